@@ -1404,7 +1404,7 @@ struct DeviceTypeRegistry {
   };
   // An array, not a vector: heap memory of a library leaks when the library is unloaded.
   struct Entries {
-    static constexpr int kMost = 64;  // room for a user's type in every slot of AllocatorTable
+    static constexpr int kMost = 64;  // room for a user's type in every slot of a DeviceTable
     Entries() {
       for (const KnownDeviceType& known : kKnownDeviceTypes)
         all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
@@ -1433,7 +1433,8 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
 // Sets the function that explains why a device of the type is missing; it returns an empty string
-// for a device that is there. Backends call this.
+// for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to
+// 127.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
 // Returns why the device is missing; empty if it is there, or if its type has no such function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
@@ -1458,6 +1459,41 @@ OPKIT_COLD inline std::string ToString(Device device) {
 }}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_HPP_
+
+// ---- opkit/core/device_table.hpp
+// DeviceTable: a pointer for each device type, such as its allocator. Backends fill the tables;
+// every allocation, event and call reads them without a lock.
+#ifndef OPKIT_CORE_DEVICE_TABLE_HPP_
+#define OPKIT_CORE_DEVICE_TABLE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+inline constexpr int kDeviceSlots = 128;  // device types 0 to 127 have a place in each table
+
+// Returns the type's place in a table. Error (kOutOfRange) if it has none.
+int DeviceSlot(DeviceType type);
+
+// Pointer points to an object or a function. Thread-safe.
+template <class Pointer>
+class DeviceTable {
+ public:
+  // Error (kOutOfRange) for a type outside of 0 to 127.
+  std::atomic<Pointer>& operator[](DeviceType type) { return slots_[DeviceSlot(type)]; }
+  // Returns null if the type has no pointer, or is outside of 0 to 127. Acquire: pairs with the
+  // store, which publishes what it points to.
+  Pointer Find(DeviceType type) const {
+    const auto slot = static_cast<uint32_t>(type);
+    return slot < kDeviceSlots ? slots_[slot].load(std::memory_order_acquire) : nullptr;
+  }
+
+ private:
+  std::atomic<Pointer> slots_[kDeviceSlots] = {};
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_DEVICE_TABLE_HPP_
 
 // ---- opkit/core/allocator.hpp
 // Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
@@ -1525,15 +1561,8 @@ class CPUAllocator final : public Allocator {
 };
 
 namespace detail {
-// The allocators by device type. A fixed table, since device types are few; read without a lock.
-struct AllocatorTable {
-  static constexpr int kSlots = 128;
-  std::atomic<Allocator*> slots[kSlots] = {};
-  alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
-  AllocatorTable();
-  std::atomic<Allocator*>& operator[](DeviceType type);
-};
-AllocatorTable& Allocators();
+// Returns the allocators by device type, the CPU's from the beginning.
+DeviceTable<Allocator*>& Allocators();
 }  // namespace detail
 
 // Returns the allocator of the device type's memory. Error (kUnsupported) if no backend has set
@@ -1723,7 +1752,7 @@ class Tensor {
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
   // layout.
-  bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
+  bool IsDenseAt(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
         shape_.rank() != rank)
       return false;
@@ -1795,7 +1824,7 @@ class Tensor {
   void CopyFrom(const Tensor& source);
   // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
   // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
-  Tensor PreparedFor(const Tensor& source) const;
+  Tensor CopyDestination(const Tensor& source) const;
   // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;
 
@@ -2319,21 +2348,22 @@ Managed* ToDLPackVersioned(const Tensor& tensor) {
   return managed;
 }
 
+enum class DLPackReadOnly : uint8_t { kRefused, kAccepted };
+
 // Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
 // handle; on an Error it still belongs to the caller. A read-only tensor is an Error
-// (kInvalidArgument) unless `accept_read_only` is true: a Tensor does not remember that it must not
-// be written.
+// (kInvalidArgument) unless it is accepted: a Tensor does not remember that it must not be written.
 template <DLPackManaged Managed>
-Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
+Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::kRefused) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
   if constexpr (detail::Versioned<Managed>) {
     if (managed->version.major != dlpack::kMajorVersion)
       Throw(ErrorCode::kUnsupported, "DLPack major version ", managed->version.major,
             " is not the supported ", dlpack::kMajorVersion);
-    if ((managed->flags & dlpack::kFlagReadOnly) && !accept_read_only)
+    if ((managed->flags & dlpack::kFlagReadOnly) && read_only == DLPackReadOnly::kRefused)
       Throw(ErrorCode::kInvalidArgument,
             "the DLPack tensor is read-only: copy it, or pass "
-            "accept_read_only = true and do not write to it");
+            "DLPackReadOnly::kAccepted and do not write to it");
   }
   return detail::ImportDLPack(managed);
 }
@@ -2822,8 +2852,8 @@ class EventState : public RefCounted {
   // Allows a late report of completion, together with later work of the same stream, because few
   // threads wait for this event. A device may then save the mark in the stream. Call it before the
   // event is recorded.
-  void SetSeldomAsked() { seldom_asked_ = true; }
-  bool seldom_asked() const { return seldom_asked_; }
+  void DeferCompletion() { defers_completion_ = true; }
+  bool defers_completion() const { return defers_completion_; }
 
   // Sets the invocation whose span in a profile ends with this event. Call it before the work is
   // issued.
@@ -2852,16 +2882,16 @@ class EventState : public RefCounted {
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
   bool private_ = false;
-  bool seldom_asked_ = false;
+  bool defers_completion_ = false;
   uint64_t span_ = 0;
 };
 
 // Makes the event states of a device type. Plain EventStates are made if none was set.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
-std::atomic<EventStateFactory>& EventFactory(DeviceType type);
+detail::DeviceTable<EventStateFactory>& EventFactories();
 
 namespace detail {
-using ::opkit::EventFactory;
+using ::opkit::EventFactories;
 using ::opkit::EventState;
 using ::opkit::FailureContext;
 }  // namespace detail
@@ -3405,6 +3435,35 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 
 #endif  // OPKIT_DEVICE_COPY_HPP_
 
+// ---- opkit/base/scoped_value.hpp
+// ScopedValue: gives a variable, mostly a thread_local one, another value for the length of a
+// scope.
+#ifndef OPKIT_BASE_SCOPED_VALUE_HPP_
+#define OPKIT_BASE_SCOPED_VALUE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+//   const ScopedValue runner(t_loop_runner, &mine);
+template <class T>
+class [[nodiscard]] ScopedValue {
+ public:
+  // The variable must outlive the scope, whose end restores the value before.
+  ScopedValue(T& variable, std::type_identity_t<T> value)
+      : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
+  ScopedValue(const ScopedValue&) = delete;
+  ScopedValue& operator=(const ScopedValue&) = delete;
+  ~ScopedValue() { variable_ = std::move(outer_); }
+
+ private:
+  T& variable_;
+  T outer_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_SCOPED_VALUE_HPP_
+
 // ---- opkit/device/cpu_stream.hpp
 // CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
 // own. A real asynchronous device on every machine, with which streams, cross-stream waits,
@@ -3518,14 +3577,10 @@ inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
 // stream id operators run with.
 class CPUStreamScope {
  public:
-  explicit CPUStreamScope(CPUStream& stream)
-      : previous_(std::exchange(detail::t_cpu_stream, &stream)) {}
-  CPUStreamScope(const CPUStreamScope&) = delete;
-  CPUStreamScope& operator=(const CPUStreamScope&) = delete;
-  ~CPUStreamScope() { detail::t_cpu_stream = previous_; }
+  explicit CPUStreamScope(CPUStream& stream) : stream_(detail::t_cpu_stream, &stream) {}
 
  private:
-  CPUStream* const previous_;
+  const detail::ScopedValue<CPUStream*> stream_;
 };
 
 // Issues work on a CPUStream of device {kCPUStream, index}.
@@ -4137,6 +4192,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
+// Where the workers of a pool may run.
+enum class WorkerPlacement : uint8_t { kFree, kPinned };
+
 // A unit of work embedded in a record of its owner (such as an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
 // free it. It runs under `invocation`, by default the invocation that was current when the task was
@@ -4165,13 +4223,10 @@ inline constinit thread_local PoolThreadState t_pool;
 // Makes `pool` the pool that ParallelFor and TaskGroup use on this thread.
 class PoolScope {
  public:
-  explicit PoolScope(ThreadPool& pool) : previous_(std::exchange(detail::t_pool.pool, &pool)) {}
-  PoolScope(const PoolScope&) = delete;
-  PoolScope& operator=(const PoolScope&) = delete;
-  ~PoolScope() { detail::t_pool.pool = previous_; }
+  explicit PoolScope(ThreadPool& pool) : pool_(detail::t_pool.pool, &pool) {}
 
  private:
-  ThreadPool* previous_;
+  const detail::ScopedValue<ThreadPool*> pool_;
 };
 
 // A pool of n threads has n - 1 workers; the other thread is the one that waits (in Wait, TaskGroup
@@ -4196,9 +4251,10 @@ class ThreadPool {
   using Task = UniqueFunction<void()>;
   static constexpr int kMaxThreads = 1024;
 
-  // `name` is the prefix of the threads' names. With `pin_workers`, worker i stays on the (i +
-  // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
-  explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
+  // `name` is the prefix of the threads' names. With kPinned, worker i stays on the (i + 1)-th of
+  // the CPUs that the thread which started it may use; with kFree, the system places them.
+  explicit ThreadPool(int threads, std::string name = "opkit",
+                      WorkerPlacement placement = WorkerPlacement::kFree);
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
@@ -4292,7 +4348,7 @@ class ThreadPool {
   }
 
   const std::string name_;
-  const bool pin_workers_;
+  const WorkerPlacement placement_;
   std::atomic<int> threads_{1};
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.
@@ -4361,19 +4417,6 @@ struct LoopRunner {
   void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
 };
 OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
-
-// Makes `runner` the LoopRunner of this thread during the scope.
-class OPKIT_IMAGE_LOCAL LoopRunnerScope {
- public:
-  explicit LoopRunnerScope(const LoopRunner* runner)
-      : outer_(std::exchange(t_loop_runner, runner)) {}
-  LoopRunnerScope(const LoopRunnerScope&) = delete;
-  LoopRunnerScope& operator=(const LoopRunnerScope&) = delete;
-  ~LoopRunnerScope() { t_loop_runner = outer_; }
-
- private:
-  const LoopRunner* outer_;
-};
 
 OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
@@ -4699,6 +4742,52 @@ class OperatorDef {
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
 
+// ---- opkit/op/schema/value_schema.hpp
+// The descriptions of an operator's attributes, inputs and outputs: the same types in a schema and
+// in a library's record.
+#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// An attribute that an operator accepts.
+struct AttributeSchema {
+  std::string name;
+  std::string doc;
+  bool required = false;
+  std::optional<AttributeType> type;  // unset: any
+  std::optional<Attribute> default_value;
+  std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
+
+  // Returns the first string of an attribute that is none of the values; null if all are allowed.
+  const std::string* FindOther(const Attribute& given) const {
+    for (const std::string& found : given.values().strings) {
+      bool allowed = values.empty();
+      for (const std::string& value : values) allowed |= value == found;
+      if (!allowed) return &found;
+    }
+    return nullptr;
+  }
+};
+
+// An input or output.
+struct ValueSchema {
+  std::string name;
+  std::string doc;
+  std::vector<DType> dtypes;  // empty: any
+
+  // True if the dtype is allowed, or unknown.
+  bool Allows(DType dtype) const {
+    for (const DType allowed : dtypes)
+      if (allowed == dtype) return true;
+    return dtypes.empty() || dtype == DType::kUndefined;
+  }
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
 // ---- opkit/op/inference.hpp
 // TensorInfo and InferenceContext: the knowledge of shape and type inference about a node's inputs
 // and outputs. An extent may be a symbol or unknown; constant inputs have their data.
@@ -4722,11 +4811,17 @@ struct TensorInfo {
   OPKIT_NOINLINE TensorInfo& operator=(const TensorInfo&) = default;
   OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
   OPKIT_NOINLINE ~TensorInfo() = default;
-  // Returns the dtype, shape, device and layout of a tensor. `as_constant` lets inference read its
-  // data, if it has any.
-  static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
+  // Returns the dtype, shape, device and layout of a tensor. OfConstant also lets inference read
+  // the tensor's data, if it has any; the tensor must then outlive the TensorInfo.
+  static TensorInfo Of(const Tensor& tensor);
+  static TensorInfo OfConstant(const Tensor& tensor);
   friend std::string ToString(const TensorInfo& info);
 };
+
+namespace detail {
+// Returns the default of an attribute; null if none is declared, or if the list is null.
+const Attribute* DefaultOf(const std::vector<AttributeSchema>* declared, std::string_view name);
+}  // namespace detail
 
 // The argument of an operator's inference function, which reads the inputs and sets the outputs.
 // Outputs may already have partial information, and the function may refine inputs from it.
@@ -4741,11 +4836,16 @@ class InferenceContext {
   T Arg(std::string_view name, T fallback) const {
     return args().Get<T>(name, std::move(fallback));
   }
-  // Throws kNotFound if the node does not give the attribute.
+  // Returns the node's attribute, else the default that the operator's schema declares. Throws
+  // kNotFound if there is neither.
   template <class T>
   T Arg(std::string_view name) const {
-    return args().Get<T>(name);
+    const Attribute* fallback = args().Has(name) ? nullptr : detail::DefaultOf(declared_, name);
+    return fallback ? fallback->Get<T>() : args().Get<T>(name);
   }
+  // Sets the attributes that the schema declares, whose defaults Arg returns. OpSchema calls it;
+  // the list must outlive the context.
+  void SetDeclared(const std::vector<AttributeSchema>& declared) { declared_ = &declared; }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
@@ -4786,6 +4886,7 @@ class InferenceContext {
   static size_t Check(int i, size_t count, const char* what);
 
   const OperatorDef& def_;
+  const std::vector<AttributeSchema>* declared_ = nullptr;
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
   mutable bool lacks_data_ = false;
@@ -4993,7 +5094,7 @@ struct Kernel {
   // operator from it. The function is null for CPUContext: CreateOperator knows that one.
   const detail::TypedKernel* typed = nullptr;
   detail::MakeTyped make_typed = nullptr;
-  bool leaves_state = false;  // forward leaves its state for the backward node
+  bool shares_state_with_backward = false;  // forward leaves its state for the backward node
   // Empty: one configuration with standard layouts and the schema's in-place pairs.
   mutable KernelProposer propose;
   // True if a configuration may have other layouts than the standard one.
@@ -5034,52 +5135,6 @@ struct OpCost {
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
-
-// ---- opkit/op/schema/value_schema.hpp
-// The descriptions of an operator's attributes, inputs and outputs: the same types in a schema and
-// in a library's record.
-#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
-#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// An attribute that an operator accepts.
-struct AttributeSchema {
-  std::string name;
-  std::string doc;
-  bool required = false;
-  std::optional<AttributeType> type;  // unset: any
-  std::optional<Attribute> default_value;
-  std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
-
-  // Returns the first string of an attribute that is none of the values; null if all are allowed.
-  const std::string* FindOther(const Attribute& given) const {
-    for (const std::string& found : given.values().strings) {
-      bool allowed = values.empty();
-      for (const std::string& value : values) allowed |= value == found;
-      if (!allowed) return &found;
-    }
-    return nullptr;
-  }
-};
-
-// An input or output.
-struct ValueSchema {
-  std::string name;
-  std::string doc;
-  std::vector<DType> dtypes;  // empty: any
-
-  // True if the dtype is allowed, or unknown.
-  bool Allows(DType dtype) const {
-    for (const DType allowed : dtypes)
-      if (allowed == dtype) return true;
-    return dtypes.empty() || dtype == DType::kUndefined;
-  }
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 // ---- opkit/op/schema.hpp
 // OpSchema: the facts about an operator that are true on every device. OPERATOR_SCHEMA fills it in
@@ -5384,7 +5439,7 @@ class OpSchema {
   bool has_inference() const { return static_cast<bool>(infer_); }
   // True if the dtypes of an input or output are limited.
   bool limits_dtypes() const;
-  bool has_cost() const { return static_cast<bool>(cost_); }
+  bool has_cost() const { return cost_ || flops_; }
   int min_inputs() const { return arity_.inputs.least(); }
   int max_inputs() const { return arity_.inputs.most(); }
   int min_outputs() const { return arity_.outputs.least(); }
@@ -5467,6 +5522,7 @@ class OpSchema {
   mutable MutationFunction mutates_;
   mutable InferenceFunction infer_;
   mutable CostFunction cost_;
+  mutable UniqueFunction<uint64_t(const InferenceContext&)> flops_;
   mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
 };
@@ -5630,12 +5686,9 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
 class OPKIT_IMAGE_LOCAL PreferenceScope {
  public:
   explicit PreferenceScope(const RefCounted& preferences);
-  PreferenceScope(const PreferenceScope&) = delete;
-  PreferenceScope& operator=(const PreferenceScope&) = delete;
-  ~PreferenceScope();
 
  private:
-  const RefCounted* const outer_;
+  const ScopedValue<const RefCounted*> preferences_;
 };
 
 }  // namespace detail
@@ -5981,13 +6034,13 @@ class ScratchMemory {
 };
 
 // Schema and backend of a run, for the profiler. Pointers, so that this header needs neither class.
-// `tell` computes the work of a run.
-struct WorkOfRun {
+// `compute` computes the work of a run; null: it is unknown.
+struct RunCost {
   const OpSchema* schema = nullptr;
   const std::string* backend = nullptr;
-  SpanWork (*tell)(const WorkOfRun& work, const OperatorDef& def,
-                   const std::vector<TensorInfo>& inputs,
-                   const std::vector<TensorInfo>& outputs) = nullptr;
+  SpanWork (*compute)(const RunCost& cost, const OperatorDef& def,
+                      const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) = nullptr;
 };
 
 // The name of an operator in messages, shared with the events it records, which may outlive it.
@@ -5998,7 +6051,7 @@ class OperatorIdentity final : public FailureContext {
   OperatorDef def;
   std::string file;
   int line = 0;
-  WorkOfRun work;
+  RunCost cost;
 };
 
 // Adds to an error: the value that it is about, the operator that failed, and the operator's
@@ -6096,7 +6149,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
   // a kernel.
   std::string backend() const {
-    return identity_->work.backend ? *identity_->work.backend : std::string();
+    return identity_->cost.backend ? *identity_->cost.backend : std::string();
   }
   // Caffe2's spellings; every operator has its definition.
   const OperatorDef& debug_def() const { return def(); }
@@ -6126,8 +6179,8 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // InferenceContext's spelling. Without a fallback, throws kNotFound if the node does not give the
-  // attribute.
+  // InferenceContext's spelling. Without a fallback, both return the default that the schema
+  // declares if the node does not give the attribute; kNotFound if there is none.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -6135,8 +6188,12 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   template <class T>
   T Arg(std::string_view name) const {
-    CheckDeclared(name);
-    return def().args().Get<T>(name);
+    const Attribute* fallback = FindArgument(name) ? nullptr : FindDefault(name);
+    return fallback ? fallback->Get<T>() : def().args().Get<T>(name);
+  }
+  template <class T>
+  T GetSingleArgument(std::string_view name) const {
+    return Arg<T>(name);
   }
 
   // Return the numbers of the node's inputs and outputs, those that it leaves out included.
@@ -6164,7 +6221,7 @@ class OperatorBase : public Observable<OperatorBase> {
   const Tensor& Input(int i, DeviceType type) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     CheckDeviceType(i, tensor, type);
-    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
+    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, CopyTime::kNow);
   }
   // Returns the input as a dense tensor, for an operator that accepts strides of other inputs.
   const Tensor& DenseInput(int i) const {
@@ -6260,9 +6317,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // thread waits.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
-  // Calls EventState::SetSeldomAsked on the events of all later runs; for executors.
-  void SetEventSeldomAsked() { event_seldom_asked_ = true; }
-  bool IsEventSeldomAsked() const { return event_seldom_asked_; }
+  // Calls EventState::DeferCompletion on the events of all later runs. Executors call it.
+  void DeferEventCompletion() { defers_event_completion_ = true; }
+  bool IsEventCompletionDeferred() const { return defers_event_completion_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
     if (!other.IsEventDisabled()) WaitEvent(other.event(), stream_id);
   }
@@ -6316,7 +6373,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::InferenceCache& inference() { return inference_; }
 
   // Sets where the kernel was registered; called by CreateOperator.
-  void SetRegistration(const char* file, int line, detail::WorkOfRun work = {});
+  void SetRegistration(const char* file, int line, detail::RunCost cost = {});
   // Sets which outputs may share an input's memory (bit i of masks[o]; inputs past 63 may not);
   // called by CreateOperator. Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
@@ -6381,8 +6438,12 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
   OPKIT_COLD void CheckDeclared(std::string_view name) const;
   OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
+  // Takes no lock. In constructors the schema is that of the operator that this thread constructs.
+  OPKIT_COLD const Attribute* FindDefault(std::string_view name) const;
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
-  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
+  enum class CopyTime : uint8_t { kInOrder, kNow };  // in the order of the device's work, or now
+  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor,
+                                     CopyTime time = CopyTime::kInOrder) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // True if writing to `out` would overwrite an input. Exception: an input that the schema pairs
   // with the output, if element i of both is still at the same address. Also true if writing would
@@ -6426,7 +6487,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
-  bool event_seldom_asked_ = false;
+  bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
   bool has_output_layouts_ = false;  // true if the configuration has one that is not standard
@@ -6528,9 +6589,9 @@ uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
 // Rethrows the exception of making an operator, with the node and the kernel as context. For use in
 // a catch block.
 [[noreturn]] OPKIT_COLD void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def);
-// Computes the work of a run for a profile; the function behind WorkOfRun::tell.
-SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
-                  const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
+// Computes the work of a run for a profile; the function behind RunCost::compute.
+SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,
+                     const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
 // Throws kInvalidArgument for a configuration that does not fit the node.
 void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
 // Hooks to functions of kernel_candidates.hpp, which UseSelection fills. Only programs with kernels
@@ -6744,11 +6805,11 @@ class ResolvedOperator {
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   struct Release;
   // Marks that a call runs. Moving a ResolvedOperator does not copy the mark.
-  class InCall {
+  class CallGuard {
    public:
-    InCall() = default;
-    InCall(InCall&&) noexcept {}
-    InCall& operator=(InCall&&) noexcept { return *this; }
+    CallGuard() = default;
+    CallGuard(CallGuard&&) noexcept {}
+    CallGuard& operator=(CallGuard&&) noexcept { return *this; }
     bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
     // Release: the next call sees the results of this call.
     void End() { taken_.store(false, std::memory_order_release); }
@@ -6760,7 +6821,7 @@ class ResolvedOperator {
   const OpSchema* schema_;
   OperatorDef def_;
   detail::ResolvedCall call_;
-  InCall in_call_;
+  CallGuard call_guard_;
 };
 
 namespace detail {
@@ -6877,7 +6938,7 @@ class Operator : public OperatorBase {
       return event().SetFinished(error_message);
     if constexpr (Context::kAsynchronous) {
       TouchedStorages(event().state()->retained);
-      if (IsEventSeldomAsked()) event().state()->SetSeldomAsked();
+      if (IsEventCompletionDeferred()) event().state()->DeferCompletion();
     }
     context_.Record(event());
   }
@@ -7091,6 +7152,10 @@ class Operator : public OperatorBase {
                                                                                       fallback);   \
   }                                                                                                \
   template <class OpkitT>                                                                          \
+  OpkitT GetSingleArgument(std::string_view name) const {                                          \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name);       \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
   std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
                                           const std::vector<OpkitT>& fallback = {}) const {        \
     return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \
@@ -7255,20 +7320,25 @@ bool Registered(F add) noexcept {
     return false;
   }
 }
-OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                                      RegistrationPriority priority, const char* file, int line,
+// A kernel as a macro registers it. `file` is a literal; the registry copies the other strings.
+struct KernelRegistration {
+  const char* op;
+  DeviceType device;
+  const char* backend;  // "" or "DEFAULT": the reference backend
+  RegistrationPriority priority;
+  const char* file;
+  int line;
+};
+OPKIT_IMAGE_LOCAL bool RegisterKernel(const KernelRegistration& kernel,
                                       OperatorCreator create) noexcept;
-OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const char* op, DeviceType device,
-                                               const char* backend, RegistrationPriority priority,
-                                               const char* file, int line, OperatorCreator create,
-                                               KernelProposer propose,
+OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const KernelRegistration& kernel,
+                                               OperatorCreator create, KernelProposer propose,
                                                KernelFuser fuse = {}) noexcept;
 // Registers a plain function as creator, so that a registering unit need not compile
 // OperatorCreator.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
-OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const char* backend,
-                                        RegistrationPriority priority, const char* file, int line,
+OPKIT_IMAGE_LOCAL bool RegisterFunction(const KernelRegistration& kernel,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
@@ -7293,26 +7363,22 @@ consteval bool HasMemberPropose() {
 }
 
 template <class Op>
-OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
-                                     RegistrationPriority priority, const char* file,
-                                     int line) noexcept {
+OPKIT_IMAGE_LOCAL bool RegisterClass(const KernelRegistration& kernel) noexcept {
   if constexpr (requires { KernelFuser(&Op::Fuse); }) {
-    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                                   &Op::Propose, &Op::Fuse);
+    return RegisterProposingKernel(kernel, &CreateClass<Op>, &Op::Propose, &Op::Fuse);
   } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
-    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                                   &Op::Propose);
+    return RegisterProposingKernel(kernel, &CreateClass<Op>, &Op::Propose);
   } else {
     if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the message of CreateClass
       static_assert(!HasMemberPropose<Op>(),
                     "REGISTER_*_OPERATOR(name, Class): Class's Propose must be public, and "
                     "`static std::vector<KernelConfig> Propose(const KernelQuery&)`");
-    return RegisterFunction(op, device, backend, priority, file, line, &CreateClass<Op>);
+    return RegisterFunction(kernel, &CreateClass<Op>);
   }
 }
 
 template <template <class...> class Op>
-bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, const char*, int) {
+bool RegisterClass(const KernelRegistration&) {
   static_assert(std::is_void_v<Op<CPUContext>>,
                 "REGISTER_*_OPERATOR(name, Class): Class is a class template; write its context as "
                 "well, such as Class<CPUContext>");
@@ -7356,14 +7422,14 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
        ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
-           #name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__))
+           {#name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__}))
 // Registers by string, for names that are not identifiers and for kernels of another binary's
 // operator. A missing schema is reported at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
-          string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
+          {string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__})
 // Sets the rank of a backend: selection tries the backends that no node or preference names by
 // rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
@@ -7382,9 +7448,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
-      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
-                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
-                                      __VA_ARGS__)
+      ::opkit::detail::RegisterKernel(                                                             \
+          {#name, device, "DEFAULT", ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__}, \
+          __VA_ARGS__)
 
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
   OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)
@@ -8477,11 +8543,11 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 }  // namespace detail
 }}  // namespace opkit
 
-// OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
-//     .Default<"alpha">(1.f).Kernel<CPUContext>();
+// Registers a typed operator: the function template `name` over its context. Belongs at namespace
+// scope, after the function; runs during static initialisation and does not throw.
 //
-// Registers a typed operator. For namespace scope, after the function template `Axpy`; a static
-// initialiser.
+//   OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
+//       .Default<"alpha">(1.f).Kernel<CPUContext>();
 #define OPKIT_OP(name)                                                                             \
   OPKIT_REGISTRATION_OF(OPKIT_OP, name);                                                           \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
@@ -9690,20 +9756,9 @@ struct RandomSeed {
   std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
-inline constinit thread_local bool t_in_invoke = false;
-
-// Marks that this thread makes operators for one call of Invoke. The runs of different calls then
+// True while this thread makes operators for one call of Invoke. The runs of different calls then
 // differ by the order of the calls in the program.
-class InvokeScope {
- public:
-  InvokeScope() = default;
-  InvokeScope(const InvokeScope&) = delete;
-  InvokeScope& operator=(const InvokeScope&) = delete;
-  ~InvokeScope() { t_in_invoke = outer_; }
-
- private:
-  const bool outer_ = std::exchange(t_in_invoke, true);
-};
+inline constinit thread_local bool t_in_invoke = false;
 
 // The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
 // runs since SetSeed.
@@ -10306,13 +10361,8 @@ inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the 
 OPKIT_COLD HostError& CurrentHostError();
 // Gives this thread an empty error; restores the previous error at the end of the scope.
 class HostErrorScope {
- public:
-  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
-  ~HostErrorScope() { t_host_error = outer_; }
-
- private:
   HostErrorSlot slot_;
-  HostErrorSlot* outer_;
+  const ScopedValue<HostErrorSlot*> scope_{t_host_error, &slot_};
 };
 
 // Keeps the exception in flight as this thread's failure, and returns the status for it; for use in
@@ -10552,7 +10602,7 @@ struct OpContext {
 enum class FunctionPass : uint8_t { kForward, kBackward };
 
 namespace detail {
-inline OpStatus StatusOfAnswer(int answer) {
+inline OpStatus ToStatus(int answer) {
   if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
   return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
 }
@@ -10572,12 +10622,12 @@ class StatefulOp : public detail::RefCounted {
   }
   virtual OpStatus Forward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
                            OpResource& resource) {
-    return detail::StatusOfAnswer(Forward(List(inputs), List(outputs), resource));
+    return detail::ToStatus(Forward(List(inputs), List(outputs), resource));
   }
   // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
   virtual OpStatus Backward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
                             OpResource& resource) {
-    return detail::StatusOfAnswer(Backward(List(inputs), List(outputs), resource));
+    return detail::ToStatus(Backward(List(inputs), List(outputs), resource));
   }
   // The same with lists that are allocated at every call, and a result of SUCCESS or FAIL.
   virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
@@ -10655,7 +10705,7 @@ OpStatus CallForStatus(F& f, Args&&... args) {
   } else if constexpr (std::is_same_v<R, OpStatus>) {
     return f(std::forward<Args>(args)...);
   } else {
-    return StatusOfAnswer(static_cast<int>(f(std::forward<Args>(args)...)));
+    return ToStatus(static_cast<int>(f(std::forward<Args>(args)...)));
   }
 }
 
@@ -11498,7 +11548,7 @@ using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const Operator
                                                                   const KernelConfig*,
                                                                   FunctionRecord, FunctionPass,
                                                                   size_t device);
-std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
+DeviceTable<FunctionOperatorFactory>& FunctionFactories();
 
 }  // namespace detail
 
@@ -11507,7 +11557,7 @@ std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
 // `type` is another device type that Context serves.
 template <DeviceContext Context>
 bool EnableFunctionOperators(DeviceType type = Context::kDeviceType) {
-  detail::FunctionFactory(type).store(
+  detail::FunctionFactories()[type].store(
       [](const OperatorDef& def, Workspace* ws, const KernelConfig* config,
          detail::FunctionRecord record, FunctionPass pass,
          size_t device) -> std::unique_ptr<OperatorBase> {
@@ -12199,19 +12249,15 @@ namespace detail {
 // True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// Functions for nodes that carry one graph and run it: type inference and gradient. MakeSubgraph
-// sets `infer`. AddGradients sets `make_gradient`, and so does the compiled runtime when it is
-// loaded. A header-only program that calls neither does not compile the functions. Relaxed order is
-// enough: the functions depend on no data that the setting thread wrote.
-struct GraphSubgraphRules {
-  using Infer = void(const Graph& graph, InferenceContext& context);
-  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
-                            const std::vector<GradientValue>& g_output, GradientNames& names,
-                            GradientOpsMeta& meta);
-  std::atomic<Infer*> infer{nullptr};
-  std::atomic<MakeGradient*> make_gradient{nullptr};
-};
-OPKIT_IMAGE_LOCAL inline constinit GraphSubgraphRules g_graph_subgraph_rules;
+// Type inference and gradient of a node that carries one graph and runs it. MakeSubgraph fills the
+// first. AddGradients fills the second, and so does the compiled runtime when it is loaded. A
+// header-only program that calls neither does not compile the functions.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Graph& graph, InferenceContext& context)>
+    g_infer_graph_subgraph{"inference of a subgraph", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const Graph& graph, const OperatorDef& def,
+                                             const std::vector<GradientValue>& g_output,
+                                             GradientNames& names, GradientOpsMeta& meta)>
+    g_make_graph_gradient{"a gradient of a subgraph", "opkit/graph.hpp"};
 
 // A subgraph that is a Graph. MakeSubgraph makes its objects.
 class OPKIT_EXPORT GraphSubgraph : public SubgraphBase {
@@ -12335,7 +12381,7 @@ struct Explanation {
   // Constants that were converted to another layout, or copied to another device, when kernels were
   // selected. Runs do not repeat it.
   int converted_constants = 0;
-  // Nodes that run again because their values are not kept (MemoryPlanOptions::recompute).
+  // Nodes that run again because their values are not kept (PlanMemoryOptions::recompute).
   int recomputed_nodes = 0;
 };
 
@@ -12349,6 +12395,99 @@ std::string ToJson(const Explanation& explanation);
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_EXPLANATION_HPP_
+
+// ---- opkit/graph/memory/arena.hpp
+// The memory planner's input and output: buffers with lifetimes, and their offsets in one arena.
+// Plain numbers, without a graph; lifetimes.hpp makes buffers from a run's values.
+#ifndef OPKIT_GRAPH_MEMORY_ARENA_HPP_
+#define OPKIT_GRAPH_MEMORY_ARENA_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
+// of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
+struct MemoryInterval {
+  int64_t lower = 0;
+  int64_t upper = 1;
+  int64_t size = 0;
+  int64_t alignment = 1;
+};
+
+// For each buffer, the buffers that it must not overlap; each pair is listed on both sides. The
+// partners of buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: buffers
+// conflict if their spans of time overlap.
+struct MemoryConflicts {
+  std::vector<int64_t> starts;
+  std::vector<int> others;
+
+  bool empty() const { return starts.empty(); }
+  std::span<const int> of(size_t buffer) const {
+    return {others.data() + starts[buffer], others.data() + starts[buffer + 1]};
+  }
+};
+
+// The size of an arena, with sizes to compare it with.
+struct ArenaSize {
+  int64_t arena_bytes = 0;
+  int64_t lower_bound_bytes = 0;  // no arena can be smaller
+  int64_t naive_bytes = 0;        // every buffer in a place of its own
+  double seconds = 0;             // time that planning took
+  // Returns arena_bytes / lower_bound_bytes; 1 is perfect.
+  double ratio() const {
+    return lower_bound_bytes == 0
+               ? 1
+               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
+  }
+};
+
+// The plan of one arena. arena_bytes is a multiple of the smallest alignment among the buffers.
+// lower_bound_bytes is the size of the largest set of buffers that are live together, each rounded
+// up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
+// the largest one for up to 1,024 buffers whose order in time is partial.
+struct MemoryPlan : ArenaSize {
+  std::vector<int64_t> offsets;  // one for each buffer, in the order given
+  int64_t steps = 0;             // steps that the search took
+  const char* method = "none";   // the order or search that found it
+};
+
+// The memory of a run's planned values, summed over the devices that it uses. Graph inputs,
+// constants and outputs lie outside, and so do values whose shape a run decides, unless inference
+// gives a bound.
+struct MemorySummary : ArenaSize {
+  int planned_values = 0;
+  int bounded_values = 0;  // planned values that take an upper bound of their bytes
+  int inplace_values = 0;  // planned values that take over the bytes of an input
+  // Nodes that run again since their values are not kept (PlanMemoryOptions::recompute), and their
+  // cost as a share of that of all nodes once: 0.1 is a tenth more work, as schemas estimate it.
+  int recomputed_nodes = 0;
+  double recomputed_share = 0;
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_ARENA_HPP_
+
+// ---- opkit/graph/plan/node_choice.hpp
+// NodeChoice: the kernel that a plan has selected for a node, and its configuration.
+#ifndef OPKIT_GRAPH_PLAN_NODE_CHOICE_HPP_
+#define OPKIT_GRAPH_PLAN_NODE_CHOICE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+struct NodeChoice {
+  const Kernel* kernel = nullptr;
+  KernelConfig config;
+  int config_number = 0;           // index among the kernel's proposals
+  Device device;                   // where it runs
+  int computed_by = -1;            // the node before it whose kernel computes both; -1: its own
+  IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
+  // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
+  std::string passed_over;
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_NODE_CHOICE_HPP_
 
 // ---- opkit/engine/schedule/replay_mode.hpp
 // ReplayMode: the three ways of running a Schedule. One is chosen by an estimate, from the graph's
@@ -12452,37 +12591,14 @@ class ReplayTuner {
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
-// ---- opkit/graph/memory/types.hpp
-// The memory planner's input and output: buffers with lifetimes, and their offsets in one arena.
-// Plain numbers, without a graph; lifetimes.hpp makes buffers from a run's values.
-#ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
-#define OPKIT_GRAPH_MEMORY_TYPES_HPP_
+// ---- opkit/graph/memory/search_options.hpp
+// MemorySearchOptions: how long PlanMemory searches for a smaller arena, and by which search.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_OPTIONS_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_OPTIONS_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
-// of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
-struct MemoryInterval {
-  int64_t lower = 0;
-  int64_t upper = 1;
-  int64_t size = 0;
-  int64_t alignment = 1;
-};
-
-// For each buffer, the buffers that it must not overlap; each pair is listed on both sides. The
-// partners of buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: buffers
-// conflict if their spans of time overlap.
-struct MemoryConflicts {
-  std::vector<int64_t> starts;
-  std::vector<int> others;
-
-  bool empty() const { return starts.empty(); }
-  std::span<const int> of(size_t buffer) const {
-    return {others.data() + starts[buffer], others.data() + starts[buffer + 1]};
-  }
-};
-
-struct MemoryPlanOptions {
+struct MemorySearchOptions {
   // time_budget and max_steps bound the search that follows the greedy portfolio. The search also
   // ends as soon as the arena is as small as the lower bound. Zero for either: the portfolio alone.
   Timeout time_budget = {};
@@ -12497,73 +12613,15 @@ struct MemoryPlanOptions {
   uint64_t seed = 0;
   // The search stops at an arena of at most this size.
   int64_t enough_bytes = 0;
-  // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
-  // graph that needs more, with the values that are live where it needs most.
-  int64_t capacity_bytes = 0;
-  // Reorders nodes that run one after the other, if fewer bytes are live at once then. What a graph
-  // computes does not change; the order of effects that no edge fixes may.
-  bool reorder_nodes = false;
-  // Makes Compile compute values again just before a late reader if the plan needs more than
-  // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
-  // costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a value
-  // or run a graph never run twice. A node that runs again has the name of its original and
-  // "#again", and so have its values; MemorySummary and Explain count them. Compile throws
-  // kInvalidArgument without capacity_bytes, which says when to stop. It also throws it for an
-  // input whose dtype or shape is open, since each shape would need its own graph. Costs Compile up
-  // to kRecomputeTries more plans, and searches whose time is quadratic in the nodes: about 0.1 s
-  // each for 1,000.
-  bool recompute = false;
-  static constexpr int kRecomputeTries = 8;
-  // The limit for the bytes of a value whose shape a run decides (NonZero): the value is planned if
-  // its bound is not larger. Other such values have a buffer of their own, which grows with the
-  // runs. All of them do if the arena would pass capacity_bytes otherwise.
-  int64_t most_bound_bytes = int64_t{64} << 20;
   // The search to use: "skyline" (if conflicts are exactly the overlapping spans) or "annealing"
   // (at most 8,192 buffers). If it cannot take the buffers, the portfolio's plan stays. Empty: the
   // first search that can. Planning throws kNotFound, with the nearest name, for any other name.
-  std::string search = {};
-};
-
-// The size of an arena, with sizes to compare it with.
-struct ArenaSize {
-  int64_t arena_bytes = 0;
-  int64_t lower_bound_bytes = 0;  // no arena can be smaller
-  int64_t naive_bytes = 0;        // every buffer in a place of its own
-  double seconds = 0;             // time that planning took
-  // Returns arena_bytes / lower_bound_bytes; 1 is perfect.
-  double ratio() const {
-    return lower_bound_bytes == 0
-               ? 1
-               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
-  }
-};
-
-// The plan of one arena. arena_bytes is a multiple of the smallest alignment among the buffers.
-// lower_bound_bytes is the size of the largest set of buffers that are live together, each rounded
-// up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
-// the largest one for up to 1,024 buffers whose order in time is partial.
-struct MemoryPlan : ArenaSize {
-  std::vector<int64_t> offsets;  // one for each buffer, in the order given
-  int64_t steps = 0;             // steps that the search took
-  const char* method = "none";   // the order or search that found it
-};
-
-// The memory of a run's planned values, summed over the devices that it uses. Graph inputs,
-// constants and outputs lie outside, and so do values whose shape a run decides, unless inference
-// gives a bound.
-struct MemorySummary : ArenaSize {
-  int planned_values = 0;
-  int bounded_values = 0;  // planned values that take an upper bound of their bytes
-  int inplace_values = 0;  // planned values that take over the bytes of an input
-  // Nodes that run again since their values are not kept (MemoryPlanOptions::recompute), and their
-  // cost as a share of that of all nodes once: 0.1 is a tenth more work, as schemas estimate it.
-  int recomputed_nodes = 0;
-  double recomputed_share = 0;
+  std::string name = {};
 };
 
 }}  // namespace opkit
 
-#endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_OPTIONS_HPP_
 
 // ---- opkit/graph/partition/request.hpp
 // PartitionerRequest: the name of a partitioner and its options, with which a program uses it; and
@@ -12605,7 +12663,7 @@ namespace detail {
 
 // The hook by which Compile calls Partition; the first registration of a partitioner fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<PartitionerRequest>&,
-                                              PartitionReport*)>
+                                              std::shared_ptr<const PartitionReport>&)>
     g_partition{"a partitioner", "opkit/partition.hpp"};
 
 }  // namespace detail
@@ -12742,7 +12800,8 @@ PassList DefaultPasses(FoldOptions options = {});
 
 // ---- opkit/graph/selection.hpp
 // Selection: the kernel and configuration of each node of a graph. Plan::selection() returns the
-// choice of a plan. PlanOptions::selection forces it on another plan, also in another process.
+// choice of a plan. PlanSelectionOptions::forced forces it on another plan, also in another
+// process.
 #ifndef OPKIT_GRAPH_SELECTION_HPP_
 #define OPKIT_GRAPH_SELECTION_HPP_
 
@@ -12772,7 +12831,9 @@ struct SelectedKernel {
 //
 //   Selection chosen = plan.selection();
 //   SaveFile("model.selection", ToString(chosen));            // … and in another process
-//   Plan plan = Compile(graph, {.selection = ParseSelection(ReadFile("model.selection"))});
+//   PlanOptions options;
+//   options.selection.forced = ParseSelection(ReadFile("model.selection"));
+//   Plan plan = Compile(graph, options);
 struct Selection {
   std::vector<SelectedKernel> nodes;
 
@@ -12790,49 +12851,54 @@ Selection ParseSelection(std::string_view text);
 
 #endif  // OPKIT_GRAPH_SELECTION_HPP_
 
-// ---- opkit/graph/plan/types.hpp
-// The options of a plan, and the kernel that it has selected for a node.
-#ifndef OPKIT_GRAPH_PLAN_TYPES_HPP_
-#define OPKIT_GRAPH_PLAN_TYPES_HPP_
+// ---- opkit/graph/plan/options.hpp
+// PlanOptions: the options of Compile, in groups: the schedule, the kernels, the memory.
+#ifndef OPKIT_GRAPH_PLAN_OPTIONS_HPP_
+#define OPKIT_GRAPH_PLAN_OPTIONS_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-struct PartitionReport;  // graph/partition/report.hpp
-
-// The options of Compile.
-struct PlanOptions {
-  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Global(). Any number
-  // but that pool's gives the plan a pool of its own.
-  int threads = 0;
+// How the steps of a run are called.
+struct PlanScheduleOptions {
   // Nodes are called in one fixed order, whatever the number of threads.
   bool deterministic = false;
   ReplayMode mode = ReplayMode::kAuto;
-  // Passes to apply, in order, before kernels are selected; null: DefaultPasses().
-  const PassList* passes = nullptr;
-  // Partitioners, each of which may take parts of the graph and run them; called in order, after
-  // the passes (Partition of graph/partition/partition.hpp). Only with partitioners may the graph
-  // have operators that are not registered; Compile throws kNotFound if some remain.
-  std::vector<PartitionerRequest> partitioners = {};
-  // Filled in with the parts that partitioners took; may be null.
-  PartitionReport* partition_report = nullptr;
-  MemoryPlanOptions memory = {};
-  // Backends to try for every node, in this order: after those that the node names, before those
-  // preferred for the program (OpRegistry::SetPreference). Compile reads the program's preferences
-  // once: shapes that the plan meets later use the same.
-  std::vector<std::string> backends = {};
-  // kRequired requires every backend that a node names. A backend that is only preferred for the
-  // program or the plan must exist: Compile throws kNotFound instead of passing it over.
-  BackendNeed backend_need = kPreferred;
+};
+
+// Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
+struct PlanSelectionOptions {
   // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
   // kernel does not exist or does not take its node.
-  Selection selection = {};
+  Selection forced = {};
   // The quantity that selection makes small, for nodes without a forced kernel.
-  // memory.capacity_bytes bounds the memory of the whole plan.
+  // PlanMemoryOptions::capacity_bytes bounds the memory of the whole plan.
   SelectionObjective objective = SelectionObjective::kTime;
-  // Devices for nodes that name none, in the order of preference: {cuda, cpu} takes CUDA if it is
-  // available and has a kernel. Values are copied between neighbours on different devices. Empty:
-  // the CPU.
-  std::vector<Device> devices = {};
+};
+
+// Where the values of a run lie, and which of the caller's memory the plan may use.
+struct PlanMemoryOptions {
+  MemorySearchOptions search = {};
+  // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
+  // graph that needs more, with the values that are live where it needs most.
+  int64_t capacity_bytes = 0;
+  // Reorders nodes that run one after the other, if fewer bytes are live at once then. What a graph
+  // computes does not change; the order of effects that no edge fixes may.
+  bool reorder_nodes = false;
+  // Makes Compile compute values again just before a late reader if the plan needs more than
+  // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
+  // costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a value
+  // or run a graph never run twice. A node that runs again has the name of its original and
+  // "#again", and so have its values; MemorySummary and Explain count them. Compile throws
+  // kInvalidArgument without capacity_bytes, which says when to stop. It also throws it for an
+  // input whose dtype or shape is open, since each shape would need its own graph. Costs Compile up
+  // to kRecomputeTries more plans, and searches whose time is quadratic in the nodes: about 0.1 s
+  // each for 1,000.
+  bool recompute = false;
+  static constexpr int kRecomputeTries = 8;
+  // The limit for the bytes of a value whose shape a run decides (NonZero): the value is planned if
+  // its bound is not larger. Other such values have a buffer of their own, which grows with the
+  // runs. All of them do if the arena would pass capacity_bytes otherwise.
+  int64_t most_bound_bytes = int64_t{64} << 20;
   // Inputs whose memory belongs to the plan from the start of a run on. If the last reader of such
   // an input may write in place, it writes an intermediate value or an output there. After the run,
   // the tensor given for the input holds undefined data, or is returned as an output. Compile
@@ -12847,27 +12913,44 @@ struct PlanOptions {
   // or the shape of an input is open, since another shape may need the original.
   bool release_constants = false;
   // Proves every memory plan with VerifyMemoryPlan. Without NDEBUG all but large plans are proved.
-  bool verify_memory = false;
+  bool verify = false;
+};
+
+// The options of Compile.
+struct PlanOptions {
+  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Global(). Any number
+  // but that pool's gives the plan a pool of its own.
+  int threads = 0;
+  PlanScheduleOptions schedule = {};
+  // Passes to apply, in order, before kernels are selected; null: DefaultPasses(). Compile alone
+  // reads the list.
+  const PassList* passes = nullptr;
+  // Partitioners, each of which may take parts of the graph and run them; called in order, after
+  // the passes (Partition of graph/partition/partition.hpp). Plan::partition_report() has the parts
+  // that they took. Only with partitioners may the graph have operators that are not registered;
+  // Compile throws kNotFound if some remain.
+  std::vector<PartitionerRequest> partitioners = {};
+  // Backends to try for every node, in this order: after those that the node names, before those
+  // preferred for the program (OpRegistry::SetPreference). Compile reads the program's preferences
+  // once: shapes that the plan meets later use the same.
+  std::vector<std::string> backends = {};
+  // kRequired requires every backend that a node names. A backend that is only preferred for the
+  // program or the plan must exist: Compile throws kNotFound instead of passing it over.
+  BackendNeed backend_need = kPreferred;
+  PlanSelectionOptions selection = {};
+  // Devices for nodes that name none, in the order of preference: {cuda, cpu} takes CUDA if it is
+  // available and has a kernel. Values are copied between neighbours on different devices. Empty:
+  // the CPU.
+  std::vector<Device> devices = {};
+  PlanMemoryOptions memory = {};
   // The number of sets of input shapes that the plan, and each executor, keeps; the least recently
   // used set is dropped.
   int max_shapes = 8;
 };
 
-// The kernel and the configuration that were selected for a node.
-struct NodeChoice {
-  const Kernel* kernel = nullptr;
-  KernelConfig config;
-  int config_number = 0;           // index among the kernel's proposals
-  Device device;                   // where it runs
-  int computed_by = -1;            // the node before it whose kernel computes both; -1: its own
-  IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
-  // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
-  std::string passed_over;
-};
-
 }}  // namespace opkit
 
-#endif  // OPKIT_GRAPH_PLAN_TYPES_HPP_
+#endif  // OPKIT_GRAPH_PLAN_OPTIONS_HPP_
 
 // ---- opkit/graph/plan.hpp
 // Plan: a frozen graph. Compile makes it: checks the graph, rewrites it by passes, selects kernels,
@@ -12879,6 +12962,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 class PlanState;
 }
+struct PartitionReport;  // opkit/partition.hpp
 
 // A handle: copies refer to the same plan. Thread-safe.
 class Plan {
@@ -12888,7 +12972,7 @@ class Plan {
   ~Plan();
 
   // The graph that runs, after the passes and partitioners, and its view. With
-  // PlanOptions::release_constants, some of its constants have lost their elements.
+  // PlanMemoryOptions::release_constants, some of its constants have lost their elements.
   const Graph& graph() const;
   const GraphView& view() const;
   int threads() const;
@@ -12909,6 +12993,9 @@ class Plan {
   // Returns the kernels of all nodes, to save them or force them on another plan. Omits a node that
   // the kernel of another node computes: that kernel does so in the other plan too.
   Selection selection() const;
+  // Returns the parts of the graph that PlanOptions::partitioners took, and why other nodes stay.
+  // It lives as long as a handle of the plan. Throws kFailedPrecondition without partitioners.
+  const PartitionReport& partition_report() const;
   // Explains why each node has its kernel, and what conversions between layouts cost.
   Explanation Explain() const;
 
@@ -13185,11 +13272,11 @@ void UseGradientsOfGraphSubgraphs();
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
-// ---- opkit/graph/memory/lifetime_types.hpp
+// ---- opkit/graph/memory/run_order.hpp
 // A run in the form in which its memory is planned: the order of its steps, and the values that
 // they write and read. Plain numbers, which the planner and the verifier take.
-#ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
-#define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
+#ifndef OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
+#define OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -13232,7 +13319,7 @@ struct InPlaceOption {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
+#endif  // OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
 
 // ---- opkit/graph/memory/lifetimes.hpp
 // FindLifetimes: converts the order that an executor keeps to the buffers that memory is planned
@@ -13300,12 +13387,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // size, an alignment that is no power of two, or sizes that add up to more than an int64 holds. For
 // 100,000 buffers the portfolio alone takes less than a second.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
-                      const MemoryPlanOptions& options = {});
+                      const MemorySearchOptions& options = {});
 
 // Returns offsets for buffers with listed conflicts, for runs whose order in time is partial. The
 // spans are those of one legal order: if two overlap, the conflict must be listed too.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
-                      const MemoryPlanOptions& options = {});
+                      const MemorySearchOptions& options = {});
 
 }}  // namespace opkit
 
@@ -13658,7 +13745,8 @@ struct PartitionReport {
   int num_taken() const;  // nodes in accepted subgraphs
 };
 
-// Returns text for people: a few lines for each subgraph, then a line for each node.
+// Returns text for people: a few lines for each subgraph, then the nodes in each subgraph
+// and those that stay for the same reason.
 std::string ToString(const PartitionReport& report);
 // Returns {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes",
 // "inputs", "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",
@@ -15216,9 +15304,11 @@ struct NamedTimes {
   std::vector<double> times;
 };
 
+enum class TimesOf : uint8_t { kOperators, kNodes };
+
 // Returns the durations (RunTime) of a profile's runs, grouped and sorted by DisplayName. With
-// `by_node` the node is part of the name ("Conv (conv1)"). Spans that are still open are left out.
-std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node = false);
+// kNodes the node is part of the name ("Conv (conv1)"). Spans that are still open are left out.
+std::vector<NamedTimes> TimesByName(const Profile& profile, TimesOf of = TimesOf::kOperators);
 
 // The comparison of the runs of one name.
 struct ProfileDiffRow {
@@ -15401,9 +15491,9 @@ struct ProfileOptions {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the protocol buffers of perfetto.protos.Trace, with interned names and with times as
-// differences. Slices, counters, markers and arrows are those of SaveChromeTrace. Work that
-// continues after its span is a slice on a track "asynchronous"; there are as many such tracks as
-// slices overlap. A slice has its invocation's id if another track refers to it. Throws
+// differences. Slices, their facts, counters, markers and arrows are those of SaveChromeTrace.
+// Work that continues after its span is a slice on a track "asynchronous"; there are as many such
+// tracks as slices overlap. A slice has its invocation's id if another track refers to it. Throws
 // kIo if the file cannot be written.
 void SavePerfettoTrace(const Profile& profile, const std::string& path);
 
@@ -15503,6 +15593,8 @@ struct ProfileTable {
   int64_t cost = 0;                                   // ns that recording took, estimated
 };
 
+// Sums a profile's spans by name and by what the options add, in the order that they give. Reads
+// each span once.
 ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
 std::string ToString(const ProfileTable& table);
 // {"duration_ns": …, "dropped": …, "cost_ns": …, "rows": [{"name": …, "count": …, "total_ns": …,
@@ -16798,7 +16890,7 @@ std::string ToString(const RunComparison& runs);
 // plans may differ in backends, passes or threads: the comparison shows the effect. Nodes that draw
 // random numbers differ. Even with node_by_node, a node reads its own run's value if a node
 // rewrites the value or if it is in memory that the host cannot access. Throws kInvalidArgument for
-// a negative or NaN tolerance and for plans without a common value, and the errors of
+// a negative or NaN tolerance and for plans with nodes that have no common value, and the errors of
 // Executor::Run.
 //
 //   const Plan expected = Compile(graph, {.backends = {"reference"}});
@@ -16892,6 +16984,38 @@ Graph MergeHardSwish(const Graph& graph);
 
 #endif  // OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
 
+// ---- opkit/base/indexed_vector.hpp
+// IndexedVector: a std::vector whose operator[] takes an int or an enumerator as it is. Nodes,
+// values and steps are numbered by int, so that -1 may mean "none"; containers count in size_t.
+#ifndef OPKIT_BASE_INDEXED_VECTOR_HPP_
+#define OPKIT_BASE_INDEXED_VECTOR_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+template <class T>
+class IndexedVector : public std::vector<T> {
+  using Base = std::vector<T>;
+
+ public:
+  using Base::Base;
+  IndexedVector(Base values) : Base(std::move(values)) {}  // NOLINT: implicit
+
+  // Returns the element of that number, which must not be negative.
+  template <class Number>
+  decltype(auto) operator[](Number i) {
+    return Base::operator[](static_cast<size_t>(i));
+  }
+  template <class Number>
+  decltype(auto) operator[](Number i) const {
+    return Base::operator[](static_cast<size_t>(i));
+  }
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_INDEXED_VECTOR_HPP_
+
 // ---- opkit/graph/plan/converted_graph.hpp
 // ConvertedGraph: the graph of a plan with converters between the layouts of its kernels and copies
 // between their devices, once for each value and place. The nodes of the plan's graph keep their
@@ -16924,6 +17048,8 @@ class ConvertedConstants {
   std::vector<Item> items_;
 };
 
+// Owns the graph with converters and its types, and maps the numbers of the graph before to its
+// own.
 class ConvertedGraph {
  public:
   // Inserts the converters. `types` has the layouts that the choices give to the values of `view`.
@@ -16938,7 +17064,7 @@ class ConvertedGraph {
   const GraphTypes& types() const { return types_; }
   // Returns the number in view() of a value of the plan's view. For an output of the graph this is
   // the value as it is returned, in the standard layout; else the value as its node makes it.
-  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   // Returns the names of the constants that nodes read in `before`, from which this graph was made,
   // but that nothing reads here: only converted copies are read.
   std::vector<std::string> UnreadConstants(const GraphView& before) const {
@@ -16959,7 +17085,7 @@ class ConvertedGraph {
   Graph graph_;
   GraphView view_;
   GraphTypes types_;
-  std::vector<int> value_of_;
+  IndexedVector<int> value_of_;
 };
 
 // Hook for ConvertedGraph::Make; called if NeedsConverters is true.
@@ -17012,6 +17138,8 @@ OPKIT_IMAGE_LOCAL const Kernel& CopyToDeviceKernel();
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Owns the fused graph, its types and its choices, and maps the numbers of the plan's graph to its
+// own.
 class FusedGraph {
  public:
   // True if a selected kernel may fuse the next node with its own.
@@ -17035,12 +17163,12 @@ class FusedGraph {
   const std::vector<NodeChoice>& choices() const { return choices_; }
   // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
   // they run.
-  std::span<const int> PartsOf(int node) const { return parts_[Index(node)]; }
+  std::span<const int> PartsOf(int node) const { return parts_[node]; }
   // Returns the node of view() that computes a node of the plan's graph.
-  int NodeOf(int plan_node) const { return node_of_[Index(plan_node)]; }
+  int NodeOf(int plan_node) const { return node_of_[plan_node]; }
   // Returns the number in view() of a value of the plan's view; -1 for a value between two fused
   // nodes. Inputs and constants keep their numbers.
-  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 
  private:
@@ -17051,9 +17179,9 @@ class FusedGraph {
   GraphView view_;
   GraphTypes types_;
   std::vector<NodeChoice> choices_;
-  std::vector<std::vector<int>> parts_;
-  std::vector<int> node_of_;
-  std::vector<int> value_of_;
+  IndexedVector<std::vector<int>> parts_;
+  IndexedVector<int> node_of_;
+  IndexedVector<int> value_of_;
 };
 
 // Hook for FusedGraph::Make.
@@ -17660,40 +17788,21 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
 }
 
 namespace detail {
-// The functions given to SetDeviceAvailability, by device type.
-struct DeviceAvailability {
-  static constexpr int kMost = 16;
-  Mutex mutex;
-  DeviceType types[kMost] = {};
-  std::string (*why_not[kMost])(Device) = {};
-  int count = 0;
-};
-inline DeviceAvailability& DeviceAvailabilities() {
-  static constinit DeviceAvailability all;
-  return all;
+OPKIT_INLINE int DeviceSlot(DeviceType type) {
+  const int slot = static_cast<int>(type);
+  if (slot < 0 || slot >= kDeviceSlots)
+    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kDeviceSlots - 1);
+  return slot;
 }
+// The functions given to SetDeviceAvailability.
+inline constinit DeviceTable<std::string (*)(Device)> g_why_no_device;
 }  // namespace detail
 
 OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device)) {
-  auto& all = detail::DeviceAvailabilities();
-  detail::MutexLock lock(all.mutex);
-  int at = 0;
-  while (at < all.count && all.types[at] != type) ++at;
-  if (at == all.kMost)
-    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost},
-          " device types say whether they are there");
-  all.types[at] = type;
-  all.why_not[at] = why_not;
-  all.count = at == all.count ? at + 1 : all.count;
+  detail::g_why_no_device[type].store(why_not, std::memory_order_release);
 }
 OPKIT_INLINE std::string WhyNoDevice(Device device) {
-  std::string (*why_not)(Device) = nullptr;
-  {
-    auto& all = detail::DeviceAvailabilities();
-    detail::MutexLock lock(all.mutex);
-    for (int at = 0; at < all.count; ++at)
-      if (all.types[at] == device.type) why_not = all.why_not[at];
-  }
+  const auto why_not = detail::g_why_no_device.Find(device.type);
   return why_not ? why_not(device) : std::string();
 }
 
@@ -17745,31 +17854,23 @@ OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
 
 namespace detail {
 
-OPKIT_INLINE AllocatorTable::AllocatorTable() {
-  slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
-                                                  std::memory_order_relaxed);
-}
-
-OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type) {
-  const int slot = static_cast<int>(type);
-  if (slot < 0 || slot >= kSlots)
-    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kSlots - 1);
-  return slots[slot];
-}
-
-OPKIT_INLINE AllocatorTable& Allocators() {
+OPKIT_INLINE DeviceTable<Allocator*>& Allocators() {
+  static constinit DeviceTable<Allocator*> table;
   // Never destroyed, so that it outlives every static tensor. In static memory, because heap memory
   // of a library that is unloaded would leak.
-  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
-  static auto* table = new (room) AllocatorTable;
-  return *table;
+  alignas(CPUAllocator) static unsigned char room[sizeof(CPUAllocator)];
+  [[maybe_unused]] static const bool has_cpu = [] {
+    table[DeviceType::kCPU].store(new (room) CPUAllocator, std::memory_order_release);
+    return true;
+  }();
+  return table;
 }
 
 }  // namespace detail
 
 OPKIT_INLINE Allocator& GetAllocator(DeviceType type) {
   const DeviceType memory = MemoryDevice({type, 0}).type;
-  Allocator* allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
+  Allocator* const allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
   if (!allocator)
     Throw(ErrorCode::kUnsupported, "no allocator for device ", ToString(type),
           ": include its backend's header, or call SetAllocator");
@@ -17867,12 +17968,12 @@ OPKIT_INLINE void Tensor::CopyFrom(const Tensor& source) {
   source.CheckHost();
   source.CheckStandard("CopyFrom");
   CheckHost();
-  Tensor target = PreparedFor(source);
+  Tensor target = CopyDestination(source);
   source.CopyElementsTo(static_cast<char*>(target.raw_mutable_data()));
   *this = std::move(target);
 }
 
-OPKIT_INLINE Tensor Tensor::PreparedFor(const Tensor& source) const {
+OPKIT_INLINE Tensor Tensor::CopyDestination(const Tensor& source) const {
   Tensor target = *this;
   if (Fits(source.shape_, source.dtype_)) {
     target.Resize(source.shape_, source.dtype_);
@@ -18351,7 +18452,7 @@ OPKIT_INLINE bool EventState::Reuse() {
   exception_ = nullptr;
   context_ = {};
   private_ = false;
-  seldom_asked_ = false;
+  defers_completion_ = false;
   span_ = 0;
   callbacks_.clear();
   retained.clear();
@@ -18412,10 +18513,9 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   }
 }
 
-OPKIT_INLINE std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
-  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
+OPKIT_INLINE detail::DeviceTable<EventStateFactory>& EventFactories() {
+  static constinit detail::DeviceTable<EventStateFactory> table;
+  return table;
 }
 
 OPKIT_INLINE void Event::SetFinished(const char* error_message) {
@@ -18474,8 +18574,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
-  // Acquire: pairs with the backend's store, which publishes the backend's set-up.
-  const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+  const EventStateFactory factory = EventFactories().Find(device_.type);
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
 
@@ -18483,23 +18582,23 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
-// ---- opkit/base/own_names.hpp
+// ---- opkit/base/registration/own_names.hpp
 // The function by which a library frees its interned names before it is unmapped. Only .ipp files
 // include this header.
-#ifndef OPKIT_BASE_OWN_NAMES_HPP_
-#define OPKIT_BASE_OWN_NAMES_HPP_
+#ifndef OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
+#define OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Deletes this image's table of names; null before there is a table. The image must not use names
+// Deletes this image's table of names; empty before there is a table. The image must not use names
 // after the call.
-using DeleteNames = void (*)();
-OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
+                                                               "opkit/base/interned_names.hpp"};
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_BASE_OWN_NAMES_HPP_
+#endif  // OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
 // ---- opkit/base/impl/interned_names.ipp
 // The table of interned names.
@@ -18520,7 +18619,7 @@ struct InternedNames {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Global(); };
+      g_delete_names.Fill([] { delete &Global(); });
       pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
                      [] { Global().mutex.ResetAfterFork(); });
       return made;
@@ -18666,7 +18765,7 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
                ": only dense tensors of the standard layout leave a device; convert it there "
                "first"),
         &from);
-  target = to.PreparedFor(from);
+  target = to.CopyDestination(from);
 }
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
@@ -19116,8 +19215,8 @@ inline int DefaultThreads() {
 
 }  // namespace detail
 
-OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, bool pin_workers)
-    : name_(std::move(name)), pin_workers_(pin_workers) {
+OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, WorkerPlacement placement)
+    : name_(std::move(name)), placement_(placement) {
   SetThreads(threads);
   detail::MutexLock lock(detail::g_pools.mutex);
   if (!std::exchange(detail::g_pools.fork_handled, true)) HandleFork();
@@ -19153,7 +19252,8 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
 OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
-    return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
+    return new ThreadPool(detail::DefaultThreads(), "opkit",
+                          pin && pin[0] == '1' ? WorkerPlacement::kPinned : WorkerPlacement::kFree);
   }();
   return *pool;
 }
@@ -19234,7 +19334,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   }
   detail::t_pool = {this, &self};
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
-  if (pin_workers_) detail::PinCurrentThread(self.index + 1);
+  if (placement_ == WorkerPlacement::kPinned) detail::PinCurrentThread(self.index + 1);
   bool searching = true;
   detail::IdleSpin spin;
   for (;;) {
@@ -19520,7 +19620,7 @@ inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, 
   Mutex mutex;
   const auto work = [&] {
     const auto invocation = InvocationScope::Adopt(loop.invocation);
-    const LoopRunnerScope nested(&kInPlace);
+    const ScopedValue nested(t_loop_runner, &kInPlace);
     loop.RunChunks(mutex);
   };
   own.run(count, work);
@@ -19646,11 +19746,15 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
+OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor) {
   TensorInfo info(tensor.dtype(), tensor.shape());
   info.device = tensor.device();
   info.layout = tensor.layout();
-  if (as_constant && tensor.initialized()) info.constant = &tensor;
+  return info;
+}
+OPKIT_INLINE TensorInfo TensorInfo::OfConstant(const Tensor& tensor) {
+  TensorInfo info = Of(tensor);
+  if (tensor.initialized()) info.constant = &tensor;
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
@@ -19684,6 +19788,14 @@ inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, i
 }
 
 }  // namespace detail
+
+OPKIT_INLINE const Attribute* detail::DefaultOf(const std::vector<AttributeSchema>* declared,
+                                                std::string_view name) {
+  if (declared)
+    for (const AttributeSchema& attribute : *declared)
+      if (attribute.name == name && attribute.default_value) return &*attribute.default_value;
+  return nullptr;
+}
 
 OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
   const Tensor* known = input(i).constant;
@@ -20078,18 +20190,8 @@ OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
-  return Cost([flops = std::move(flops)](const OperatorDef& def,
-                                         const std::vector<TensorInfo>& inputs,
-                                         const std::vector<TensorInfo>& outputs) mutable {
-    OpCost cost = detail::Traffic(inputs, outputs);
-    auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
-    const InferenceContext context(def, inputs, outputs);
-    bool all = true;
-    for (const TensorInfo& output : outputs) all &= known(output);
-    for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
-    if (all) cost.flops = flops(context);
-    return cost;
-  });
+  flops_ = std::move(flops);
+  return Cost(CostFunction());
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
@@ -20132,6 +20234,7 @@ OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) co
   return {};
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
+  context.SetDeclared(attributes_.declared);
   bool known = true;
   for (int i = 0; i < context.num_inputs(); ++i)
     known &= !context.HasInput(i) || context.input(i).shape.is_known();
@@ -20165,7 +20268,16 @@ OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& d
 }
 OPKIT_INLINE OpCost OpSchema::Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
                                    const std::vector<TensorInfo>& outputs) const {
-  return cost_ ? cost_(def, inputs, outputs) : detail::Traffic(inputs, outputs);
+  if (cost_) return cost_(def, inputs, outputs);
+  OpCost cost = detail::Traffic(inputs, outputs);
+  if (!flops_) return cost;
+  auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+  bool all = std::ranges::all_of(outputs, known);
+  for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
+  InferenceContext context(def, inputs, outputs);
+  context.SetDeclared(attributes_.declared);
+  if (all) cost.flops = flops_(context);
+  return cost;
 }
 OPKIT_INLINE OpSchema::DevicePlacement OpSchema::InferDevices(const OperatorDef& def) const {
   if (devices_) return devices_(def);
@@ -20247,8 +20359,7 @@ inline const KeptPreferences* PreferencesOfThread() {
 }
 
 OPKIT_INLINE PreferenceScope::PreferenceScope(const RefCounted& preferences)
-    : outer_(std::exchange(t_preferences, &preferences)) {}
-OPKIT_INLINE PreferenceScope::~PreferenceScope() { t_preferences = outer_; }
+    : preferences_(t_preferences, &preferences) {}
 
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
@@ -21153,19 +21264,18 @@ OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
-  const detail::WorkOfRun& work = identity_->work;
-  SpanSink* const sink = work.tell ? detail::EndSpanForWork() : nullptr;
+  const detail::RunCost& cost = identity_->cost;
+  SpanSink* const sink = cost.compute ? detail::EndSpanForWork() : nullptr;
   if (!sink) return;
   try {
-    sink->Describe(work.tell(work, def(), InputTypes(), OutputTypes()));
+    sink->Describe(cost.compute(cost, def(), InputTypes(), OutputTypes()));
   } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
 
-OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line,
-                                                detail::WorkOfRun work) {
+OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line, detail::RunCost cost) {
   auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
-  identity->work = work;
+  identity->cost = cost;
   identity->file = file;
   identity->line = line;
   identity_ = identity;
@@ -21270,6 +21380,11 @@ OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) 
   CheckDeclared(name);
   return def().args().Find(name);
 }
+OPKIT_INLINE const Attribute* OperatorBase::FindDefault(std::string_view name) const {
+  const OpSchema* const known = identity_->cost.schema;
+  const OpSchema* const schema = known ? known : detail::t_argument_check.schema;
+  return schema ? detail::DefaultOf(&schema->attributes(), name) : nullptr;
+}
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
   detail::CheckInputDevice(def(), detail::Index(i), tensor, memory_device_);
   if (const Layout wanted = InputLayout(i);
@@ -21283,12 +21398,12 @@ OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tenso
   return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
 }
 OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
-                                                   bool at_once) const {
+                                                   CopyTime time) const {
   if (i < 64 && (mutated_inputs_ >> i & 1))
     detail::ThrowMutatedStrides(def(), detail::Index(i), tensor);
   return pending_.DenseInput(i, [&] {
     Tensor dense(tensor.device());
-    if (at_once)
+    if (time == CopyTime::kNow)
       dense.CopyFrom(tensor);
     else
       const_cast<OperatorBase*>(this)->CopyDense(tensor, &dense);
@@ -21550,35 +21665,31 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
         "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
 }
 
-OPKIT_INLINE SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
-                               const std::vector<TensorInfo>& inputs,
-                               const std::vector<TensorInfo>& outputs) {
+OPKIT_INLINE SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,
+                                  const std::vector<TensorInfo>& inputs,
+                                  const std::vector<TensorInfo>& outputs) {
   std::string shapes;
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
   uint32_t shapes_name = InternNameIfRoom(shapes);
   if (shapes_name == 0) shapes_name = InternName("(other shapes)");
-  const OpCost cost = work.schema->Cost(def, inputs, outputs);
-  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*work.backend)};
+  const OpCost cost = run.schema->Cost(def, inputs, outputs);
+  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*run.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
-  struct InConstruction {
-    const ArgumentCheck outer;
-    ~InConstruction() { t_argument_check = outer; }
-  };
   try {
-    const InConstruction scope{std::exchange(t_argument_check, {&schema, &CheckDeclares})};
+    const ScopedValue checked_arguments(t_argument_check, {&schema, &CheckDeclares});
     const MakeTyped make_typed =
         kernel.make_typed ? kernel.make_typed : &MakeTypedOperator<CPUContext>;
     std::unique_ptr<OperatorBase> op =
         kernel.typed ? make_typed(*kernel.typed, def, ws) : kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
-    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &ComputeWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     op->SetMutatedInputs(MutatedInputs(schema, def));
     return op;
@@ -21765,7 +21876,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
   ResolvedOperator& self;
-  ~Release() { self.in_call_.End(); }
+  ~Release() { self.call_guard_.End(); }
 };
 
 namespace detail {
@@ -21840,7 +21951,7 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ", num_inputs,
           " inputs and ", num_outputs, " outputs, but called with ", inputs.size(), " and ",
           outputs.size());
-  if (!in_call_.Begin()) [[unlikely]]
+  if (!call_guard_.Begin()) [[unlikely]]
     Throw(ErrorCode::kFailedPrecondition, "the ResolvedOperator of ", def_.type(),
           " is called while another call of it runs, and takes one thread at a time: make one for "
           "each thread");
@@ -21869,7 +21980,7 @@ OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
-  const detail::InvokeScope scope;
+  const detail::ScopedValue in_invoke(detail::t_in_invoke, true);
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
@@ -21881,7 +21992,7 @@ struct PendingOutputs::State : RefCounted {
   void Run() noexcept {
     std::exception_ptr failure;
     {  // destroys everything of the call but the outputs, before its event completes
-      const detail::InvokeScope scope;
+      const detail::ScopedValue in_invoke(detail::t_in_invoke, true);
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);
       try {
@@ -21948,12 +22059,22 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // are switched to.
 using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
 
-// Registers a device with native streams, by one line in its header. Thread-safe.
+namespace detail {
+OPKIT_IMAGE_LOCAL inline constinit DeviceTable<NativeStreamFunction> g_native_streams;
+}
+
+// Registers a device with native streams, by one line in its header. Thread-safe. Error
+// (kOutOfRange) for a type outside of 0 to 127.
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
-//   &IssueOnNpuStream);
-OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
+//                                                                          &IssueOnNpuStream);
+OPKIT_IMAGE_LOCAL inline bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  detail::g_native_streams[type].store(issue, std::memory_order_release);
+  return true;
+}
 // Returns null if no header of the type's backend was included.
-OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
+OPKIT_IMAGE_LOCAL inline NativeStreamFunction FindNativeStreams(DeviceType type) {
+  return detail::g_native_streams.Find(type);
+}
 
 }}  // namespace opkit
 
@@ -22207,46 +22328,39 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Makes a kernel without a proposer.
-inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
-                          RegistrationPriority priority, const char* file, int line,
-                          OperatorCreator create) {
+inline Kernel PlainKernel(const KernelRegistration& from, OperatorCreator create) {
   Kernel kernel;
-  kernel.op = op;
-  kernel.device = device;
-  if (*backend && std::string_view(backend) != "DEFAULT") kernel.backend = backend;
-  kernel.priority = priority;
-  kernel.file = file;
-  kernel.line = line;
+  kernel.op = from.op;
+  kernel.device = from.device;
+  if (*from.backend && std::string_view(from.backend) != "DEFAULT") kernel.backend = from.backend;
+  kernel.priority = from.priority;
+  kernel.file = from.file;
+  kernel.line = from.line;
   kernel.create = std::move(create);
   return kernel;
 }
-OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                                 RegistrationPriority priority, const char* file, int line,
+OPKIT_INLINE bool RegisterKernel(const KernelRegistration& kernel,
                                  OperatorCreator create) noexcept {
   return Registered([&] {
     UseOperatorCalls();
-    OpRegistry::Global().AddKernel(
-        PlainKernel(op, device, backend, priority, file, line, std::move(create)));
+    OpRegistry::Global().AddKernel(PlainKernel(kernel, std::move(create)));
   });
 }
-OPKIT_INLINE bool RegisterProposingKernel(const char* op, DeviceType device, const char* backend,
-                                          RegistrationPriority priority, const char* file, int line,
-                                          OperatorCreator create, KernelProposer propose,
-                                          KernelFuser fuse) noexcept {
+OPKIT_INLINE bool RegisterProposingKernel(const KernelRegistration& kernel, OperatorCreator create,
+                                          KernelProposer propose, KernelFuser fuse) noexcept {
   return Registered([&] {
     UseOperatorCalls();
     UseSelection();
-    Kernel kernel = PlainKernel(op, device, backend, priority, file, line, std::move(create));
-    kernel.proposes_layouts = true;
-    kernel.propose = std::move(propose);
-    kernel.fuse = std::move(fuse);
-    OpRegistry::Global().AddKernel(std::move(kernel));
+    Kernel proposing = PlainKernel(kernel, std::move(create));
+    proposing.proposes_layouts = true;
+    proposing.propose = std::move(propose);
+    proposing.fuse = std::move(fuse);
+    OpRegistry::Global().AddKernel(std::move(proposing));
   });
 }
-OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char* backend,
-                                   RegistrationPriority priority, const char* file, int line,
+OPKIT_INLINE bool RegisterFunction(const KernelRegistration& kernel,
                                    CreateFunction create) noexcept {
-  return RegisterKernel(op, device, backend, priority, file, line, create);
+  return RegisterKernel(kernel, create);
 }
 OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
                                               std::string (*why_not)()) noexcept {
@@ -22888,7 +23002,14 @@ class AbiValues {
   AbiValues(const AbiValues&) = delete;
 
   opkit_value* data() { return values_.data(); }
-  opkit_value& operator[](size_t i) { return values_[i]; }
+  const opkit_value& operator[](size_t i) const { return values_[i]; }
+  // For the inputs of a node: marks those that it leaves out, and passes constants.
+  void SetInputs(const OperatorDef& def, std::span<const TensorInfo> infos) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      values_[i].present = !def.inputs()[i].empty();
+      if (infos[i].constant) SetConstant(i, *infos[i].constant);
+    }
+  }
   void SetConstant(size_t i, const Tensor& tensor) {
     constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
     values_[i].constant = (*constants_.back()->data())->tensors[0];
@@ -23105,7 +23226,7 @@ struct PendingInvoke : RefCounted {
   ThreadPool& pool = ThreadPool::Current();
   Latch done{1};
   std::exception_ptr failure;  // written before the latch opens
-  bool told = false;           // the caller has waited, and has got the failure
+  bool failure_taken = false;  // the caller has waited, and has got the failure
 
   void Wait() {
     if (!done.done()) pool.Wait(done);
@@ -23183,13 +23304,13 @@ struct DeferredRun : RefCounted {
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // the failure of the completion, if any
-  std::atomic<bool> half{false};
+  std::atomic<bool> arrived_once{false};
 
   // Marks one of the two ends; the second call ends the run. Called once when the function returns
   // and once by the completion handle. Acquire and release: the second caller reads the first
   // caller's writes.
   void Arrive() {
-    if (half.exchange(true, std::memory_order_acq_rel)) End();
+    if (arrived_once.exchange(true, std::memory_order_acq_rel)) End();
   }
 
  private:
@@ -23203,12 +23324,12 @@ struct ResourceState {
   bool asynchronous = false;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Mutex mutex;  // guards `memory`, `late` and the data of `late`
+  Mutex mutex;  // guards `memory`, `deferred_run` and the data of `deferred_run`
   RunMemory memory;
   bool used = false;  // this run has memory, pending operators or a completion handle
   // A deferred run between the return of its function and its completion: memory allocated in this
   // time belongs to it.
-  DeferredRun* late = nullptr;
+  DeferredRun* deferred_run = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
@@ -23221,7 +23342,7 @@ struct ResourceState {
   template <class Add>
   void Keep(Add add) {
     MutexLock lock(mutex);
-    if (late) return add(late->memory);
+    if (deferred_run) return add(deferred_run->memory);
     used = true;
     add(memory);
   }
@@ -23229,7 +23350,7 @@ struct ResourceState {
   // may use.
   void RequireFunction(const char* what) {
     MutexLock lock(mutex);
-    if (late)
+    if (deferred_run)
       Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
             " after forward has returned; call it before");
   }
@@ -23239,7 +23360,7 @@ struct ResourceState {
     std::exception_ptr failure;
     for (const auto& one : pending) {
       one->Wait();
-      if (!one->told && !failure) failure = one->failure;
+      if (!one->failure_taken && !failure) failure = one->failure;
     }
     pending.clear();
     return failure;
@@ -23250,11 +23371,11 @@ struct ResourceState {
     run->memory = std::exchange(memory, {});
     run->state = this;
     used = false;
-    late = run;
+    deferred_run = run;
   }
   void Ended(const DeferredRun* run) {
     MutexLock lock(mutex);
-    if (late == run) late = nullptr;
+    if (deferred_run == run) deferred_run = nullptr;
   }
 };
 
@@ -23515,7 +23636,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                              const opkit_attr* const* attrs, PendingInvoke* pending) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() has no operator's name");
       const std::string name = TextOfAbi(op);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       const bool is_native = call->asynchronous && !state.launch;
@@ -23597,10 +23718,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
     return AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() has no handle");
       auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
       pending->Wait();
-      pending->told = true;
+      pending->failure_taken = true;
       if (pending->failure) std::rethrow_exception(pending->failure);
     });
   }
@@ -23817,41 +23938,19 @@ class DirectState : public StatefulOp {
 };
 
 // Returns the name of the blob in which a forward operator leaves its state.
-inline std::string FunctionStateBlob(const OperatorDef& def) {
-  return StrCat("__state of ", def.type(), " ", def.name(), " ",
-                def.outputs().empty() ? std::string() : def.outputs()[0]);
-}
-
+std::string FunctionStateBlob(const OperatorDef& def);
 inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
   return static_cast<FunctionHooks*>(record.hooks.get());
 }
-
 // Returns the operator's name for messages: "my_gemm", "my_gemm of library libmy_ops.so".
-inline std::string NameOf(const FunctionOpRecord& record) {
-  return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
-}
-
-inline constexpr char kSaysNotWhy[] =
-    "it returned FAIL, which is 0 (SUCCESS is 1); say why with OPKIT_ERROR_MSG << \"…\"";
-
-[[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
-                                                        const char* what, const OpStatus& status) {
-  std::string text = status.message();
-  if (const std::string& more = CurrentHostError().text; !more.empty())
-    text += (text.empty() ? "" : ": ") + more;
-  if (text.empty()) text = kSaysNotWhy;
-  Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
-}
-
+std::string NameOf(const FunctionOpRecord& record);
+// Throws the failure that a function of the record has returned. Adds the text that the function
+// gave to the host.
+[[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const FunctionOpRecord& record, const char* what,
+                                                 const OpStatus& status);
 // Returns the reason why a function of the C ABI has failed with `status`. A function that gives
 // none has often returned the status of a host function; the text of that failure is then added.
-inline std::string ReasonOf(opkit_status status) {
-  const HostError& error = CurrentHostError();
-  if (!error.text.empty()) return error.text;
-  return StrCat(status == OPKIT_FAILED ? std::string(kSaysNotWhy)
-                                       : StrCat("it returned status ", status, " without a text"),
-                error.failure.empty() ? "" : "; before, the host told it: ", error.failure);
-}
+std::string ReasonOf(opkit_status status);
 // Calls a library's function, which must not throw. Keeps an exception that comes nevertheless only
 // as text, because the exception's own code is unloaded with the library.
 template <class Call>
@@ -23866,34 +23965,11 @@ opkit_status CallGuarded(Call call) {
   return OPKIT_FAILED;
 }
 // Throws the failure that a function of the C ABI has returned.
-[[noreturn]] OPKIT_COLD inline void ThrowStatus(const FunctionOpRecord& record, const char* what,
-                                                opkit_status status) {
-  CurrentHostError().text = ReasonOf(status);
-  if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
-    ThrowFunctionFailed(record, what, OpStatus(FAIL));
-  throw Error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}))
-      .AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
-}
-
+[[noreturn]] OPKIT_COLD void ThrowStatus(const FunctionOpRecord& record, const char* what,
+                                         opkit_status status);
 // Rethrows the exception of a function of the record as an Error that names the function; for use
 // in a catch block.
-[[noreturn]] OPKIT_COLD inline void RethrowFromFunction(const FunctionOpRecord& record,
-                                                        const char* what) {
-  std::string how;
-  try {
-    throw;
-  } catch (Error& error) {
-    error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
-    throw;
-  } catch (const std::exception& thrown) {
-    how = StrCat(": ", thrown.what());
-  } catch (...) {
-    how = " something that is not a std::exception";
-  }
-  throw Error(ErrorCode::kOperatorFailed,
-              StrCat(what, " of operator ", NameOf(record), " threw", how))
-      .SetCause(std::current_exception());
-}
+[[noreturn]] OPKIT_COLD void RethrowFromFunction(const FunctionOpRecord& record, const char* what);
 // Calls a function of the record; turns a failure or an exception into an Error that names the
 // function.
 template <class Call>
@@ -23911,201 +23987,31 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
 }
 // Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs leaves
 // open.
-inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
-  int inputs = -1, outputs = -1;
-  if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
-  CallFunction(record, "parseAttrs",
-               [&] { return record.CountValues(record.Attrs(args), &inputs, &outputs); });
-  return {inputs, outputs};
-}
-
-inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def) {
-  std::vector<int> inputs;
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
-  if (record.mutate_inputs)
-    CallFunction(record, "mutateInputs",
-                 [&] { return record.mutate_inputs(record.Attrs(def.args()), inputs); });
-  for (int input : inputs)
-    if (input < 0)
-      Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
-            input);
-  return inputs;
-}
-
-inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
-  ShapeVectors shapes(infos.size());
-  for (size_t i = 0; i < infos.size(); ++i)
-    if (infos[i].shape.has_rank())
-      for (const Dim& dim : infos[i].shape.dims())
-        shapes[i].push_back(dim.is_known() ? dim.value() : -1);
-  return shapes;
-}
-inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
-  std::vector<Dim> dims;
-  for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
-  return SymbolicShape(std::move(dims));
-}
-// Calls infer_type or infer_shape. Returns false for a failure while something is unknown, because
-// the function cannot infer yet.
-template <class List>
-bool CallInference(const FunctionOpRecord& record, const char* what, bool all_known,
-                   UniqueFunction<OpStatus(const AttrMap&, List&, List&)>& function,
-                   const AttrMap& attrs, List& inputs, List& outputs) {
-  const size_t expected[] = {inputs.size(), outputs.size()};
-  const auto call = [&] { return function(attrs, inputs, outputs); };
-  if (all_known) {
-    CallFunction(record, what, call);
-  } else {
-    HostErrorScope message;
-    try {
-      if (!call().ok()) return false;
-    } catch (...) {
-      return false;
-    }
-  }
-  for (const bool is_output : {false, true})
-    if (const size_t found = (is_output ? outputs : inputs).size(); found != expected[is_output])
-      Throw(ErrorCode::kInvalidArgument, what, " of operator ", NameOf(record), " answered for ",
-            found, is_output ? " outputs" : " inputs", ", but the node has ", expected[is_output]);
-  return true;
-}
-
-// Infers dtypes. Without setInferType every output has the dtype of the first input.
-inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
-                               InferenceContext& context) {
-  if (!record.infer_type) {
-    for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
-      context.SetOutput(o, context.input_dtype(0), {});
-    return;
-  }
-  std::vector<DType> inputs, outputs;
-  bool all_known = true;
-  for (int i = 0; i < context.num_inputs(); ++i) {
-    inputs.push_back(context.input_dtype(i));
-    all_known &= inputs.back() != DType::kUndefined || !context.HasInput(i);
-  }
-  for (const TensorInfo& output : context.outputs()) outputs.push_back(output.dtype);
-  if (!CallInference(record, "inferType", all_known, record.infer_type, attrs, inputs, outputs))
-    return;
-  for (int i = 0; i < context.num_inputs(); ++i)
-    if (context.HasInput(i)) context.SetInput(i, inputs[Index(i)], {});
-  for (int o = 0; o < context.num_outputs(); ++o) context.SetOutput(o, outputs[Index(o)], {});
-}
-
-// Infers shapes. An empty shape of an output is a scalar if the ranks of all inputs are known, and
-// unknown otherwise.
-inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
-                                InferenceContext& context) {
-  if (!record.infer_shape) return;
-  bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
-  for (int i = 0; i < context.num_inputs(); ++i) {
-    if (!context.HasInput(i)) continue;
-    const SymbolicShape& shape = context.input_shape(i);
-    ranks_known &= shape.has_rank();
-    all_known &= shape.is_known();
-    anything |= shape.has_rank();
-  }
-  for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-  if (!anything) return;
-  ShapeVectors inputs = KnownShapes(context.inputs()), outputs = KnownShapes(context.outputs());
-  if (!CallInference(record, "inferShape", all_known, record.infer_shape, attrs, inputs, outputs))
-    return;
-  for (int i = 0; i < context.num_inputs(); ++i)
-    if (const auto& extents = inputs[Index(i)]; context.HasInput(i) && !extents.empty())
-      context.SetInput(i, DType::kUndefined, ShapeOfExtents(extents));
-  for (int o = 0; o < context.num_outputs(); ++o)
-    if (const auto& extents = outputs[Index(o)]; ranks_known || !extents.empty())
-      context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
-}
-
-inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
-                          InferenceContext& context) {
-  if (pass == FunctionPass::kForward) {
-    FunctionHooks* const hooks = HooksOf(record);
-    const bool has_own = hooks ? hooks->has_inference() : record.infer_type || record.infer_shape;
-    if (const auto& carried = context.def().subgraphs();
-        !has_own && record.Has(OPKIT_OP_SUBGRAPH) && carried.size() == 1)
-      return carried[0].graph->Infer(context);
-    if (hooks) return hooks->Infer(context);
-    InferFunctionTypes(record, attrs, context);
-    InferFunctionShapes(record, attrs, context);
-    return;
-  }
-  // A backward node takes output gradients, inputs and outputs, and makes input gradients.
-  const int inputs = context.num_outputs(), outputs = (context.num_inputs() - inputs) / 2;
-  auto same = [&](int value, int gradient_in, int gradient_out) {
-    if (!context.HasInput(value)) return;
-    const TensorInfo info = context.input(value);
-    if (gradient_out >= 0) context.SetOutput(gradient_out, info.dtype, info.shape);
-    if (gradient_in >= 0 && context.HasInput(gradient_in))
-      context.SetInput(gradient_in, info.dtype, info.shape);
-  };
-  for (int i = 0; i < inputs; ++i) same(outputs + i, -1, i);
-  for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
-}
-
+std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args);
+// Returns the indices of the inputs that the operator writes to.
+std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def);
+// Infers the outputs of a forward node by the record's functions, by those of a library, or by the
+// one graph that the node carries. A backward node's gradients have the types of the values.
+void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
+                   InferenceContext& context);
 // Adds the operator's own figures to `cost`, which already has the bytes of its values.
-inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
-                         std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
-                         OpCost& cost) {
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Cost(def, inputs, outputs, cost);
-  for (const auto& values : {inputs, outputs})
-    for (const TensorInfo& value : values)
-      if (!value.shape.is_known()) return;
-  CallFunction(record, "flops's function", [&] {
-    cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
-    return OpStatus();
-  });
-}
-
-// Returns the bytes of scratch for inputs with known shapes.
-inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
-                              std::span<const TensorInfo> inputs) {
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
-  if (!record.scratch) return 0;
-  int64_t bytes = 0;
-  CallFunction(record, "scratch's function", [&] {
-    bytes = record.scratch(record.Attrs(def.args()), KnownShapes(inputs));
-    return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
-  });
-  return bytes;
-}
+void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
+                  std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
+                  OpCost& cost);
 // Returns the bytes of scratch of a node; 0 while a relevant shape is unknown. A backward node
 // needs the scratch of the forward node whose inputs and outputs it receives.
-inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
-                               std::span<const TensorInfo> inputs) {
-  const auto known = [&](size_t first, size_t count) {
-    for (size_t i = first; i < first + count; ++i)
-      if (!def.inputs()[i].empty() && !inputs[i].shape.is_known()) return false;
-    return true;
-  };
-  if (pass == FunctionPass::kForward)
-    return known(0, inputs.size()) ? ForwardScratch(record, def, inputs) : 0;
-  const size_t num_inputs = def.outputs().size();
-  if (def.inputs().size() < num_inputs) return 0;
-  const size_t num_outputs = (def.inputs().size() - num_inputs) / 2;
-  if (!known(num_outputs, num_inputs)) return 0;
-  const auto names = def.inputs().begin() + static_cast<std::ptrdiff_t>(num_outputs);
-  const auto middle = names + static_cast<std::ptrdiff_t>(num_inputs);
-  return ForwardScratch(
-      record,
-      OperatorDef(record.name, {names, middle},
-                  {middle, middle + static_cast<std::ptrdiff_t>(num_outputs)}, def.args())
-          .Device(def.device()),
-      inputs.subspan(num_outputs, num_inputs));
-}
+int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
+                        std::span<const TensorInfo> inputs);
 
 }  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
-// ---- opkit/op/function/impl/function_body.ipp
-// FunctionBody's definition: a node's state between its runs, the views that are the arguments of
-// its functions, and a run. A run lasts from the call of its functions until their memory is freed.
-#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
-#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
+// ---- opkit/op/function/impl/function_state.ipp
+// A node's functions, and the state that it keeps between its runs.
+#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_STATE_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_STATE_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -24240,6 +24146,18 @@ class FunctionStateHandle {
   bool owns_state_ = false;
 };
 
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_STATE_IPP_
+
+// ---- opkit/op/function/impl/function_views.ipp
+// The views of an operator's tensors that are the arguments of its functions.
+#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_VIEWS_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_VIEWS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
 // The arguments of the functions, and the memory that their views point into. A run that ends after
 // its function has returned keeps it.
 struct FunctionRun : RefCounted {
@@ -24313,7 +24231,7 @@ class FunctionViews {
     if (!bound_ || inferred_ != op_.inference().version() || !op_.inference().fresh()) return false;
     for (const BoundTensor& one : bound_tensors_)
       if (!one.blob->Holds(one.tensor) ||
-          !one.tensor->Is(one.data, one.dtype, one.extents, one.rank))
+          !one.tensor->IsDenseAt(one.data, one.dtype, one.extents, one.rank))
         return false;
     return true;
   }
@@ -24340,7 +24258,7 @@ class FunctionViews {
     const int output = static_cast<int>(o);
     if (o >= reqs_.size() || !open_[o])
       Throw(ErrorCode::kInvalidArgument, "allocate_output(", output, ") in operator ", name(),
-            o < reqs_.size() ? ": this output has its memory, or nobody wants it"
+            o < reqs_.size() ? ": this output has its memory, or the node leaves it out"
                              : StrCat(", which has ", reqs_.size(), " outputs"));
     if (const DType inferred = op_.inference().outputs()[o].dtype;
         inferred != DType::kUndefined && inferred != dtype)
@@ -24406,19 +24324,19 @@ class FunctionViews {
       inputs_[i] = &tensor;
       run.inputs[i].Bind(*readable, OpReq::kWrite);
       run.input_views[i] = run.inputs[i].view;
-      TellLayout(tensor, i, inputs_.size(), run.input_layouts, run.call.input_layouts);
+      NameLayout(tensor, i, inputs_.size(), run.input_layouts, run.call.input_layouts);
     }
   }
-  OPKIT_IMAGE_LOCAL static void TellLayout(const Tensor& tensor, size_t i, size_t count,
+  OPKIT_IMAGE_LOCAL static void NameLayout(const Tensor& tensor, size_t i, size_t count,
                                            std::vector<const char*>& names,
-                                           const char* const*& told) {
+                                           const char* const*& passed) {
     if (tensor.layout().is_standard()) [[likely]] {
-      if (told) names[i] = nullptr;
+      if (passed) names[i] = nullptr;
       return;
     }
     names.resize(count);
     names[i] = LayoutNamePointer(tensor.layout().id);
-    told = names.data();
+    passed = names.data();
   }
   [[noreturn]] OPKIT_COLD void Unreadable(size_t i, const Tensor& tensor) const {
     if (!tensor.initialized())
@@ -24533,7 +24451,7 @@ class FunctionViews {
           if (input.raw_data() == tensor->raw_data()) req = OpReq::kInplace;
       run.outputs[o].Bind(*tensor, req);
       run.output_views[o] = run.outputs[o].view;
-      TellLayout(*tensor, o, reqs_.size(), run.output_layouts, run.call.output_layouts);
+      NameLayout(*tensor, o, reqs_.size(), run.output_layouts, run.call.output_layouts);
     }
   }
   // Returns the inferred dtype and shape; without setInferShape those of the output tensor.
@@ -24578,6 +24496,19 @@ class FunctionViews {
   uint64_t inferred_ = 0;  // the inference version for which scratch was measured
   bool bound_ = false;     // the views are reusable: all requests are kWrite, no output is open
 };
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_VIEWS_IPP_
+
+// ---- opkit/op/function/impl/function_body.ipp
+// FunctionBody's definition: runs the functions of a record. A run lasts from the call of its
+// functions until their memory is freed.
+#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Runs the functions of a record for one operator.
 class RecordBody final : public FunctionBody, public OutputMaker {
@@ -24804,10 +24735,9 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type) {
-  static std::atomic<FunctionOperatorFactory> factories[AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
+OPKIT_INLINE DeviceTable<FunctionOperatorFactory>& FunctionFactories() {
+  static constinit DeviceTable<FunctionOperatorFactory> table;
+  return table;
 }
 
 // Makes the operators of a record. Not a lambda: a lambda would have FunctionOpHost's hidden
@@ -24819,8 +24749,7 @@ struct FunctionOperatorCreator {
 
   std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws,
                                            const KernelConfig* config) const {
-    const FunctionOperatorFactory factory =
-        FunctionFactory(def.device().type).load(std::memory_order_acquire);
+    const FunctionOperatorFactory factory = FunctionFactories().Find(def.device().type);
     if (!factory)
       throw UnsupportedOperatorFeature(
           StrCat("function operators cannot run on ", def.device().type,
@@ -24854,10 +24783,12 @@ class FunctionGradient final : public GradientMakerBase {
     }
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
     // Checks every kernel, because any backend may run the node later.
-    bool leaves_state = false;
+    bool shares_state_with_backward = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
-      leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
-    if (leaves_state) backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
+      shares_state_with_backward |=
+          kernel->shares_state_with_backward && kernel->device == def.device().type;
+    if (shares_state_with_backward)
+      backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
     backward.Device(def.device()).Backends(def.backends()).IsGradientOp(true);
     return {std::move(backward)};
   }
@@ -24919,9 +24850,10 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
     if (!backward_added_) AddBackward();
   }
   // Nodes that leave a state for their backward node are neither merged nor folded.
-  kernel.leaves_state =
+  kernel.shares_state_with_backward =
       pass == FunctionPass::kForward && device.create_state && device.shares_state;
-  if (kernel.leaves_state && schema_ && !schema_->is_stateful()) schema_->KeepsState();
+  if (kernel.shares_state_with_backward && schema_ && !schema_->is_stateful())
+    schema_->KeepsState();
   kernel.device = device.type;
   if (!backend.empty()) kernel.backend = backend;
   kernel.owner = record->in_use;
@@ -25617,7 +25549,7 @@ class EdgeCollector {
     if (number < 0)
       Throw(ErrorCode::kNotFound, "node ", ToString(Node(node)), " has the control input '", name,
             "', but no node has that name");
-    const std::vector<int>& named = named_[Index(number)];
+    const std::vector<int>& named = named_[number];
     if (named.size() > 1)
       Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
             "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
@@ -25649,21 +25581,21 @@ class EdgeCollector {
 
   const GraphView& view_;
   std::vector<GraphView::Edge> edges_;
-  NameIndex names_;                      // node names; filled for the first control input
-  std::vector<std::vector<int>> named_;  // the nodes of each name
+  NameIndex names_;                        // node names; filled for the first control input
+  IndexedVector<std::vector<int>> named_;  // the nodes of each name
 };
 
 // Returns a cycle among the nodes that still wait, each behind the node that it waits for. Every
 // such node has a predecessor that still waits, so a walk backwards must visit a node again.
 OPKIT_COLD inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
-  std::vector<int> before(waits.size(), -1), path;
-  std::vector<char> met(waits.size(), 0);
+  IndexedVector<int> before(waits.size(), -1), path;
+  IndexedVector<char> met(waits.size(), 0);
   int node = -1;
   for (const GraphView::Edge& edge : view.edges())
     if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
-      before[Index(node = edge.to)] = edge.from;
-  for (; !met[Index(node)]; node = before[Index(node)]) {
-    met[Index(node)] = 1;
+      before[node = edge.to] = edge.from;
+  for (; !met[node]; node = before[node]) {
+    met[node] = 1;
     path.push_back(node);
   }
   return {path.rbegin(), std::make_reverse_iterator(std::find(path.begin(), path.end(), node))};
@@ -25677,10 +25609,10 @@ inline std::vector<int> SortNodes(const GraphView& view) {
     for (int node = 0; node < view.num_nodes(); ++node) order.push_back(node);
     return order;
   }
-  std::vector<std::vector<int>> after(Index(view.num_nodes()));
+  IndexedVector<std::vector<int>> after(Index(view.num_nodes()));
   std::vector<int> waits(after.size(), 0);
   for (const GraphView::Edge& edge : view.edges()) {
-    after[Index(edge.from)].push_back(edge.to);
+    after[edge.from].push_back(edge.to);
     ++waits[Index(edge.to)];
   }
   std::vector<int> ready;  // a heap with the least node on top
@@ -25695,7 +25627,7 @@ inline std::vector<int> SortNodes(const GraphView& view) {
     std::pop_heap(ready.begin(), ready.end(), later);
     order.push_back(ready.back());
     ready.pop_back();
-    for (int next : after[Index(order.back())]) {
+    for (int next : after[order.back()]) {
       --waits[Index(next)];
       push_ready(next);
     }
@@ -25907,7 +25839,7 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
   Workspace ws;
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    infos.push_back(inputs[i] ? TensorInfo::Of(*inputs[i], true) : TensorInfo());
+    infos.push_back(inputs[i] ? TensorInfo::OfConstant(*inputs[i]) : TensorInfo());
     if (inputs[i]) *ws.CreateTensor(def.inputs()[i]) = *inputs[i];
   }
   const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
@@ -25961,8 +25893,8 @@ class SymbolTable {
   Dim Resolve(Dim dim) const {
     while (dim.is_symbol()) {
       const int number = names_.Find(dim.symbol());
-      if (number < 0 || bound_[Index(number)].is_unknown()) break;
-      dim = bound_[Index(number)];
+      if (number < 0 || bound_[number].is_unknown()) break;
+      dim = bound_[number];
     }
     return dim;
   }
@@ -25995,12 +25927,12 @@ class SymbolTable {
   // Returns the symbol and the source of its binding; "" for a plain number.
   std::string Origin(const Dim& dim) const {
     if (!dim.is_symbol()) return "";
-    return StrCat(" (", dim.symbol(), ", ", where_[Index(names_.Find(dim.symbol()))], ")");
+    return StrCat(" (", dim.symbol(), ", ", where_[names_.Find(dim.symbol())], ")");
   }
 
   NameIndex names_;
-  std::vector<Dim> bound_;          // by symbol: the extent that it equals
-  std::vector<std::string> where_;  // source of each binding, for messages
+  IndexedVector<Dim> bound_;          // by symbol: the extent that it equals
+  IndexedVector<std::string> where_;  // source of each binding, for messages
 };
 
 // The state of one InferGraph: the types found so far and the symbols.
@@ -26069,7 +26001,7 @@ class GraphInference {
   void Evaluate(int node, const OperatorDef& def, std::span<const int> ins,
                 std::span<const int> outs, const std::string& where) {
     constexpr int64_t kMaxElements = 1024;  // enough for shapes and axes
-    char& evaluated = evaluated_[Index(node)];
+    char& evaluated = evaluated_[node];
     if (evaluated || ins.empty()) return;
     std::vector<const Tensor*> inputs;
     for (const int value : ins) {
@@ -26153,7 +26085,7 @@ class GraphInference {
   const UnknownOperators unknown_;
   GraphTypes types_;
   SymbolTable symbols_;
-  std::vector<char> evaluated_;  // by node: Evaluate tried it
+  IndexedVector<char> evaluated_;  // by node: Evaluate tried it
   bool changed_ = false;
 };
 
@@ -26167,7 +26099,7 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
   for (const GraphInput& input : graph.inputs())
     inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
   for (const GraphConstant& constant : graph.constants())
-    inference.Know(view.FindValue(constant.name), TensorInfo::Of(constant.value, true),
+    inference.Know(view.FindValue(constant.name), TensorInfo::OfConstant(constant.value),
                    "constant '" + constant.name + "'");
   for (const GraphInput& input : known) {
     if (!graph.IsInput(input.name)) {
@@ -26280,7 +26212,7 @@ class DotWriter {
         "  fontname=\"Helvetica\";\n"
         "  node [fontname=\"Helvetica\", fontsize=10, style=filled];\n"
         "  edge [fontname=\"Helvetica\", fontsize=8];\n";
-    DrawGraph(graph, types, "", "  ");
+    DrawGraph({graph, types, "", "  "});
     return out_ + "}\n";
   }
   // Makes Write draw a box around each group of nodes.
@@ -26319,72 +26251,88 @@ class DotWriter {
     return out;
   }
 
-  // `prefix` makes the names of a subgraph's boxes unique; "" for the whole graph.
-  OPKIT_COLD void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
-                            const std::string& indent) {
-    NameMap<std::string> makers;  // by value: the box that made or wrote it last
-    const auto maker_of = [&](const std::string& value) {
-      std::string& box = makers[value];
-      if (box.empty()) {  // nothing makes the value: the graph has an error
-        box = StrCat(prefix, "m", missing_++);
-        DrawNode(indent, box, value + "\nmissing", "shape=ellipse, color=red, fillcolor=white");
-      }
-      return box;
-    };
-    for (size_t i = 0; i < graph.inputs().size(); ++i) {
-      const GraphInput& input = graph.inputs()[i];
-      DrawNode(indent, StrCat(prefix, "i", i), input.name + "\n" + ToString(input.info),
-               "shape=ellipse, fillcolor=\"#cfe8cf\"");
-      makers[input.name] = StrCat(prefix, "i", i);
-    }
-    for (size_t i = 0; i < graph.constants().size(); ++i) {
-      const GraphConstant& constant = graph.constants()[i];
-      if (!options_.constants && !graph.IsOutput(constant.name)) continue;
-      DrawNode(indent, StrCat(prefix, "c", i),
-               constant.name + "\n" + ToString(TensorInfo::Of(constant.value)),
-               "shape=note, fillcolor=\"#eeeeee\"");
-      makers[constant.name] = StrCat(prefix, "c", i);
-    }
+  // A graph that is being drawn. `prefix` makes the names of a subgraph's boxes unique; "" for the
+  // whole graph.
+  struct Drawn {
+    const Graph& graph;
+    const GraphTypes* types;
+    const std::string prefix, indent;
+    NameMap<std::string> makers = {};  // by value: the box that made or wrote it last
+  };
+
+  OPKIT_COLD void DrawGraph(Drawn drawn) {
+    const Graph& graph = drawn.graph;
+    DrawSources(drawn);
     for (int n = 0; n < graph.num_nodes(); ++n)
       for (const std::string& output : graph.node(n).outputs())
-        if (graph.Producer(output) == n) makers[output] = StrCat(prefix, "n", n);
-    for (int n = 0; n < graph.num_nodes(); ++n) {
-      const OperatorDef& def = graph.node(n);
-      const std::string box = StrCat(prefix, "n", n);
-      const auto is_line = [&](const std::string& input) {  // drawn as a line of the box, no edge
-        return !options_.constants && graph.IsConstant(input) && !makers.Has(input);
-      };
-      std::string label = Label(def);
-      for (const std::string& input : def.inputs())
-        if (is_line(input))
-          label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
-      const std::string* const backend =
-          backends_ && prefix.empty() ? &(*backends_)[Index(n)] : nullptr;
-      if (backend && !backend->empty()) label += "\n" + *backend;
-      const bool converts = backend && backend->empty();
-      DrawNode(indent, box, label,
-               converts ? "shape=box, fillcolor=\"#f8d48a\"" : "shape=box, fillcolor=\"#cfdff3\"");
-      for (const std::string& input : def.inputs()) {
-        if (input.empty() || is_line(input)) continue;
-        DrawEdge(indent, maker_of(input), box, "label=" + Quote(Describe(input, types)));
-      }
-      ForEachRewritten(def, [&](const std::string& name) { makers[name] = box; });
-      for (const std::string& name : def.control_inputs()) {
-        int from = 0;
-        while (from < graph.num_nodes() && graph.node(from).name() != name) ++from;
-        if (from < graph.num_nodes())
-          DrawEdge(indent, StrCat(prefix, "n", from), box, "style=dashed");
-      }
-      for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, indent);
-    }
-    if (groups_ && prefix.empty()) DrawGroups(indent);
+        if (graph.Producer(output) == n) drawn.makers[output] = StrCat(drawn.prefix, "n", n);
+    for (int n = 0; n < graph.num_nodes(); ++n) DrawOperator(drawn, n);
+    if (groups_ && drawn.prefix.empty()) DrawGroups(drawn.indent);
     for (size_t o = 0; o < graph.outputs().size(); ++o) {
       const std::string& output = graph.outputs()[o];
-      const std::string box = StrCat(prefix, "o", o);
-      const std::string maker = maker_of(output);
-      DrawNode(indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
-      DrawEdge(indent, maker, box, types ? "label=" + Quote(ToString(types->at(output))) : "");
+      const std::string box = StrCat(drawn.prefix, "o", o);
+      const std::string maker = MakerOf(drawn, output);
+      DrawNode(drawn.indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
+      DrawEdge(drawn.indent, maker, box,
+               drawn.types ? "label=" + Quote(ToString(drawn.types->at(output))) : "");
     }
+  }
+  // Returns the box of a value. Draws a red one if nothing makes it: the graph has an error.
+  std::string MakerOf(Drawn& drawn, const std::string& value) {
+    std::string& box = drawn.makers[value];
+    if (box.empty()) {
+      box = StrCat(drawn.prefix, "m", missing_++);
+      DrawNode(drawn.indent, box, value + "\nmissing", "shape=ellipse, color=red, fillcolor=white");
+    }
+    return box;
+  }
+  // Draws the inputs and the constants.
+  OPKIT_COLD void DrawSources(Drawn& drawn) {
+    const auto draw = [&](const std::string& box, const std::string& name, const TensorInfo& info,
+                          const char* look) {
+      DrawNode(drawn.indent, box, name + "\n" + ToString(info), look);
+      drawn.makers[name] = box;
+    };
+    const Graph& graph = drawn.graph;
+    for (size_t i = 0; i < graph.inputs().size(); ++i)
+      draw(StrCat(drawn.prefix, "i", i), graph.inputs()[i].name, graph.inputs()[i].info,
+           "shape=ellipse, fillcolor=\"#cfe8cf\"");
+    for (size_t i = 0; i < graph.constants().size(); ++i)
+      if (const GraphConstant& constant = graph.constants()[i];
+          options_.constants || graph.IsOutput(constant.name))
+        draw(StrCat(drawn.prefix, "c", i), constant.name, TensorInfo::Of(constant.value),
+             "shape=note, fillcolor=\"#eeeeee\"");
+  }
+  // Draws a node with its edges and subgraphs.
+  OPKIT_COLD void DrawOperator(Drawn& drawn, int n) {
+    const Graph& graph = drawn.graph;
+    const OperatorDef& def = graph.node(n);
+    const std::string box = StrCat(drawn.prefix, "n", n);
+    const auto is_line = [&](const std::string& input) {  // drawn as a line of the box, no edge
+      return !options_.constants && graph.IsConstant(input) && !drawn.makers.Has(input);
+    };
+    std::string label = Label(def);
+    for (const std::string& input : def.inputs())
+      if (is_line(input))
+        label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
+    const std::string* const backend =
+        backends_ && drawn.prefix.empty() ? &(*backends_)[Index(n)] : nullptr;
+    if (backend && !backend->empty()) label += "\n" + *backend;
+    const bool converts = backend && backend->empty();
+    DrawNode(drawn.indent, box, label,
+             converts ? "shape=box, fillcolor=\"#f8d48a\"" : "shape=box, fillcolor=\"#cfdff3\"");
+    for (const std::string& input : def.inputs())
+      if (!input.empty() && !is_line(input))
+        DrawEdge(drawn.indent, MakerOf(drawn, input), box,
+                 "label=" + Quote(Describe(input, drawn.types)));
+    ForEachRewritten(def, [&](const std::string& name) { drawn.makers[name] = box; });
+    for (const std::string& name : def.control_inputs()) {
+      int from = 0;
+      while (from < graph.num_nodes() && graph.node(from).name() != name) ++from;
+      if (from < graph.num_nodes())
+        DrawEdge(drawn.indent, StrCat(drawn.prefix, "n", from), box, "style=dashed");
+    }
+    for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, drawn.indent);
   }
   OPKIT_COLD void DrawGroups(const std::string& indent) {
     constexpr const char* kColours[] = {"#fde3b0", "#d9ead3", "#ead1dc", "#d0e0e3",
@@ -26409,7 +26357,7 @@ class DotWriter {
     out_ += StrCat(indent, "  label=", Quote(item.name)) + ";\n";
     DrawNode(indent + "  ", prefix + "head", "", "shape=point, style=invis");
     if (const Graph* inner = GraphOf(*item.graph))
-      DrawGraph(*inner, nullptr, prefix, indent + "  ");
+      DrawGraph({*inner, nullptr, prefix, indent + "  "});
     else
       DrawNode(indent + "  ", prefix + "text", item.graph->Describe(),
                "shape=plaintext, style=\"\"");
@@ -26924,7 +26872,7 @@ class SubexpressionMerger {
   Graph Result() const {
     std::vector<OperatorDef> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[Index(node)]) continue;
+      if (removed_[node]) continue;
       OperatorDef& def = nodes.emplace_back(graph_.node(node));
       const auto ins = view_.inputs(node), outs = view_.outputs(node);
       for (size_t i = 0; i < ins.size(); ++i)
@@ -26963,8 +26911,8 @@ class SubexpressionMerger {
     std::vector<std::vector<int>> members_;  // by the number in `keys_`
   };
 
-  int Same(int value) const { return same_[Index(value)]; }
-  const std::string& Name(int value) const { return view_.name(called_[Index(value)]); }
+  int Same(int value) const { return same_[value]; }
+  const std::string& Name(int value) const { return view_.name(called_[value]); }
 
   void MergeConstants() {
     Candidates known;
@@ -26974,7 +26922,7 @@ class SubexpressionMerger {
       const auto same = [&](int other) {
         return Attribute(*view_.constant(other)) == Attribute(*tensor);
       };
-      same_[Index(value)] = known.FindOrAdd(FirstBytes(*tensor), value, same);
+      same_[value] = known.FindOrAdd(FirstBytes(*tensor), value, same);
     }
   }
   // Returns the group key of a constant: its type and up to 256 bytes of its data.
@@ -27010,22 +26958,21 @@ class SubexpressionMerger {
     const auto kept = view_.outputs(first), gone = view_.outputs(node);
     bool names_clash = false;
     for (size_t o = 0; o < gone.size(); ++o)
-      names_clash |=
-          gone[o] >= 0 && view_.IsOutput(gone[o]) && view_.IsOutput(called_[Index(kept[o])]);
-    removed_[Index(node)] = !names_clash;
+      names_clash |= gone[o] >= 0 && view_.IsOutput(gone[o]) && view_.IsOutput(called_[kept[o]]);
+    removed_[node] = !names_clash;
     for (size_t o = 0; o < gone.size(); ++o) {
       if (gone[o] < 0) continue;
-      same_[Index(gone[o])] = kept[o];
-      if (!names_clash && view_.IsOutput(gone[o])) called_[Index(kept[o])] = gone[o];
+      same_[gone[o]] = kept[o];
+      if (!names_clash && view_.IsOutput(gone[o])) called_[kept[o]] = gone[o];
     }
   }
 
   const Graph& graph_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<char> removed_;  // by node
-  std::vector<int> same_;      // by value: the value that is read instead
-  std::vector<int> called_;    // by value: the value whose name it gets
+  IndexedVector<char> removed_;  // by node
+  IndexedVector<int> same_;      // by value: the value that is read instead
+  IndexedVector<int> called_;    // by value: the value whose name it gets
 };
 
 }  // namespace detail
@@ -27058,8 +27005,8 @@ class ConstantFolder {
         known_(Index(view_.num_values())),
         folded_(Index(graph.num_nodes()), 0) {
     for (int value = 0; value < view_.num_values(); ++value)
-      if (view_.IsConstant(value)) known_[Index(value)] = *view_.constant(value);
-    for (const int node : view_.order()) folded_[Index(node)] = Folds(node);
+      if (view_.IsConstant(value)) known_[value] = *view_.constant(value);
+    for (const int node : view_.order()) folded_[node] = Folds(node);
   }
 
   Graph Result() const {
@@ -27070,13 +27017,12 @@ class ConstantFolder {
     }
     std::vector<OperatorDef> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (!folded_[Index(node)]) {
+      if (!folded_[node]) {
         nodes.push_back(graph_.node(node));
         continue;
       }
       for (const int value : view_.outputs(node))
-        if (value >= 0 && IsNeeded(value))
-          constants.push_back({view_.name(value), known_[Index(value)]});
+        if (value >= 0 && IsNeeded(value)) constants.push_back({view_.name(value), known_[value]});
     }
     return WithContents(graph_, std::move(constants), std::move(nodes));
   }
@@ -27085,13 +27031,13 @@ class ConstantFolder {
   // True if the value is an output of the graph or a node that is not folded reads it.
   bool IsNeeded(int value) const {
     bool needed = view_.IsOutput(value);
-    for (const int node : view_.consumers(value)) needed |= !folded_[Index(node)];
+    for (const int node : view_.consumers(value)) needed |= !folded_[node];
     return needed;
   }
   bool Folds(int node) {
     const OperatorDef& def = graph_.node(node);
     for (const int value : view_.inputs(node))
-      if (value >= 0 && !known_[Index(value)].initialized()) return false;
+      if (value >= 0 && !known_[value].initialized()) return false;
     for (const int value : view_.outputs(node))  // a constant may not be written to
       if (value >= 0 && view_.IsRewritten(value)) return false;
     if (IsWaitedFor(def, control_) || !def.control_inputs().empty() || !MayEvaluate(def))
@@ -27107,7 +27053,7 @@ class ConstantFolder {
   bool IsTooLarge(const OperatorDef& def, int node) const {
     std::vector<TensorInfo> inputs;
     for (const int value : view_.inputs(node))
-      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::Of(known_[Index(value)], true));
+      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::OfConstant(known_[value]));
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     double bytes = 0;
     for (const TensorInfo& output : schema.InferOutputs(def, std::move(inputs)))
@@ -27117,7 +27063,7 @@ class ConstantFolder {
   bool Run(const OperatorDef& def, int node) {
     std::vector<const Tensor*> inputs;
     for (const int value : view_.inputs(node))
-      inputs.push_back(value < 0 ? nullptr : &known_[Index(value)]);
+      inputs.push_back(value < 0 ? nullptr : &known_[value]);
     std::vector<Tensor> results = EvaluateNode(def, inputs);
     const auto outs = view_.outputs(node);
     int64_t bytes = 0;
@@ -27127,7 +27073,7 @@ class ConstantFolder {
       if (!results[o].initialized() || bytes > options_.max_bytes) return false;
     }
     for (size_t o = 0; o < outs.size(); ++o)
-      if (outs[o] >= 0) known_[Index(outs[o])] = std::move(results[o]);
+      if (outs[o] >= 0) known_[outs[o]] = std::move(results[o]);
     return true;
   }
 
@@ -27135,8 +27081,8 @@ class ConstantFolder {
   const FoldOptions options_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<Tensor> known_;  // by value; uninitialized if the data is not known
-  std::vector<char> folded_;   // by node
+  IndexedVector<Tensor> known_;  // by value; uninitialized if the data is not known
+  IndexedVector<char> folded_;   // by node
 };
 
 }  // namespace detail
@@ -27179,11 +27125,11 @@ class LiveNodes {
     }
   }
 
-  bool operator[](int node) const { return live_[Index(node)] != 0; }
+  bool operator[](int node) const { return live_[node] != 0; }
 
  private:
   void Mark(int node) {
-    if (!std::exchange(live_[Index(node)], 1)) todo_.push_back(node);
+    if (!std::exchange(live_[node], 1)) todo_.push_back(node);
   }
   // Marks the producer of the value and the nodes that rewrite it before node `reader`.
   void Need(int value, int reader) {
@@ -27196,7 +27142,7 @@ class LiveNodes {
   const Graph& graph_;
   const GraphView& view_;
   std::map<std::string_view, int> named_;
-  std::vector<char> live_;
+  IndexedVector<char> live_;
   std::vector<int> todo_;
 };
 
@@ -27448,6 +27394,7 @@ class RunsBodies {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Owns the operators and the workspace with their blobs. One executor uses it at a time.
 class BoundNodes {
  public:
   // Creates every operator by its choice, in the order of the view. If the constructor of a kernel
@@ -27473,7 +27420,7 @@ class BoundNodes {
       blobs_.push_back(blob);
     }
     for (int node : view.order()) {
-      auto& op = operators_[Index(node)];
+      auto& op = operators_[node];
       while (!op) {
         const NodeChoice& choice = choices[Index(node)];
         try {
@@ -27491,10 +27438,10 @@ class BoundNodes {
   }
 
   Workspace& workspace() { return workspace_; }
-  OperatorBase& op(int node) const { return *operators_[Index(node)]; }
+  OperatorBase& op(int node) const { return *operators_[node]; }
   // Returns the blob of a value. Inputs and the constants that are read hold a tensor; other blobs
   // are empty until they are written.
-  Blob& blob(int value) const { return *blobs_[Index(value)]; }
+  Blob& blob(int value) const { return *blobs_[value]; }
   // Returns the operators of the bodies that are planned with this graph.
   std::vector<std::unique_ptr<BoundNodes>>& bodies() { return bodies_; }
 
@@ -27505,9 +27452,10 @@ class BoundNodes {
   }
 
   Workspace workspace_;
-  std::vector<Blob*> blobs_;                              // by value
-  std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; destroyed before the workspace
-  std::vector<std::unique_ptr<BoundNodes>> bodies_;       // destroyed before the blobs
+  IndexedVector<Blob*> blobs_;  // by value
+  IndexedVector<std::unique_ptr<OperatorBase>>
+      operators_;                                    // by node; destroyed before the workspace
+  std::vector<std::unique_ptr<BoundNodes>> bodies_;  // destroyed before the blobs
 };
 
 }  // namespace detail
@@ -27534,7 +27482,7 @@ struct NodeRating {
     double conversion_ns = 0;  // estimate for converting and copying its inputs
     int64_t bytes = -1;        // memory of a run, if that is the objective; -1: unknown
   };
-  std::vector<Rated> candidates;
+  IndexedVector<Rated> candidates;
   int best = -1;  // -1: none can be chosen
 
   // Returns why a candidate is not the best one.
@@ -27582,6 +27530,7 @@ constexpr double EstimatedCopyNs(int64_t bytes) {
   return 10'000 + 0.1 * static_cast<double>(bytes);
 }
 
+// Selects a kernel and a configuration for each node, and the next one if a constructor refuses.
 class KernelSelector {
  public:
   struct Options {
@@ -27626,9 +27575,7 @@ class KernelSelector {
   }
   void FindForced();
   void CheckForcedDevice(const SelectedKernel& forced, const OperatorDef& def) const;
-  const SelectedKernel* Forced(int node) const {
-    return forced_.empty() ? nullptr : forced_[Index(node)];
-  }
+  const SelectedKernel* Forced(int node) const { return forced_.empty() ? nullptr : forced_[node]; }
 
   const GraphView& view_;
   GraphTypes& types_;
@@ -27639,10 +27586,10 @@ class KernelSelector {
     int config;
     std::string why;
   };
-  std::vector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
+  IndexedVector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
   // By node, empty if nothing is forced: its forced kernel or null, and its name in selections.
-  std::vector<const SelectedKernel*> forced_;
-  std::vector<std::string> names_;
+  IndexedVector<const SelectedKernel*> forced_;
+  IndexedVector<std::string> names_;
 };
 
 // Returns a node's name in selections: its first output, or its own name if it has no output.
@@ -27700,15 +27647,15 @@ struct PlannedBody;
 // that runs bodies is one step for its beginning, the steps of the bodies, and one for its end.
 class PlannedMemory {
  public:
+  // How PlanArenas plans.
   struct Options {
-    MemoryPlanOptions plan;
-    bool verify = false;
+    PlanMemoryOptions plan;
     bool walked = false;       // steps run one after the other, in their order
     std::vector<int> donated;  // inputs, by value of the view
   };
 
   // The specialization must have its schedule and its bodies before PlanArenas is called.
-  PlannedMemory(const Specialization& plan, const MemoryPlanOptions& options)
+  PlannedMemory(const Specialization& plan, const PlanMemoryOptions& options)
       : plan_(plan), most_bound_bytes_(options.most_bound_bytes) {}
   // Plans the memory of the outermost graph and of all bodies in it. Throws kOutOfMemory, with the
   // values that are live together, if a capacity is too small; else the errors of PlanMemory.
@@ -27723,7 +27670,7 @@ class PlannedMemory {
   // True if an output of the graph lies in a donated input.
   bool IsDonated(int output) const;
 
-  size_t NumberOf(int value) const { return value_numbers_[Index(value)]; }
+  size_t NumberOf(int value) const { return value_numbers_[value]; }
   size_t NumberOfScratch(int step) const { return first_scratch_ + Index(step); }
   // Returns the step of the schedule that a step of the memory plan belongs to.
   int StepOf(int64_t memory_step) const;
@@ -27774,10 +27721,10 @@ class PlannedMemory {
   int64_t most_bound_bytes_;                  // negative: bounds are not used
   std::vector<int> donated_;                  // inputs whose memory is the plan's
   std::vector<int> donated_outputs_;          // outputs that lie in a donated input
-  std::vector<size_t> value_numbers_;         // by value
+  IndexedVector<size_t> value_numbers_;       // by value
   size_t first_scratch_ = 0;                  // number of the first step's scratch
   size_t first_number_ = 0, end_number_ = 0;  // range of its own numbers and its bodies'
-  std::vector<int> begin_, end_;              // by step: its number in the memory plan
+  IndexedVector<int> begin_, end_;            // by step: its number in the memory plan
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
   MemorySummary summary_;
@@ -27819,13 +27766,13 @@ struct PlannedBody {
   IntrusivePtr<Specialization> plan;
 };
 
+// Built by its constructor, then only read, but for mode(), TakeNodes and ReleaseConstant.
 class Specialization final : public RefCounted {
  public:
   struct Options {
     bool walked = false;  // steps run one after the other, in their order
     bool in_order = false;
-    MemoryPlanOptions memory;
-    bool verify_memory = false;
+    PlanMemoryOptions memory;
     ConvertedConstants* converted_constants = nullptr;  // of the plan
     KernelSelector::Options selection = {};
     std::span<const int> donated = {};  // values of the plan's graph; none in a body
@@ -27867,8 +27814,8 @@ class Specialization final : public RefCounted {
   // Returns the node of view() that computes a node of the plan's graph.
   int NodeOf(int plan_node) const { return fused_ ? fused_->NodeOf(plan_node) : plan_node; }
   // Returns the choice for a node of view(); plan_choice(), for a node of the plan's graph.
-  const NodeChoice& choice(int node) const { return choices_[Index(node)]; }
-  const NodeChoice& plan_choice(int node) const { return selected_[Index(node)]; }
+  const NodeChoice& choice(int node) const { return choices_[node]; }
+  const NodeChoice& plan_choice(int node) const { return selected_[node]; }
   const Schedule& schedule() const { return *schedule_; }
   // True if an entry of the schedule only fixes the order in which steps are called, and waits for
   // no work: the graph has no such edge.
@@ -27894,8 +27841,8 @@ class Specialization final : public RefCounted {
   }
   // True if some operator completes after it has returned.
   bool may_pend() const { return may_pend_; }
-  bool IsAsynchronous(int node) const { return asynchronous_[Index(node)] != 0; }
-  int stream(int node) const { return streams_[Index(node)]; }
+  bool IsAsynchronous(int node) const { return asynchronous_[node] != 0; }
+  int stream(int node) const { return streams_[node]; }
   // Returns the bodies that are planned with this graph, in the order of the nodes that carry them.
   const std::vector<std::unique_ptr<PlannedBody>>& bodies() const { return bodies_; }
   std::span<const std::unique_ptr<PlannedBody>> BodiesOf(int node) const {
@@ -27905,9 +27852,9 @@ class Specialization final : public RefCounted {
   }
   // For a body: returns the enclosing graph's value that this value is; -1 for a value of the
   // body's own.
-  int OuterOf(int value) const { return outer_[Index(value)]; }
+  int OuterOf(int value) const { return outer_[value]; }
   // True if a node of this graph or of an enclosing graph rewrites the value.
-  bool IsRewritten(int value) const { return rewritten_[Index(value)] != 0; }
+  bool IsRewritten(int value) const { return rewritten_[value] != 0; }
 
   // Returns the names of constants of which only converted copies are read. ReleaseConstant drops
   // the original of one of them here.
@@ -27980,18 +27927,18 @@ class Specialization final : public RefCounted {
   std::vector<TensorInfo> inputs_;
   GraphTypes plan_types_;
   KernelSelector selector_;
-  std::vector<NodeChoice> selected_;           // by node of the plan's graph
-  std::vector<NodeChoice> choices_;            // by node of view()
+  IndexedVector<NodeChoice> selected_;         // by node of the plan's graph
+  IndexedVector<NodeChoice> choices_;          // by node of view()
   std::unique_ptr<FusedGraph> fused_;          // null if nothing is fused
   std::unique_ptr<ConvertedGraph> converted_;  // null if no converter is needed
   std::optional<Schedule> schedule_;
-  std::vector<char> asynchronous_;  // by node
-  std::vector<int> streams_;        // by node
-  std::vector<char> follows_;  // by step, if in order: the graph has an edge from the step before
+  IndexedVector<char> asynchronous_;  // by node
+  IndexedVector<int> streams_;        // by node
+  IndexedVector<char> follows_;  // by step, if in order: the graph has an edge from the step before
   bool may_pend_ = false;
   std::vector<std::unique_ptr<PlannedBody>> bodies_;  // ordered by node
-  std::vector<int> outer_;                            // by value; see OuterOf
-  std::vector<char> rewritten_;                       // by value
+  IndexedVector<int> outer_;                          // by value; see OuterOf
+  IndexedVector<char> rewritten_;                     // by value
   PlannedMemory memory_;
   mutable Mutex mode_mutex_;
   std::string mode_ = "no executor has been made yet";
@@ -28094,34 +28041,21 @@ struct ViewedGraph {
   const GraphView view;
 };
 
+// Shared by the copies of a Plan and by its executors. Thread-safe where a function says so.
 class PlanState final : public RefCounted {
  public:
-  // The effect of MemoryPlanOptions::recompute, with the numbers of MemorySummary.
+  // The effect of PlanMemoryOptions::recompute, with the numbers of MemorySummary.
   struct Recomputed {
     int nodes = 0;
     double share = 0;
   };
 
-  PlanState(Graph graph, const PlanOptions& options, IntrusivePtr<RefCounted> preferences)
-      : options_(options),
-        preferences_(std::move(preferences)),
-        graph_(std::make_unique<ViewedGraph>(std::move(graph))),
-        specializations_(options.max_shapes) {
-    if (options.threads < 0 || options.max_shapes < 1)
-      Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
-            options.threads, " and ", options.max_shapes);
-    options_.passes = nullptr;  // the list belongs to the caller, as the report does
-    options_.partition_report = nullptr;
-    if (options.threads != 0 && options.threads != ThreadPool::Global().threads())
-      own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
-    FindDonated();
-    for (const auto& input : this->graph().inputs()) {
-      inputs_.push_back(input.info);
-      inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
-    }
-  }
+  PlanState(Graph graph, const PlanOptions& options, IntrusivePtr<RefCounted> preferences,
+            std::shared_ptr<const PartitionReport> partition_report);
 
   const PlanOptions& options() const { return options_; }
+  // Returns null unless partitioners were named.
+  const PartitionReport* partition_report() const { return partition_report_.get(); }
   // Returns the preferences for backends that were in force during Compile.
   const RefCounted& preferences() const { return *preferences_; }
   // Returns the inputs whose memory belongs to the plan during a run.
@@ -28137,23 +28071,10 @@ class PlanState final : public RefCounted {
   // Returns the specialization for these inputs and, unless `nodes` is null, operators for one
   // executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
-                                          std::unique_ptr<BoundNodes>* nodes) {
-    MutexLock lock(mutex_);
-    IntrusivePtr<Specialization> found = specializations_.Find(inputs);
-    if (!found) {
-      found = Make(inputs);
-      specializations_.Add(found);
-    }
-    if (nodes) *nodes = found->TakeNodes();
-    return found;
-  }
+                                          std::unique_ptr<BoundNodes>* nodes);
   // Makes Latest() return a specialization that an executor has kept; the plan may have dropped it.
   // Thread-safe.
-  void SetLatest(IntrusivePtr<Specialization> specialization) {
-    MutexLock lock(mutex_);
-    if (!specializations_.Find(specialization->inputs()))
-      specializations_.Add(std::move(specialization));
-  }
+  void SetLatest(IntrusivePtr<Specialization> specialization);
   // Makes a specialization that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeOf(view(), std::move(inputs), options_.memory);
@@ -28161,13 +28082,7 @@ class PlanState final : public RefCounted {
   // Makes a specialization of a graph with the same inputs, for their declared shapes. Its memory
   // may be of any size and has no values of bounded size; the search for a better memory plan stops
   // at the capacity.
-  OPKIT_COLD IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const {
-    MemoryPlanOptions memory = options_.memory;
-    memory.enough_bytes = (std::max)(memory.enough_bytes, memory.capacity_bytes);
-    memory.capacity_bytes = 0;
-    memory.most_bound_bytes = -1;
-    return MakeOf(view, inputs_, memory);
-  }
+  IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const;
   // Replaces the plan's graph by another with the same inputs and outputs. Call it before any run.
   void UseGraph(std::unique_ptr<ViewedGraph> graph, Recomputed recomputed) {
     graph_ = std::move(graph);
@@ -28179,40 +28094,19 @@ class PlanState final : public RefCounted {
     specializations_.Add(std::move(specialization));
   }
   // Replaces the forced kernels. Call it before the specialization that they are for is made.
-  void SetSelection(Selection selection) { options_.selection = std::move(selection); }
+  void SetSelection(Selection selection) { options_.selection.forced = std::move(selection); }
   const Recomputed& recomputed() const { return recomputed_; }
   // True if steps run one after the other, in their order.
   bool IsWalked() const {
-    return options_.deterministic || options_.mode == ReplayMode::kWalk ||
-           (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
+    return options_.schedule.deterministic || options_.schedule.mode == ReplayMode::kWalk ||
+           (options_.schedule.mode == ReplayMode::kAuto && pool().threads() == 1);
   }
   // Infers types_for_any(). Throws for a graph that is wrong whatever its input shapes are.
-  OPKIT_COLD void CheckForAnyShapes() {
-    types_for_any_.emplace(InferGraph(view()));
-    for (const OperatorDef& def : graph().nodes()) {
-      if (options_.backend_need == kRequired) CheckBackends(def);
-      if (!HasKernel(def)) ThrowNoKernel(def, "");
-    }
-  }
+  void CheckForAnyShapes();
   // Drops the constants of which Latest() reads only converted copies. Latest() must be the
   // specialization for the plan's only input shapes. Not synchronised.
-  OPKIT_COLD void ReleaseConstants() {
-    const auto latest = GetLatest();
-    const std::vector<std::string> names = latest->UnreadConstants();
-    if (names.empty()) return;
-    explanation_ = g_explain_converted(*latest);  // first, since kernels may read constants
-    for (const std::string& name : names) {
-      latest->ReleaseConstant(name);
-      graph_->graph.ReleaseConstant(name);
-    }
-    converted_constants_.Clear();
-  }
-  Explanation Explain() const {
-    const PreferenceScope scope(*preferences_);
-    Explanation explanation = explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
-    explanation.recomputed_nodes = recomputed_.nodes;
-    return explanation;
-  }
+  void ReleaseConstants();
+  Explanation Explain() const;
   // Returns what is known of the values for any shapes of the inputs; null if these shapes are
   // known.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
@@ -28222,60 +28116,18 @@ class PlanState final : public RefCounted {
     return specializations_.latest();
   }
   // Returns the same; throws kFailedPrecondition instead of returning null.
-  IntrusivePtr<Specialization> GetLatest() const {
-    auto latest = Latest();
-    if (!latest)
-      Throw(ErrorCode::kFailedPrecondition,
-            "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
-            "every input a shape");
-    return latest;
-  }
+  IntrusivePtr<Specialization> GetLatest() const;
 
  private:
   // True if a kernel exists on the node's device or, if it names none, on one of
   // PlanOptions::devices.
-  OPKIT_COLD bool HasKernel(const OperatorDef& def) const {
-    if (options_.devices.empty() || def.device() != Device{})
-      return !KernelOrder(def, /*by_rank=*/true).empty();
-    for (const Device device : options_.devices)
-      if (!KernelOrder(OperatorDef(def).Device(device), /*by_rank=*/true).empty()) return true;
-    return false;
-  }
-  OPKIT_COLD void FindDonated() {
-    std::vector<std::string> names;
-    for (const GraphInput& input : graph().inputs()) names.push_back(input.name);
-    for (const std::string& name : options_.donated_inputs) {
-      const int value = view().FindValue(name);
-      if (value < 0 || !view().IsInput(value))
-        Throw(ErrorCode::kNotFound, "PlanOptions::donated_inputs names '", name,
-              "', which is no input of the graph", SuggestName(name, names));
-      const char* const why = view().IsRewritten(value) ? "rewritten by a node of the graph"
-                              : view().IsOutput(value)  ? "an output of the graph too"
-                                                        : nullptr;
-      if (why)
-        Throw(ErrorCode::kInvalidArgument, "PlanOptions::donated_inputs names '", name,
-              "', which is ", why, ", so that its caller reads it after a run");
-      donated_.push_back(value);
-    }
-  }
-  OPKIT_COLD IntrusivePtr<Specialization> MakeOf(const GraphView& view,
-                                                 std::vector<TensorInfo> inputs,
-                                                 const MemoryPlanOptions& memory) const {
-    const PreferenceScope scope(*preferences_);
-    return MakeIntrusive<Specialization>(
-        view, std::move(inputs),
-        Specialization::Options{IsWalked(),
-                                options_.deterministic,
-                                memory,
-                                options_.verify_memory,
-                                &converted_constants_,
-                                {options_.backend_need,
-                                 options_.selection.nodes.empty() ? nullptr : &options_.selection,
-                                 &options_.devices, options_.objective},
-                                donated_});
-  }
+  bool HasKernel(const OperatorDef& def) const;
+  void FindDonated();
+  IntrusivePtr<Specialization> MakeOf(const GraphView& view, std::vector<TensorInfo> inputs,
+                                      const PlanMemoryOptions& memory) const;
 
   PlanOptions options_;
+  const std::shared_ptr<const PartitionReport> partition_report_;
   const IntrusivePtr<RefCounted> preferences_;
   std::unique_ptr<ViewedGraph> graph_;
   Recomputed recomputed_;
@@ -28355,7 +28207,7 @@ RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 
 // ---- opkit/graph/plan/recomputed_graph.hpp
 // FitByRecomputation: fits a plan's memory into its capacity by computing values again
-// (MemoryPlanOptions::recompute). Compile calls it after the passes, instead of specializing the
+// (PlanMemoryOptions::recompute). Compile calls it after the passes, instead of specializing the
 // graph as it is.
 #ifndef OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
@@ -28520,9 +28372,9 @@ namespace detail {
 OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::string& prefix,
                                        Selection& selection) {
   const Graph& graph = found.plan_view().graph();
-  const std::vector<std::string> names = SelectionNames(graph);
+  const IndexedVector<std::string> names = SelectionNames(graph);
   for (int node = 0; node < graph.num_nodes(); ++node) {
-    const std::string& name = names[Index(node)];
+    const std::string& name = names[node];
     const NodeChoice& choice = found.plan_choice(node);
     if (choice.computed_by >= 0) continue;
     selection.nodes.push_back({prefix + name, choice.kernel->backend, choice.config_number,
@@ -28540,6 +28392,12 @@ OPKIT_INLINE Selection Plan::selection() const {
   return selection;
 }
 
+OPKIT_INLINE const PartitionReport& Plan::partition_report() const {
+  if (!state_->partition_report())
+    Throw(ErrorCode::kFailedPrecondition,
+          "the plan has no partition report: PlanOptions named no partitioners");
+  return *state_->partition_report();
+}
 OPKIT_INLINE Explanation Plan::Explain() const { return state_->Explain(); }
 OPKIT_INLINE std::string ToString(const Plan& plan) {
   const auto found = plan.state()->Latest();
@@ -28607,8 +28465,9 @@ OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
 }
 
 // Returns Partition's result. Throws kNotFound if no partitioner is registered at all.
-OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
-  if (g_partition) return g_partition(graph, options.partitioners, options.partition_report);
+OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& options,
+                                    std::shared_ptr<const PartitionReport>& report) {
+  if (g_partition) return g_partition(graph, options.partitioners, report);
   Throw(ErrorCode::kNotFound, "no partitioner '", options.partitioners[0].name,
         "' is registered; REGISTER_PARTITIONER registers one");
 }
@@ -28625,12 +28484,13 @@ OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view opt
 }
 
 // Returns the graph that the plan runs: after passes and partitioners.
-inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options) {
+inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options,
+                           std::shared_ptr<const PartitionReport>& report) {
   const bool parted = !options.partitioners.empty();
   Graph prepared = ApplyPasses(graph, options.passes ? *options.passes : DefaultPasses(),
                                parted ? UnknownOperators::kAllowed : UnknownOperators::kRefused);
   if (!parted) return prepared;
-  prepared = Partitioned(prepared, options);
+  prepared = Partitioned(prepared, options, report);
   CheckOperatorsKnown(prepared);
   return prepared;
 }
@@ -28641,18 +28501,20 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
-  if (options.release_constants)
-    detail::CheckInputsKnown(graph, "PlanOptions::release_constants", "what is dropped");
+  if (options.memory.release_constants)
+    detail::CheckInputsKnown(graph, "PlanMemoryOptions::release_constants", "what is dropped");
   if (options.memory.recompute) {
     if (options.memory.capacity_bytes == 0)
       Throw(ErrorCode::kInvalidArgument,
-            "MemoryPlanOptions::recompute needs capacity_bytes: the bytes that the plan is to fit");
-    detail::CheckInputsKnown(graph, "MemoryPlanOptions::recompute", "other nodes to run again");
+            "PlanMemoryOptions::recompute needs capacity_bytes: the bytes that the plan is to fit");
+    detail::CheckInputsKnown(graph, "PlanMemoryOptions::recompute", "other nodes to run again");
   }
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
   const detail::PreferenceScope preferring(*preferences);
-  auto state = detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options),
-                                                        options, preferences);
+  std::shared_ptr<const PartitionReport> report;
+  Graph prepared = detail::PreparedGraph(graph, options, report);
+  auto state = detail::MakeIntrusive<detail::PlanState>(std::move(prepared), options, preferences,
+                                                        std::move(report));
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
@@ -28662,7 +28524,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
       detail::FitByRecomputation(*state);
     else
       state->Specialize(state->inputs(), nullptr);
-    if (options.release_constants) state->ReleaseConstants();
+    if (options.memory.release_constants) state->ReleaseConstants();
   } else {
     state->CheckForAnyShapes();
   }
@@ -28800,11 +28662,11 @@ class ReplayCore : public RefCounted {
   // counter: its target runs on this thread or is handed over under the mutex.
   bool Release(int entry) {
     if (Schedule::IsOnly(entry)) return true;
-    std::atomic_ref<int> counter(counters_[Index(Schedule::TargetOf(entry))]);
+    std::atomic_ref<int> counter(counters_[Schedule::TargetOf(entry)]);
     return counter.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
   // Returns the link of a node in a ReadyChain.
-  int& Next(int node) { return counters_[Index(node)]; }
+  int& Next(int node) { return counters_[node]; }
   void Push(ReadyChain& chain, int node) {
     Next(node) = std::exchange(chain.head, node);
     ++chain.size;
@@ -28835,7 +28697,7 @@ class ReplayCore : public RefCounted {
   virtual bool MustStop(Watch watch) = 0;
 
   const int threads_;
-  std::vector<int> counters_;
+  IndexedVector<int> counters_;
 
   // Read by every thread after every node, written rarely.
   alignas(kCacheLine) std::atomic<Watch> watch_{Watch::kNothing};
@@ -29105,6 +28967,7 @@ class Replay {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// An executor's arenas, one for each device. They only grow.
 class SharedArenas {
  public:
   // True if Take would have to replace an arena by a larger one.
@@ -29314,7 +29177,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // operator's own handle must not be read while the operator is issued again.
   void SetInFlight(int i, std::optional<Event> event) {
     MutexLock lock(in_flight_mutex_);
-    in_flight_[Index(i)] = std::move(event);
+    in_flight_[i] = std::move(event);
   }
   void CancelPending();
 
@@ -29330,7 +29193,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void CheckInferred(const Step& step, const Place& place) const {
     if (!place.blob->IsType<Tensor>()) return;
     const Tensor& made = place.blob->Get<Tensor>();
-    const InferenceCache::Output& inferred = inferred_[Index(place.inferred)];
+    const InferenceCache::Output& inferred = inferred_[place.inferred];
     const bool allowed = inferred.Allows(made) && (inferred.known || IsWithinBound(place, made));
     if (!allowed && made.initialized()) [[unlikely]]
       ThrowContradicts(step.op->def(), place.blob->name(), made,
@@ -29402,7 +29265,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void FillArena(const ArenaPlan& arena, const Storage& storage);
 
   // Members that a run of a body reads come first, in one cache line.
-  std::vector<Step> steps_;
+  IndexedVector<Step> steps_;
   BoundPlan* const root_;    // the plan of the outermost graph; `this` unless this is a body
   uint64_t first_id_ = 0;    // invocation id of the first step in this run
   uint64_t ids_before_ = 0;  // steps of the whole run that are numbered before these
@@ -29410,10 +29273,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> own_nodes_;  // null for a body: the root owns its nodes
   BoundNodes* const nodes_;
-  std::vector<IntrusivePtr<BoundPlan>> bodies_;
-  std::vector<InferenceCache::Output> inferred_;  // by Place::inferred
-  std::vector<Place> places_;                     // the outputs of each step, step by step
-  std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
+  IndexedVector<IntrusivePtr<BoundPlan>> bodies_;
+  IndexedVector<InferenceCache::Output> inferred_;  // by Place::inferred
+  std::vector<Place> places_;                       // the outputs of each step, step by step
+  IndexedVector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   SharedArenas* shared_arenas_ = nullptr;
   std::vector<Storage> arenas_;  // from shared_arenas_; empty between ReleaseArenas and UseArenas
   std::vector<std::pair<int, Storage>> donated_;  // donated inputs, by value, and their memory
@@ -29427,10 +29290,11 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   Mutex moved_mutex_;
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
-  std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
-  std::vector<int> implied_, polled_;            // steps on devices, with and without Step::implied
-  int64_t polled_until_ns_ = -1;                 // negative: this run was not polled yet
-  std::optional<Replay<Body>> replay_;           // empty for a body, which its operator runs
+  IndexedVector<std::optional<Event>>
+      in_flight_;                       // by step; empty unless the step may be unfinished
+  std::vector<int> implied_, polled_;   // steps on devices, with and without Step::implied
+  int64_t polled_until_ns_ = -1;        // negative: this run was not polled yet
+  std::optional<Replay<Body>> replay_;  // empty for a body, which its operator runs
 };
 
 }  // namespace detail
@@ -29446,8 +29310,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// The inputs and outputs of one executor, in the order of the graph. Shares the tensors' memory.
 class TensorBindings {
  public:
+  // An input of the graph and its tensor.
   struct Input {
     int value;
     Tensor tensor;
@@ -29455,6 +29321,7 @@ class TensorBindings {
     bool rewritten;  // a node of the graph rewrites it
     bool donated;    // runs may write to it
   };
+  // An output of the graph and, if the caller has bound one, its tensor.
   struct Output {
     int value;
     Tensor bound;
@@ -29464,14 +29331,7 @@ class TensorBindings {
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
-    for (const auto& input : view.graph().inputs())
-      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
-    for (const int value : donated) inputs_[Index(value)].donated = true;
-    for (const auto& rewrite : view.rewrites())  // inputs are the first values
-      if (view.IsInput(rewrite.value)) inputs_[Index(rewrite.value)].rewritten = true;
-    for (int value : view.outputs()) outputs_.push_back({value, {}, false});
-  }
+  TensorBindings(const GraphView& view, std::span<const int> donated);
 
   std::vector<Input>& inputs() { return inputs_; }
   const std::vector<Input>& inputs() const { return inputs_; }
@@ -29483,90 +29343,20 @@ class TensorBindings {
   // Returns the input of that name; null if the graph has none.
   Input* FindInput(std::string_view name) { return Find(inputs_, name); }
   Output* FindOutput(std::string_view name) { return Find(outputs_, name); }
-  [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {
-    std::vector<std::string> names;
-    for (const Input& input : inputs_) names.push_back(this->name(input));
-    for (const Output& output : outputs_) names.push_back(this->name(output));
-    Throw(ErrorCode::kNotFound, "the graph has no input or output '", name, "'",
-          SuggestName(name, names));
-  }
+  [[noreturn]] void ThrowUnknown(std::string_view name) const;
 
   // Throws for a tensor that the graph does not take as this input.
-  void Check(const Input& input, const Tensor& tensor) const {
-    const std::string& name = this->name(input);
-    const TensorInfo& info = view_.graph().FindInput(name)->info;
-    if (!tensor.initialized())
-      Throw(ErrorCode::kUninitialized, "the tensor given for input '", name, "' has no data");
-    const bool dtype_differs = DTypeDiffers(info, tensor);
-    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()))
-      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '", name,
-            "' of the graph is ", ToString(info), ", but the tensor given is ", tensor);
-    if (MemoryDevice(tensor.device()) != MemoryDevice(info.device))
-      Throw(ErrorCode::kInvalidArgument, "input '", name, "' of the graph is on ",
-            ToString(info.device), ", but the tensor given is ", tensor, "; copy it there first");
-    if (!tensor.layout().is_standard())
-      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name,
-            "' must have the standard layout, but is ", tensor);
-    if (!tensor.is_dense() && (input.rewritten || !IsHostAccessible(tensor.device().type)))
-      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
-            input.rewritten ? "the graph writes to it" : "it is not on the host");
-    if (input.rewritten || input.donated) CheckApartFromGraph("given for input", name, tensor);
-  }
+  void Check(const Input& input, const Tensor& tensor) const;
   // Throws for a tensor that this output cannot be written to, whatever type the output has.
-  void Check(const Output& output, const Tensor& tensor) const {
-    if (!tensor.initialized() || !tensor.is_dense() || !tensor.layout().is_standard())
-      Throw(ErrorCode::kInvalidArgument, "the tensor bound to output '", name(output),
-            "' must have memory and be dense, but is ", tensor);
-    if (view_.producer(output.value) < 0)
-      Throw(ErrorCode::kInvalidArgument, "output '", name(output),
-            "' of the graph is an input or a constant itself, and cannot be bound");
-    CheckApartFromGraph("bound to output", name(output), tensor);
-  }
+  void Check(const Output& output, const Tensor& tensor) const;
   // Throws for a tensor that differs from the output's type.
-  void CheckType(const Output& output, const TensorInfo& info, const Tensor& tensor) const {
-    const bool dtype_differs = DTypeDiffers(info, tensor);
-    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()) ||
-        MemoryDevice(info.device) != MemoryDevice(tensor.device()))
-      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "output '",
-            name(output), "' of the graph is ", ToString(info), " on ", ToString(info.device),
-            ", but the tensor bound to it is ", tensor);
-  }
+  void CheckType(const Output& output, const TensorInfo& info, const Tensor& tensor) const;
 
   // Returns the input types of the next run. Throws kInvalidArgument for an input without a tensor.
-  std::vector<TensorInfo> InputTypes() const {
-    std::vector<TensorInfo> infos;
-    for (const Input& input : inputs_) {
-      if (input.tensor.dtype() == DType::kUndefined)
-        Throw(ErrorCode::kInvalidArgument, "nothing was given for input '", name(input),
-              "' of the graph; Run({{\"", name(input), "\", tensor}}), or Bind it");
-      infos.push_back(TensorInfo::Of(input.tensor));
-      infos.back().layout = Layout();
-    }
-    return infos;
-  }
+  std::vector<TensorInfo> InputTypes() const;
   // Throws kInvalidArgument if the graph writes to memory that another tensor here shares.
-  void CheckOverlaps() const {
-    const auto share = [&](const Tensor& a, const Tensor& b, const char* what, int first,
-                           int second) {
-      if (a.SharesMemoryWith(b))
-        Throw(ErrorCode::kInvalidArgument, what, " '", view_.name(first), "' and '",
-              view_.name(second), "' share memory, and the graph writes to it; give each its own");
-    };
-    for (size_t i = 0; i < outputs_.size(); ++i)
-      for (size_t j = 0; j < i; ++j)
-        share(outputs_[i].bound, outputs_[j].bound, "the tensors bound to the outputs",
-              outputs_[j].value, outputs_[i].value);
-    for (const Input& input : inputs_)
-      for (const Input& other : inputs_)
-        if ((input.rewritten || input.donated) && &input != &other)
-          share(input.tensor, other.tensor, "the tensors given for the inputs", input.value,
-                other.value);
-  }
-  bool IsInputMemory(const Tensor& tensor) const {
-    for (const Input& input : inputs_)
-      if (input.tensor.SharesMemoryWith(tensor)) return true;
-    return false;
-  }
+  void CheckOverlaps() const;
+  bool IsInputMemory(const Tensor& tensor) const;
 
  private:
   template <class Item>
@@ -29576,39 +29366,17 @@ class TensorBindings {
     return nullptr;
   }
   // Throws kInvalidArgument for memory that the graph holds and that runs would overwrite.
-  void CheckApartFromGraph(const char* use, const std::string& name, const Tensor& tensor) const {
-    if (const std::string holder = HolderOf(view_.graph(), tensor); !holder.empty())
-      Throw(ErrorCode::kInvalidArgument, "the tensor ", use, " '", name, "' shares memory with ",
-            holder, " of the graph, which runs would overwrite; give it memory of its own");
-  }
+  void CheckApartFromGraph(const char* use, const std::string& name, const Tensor& tensor) const;
   // Returns the constant or attribute, in subgraphs too, that shares memory with the tensor; empty
   // if there is none.
-  OPKIT_COLD static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
-    for (const GraphConstant& constant : graph.constants())
-      if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
-    for (const OperatorDef& def : graph.nodes()) {
-      for (const NamedAttribute& arg : def.args())
-        for (const Tensor& held : TensorsOf(arg.value))
-          if (held.SharesMemoryWith(tensor))
-            return StrCat("attribute '", arg.name, "' of node ", ToString(def));
-      for (const NamedSubgraph& item : def.subgraphs())
-        if (const Graph* inner = GraphOf(*item.graph))
-          if (std::string holder = HolderOf(*inner, tensor); !holder.empty())
-            return StrCat(holder, " of '", item.name, "'");
-    }
-    return {};
-  }
-  static std::vector<Tensor> TensorsOf(const Attribute& attribute) {
-    if (attribute.type() == AttributeType::kTensor) return {attribute.Get<Tensor>()};
-    if (attribute.type() != AttributeType::kTensors) return {};
-    return attribute.Get<std::vector<Tensor>>();
-  }
+  static std::string HolderOf(const Graph& graph, const Tensor& tensor);
+  static std::vector<Tensor> TensorsOf(const Attribute& attribute);
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
     return info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
   }
 
   const GraphView& view_;
-  std::vector<Input> inputs_;
+  IndexedVector<Input> inputs_;
   std::vector<Output> outputs_;
 };
 
@@ -29949,7 +29717,7 @@ class Executor::Impl {
     std::unique_ptr<detail::BoundNodes> nodes;
     auto specialization = state().Specialize(infos, &nodes);
     ReplayOptions replay;
-    replay.mode = state().options().mode;
+    replay.mode = state().options().schedule.mode;
     replay.may_pend = specialization->may_pend();
     // The memory plan holds only for steps that run one after the other; the pool has got more
     // threads since it was made.
@@ -30215,9 +29983,7 @@ OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
   return true;
 }
 
-OPKIT_INLINE void UseGradientsOfGraphSubgraphs() {
-  g_graph_subgraph_rules.make_gradient.store(&MakeBodyGradient, std::memory_order_relaxed);
-}
+OPKIT_INLINE void UseGradientsOfGraphSubgraphs() { g_make_graph_gradient.Fill(&MakeBodyGradient); }
 #ifdef OPKIT_COMPILED
 [[maybe_unused]] static const bool kDifferentiatesGraphSubgraphs =
     (UseGradientsOfGraphSubgraphs(), true);
@@ -30345,14 +30111,14 @@ class GradientNodes {
 
   // Removes gradient nodes on which no value in `needed` depends.
   void Prune(NameIndex needed) {
-    std::vector<char> removed(Index(graph_.num_nodes()), 0);
+    IndexedVector<char> removed(Index(graph_.num_nodes()), 0);
     for (int i = graph_.num_nodes(); i-- > num_before_;) {
       bool keep = HasEffect(graph_.node(i));
       for (const std::string& output : graph_.node(i).outputs())
         keep |= !output.empty() && needed.Find(output) >= 0;
       ForEachRewritten(graph_.node(i),
                        [&](const std::string& input) { keep |= needed.Find(input) >= 0; });
-      removed[Index(i)] = !keep;
+      removed[i] = !keep;
       if (keep)
         for (const std::string& input : graph_.node(i).inputs()) needed.Add(input);
     }
@@ -30444,7 +30210,7 @@ class GradientBuilder {
     Throw(ErrorCode::kNotFound, "the graph has no value '", name, "' (", what, ")",
           SuggestName(name, view_.names()));
   }
-  bool HasGradient(int value) const { return !gradients_[Index(value)].empty(); }
+  bool HasGradient(int value) const { return !gradients_[value].empty(); }
   bool Differentiable(int value) const {
     const DType dtype = types_[value].dtype;
     return dtype != DType::kBool && !IsInteger(dtype);
@@ -30466,7 +30232,7 @@ class GradientBuilder {
               ", so the ones that its gradient starts from have no ",
               loss.dtype == DType::kUndefined ? "dtype" : "shape",
               " yet; name a value that holds them in GradientOptions::seed");
-      gradients_[Index(loss_)].push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
+      gradients_[loss_].push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
     } else {
       AddSeedOf(loss_, options_.seed, "GradientOptions::seed");
     }
@@ -30486,19 +30252,19 @@ class GradientBuilder {
     if (dtypes_differ || !SymbolicShape::Merge(seed.shape, loss.shape))
       Throw(ErrorCode::kInvalidArgument, "the seed '", seed_name, "' is ", ToString(seed),
             ", but the loss '", view_.name(value), "' is ", ToString(loss), "; they must be alike");
-    gradients_[Index(value)].push_back(seed_name);
+    gradients_[value].push_back(seed_name);
   }
 
   // Marks the values that depend on the wanted values through nodes that have gradients.
   void MarkReached() {
-    for (int value : wrt_) reached_[Index(value)] = 1;
+    for (int value : wrt_) reached_[value] = 1;
     for (int node : view_.order()) {
       bool reached = false;
-      for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[Index(value)];
+      for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[value];
       if (!reached || KindOf(graph_.node(node)) == GradientKind::kNone) continue;
-      carries_[Index(node)] = 1;
+      carries_[node] = 1;
       const auto mark = [&](int value) {
-        if (value >= 0 && Differentiable(value)) reached_[Index(value)] = 1;
+        if (value >= 0 && Differentiable(value)) reached_[value] = 1;
       };
       for (int value : view_.outputs(node)) mark(value);
       for (const auto& rewrite : RewritesOf(node)) mark(rewrite.value);
@@ -30518,7 +30284,7 @@ class GradientBuilder {
         Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
               view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
               "' flows, and a gradient is that of one value; let the node write another one");
-    if (!carries_[Index(node)]) return;
+    if (!carries_[node]) return;
     std::vector<GradientValue> g_output;
     bool flows = false;
     try {
@@ -30531,8 +30297,7 @@ class GradientBuilder {
       nodes_.Add(node, meta);
       const auto inputs = view_.inputs(node);
       for (size_t i = 0; i < inputs.size(); ++i)
-        if (inputs[i] >= 0 && reached_[Index(inputs[i])])
-          AddGradient(inputs[i], node, meta.g_input[i]);
+        if (inputs[i] >= 0 && reached_[inputs[i]]) AddGradient(inputs[i], node, meta.g_input[i]);
     } catch (...) {
       RethrowInContext(
           StrCat("in the gradient of node ", ToString(def), ", on the path ", PathThrough(node)));
@@ -30549,15 +30314,15 @@ class GradientBuilder {
         Throw(ErrorCode::kUnsupported, "the gradient of '", view_.name(value), "' is '", *part,
               "' itself, which a node of the graph rewrites; let that node write another value");
     }
-    auto& list = gradients_[Index(value)];
-    if (list.empty()) giver_[Index(value)] = node;
+    auto& list = gradients_[value];
+    if (list.empty()) giver_[value] = node;
     list.push_back(gradient);
     if (gradient.IsDense()) made_.push_back({value, node, gradient.dense});
   }
 
   // Returns the gradient of a value. If it has several, adds their sum to the graph.
   GradientValue Total(int value) {
-    auto& list = gradients_[Index(value)];
+    auto& list = gradients_[value];
     if (list.empty()) return {};
     if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
     return list.front();
@@ -30585,14 +30350,14 @@ class GradientBuilder {
   // Throws if a gradient node reads a value that is rewritten after the node whose gradient it
   // computes: gradient nodes run behind all others.
   void CheckRewritten() const {
-    std::vector<int> last(gradients_.size(), -1);  // by value: the last node that rewrites it
-    for (const auto& rewrite : view_.rewrites()) last[Index(rewrite.value)] = rewrite.node;
+    IndexedVector<int> last(gradients_.size(), -1);  // by value: the last node that rewrites it
+    for (const auto& rewrite : view_.rewrites()) last[rewrite.value] = rewrite.node;
     for (size_t i = 0; i < nodes_.origins().size(); ++i) {
       const int origin = nodes_.origins()[i];
       const OperatorDef& op = nodes_.graph().node(nodes_.num_before() + static_cast<int>(i));
       for (const std::string& input : op.inputs()) {
         const int value = view_.FindValue(input);
-        const int node = value < 0 ? -1 : last[Index(value)];
+        const int node = value < 0 ? -1 : last[value];
         if (node > origin)
           Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " needs '", input,
                 "' as node ", ToString(graph_.node(origin)), " saw it, but node ",
@@ -30611,7 +30376,7 @@ class GradientBuilder {
       return -1;
     };
     for (int at = node; at >= 0;) {
-      const int next = first(view_.inputs(at), [&](int value) { return reached_[Index(value)]; });
+      const int next = first(view_.inputs(at), [&](int value) { return reached_[value]; });
       if (next < 0) break;
       path.insert(path.begin(), next);
       const bool wanted = std::find(wrt_.begin(), wrt_.end(), next) != wrt_.end();
@@ -30621,7 +30386,7 @@ class GradientBuilder {
       const int next = first(view_.outputs(at), [&](int value) { return HasGradient(value); });
       if (next < 0) break;
       path.push_back(next);
-      at = next == loss_ ? -1 : giver_[Index(next)];
+      at = next == loss_ ? -1 : giver_[next];
     }
     constexpr size_t kShown = 5;  // values at either end
     std::string text;
@@ -30637,8 +30402,8 @@ class GradientBuilder {
 
   // Throws kInvalidArgument for a wanted value without a gradient, with the probable reason.
   [[noreturn]] OPKIT_COLD void ThrowUnreached(int value) const {
-    std::vector<char> after(reached_.size(), 0), before(reached_.size(), 0);
-    after[Index(value)] = before[Index(loss_)] = 1;
+    IndexedVector<char> after(reached_.size(), 0), before(reached_.size(), 0);
+    after[value] = before[loss_] = 1;
     auto any = [](const std::vector<char>& marks, std::span<const int> values) {
       return std::any_of(values.begin(), values.end(),
                          [&](int v) { return v >= 0 && marks[Index(v)]; });
@@ -30652,8 +30417,8 @@ class GradientBuilder {
     for (size_t i = view_.order().size(); i-- > 0;)
       if (const int node = view_.order()[i]; any(before, view_.outputs(node)))
         mark(before, view_.inputs(node));
-    std::string why = after[Index(loss_)] ? "the operators on the way give it none"
-                                          : "no path of nodes leads from it to the loss";
+    std::string why = after[loss_] ? "the operators on the way give it none"
+                                   : "no path of nodes leads from it to the loss";
     for (int node : view_.order()) {
       if (!any(after, view_.inputs(node)) || !any(before, view_.outputs(node))) continue;
       const OperatorDef& def = graph_.node(node);
@@ -30678,11 +30443,11 @@ class GradientBuilder {
     int value, node;
     std::string gradient;
   };
-  std::vector<Made> made_;                             // dense gradients, before they are summed
-  std::vector<char> carries_;                          // by node: gradients flow through it
-  std::vector<char> reached_;                          // by value: it depends on a wanted value
-  std::vector<int> giver_;                             // by value: the node of its first gradient
-  std::vector<std::vector<GradientValue>> gradients_;  // by value: the gradients to sum up
+  std::vector<Made> made_;                               // dense gradients, before they are summed
+  IndexedVector<char> carries_;                          // by node: gradients flow through it
+  IndexedVector<char> reached_;                          // by value: it depends on a wanted value
+  IndexedVector<int> giver_;                             // by value: the node of its first gradient
+  IndexedVector<std::vector<GradientValue>> gradients_;  // by value: the gradients to sum up
 };
 
 }  // namespace detail
@@ -30710,6 +30475,7 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Rows of bits, each of whole 64-bit words, so that a row is searched word by word.
 class BitMatrix {
  public:
   BitMatrix() = default;
@@ -30751,7 +30517,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // List i is items[starts[i]] up to items[starts[i + 1]].
 struct FlatLists {
   std::vector<int64_t> starts;
-  std::vector<int> items;
+  IndexedVector<int> items;
 
   FlatLists() = default;
   // `visit(add)` calls add(list, item) for every item, those of one list from the last to the
@@ -30761,7 +30527,7 @@ struct FlatLists {
     visit([&](size_t list, size_t) { ++starts[list]; });
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
     items.resize(Index(starts.back()));
-    visit([&](size_t list, size_t item) { items[Index(--starts[list])] = static_cast<int>(item); });
+    visit([&](size_t list, size_t item) { items[--starts[list]] = static_cast<int>(item); });
   }
 
   bool empty() const { return starts.empty(); }
@@ -30815,7 +30581,7 @@ class StepOrder {
 
   bool Precedes(int u, int v) const {
     if (has_matrix()) return before_.Get(Index(v), Index(u));
-    return done_[Index(u)] <= start_[Index(v)] || HasPath(u, v);
+    return done_[u] <= start_[v] || HasPath(u, v);
   }
   bool has_matrix() const { return words() > 0; }
   size_t words() const { return before_.words(); }
@@ -30824,8 +30590,8 @@ class StepOrder {
 
   // Return the times of step v. Without a matrix, done(u) <= start(v) only if u precedes v; with a
   // matrix, the times are those of the stored order.
-  int64_t start(int v) const { return start_[Index(v)]; }
-  int64_t done(int v) const { return done_[Index(v)]; }
+  int64_t start(int v) const { return start_[v]; }
+  int64_t done(int v) const { return done_[v]; }
   // Return a time before every step, and a time after every step.
   int64_t begin() const { return -1; }
   int64_t end() const { return end_; }
@@ -30848,8 +30614,8 @@ class StepOrder {
     for (size_t e = 0; e < run_.before.size(); ++e) {
       const size_t after = Index(run_.after[e]);
       const int64_t done = start_[after] + (alone(after) ? 0 : 1);
-      int64_t& known = done_[Index(run_.before[e])];
-      if (done < known && done > start_[Index(run_.before[e])]) known = done;
+      int64_t& known = done_[run_.before[e]];
+      if (done < known && done > start_[run_.before[e]]) known = done;
     }
   }
 
@@ -30857,19 +30623,19 @@ class StepOrder {
   // after the last tick that precedes it and is done before the first tick that it precedes.
   void ClockByLongestPath() {
     const size_t n = Index(run_.nodes);
-    std::vector<int> depth(n, 0), via(n, -1), tick(n, -1);
+    IndexedVector<int> depth(n, 0), via(n, -1), tick(n, -1);
     int last = 0;
     for (size_t v = 0; v < n; ++v) {
       for (int u : predecessors_.of(v)) {
-        if (depth[Index(u)] < depth[v]) continue;
-        depth[v] = depth[Index(u)] + 1;
+        if (depth[u] < depth[v]) continue;
+        depth[v] = depth[u] + 1;
         via[v] = u;
       }
-      if (depth[v] > depth[Index(last)]) last = static_cast<int>(v);
+      if (depth[v] > depth[last]) last = static_cast<int>(v);
     }
     if (n == 0) return;
-    const int ticks = depth[Index(last)] + 1;
-    for (int v = last; v >= 0; v = via[Index(v)]) tick[Index(v)] = depth[Index(v)];
+    const int ticks = depth[last] + 1;
+    for (int v = last; v >= 0; v = via[v]) tick[v] = depth[v];
     end_ = 2 * int64_t{ticks};
     start_.assign(n, -1);
     done_.assign(n, end_);
@@ -30884,7 +30650,7 @@ class StepOrder {
     for (size_t v = n; v-- > 0;) {
       if (tick[v] >= 0) done_[v] = 2 * int64_t{tick[v]} + 1;
       const int64_t before = tick[v] >= 0 ? 2 * int64_t{tick[v]} : done_[v];
-      for (int u : predecessors_.of(v)) done_[Index(u)] = (std::min)(done_[Index(u)], before);
+      for (int u : predecessors_.of(v)) done_[u] = (std::min)(done_[u], before);
     }
   }
 
@@ -30903,7 +30669,7 @@ class StepOrder {
 
   const RunOrder& run_;
   const FlatLists predecessors_;  // of each step
-  std::vector<int64_t> start_, done_;
+  IndexedVector<int64_t> start_, done_;
   int64_t end_ = 0;
   BitMatrix before_;  // [v] holds the steps that precede v; empty unless the order is exact
 };
@@ -31025,8 +30791,8 @@ class ValueMerger {
     last_step_[kept] = alone ? option.node : last_step_[merged];
     last_joined_[kept] = members_[kept].size() + (alone ? 0 : last_joined_[merged]);
     for (int i : members_[merged]) {
-      root_[Index(i)] = static_cast<int>(kept);
-      offset_[Index(i)] += offset_[input];
+      root_[i] = static_cast<int>(kept);
+      offset_[i] += offset_[input];
       members_[kept].push_back(i);
     }
     members_[merged].clear();
@@ -31060,8 +30826,8 @@ class ValueMerger {
 
   const std::vector<RunValue>& values_;
   const StepOrder& order_;
-  std::vector<int> root_;
-  std::vector<int64_t> offset_;  // in the root
+  IndexedVector<int> root_;
+  IndexedVector<int64_t> offset_;  // in the root
   std::vector<std::vector<int>> members_;
   std::vector<int> last_step_;       // of each root: the last granted step; -1: none
   std::vector<size_t> last_joined_;  // of each root: where in members_ those of that step begin
@@ -31079,8 +30845,8 @@ struct BufferUses {
 inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
                                MemoryConflicts* conflicts) {
   const size_t n = uses.from_begin.size(), words = order.words();
-  BitMatrix precedes(n, n);             // [b] holds the buffers that precede buffer b
-  std::vector<uint64_t> common(words);  // steps that precede every touch of b
+  BitMatrix precedes(n, n);               // [b] holds the buffers that precede buffer b
+  IndexedVector<uint64_t> common(words);  // steps that precede every touch of b
   const auto all_in_common = [&](size_t a) {
     for (int step : uses.steps.of(a))
       if (!((common[Index(step) / 64] >> (step % 64)) & 1)) return false;
@@ -31187,12 +30953,13 @@ OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vecto
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// The buffers to place, numbered without the empty ones. All sizes are in `unit` bytes.
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
   std::vector<int> buffer;     // the index of each in the input
   std::vector<int> size;       // in units
   std::vector<int> alignment;  // in units, a power of two
-  std::vector<int> lower;      // sections [lower, upper) in which it is live
+  IndexedVector<int> lower;    // sections [lower, upper) in which it is live
   std::vector<int> upper;
   int sections = 0;
   std::vector<int> total;    // the units live in each section
@@ -31233,20 +31000,9 @@ struct SearchBudget {
 inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
 
 // Returns, for each buffer, the units that are live in the most crowded section of its span.
-inline std::vector<int64_t> Peaks(const MemoryProblem& problem) {
-  std::vector<int64_t> peaks;
-  for (size_t i = 0; i < Index(problem.count); ++i)
-    peaks.push_back(*std::max_element(problem.total.begin() + problem.lower[i],
-                                      problem.total.begin() + problem.upper[i]));
-  return peaks;
-}
+std::vector<int64_t> Peaks(const MemoryProblem& problem);
 
-inline std::vector<int64_t> Lengths(const MemoryProblem& problem) {
-  std::vector<int64_t> lengths;
-  for (size_t i = 0; i < Index(problem.count); ++i)
-    lengths.push_back(problem.upper[i] - problem.lower[i]);
-  return lengths;
-}
+std::vector<int64_t> Lengths(const MemoryProblem& problem);
 
 // Returns the indices of `keys` by ascending key; equal keys keep their order.
 template <class Key>
@@ -31258,216 +31014,18 @@ inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {
   return (bytes + power_of_two - 1) & -power_of_two;
 }
 
-// Returns the smallest alignment of the buffers. Throws kInvalidArgument for a buffer that cannot
-// be planned, kOutOfRange for too many buffers.
-inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals) {
-  if (intervals.size() > 1'000'000'000)
-    Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
-  int64_t smallest = 0;
-  for (size_t i = 0; i < intervals.size(); ++i) {
-    const MemoryInterval& buffer = intervals[i];
-    if (buffer.lower >= buffer.upper)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " is live in [", buffer.lower, ", ",
-            buffer.upper, "): expected lower < upper");
-    if (buffer.size < 0)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has ", buffer.size,
-            " bytes: expected 0 or more");
-    if (buffer.alignment <= 0 || (buffer.alignment & (buffer.alignment - 1)) != 0)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has alignment ", buffer.alignment,
-            ": expected a power of two");
-    if (buffer.size > 0 && (smallest == 0 || buffer.alignment < smallest))
-      smallest = buffer.alignment;
-  }
-  return smallest == 0 ? 1 : smallest;
-}
-
 // Fills in sizes, alignments and their unit.
-inline void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem) {
-  const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
-  int64_t unit = 0, worst = 0;  // worst: the sum of sizes, with padding before each
-  for (size_t i = 0; i < intervals.size(); ++i) {
-    const MemoryInterval& buffer = intervals[i];
-    if (buffer.size == 0) continue;
-    problem->buffer.push_back(static_cast<int>(i));
-    int64_t padded = 0;
-    if (__builtin_add_overflow(buffer.size, rounding - 1, &padded) ||
-        __builtin_add_overflow(worst, buffer.alignment - rounding, &worst) ||
-        __builtin_add_overflow(worst, padded &= -rounding, &worst))
-      Throw(ErrorCode::kOutOfRange, "the buffers' sizes add up to more than an int64 holds at ",
-            "buffer ", i, " of ", buffer.size, " bytes");
-    problem->naive_bytes += padded;
-    unit = std::gcd(padded, unit);
-  }
-  problem->count = static_cast<int>(problem->buffer.size());
-  if (problem->count == 0) return;
-  for (int i : problem->buffer) {
-    const int64_t alignment = intervals[Index(i)].alignment;
-    if (unit % alignment != 0) unit = std::gcd(unit, alignment);
-  }
-  // Offsets are int. If the exact unit is too small for that, sizes are rounded up to a larger one;
-  // this adds less than 2^-28 of their sum.
-  while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
-  problem->unit = unit;
-  for (int i : problem->buffer) {
-    const MemoryInterval& buffer = intervals[Index(i)];
-    problem->size.push_back(static_cast<int>((buffer.size - 1) / unit + 1));
-    problem->alignment.push_back(static_cast<int>((std::max)(buffer.alignment / unit, int64_t{1})));
-  }
-}
+void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem);
 
 // Cuts time into sections. A section ends when a buffer ends after another began: the live set of
 // any other moment is part of a section's live set.
-inline void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem) {
-  const size_t n = problem->buffer.size();
-  std::vector<int64_t> lower, upper, bytes;
-  for (int i : problem->buffer) {
-    const MemoryInterval& buffer = intervals[Index(i)];
-    lower.push_back(buffer.lower);
-    upper.push_back(buffer.upper);
-    bytes.push_back(RoundUp(buffer.size, problem->rounding));
-  }
-  const std::vector<int> begins = SortedBy(lower), ends = SortedBy(upper);
-  problem->lower.resize(n);
-  problem->upper.resize(n);
-  int live = 0;
-  bool began = false;
-  int64_t live_bytes = 0;
-  for (size_t b = 0, e = 0; e < n;) {
-    const size_t end = Index(ends[e]);
-    if (b < n && lower[Index(begins[b])] < upper[end]) {
-      const size_t begin = Index(begins[b++]);
-      problem->lower[begin] = problem->sections;
-      problem->pairs += live++;
-      live_bytes += bytes[begin];
-      problem->bound_bytes = (std::max)(problem->bound_bytes, live_bytes);
-      began = true;
-    } else {
-      if (began) ++problem->sections;
-      began = false;
-      problem->upper[end] = problem->sections;
-      --live;
-      live_bytes -= bytes[end];
-      ++e;
-    }
-  }
-  std::vector<int>& total = problem->total;
-  total.assign(Index(problem->sections) + 1, 0);
-  for (size_t i = 0; i < n; ++i) {
-    total[Index(problem->lower[i])] += problem->size[i];
-    total[Index(problem->upper[i])] -= problem->size[i];
-  }
-  std::partial_sum(total.begin(), total.end(), total.begin());
-  problem->bound = *std::max_element(total.begin(), total.end());
-}
+void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem);
 
 // Lists the conflicts of overlapping spans. Takes time and space in proportion to their number.
-inline void ListConflicts(MemoryProblem* problem) {
-  const std::vector<int> order = SortedBy(problem->lower);
-  std::vector<int> live;
-  problem->conflicts = FlatLists(problem->buffer.size(), [&](auto add) {
-    live.clear();
-    for (int i : order) {
-      std::erase_if(live, [&](int other) {
-        return problem->upper[Index(other)] <= problem->lower[Index(i)];
-      });
-      for (int other : live) {
-        add(Index(i), Index(other));
-        add(Index(other), Index(i));
-      }
-      live.push_back(i);
-    }
-  });
-}
-
-// Returns, for each number, the lists that hold it, in ascending order.
-template <class Lists>
-FlatLists Transpose(size_t n, const Lists& lists) {
-  return FlatLists(n, [&](auto add) {
-    for (size_t i = n; i-- > 0;)
-      for (int other : lists.of(i)) add(Index(other), i);
-  });
-}
-
-inline void CheckConflicts(size_t n, const MemoryConflicts& conflicts) {
-  if (conflicts.starts.size() != n + 1 || conflicts.starts[0] != 0 ||
-      conflicts.starts[n] != static_cast<int64_t>(conflicts.others.size()))
-    Throw(ErrorCode::kInvalidArgument, "expected the starts of ", n, " conflict lists and their ",
-          "end, from 0 to ", conflicts.others.size(), "; found ", conflicts.starts.size(),
-          " numbers");
-  for (size_t i = 0; i < n; ++i)
-    if (conflicts.starts[i] > conflicts.starts[i + 1])
-      Throw(ErrorCode::kInvalidArgument, "the conflict list of buffer ", i, " ends at ",
-            conflicts.starts[i + 1], ", before its start at ", conflicts.starts[i]);
-  for (size_t i = 0; i < n; ++i)
-    for (int other : conflicts.of(i))
-      if (other < 0 || Index(other) >= n || Index(other) == i)
-        Throw(ErrorCode::kInvalidArgument, "buffer ", i, " lists a conflict with buffer ", other,
-              ": expected another of the ", n, " buffers");
-}
-
-// Raises the lower bound. A set of buffers that all conflict with each other can be larger than any
-// live set of the given spans: grows the largest live set by buffers that conflict with all of it.
-inline void RaiseBound(MemoryProblem* problem) {
-  const size_t n = problem->buffer.size();
-  const auto peak = static_cast<int>(
-      std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  std::vector<int> met(n, 0);  // by buffer: the members in conflict with it; -1 for a member
-  int members = 0;
-  const auto join = [&](size_t i) {
-    met[i] = -1;
-    ++members;
-    for (int other : problem->conflicts.of(i))
-      if (met[Index(other)] >= 0) ++met[Index(other)];
-  };
-  for (size_t i = 0; i < n; ++i)
-    if (problem->lower[i] <= peak && peak < problem->upper[i]) join(i);
-  for (;;) {
-    size_t best = n;
-    for (size_t i = 0; i < n; ++i)
-      if (met[i] == members && (best == n || problem->size[i] > problem->size[best])) best = i;
-    if (best == n) return;
-    join(best);
-    problem->bound += problem->size[best];
-  }
-}
+void ListConflicts(MemoryProblem* problem);
 
 // Checks the conflicts and renumbers them without the empty buffers.
-inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProblem* problem) {
-  CheckConflicts(n, conflicts);
-  const FlatLists reverse = Transpose(n, conflicts);
-  const FlatLists sorted = Transpose(n, reverse);
-  std::vector<int> number(n, -1);
-  for (size_t i = 0; i < problem->buffer.size(); ++i)
-    number[Index(problem->buffer[i])] = static_cast<int>(i);
-  int64_t overlapping = 0;
-  std::vector<int64_t>& starts = problem->conflicts.starts;
-  std::vector<int>& items = problem->conflicts.items;
-  starts.push_back(0);
-  for (size_t i = 0; i < n; ++i) {
-    const auto listed = sorted.of(i), listing = reverse.of(i);
-    if (!std::equal(listed.begin(), listed.end(), listing.begin(), listing.end()))
-      Throw(ErrorCode::kInvalidArgument, "expected every conflict on the lists of both buffers; ",
-            "the lists of buffer ", i, " and its partners do not agree");
-    if (number[i] < 0) continue;
-    const size_t a = Index(number[i]);
-    int last = -1;
-    for (int other : listed) {
-      if (number[Index(other)] < 0 || other == std::exchange(last, other)) continue;
-      const size_t b = Index(number[Index(other)]);
-      items.push_back(static_cast<int>(b));
-      if (problem->lower[a] < problem->upper[b] && problem->lower[b] < problem->upper[a])
-        ++overlapping;
-    }
-    starts.push_back(static_cast<int64_t>(items.size()));
-  }
-  if (overlapping != 2 * problem->pairs)
-    Throw(ErrorCode::kInvalidArgument, "the spans of ", problem->pairs, " pairs of buffers ",
-          "overlap, but only ", overlapping / 2, " of these pairs are listed as conflicts");
-  const auto listed = static_cast<int64_t>(items.size()) / 2;
-  problem->spans_decide = listed == problem->pairs;
-  problem->pairs = listed;
-  if (!problem->spans_decide) RaiseBound(problem);
-}
+void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProblem* problem);
 
 }  // namespace detail
 }}  // namespace opkit
@@ -31706,7 +31264,7 @@ inline constexpr int64_t kPortfolioWork = 15'000'000;
 // Tries several orders and keeps the best; stops at `enough` units.
 inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best) {
   const size_t n = Index(problem.count);
-  const std::vector<int64_t> size(problem.size.begin(), problem.size.end());
+  const IndexedVector<int64_t> size(problem.size.begin(), problem.size.end());
   const std::vector<int64_t> alignment(problem.alignment.begin(), problem.alignment.end());
   const std::vector<int64_t> length = Lengths(problem);
   std::vector<int64_t> area(n), start(n), peak(n), crowd(n);
@@ -31715,7 +31273,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
     area[i] = size[i] * length[i];
     start[i] = -problem.lower[i];
     if (!listed) continue;
-    for (int other : problem.conflicts.of(i)) crowd[i] += size[Index(other)];
+    for (int other : problem.conflicts.of(i)) crowd[i] += size[other];
   }
   std::vector<int> offsets;
   int64_t work = 0;
@@ -31973,6 +31531,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class SearchEnd { kFound, kImpossible, kGaveUp };
 
+// One search. It keeps its weights from one Run to the next. Not thread-safe.
 class SkylineSearch {
  public:
   explicit SkylineSearch(const MemoryProblem& problem)
@@ -32044,84 +31603,19 @@ class SkylineSearch {
   size_t Lower(size_t i) const { return Index(problem_.lower[i]); }
   size_t Upper(size_t i) const { return Index(problem_.upper[i]); }
 
-  void Reset() {
-    lowest_.assign(count_, 0);
-    offsets_.assign(count_, 0);
-    floor_.assign(sections_, 0);
-    unplaced_in_.assign(problem_.total.begin(),
-                        problem_.total.begin() + static_cast<std::ptrdiff_t>(sections_));
-    unplaced_ = count_;
-    frames_.clear();
-    choices_.clear();
-    trail_.clear();
-    dirty_mark_.assign(sections_, 1);
-    dirty_.resize(sections_);
-    std::iota(dirty_.begin(), dirty_.end(), 0);
-  }
+  void Reset();
 
   // Raises buffer j's lowest offset, and marks the sections that had their floor from it as dirty.
-  void Lift(size_t j, int offset) {
-    const int old = lowest_[j];
-    Record(static_cast<int>(j), old);
-    lowest_[j] = offset;
-    for (size_t s = Lower(j); s < Upper(j); ++s)
-      if (floor_[s] == old && !dirty_mark_[s]) {
-        dirty_mark_[s] = 1;
-        dirty_.push_back(static_cast<int>(s));
-      }
-  }
+  void Lift(size_t j, int offset);
   void Record(int changed, int old) { trail_.push_back({changed, old}); }
 
   // Brings the floors up to date. Returns false if some section cannot hold its unplaced buffers.
-  bool Consistent() {
-    bool consistent = true;
-    for (int section : dirty_) {
-      const size_t s = Index(section);
-      dirty_mark_[s] = 0;
-      if (!consistent) continue;
-      int floor = kNone;
-      for (int i : cover_.of(s)) floor = (std::min)(floor, lowest_[Index(i)]);
-      if (floor != floor_[s]) {
-        Record(~section, floor_[s]);
-        floor_[s] = floor;
-      }
-      if (floor != kNone && floor + unplaced_in_[s] > ceiling_) {
-        weight_[s] += 1;
-        consistent = false;
-      }
-    }
-    dirty_.clear();
-    return consistent;
-  }
+  bool Consistent();
 
-  void Undo(const Frame& frame) {
-    for (; trail_.size() > frame.trail; trail_.pop_back()) {
-      const auto [changed, old] = trail_.back();
-      if (changed >= 0)
-        lowest_[Index(changed)] = old;
-      else
-        floor_[Index(~changed)] = old;
-    }
-    if (frame.placed < 0) return;
-    const size_t i = Index(frame.placed);
-    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] += problem_.size[i];
-    ++unplaced_;
-  }
+  void Undo(const Frame& frame);
 
   // Takes the frame's next choice. Returns false if there is none left.
-  bool Advance(Frame* frame) {
-    frame->placed = -1;
-    while (frame->next < frame->end) {
-      const size_t i = Index(choices_[frame->next++]);
-      if (frame->floor + problem_.size[i] > ceiling_ || IsTwin(*frame, i)) continue;
-      Place(i, frame->floor);
-      frame->placed = static_cast<int>(i);
-      return true;
-    }
-    if (frame->passed) return false;
-    frame->passed = true;
-    return Pass(*frame);
-  }
+  bool Advance(Frame* frame);
 
   // True if an equal buffer has been tried in this frame before.
   bool IsTwin(const Frame& frame, size_t i) const {
@@ -32134,89 +31628,20 @@ class SkylineSearch {
     return false;
   }
 
-  void Place(size_t i, int offset) {
-    const int top = offset + problem_.size[i];
-    offsets_[i] = offset;
-    --unplaced_;
-    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] -= problem_.size[i];
-    Lift(i, kNone);
-    for (int other : problem_.conflicts.of(i)) {
-      const size_t j = Index(other);
-      if (lowest_[j] < top) Lift(j, AlignUnits(top, problem_.alignment[j]));
-    }
-  }
+  void Place(size_t i, int offset);
 
   // Leaves the floor empty at the edge: raises its buffers to the next height where one may lie.
   // Returns false if they cannot lie there under the ceiling.
-  bool Pass(const Frame& frame) {
-    const size_t s = frame.section;
-    int next = kNone;
-    for (int buffer : cover_.of(s)) {
-      const size_t i = Index(buffer);
-      if (lowest_[i] > frame.floor)
-        next = (std::min)(next, lowest_[i]);
-      else  // it rests on a buffer of the valley that does not reach the edge
-        for (int below : problem_.conflicts.of(i)) {
-          const size_t j = Index(below);
-          const int top = lowest_[j] + problem_.size[j];
-          if (top < next && !(Lower(j) <= s && s < Upper(j))) next = top;
-        }
-    }
-    if (next >= kNone || next + unplaced_in_[s] > ceiling_) {
-      weight_[s] += 1;
-      return false;
-    }
-    for (int buffer : cover_.of(s)) {
-      const size_t i = Index(buffer);
-      if (lowest_[i] < next) Lift(i, AlignUnits(next, problem_.alignment[i]));
-    }
-    return true;
-  }
+  bool Pass(const Frame& frame);
 
   int Choices(size_t s) const {
     int choices = 0;
-    for (int i : cover_.of(s)) choices += lowest_[Index(i)] == floor_[s];
+    for (int i : cover_.of(s)) choices += lowest_[i] == floor_[s];
     return choices;
   }
 
   // Picks the edge to decide next and lists the buffers that may lie there, by rank.
-  void OpenFrame() {
-    double best = 0;
-    size_t edge = sections_;
-    const auto consider = [&](size_t s) {
-      const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
-      // Among equal edges the lowest is taken; the share of the floor in the score stays below any
-      // other difference.
-      const double score =
-          (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
-      if (edge < sections_ && score >= best) return;
-      best = score;
-      edge = s;
-    };
-    for (size_t left = 0; left < sections_;) {
-      size_t right = left + 1;
-      while (right < sections_ && floor_[right] == floor_[left]) ++right;
-      if (floor_[left] != kNone && (left == 0 || floor_[left - 1] > floor_[left]) &&
-          (right == sections_ || floor_[right] > floor_[left])) {
-        consider(left);
-        if (right - left > 1) consider(right - 1);
-      }
-      left = right;
-    }
-    Frame frame;
-    frame.section = edge;
-    frame.floor = floor_[edge];
-    frame.first = frame.next = choices_.size();
-    frame.trail = trail_.size();
-    for (int i : cover_.of(edge)) {
-      if (lowest_[Index(i)] != frame.floor) continue;
-      const auto is_before = [&](int a, int b) { return (*rank_)[Index(a)] < (*rank_)[Index(b)]; };
-      const auto first = choices_.begin() + static_cast<std::ptrdiff_t>(frame.first);
-      choices_.insert(std::lower_bound(first, choices_.end(), i, is_before), i);
-    }
-    frame.end = choices_.size();
-    frames_.push_back(frame);
-  }
+  void OpenFrame();
 
   const MemoryProblem& problem_;
   const size_t count_, sections_;
@@ -32229,9 +31654,9 @@ class SkylineSearch {
   const std::vector<int>* rank_ = nullptr;
   int64_t nodes_ = 0;
   size_t unplaced_ = 0;
-  std::vector<int> lowest_;  // the offset of each buffer on top of the placed ones
+  IndexedVector<int> lowest_;  // the offset of each buffer on top of the placed ones
   std::vector<int> offsets_;
-  std::vector<int> floor_;        // the lowest of `lowest_` in each section
+  IndexedVector<int> floor_;      // the lowest of `lowest_` in each section
   std::vector<int> unplaced_in_;  // the units not yet placed in each section
   struct Change {
     int changed, old;  // buffer i as i, section s as ~s
@@ -32268,8 +31693,8 @@ inline std::vector<int> DrawRanks(const MemoryProblem& problem, const std::vecto
                                            by_size * log(problem.size[i]) + by_peak * log(peak[i]) +
                                            (noise > 0 ? noise * random.normal() : 0)));
   const std::vector<int> order = SortedBy(keys);
-  std::vector<int> rank(n);
-  for (size_t i = 0; i < n; ++i) rank[Index(order[i])] = static_cast<int>(i);
+  IndexedVector<int> rank(n);
+  for (size_t i = 0; i < n; ++i) rank[order[i]] = static_cast<int>(i);
   return rank;
 }
 
@@ -32298,7 +31723,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
     if (middle < lowest || middle >= best->height) middle = lowest + (best->height - lowest) / 2;
     const int goal = (std::max)(budget->enough, lowest);
     const int ceiling = boldly || middle < goal ? goal : middle;
-    const std::vector<int> rank = DrawRanks(problem, length, peak, random);
+    const IndexedVector<int> rank = DrawRanks(problem, length, peak, random);
     const int64_t nodes = problem.count + kNodes * Luby(round / 2 + 1);
     const int64_t affordable = budget->steps / problem.count + 1;
     const SearchEnd end =
@@ -32330,7 +31755,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct PlannerSearch {
-  const char* name;  // for MemoryPlanOptions::search
+  const char* name;  // for MemorySearchOptions::name
   bool (*applies)(const MemoryProblem& problem);
   void (*run)(const MemoryProblem& problem, SearchBudget* budget, Placing* best);
 };
@@ -32390,11 +31815,11 @@ inline MemoryPlan FinishPlan(const MemoryProblem& problem, size_t buffers, const
   return plan;
 }
 
-inline int64_t StepLimit(const MemoryProblem& problem, const MemoryPlanOptions& options) {
+inline int64_t StepLimit(const MemoryProblem& problem, const MemorySearchOptions& options) {
   if (options.max_steps >= 0) return options.max_steps;
   if (!options.time_budget.is_forever()) return (std::numeric_limits<int64_t>::max)();
-  constexpr int64_t kDefault = MemoryPlanOptions::kDefaultSteps;
-  constexpr int64_t kPerSquare = MemoryPlanOptions::kStepsPerSquare;
+  constexpr int64_t kDefault = MemorySearchOptions::kDefaultSteps;
+  constexpr int64_t kPerSquare = MemorySearchOptions::kStepsPerSquare;
   const int64_t square = int64_t{problem.count} * problem.count;
   return problem.spans_decide || square > kDefault / kPerSquare ? kDefault : kPerSquare * square;
 }
@@ -32402,15 +31827,15 @@ inline int64_t StepLimit(const MemoryProblem& problem, const MemoryPlanOptions& 
 }  // namespace detail
 
 OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
-                                   const MemoryPlanOptions& options) {
+                                   const MemorySearchOptions& options) {
   return PlanMemory(intervals, MemoryConflicts(), options);
 }
 
 OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
                                    const MemoryConflicts& conflicts,
-                                   const MemoryPlanOptions& options) {
+                                   const MemorySearchOptions& options) {
   const int64_t began_ns = detail::MonotonicNs();
-  detail::CheckSearchName(options.search);
+  detail::CheckSearchName(options.name);
   detail::MemoryProblem problem;
   MeasureBuffers(buffers, &problem);
   CutSections(buffers, &problem);
@@ -32431,7 +31856,7 @@ OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
     budget.deadline_ns = options.time_budget.DeadlineNs();
     budget.seed = options.seed;
     budget.enough = enough_units();
-    detail::SearchPlacing(options.search, problem, &budget, &best);
+    detail::SearchPlacing(options.name, problem, &budget, &best);
   }
   MemoryPlan plan = FinishPlan(problem, buffers.size(), best);
   plan.steps = most_steps - budget.steps;
@@ -32569,12 +31994,12 @@ class RunVerifier {
   // edges have completed and those of lower stages have returned.
   void CheckOrder() {
     const size_t n = Index(run_.nodes);
-    std::vector<std::vector<int>> before(n);
-    for (size_t e = 0; e < run_.before.size(); ++e)
-      before[Index(run_.after[e])].push_back(run_.before[e]);
+    IndexedVector<std::vector<int>> before(n);
+    for (size_t e = 0; e < run_.before.size(); ++e) before[run_.after[e]].push_back(run_.before[e]);
     std::vector<uint8_t> touched(values_.size());
     for (size_t first = 0; first < n; first += 64) {
-      std::vector<uint64_t> started(n, 0), completed(n, 0);  // bit k: step first + k has completed
+      IndexedVector<uint64_t> started(n, 0),
+          completed(n, 0);  // bit k: step first + k has completed
       uint64_t lower_stages = 0, this_stage = 0;
       for (size_t v = first; v < n; ++v) {
         if (!run_.stages.empty() && v > first && run_.stages[v] != run_.stages[v - 1]) {
@@ -32582,7 +32007,7 @@ class RunVerifier {
           this_stage = 0;
         }
         started[v] = lower_stages;
-        for (int u : before[v]) started[v] |= completed[Index(u)];
+        for (int u : before[v]) started[v] |= completed[u];
         completed[v] = started[v] | (v < first + 64 ? uint64_t{1} << (v - first) : 0);
         const bool returns_early = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
         if (!run_.stages.empty()) this_stage |= returns_early ? started[v] : completed[v];
@@ -32718,7 +32143,7 @@ class MemoryCsvReader {
       cells_ = Cells();
       if (cells_.size() != header_cells_)
         Fail("expected ", header_cells_, " cells as in the header, found ", cells_.size());
-      const std::string_view id = cells_[Index(columns_[kId])];
+      const std::string_view id = cells_[columns_[kId]];
       if (id.find('\r') != id.npos) Fail("id '", id, "' has a carriage return inside");
       if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
       ids.Add(id);
@@ -32770,7 +32195,7 @@ class MemoryCsvReader {
       Fail("expected the columns id,lower,upper,size and perhaps offset, found '", line_, "'");
   }
   int64_t Number(Column column) const {
-    const std::string_view cell = cells_[Index(columns_[column])];
+    const std::string_view cell = cells_[columns_[column]];
     int64_t value = 0;
     const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
     if (error != std::errc() || end != cell.data() + cell.size())
@@ -32782,8 +32207,8 @@ class MemoryCsvReader {
   }
 
   std::string_view rest_, line_;
-  std::vector<std::string_view> cells_;  // of line_
-  int columns_[kColumns];                // index of each column in a line; -1: not in the header
+  IndexedVector<std::string_view> cells_;  // of line_
+  int columns_[kColumns];                  // index of each column in a line; -1: not in the header
   size_t header_cells_ = 0;
   int number_ = 0;  // of line_, from 1
 };
@@ -33442,13 +32867,11 @@ class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (auto* const infer = g_graph_subgraph_rules.infer.load(std::memory_order_relaxed))
-      infer(graph, context);
+    if (g_infer_graph_subgraph) g_infer_graph_subgraph(graph, context);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    auto* const make = g_graph_subgraph_rules.make_gradient.load(std::memory_order_relaxed);
-    return make && make(graph, def, g_output, names, meta);
+    return g_make_graph_gradient && g_make_graph_gradient(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
     std::vector<int> mutated;
@@ -33481,100 +32904,31 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-inline void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
-  if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
-  for (const int node : nodes) view.graph().node(node);  // throws kOutOfRange for a wrong index
-}
+void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes);
 
-inline std::string PathText(const Graph& graph, const std::vector<int>& path) {
-  std::string text;
-  for (const int node : path) text += (text.empty() ? "" : "  ->  ") + ToString(graph.node(node));
-  return text;
-}
+std::string PathText(const Graph& graph, const std::vector<int>& path);
 
 // Extracts sets of nodes from one graph, one after the other. The time of each depends only on the
 // size of the set.
 class SubgraphExtractor {
  public:
-  SubgraphExtractor(const GraphView& view, const GraphTypes* types)
-      : view_(view),
-        types_(types),
-        node_mark_(Index(view.num_nodes()), 0),
-        value_mark_(Index(view.num_values()), 0) {
-    for (const GraphView::Rewrite& rewrite : view.rewrites())
-      rewritten_by_.emplace_back(rewrite.node, rewrite.value);
-    std::sort(rewritten_by_.begin(), rewritten_by_.end());
-  }
+  SubgraphExtractor(const GraphView& view, const GraphTypes* types);
 
   // Returns the nodes as a graph. `nodes` must be in ascending order.
-  ExtractedSubgraph Extract(const std::vector<int>& nodes) {
-    ++mark_;
-    ExtractedSubgraph found;
-    for (const int node : nodes) node_mark_[Index(node)] = mark_;
-    NameIndex names;
-    for (const int node : nodes) {
-      const OperatorDef& def = view_.graph().node(node);
-      if (!def.name().empty()) names.Add(def.name());
-      for (auto own = std::lower_bound(rewritten_by_.begin(), rewritten_by_.end(),
-                                       std::pair<int, int>(node, -1));
-           own != rewritten_by_.end() && own->first == node; ++own)
-        if (!Inside(view_.producer(own->second)))
-          Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " rewrites '",
-                view_.name(own->second), "', which is made outside of the subgraph");
-      for (const int value : view_.inputs(node))
-        if (value >= 0 && !Inside(view_.producer(value))) Read(value, found);
-    }
-    for (const int node : nodes) {
-      const OperatorDef& def = view_.graph().node(node);
-      found.body.AddNode(WithoutOutsideControl(def, names, found.control_inputs));
-      for (const int value : view_.outputs(node))
-        if (value >= 0 && view_.producer(value) == node && IsUsedOutside(value))
-          found.outputs.push_back(view_.name(value));
-    }
-    for (const std::string& output : found.outputs) found.body.AddOutput(output);
-    return found;
-  }
+  ExtractedSubgraph Extract(const std::vector<int>& nodes);
 
  private:
-  bool Inside(int node) const { return node >= 0 && node_mark_[Index(node)] == mark_; }
+  bool Inside(int node) const { return node >= 0 && node_mark_[node] == mark_; }
   // Adds a value from outside as a constant or an input of the body, once.
-  void Read(int value, ExtractedSubgraph& found) {
-    if (std::exchange(value_mark_[Index(value)], mark_) == mark_) return;
-    const std::string& name = view_.name(value);
-    if (const Tensor* constant = view_.constant(value)) {
-      found.body.AddConstant(name, *constant);
-      return;
-    }
-    TensorInfo info;
-    if (types_) info = (*types_)[value];
-    found.body.AddInput(name, info.dtype, info.shape, info.device);
-    found.inputs.push_back(name);
-  }
-  bool IsUsedOutside(int value) const {
-    if (view_.IsOutput(value)) return true;
-    for (const int reader : view_.consumers(value))
-      if (!Inside(reader)) return true;
-    return false;
-  }
+  void Read(int value, ExtractedSubgraph& found);
+  bool IsUsedOutside(int value) const;
   // Returns the node without control inputs from outside, and adds these to `outside`.
   static OperatorDef WithoutOutsideControl(const OperatorDef& def, const NameIndex& inside,
-                                           std::vector<std::string>& outside) {
-    bool crosses = false;
-    for (const std::string& name : def.control_inputs()) {
-      if (inside.Find(name) >= 0) continue;
-      crosses = true;
-      if (std::find(outside.begin(), outside.end(), name) == outside.end()) outside.push_back(name);
-    }
-    if (!crosses) return def;
-    OperatorDef copy(def);
-    std::erase_if(copy.mutable_control_inputs(),
-                  [&](const std::string& name) { return inside.Find(name) < 0; });
-    return copy;
-  }
+                                           std::vector<std::string>& outside);
 
   const GraphView& view_;
   const GraphTypes* const types_;
-  std::vector<int> node_mark_, value_mark_;        // equal to mark_: inside, or read by the set
+  IndexedVector<int> node_mark_, value_mark_;      // equal to mark_: inside, or read by the set
   std::vector<std::pair<int, int>> rewritten_by_;  // node, value
   int mark_ = 0;
 };
@@ -33582,146 +32936,26 @@ class SubgraphExtractor {
 // Replaces sets of nodes. A "unit" is a node of the result: a replacement or an unchanged node.
 class NodeReplacer {
  public:
-  NodeReplacer(const GraphView& view, const std::vector<NodeReplacement>& replacements)
-      : view_(view), replacements_(replacements), unit_(Index(view.num_nodes()), -1) {
-    for (const NodeReplacement& replacement : replacements) {
-      CheckNodeSet(view, replacement.nodes);
-      for (const int node : replacement.nodes) {
-        if (unit_[Index(node)] >= 0)
-          Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
-                " is replaced twice");
-        unit_[Index(node)] = static_cast<int>(units_.size());
-      }
-      units_.push_back(*std::min_element(replacement.nodes.begin(), replacement.nodes.end()));
-    }
-    for (int node = 0; node < view.num_nodes(); ++node)
-      if (unit_[Index(node)] < 0) {
-        unit_[Index(node)] = static_cast<int>(units_.size());
-        units_.push_back(node);
-      }
-  }
+  NodeReplacer(const GraphView& view, const std::vector<NodeReplacement>& replacements);
 
   // Returns, for each node of the result, the nodes of the graph that it represents.
-  std::vector<std::vector<int>> NodesInOrder() const {
-    std::vector<std::vector<int>> nodes;
-    for (const int unit : Order())
-      nodes.push_back(Index(unit) < replacements_.size() ? replacements_[Index(unit)].nodes
-                                                         : std::vector<int>{units_[Index(unit)]});
-    return nodes;
-  }
-  Graph Result() const {
-    const Graph& graph = view_.graph();
-    NameIndex renamed;  // names of replaced nodes
-    std::vector<size_t> by;
-    for (size_t i = 0; i < replacements_.size(); ++i)
-      for (const int node : replacements_[i].nodes)
-        if (!graph.node(node).name().empty() && renamed.Find(graph.node(node).name()) < 0) {
-          renamed.Add(graph.node(node).name());
-          by.push_back(i);
-        }
-    std::vector<OperatorDef> nodes;
-    for (const int unit : Order()) {
-      const bool is_new = Index(unit) < replacements_.size();
-      OperatorDef def = is_new ? replacements_[Index(unit)].def : graph.node(units_[Index(unit)]);
-      if (!def.control_inputs().empty()) RenameControl(def, renamed, by);
-      nodes.push_back(std::move(def));
-    }
-    std::vector<char> used(Index(view_.num_values()), 0);
-    for (int node = 0; node < view_.num_nodes(); ++node)
-      if (Index(unit_[Index(node)]) >= replacements_.size())
-        for (const int value : view_.inputs(node))
-          if (value >= 0) used[Index(value)] = 1;
-    for (const NodeReplacement& replacement : replacements_)
-      for (const std::string& name : replacement.def.inputs())
-        if (const int value = view_.FindValue(name); value >= 0) used[Index(value)] = 1;
-    std::vector<GraphConstant> constants;
-    for (const GraphConstant& constant : graph.constants()) {
-      const int value = view_.FindValue(constant.name);
-      if (used[Index(value)] || view_.IsOutput(value) || view_.consumers(value).empty())
-        constants.push_back(constant);
-    }
-    Graph result = WithContents(graph, std::move(constants), std::move(nodes));
-    const GraphView checked(result);
-    return result;
-  }
+  std::vector<std::vector<int>> NodesInOrder() const;
+  Graph Result() const;
 
  private:
   // Replaces the names of replaced nodes in the control inputs.
   void RenameControl(OperatorDef& def, const NameIndex& renamed,
-                     const std::vector<size_t>& by) const {
-    std::vector<std::string> names;
-    for (const std::string& name : def.control_inputs()) {
-      const int number = renamed.Find(name);
-      const std::string& now = number < 0 ? name : replacements_[by[Index(number)]].def.name();
-      if (std::find(names.begin(), names.end(), now) == names.end()) names.push_back(now);
-    }
-    def.mutable_control_inputs() = std::move(names);
-  }
+                     const std::vector<size_t>& by) const;
   // Sorts the units by Kahn's algorithm; of several ready units, the unit with the least first node
   // comes first.
-  std::vector<int> Order() const {
-    std::vector<GraphView::Edge> edges;
-    for (const GraphView::Edge& edge : CutProblemOf(view_).edges) {
-      const int from = unit_[Index(edge.from)], to = unit_[Index(edge.to)];
-      if (from != to) edges.push_back({from, to});
-    }
-    std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
-      return a.from != b.from ? a.from < b.from : a.to < b.to;
-    });
-    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-    std::vector<size_t> first(units_.size() + 1, 0);
-    std::vector<int> waits(units_.size(), 0);
-    for (const GraphView::Edge& edge : edges)
-      ++first[Index(edge.from) + 1], ++waits[Index(edge.to)];
-    for (size_t i = 0; i < units_.size(); ++i) first[i + 1] += first[i];
-    const auto later = [this](int a, int b) { return units_[Index(a)] > units_[Index(b)]; };
-    std::vector<int> ready;  // a heap with the first unit on top
-    const auto push = [&](int unit) {
-      ready.push_back(unit);
-      std::push_heap(ready.begin(), ready.end(), later);
-    };
-    for (size_t i = 0; i < units_.size(); ++i)
-      if (waits[i] == 0) push(static_cast<int>(i));
-    std::vector<int> order;
-    while (!ready.empty()) {
-      std::pop_heap(ready.begin(), ready.end(), later);
-      const int unit = ready.back();
-      ready.pop_back();
-      order.push_back(unit);
-      for (size_t i = first[Index(unit)]; i < first[Index(unit) + 1]; ++i)
-        if (--waits[Index(edges[i].to)] == 0) push(edges[i].to);
-    }
-    if (order.size() < units_.size()) ThrowUnitCycle(edges, waits);
-    return order;
-  }
-  [[noreturn]] OPKIT_COLD void ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
-                                              const std::vector<int>& waits) const {
-    std::vector<int> before(units_.size(), -1), path;
-    int unit = -1;
-    for (const GraphView::Edge& edge : edges)
-      if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
-        before[Index(unit = edge.to)] = edge.from;
-    std::vector<char> met(units_.size(), 0);
-    for (; !met[Index(unit)]; unit = before[Index(unit)]) {
-      met[Index(unit)] = 1;
-      path.push_back(unit);
-    }
-    std::string text;
-    const auto name = [&](int u) {
-      return Index(u) < replacements_.size() ? ToString(replacements_[Index(u)].def)
-                                             : ToString(view_.graph().node(units_[Index(u)]));
-    };
-    const auto begin = std::find(path.begin(), path.end(), unit);
-    for (auto u = path.rbegin(); u != std::make_reverse_iterator(begin); ++u)
-      text += name(*u) + "  ->  ";
-    Throw(ErrorCode::kInvalidArgument, "the subgraphs would wait for each other: ", text,
-          name(path.back()));
-  }
+  std::vector<int> Order() const;
+  [[noreturn]] void ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
+                                   const std::vector<int>& waits) const;
 
   const GraphView& view_;
   const std::vector<NodeReplacement>& replacements_;
-  std::vector<int> unit_;   // by node: its unit; replacements are the first units
-  std::vector<int> units_;  // by unit: its first node
+  IndexedVector<int> unit_;   // by node: its unit; replacements are the first units
+  IndexedVector<int> units_;  // by unit: its first node
 };
 
 }  // namespace detail
@@ -33775,6 +33009,22 @@ inline std::string CountText(size_t count, const char* one) {
   return StrCat(count, " ", one, count == 1 ? "" : "s");
 }
 
+// Returns "Relu 2 'c', 3; Add 5": the nodes' numbers by operator, with the names of up to eight
+// nodes.
+inline std::string ListNodes(const Graph& graph, const std::vector<int>& nodes) {
+  std::vector<std::pair<std::string, std::string>> lists;
+  for (const int node : nodes) {
+    const OperatorDef& def = graph.node(node);
+    auto list = std::ranges::find(lists, def.type(), &decltype(lists)::value_type::first);
+    if (list == lists.end()) list = lists.insert(list, {def.type(), ""});
+    list->second += StrCat(list->second.empty() ? " " : ", ", node);
+    if (nodes.size() <= 8 && !def.name().empty()) list->second += StrCat(" '", def.name(), "'");
+  }
+  std::string out;
+  for (const auto& [type, numbers] : lists) out += (out.empty() ? "" : "; ") + type + numbers;
+  return out;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE int PartitionReport::num_taken() const {
@@ -33809,17 +33059,19 @@ OPKIT_INLINE std::string ToString(const PartitionReport& report) {
                     " ns as the nodes that it replaces");
     out += '\n';
   }
+  std::vector<std::pair<std::string, std::vector<int>>> groups;  // nodes of the same answer
   for (size_t n = 0; n < report.nodes.size(); ++n) {
-    out += StrCat("node ", n, " ", report.graph.node(static_cast<int>(n)), ": ");
-    if (const int s = report.nodes[n].subgraph; s >= 0) {
-      out += StrCat("in subgraph ", s, "\n");
-      continue;
-    }
-    std::string why;
-    for (const auto& [partitioner, reason] : report.nodes[n].refused)
-      why += StrCat(why.empty() ? "" : "; ", partitioner, ": ", reason);
-    out += (why.empty() ? "stays" : "stays; " + why) + "\n";
+    const PartitionReport::Node& node = report.nodes[n];
+    std::string answer = "stay";
+    if (const int s = node.subgraph; s >= 0) answer = StrCat("in subgraph ", s);
+    for (const auto& [partitioner, reason] : node.refused)
+      if (node.subgraph < 0) answer += StrCat("; ", partitioner, ": ", reason);
+    auto group = std::ranges::find(groups, answer, &decltype(groups)::value_type::first);
+    if (group == groups.end()) group = groups.insert(group, {answer, {}});
+    group->second.push_back(static_cast<int>(n));
   }
+  for (const auto& [answer, members] : groups)
+    out += StrCat(answer, "\n  ", detail::ListNodes(report.graph, members), "\n");
   return out;
 }
 
@@ -34083,7 +33335,7 @@ class PlannedHostedGraph final : public HostedGraph {
   static PlanOptions Options() {
     PlanOptions options;
     options.threads = ThreadPool::Current().threads();
-    options.mode = ReplayMode::kWalk;
+    options.schedule.mode = ReplayMode::kWalk;
     return options;
   }
 
@@ -34137,11 +33389,11 @@ inline double MeasureNs(const Graph& graph) {
 }
 
 // True if a run of `def` takes less time than a run of the nodes of `body`. The time of `def`
-// includes the copies that it makes of its inputs and outputs. Stores both times in `told`. Returns
-// true without a measurement if an operator of the body is not registered. Throws
+// includes the copies that it makes of its inputs and outputs. Stores both times in `entry`.
+// Returns true without a measurement if an operator of the body is not registered. Throws
 // kFailedPrecondition for an input with open dtype or shape, kUnsupported for a node on a device
 // whose memory the host cannot access, and the errors of a run.
-inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& told) {
+inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& entry) {
   for (const OperatorDef& node : body.nodes())
     if (!OpRegistry::Global().FindSchema(node.type())) return true;
   if (!IsHostAccessible(def.device().type))
@@ -34159,9 +33411,9 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
   alone.mutable_control_inputs().clear();
   whole.AddNode(std::move(alone));
   for (const std::string& output : body.outputs()) whole.AddOutput(output);
-  told.flat_ns = MeasureNs(body);
-  told.own_ns = MeasureNs(whole);
-  return told.own_ns < told.flat_ns;
+  entry.flat_ns = MeasureNs(body);
+  entry.own_ns = MeasureNs(whole);
+  return entry.own_ns < entry.flat_ns;
 }
 
 }  // namespace detail
@@ -34245,7 +33497,7 @@ class PartitionRun {
     std::vector<int> nodes;  // in ascending order
     int kind = kAnySubgraph;
     bool dropped = false;
-    PartitionReport::Subgraph told;  // its entry in the report
+    PartitionReport::Subgraph entry;  // its entry in the report
   };
 
   // Calls Mark and applies the exclusions: sets the kinds of nodes and the reasons for the others.
@@ -34264,7 +33516,7 @@ class PartitionRun {
       if (!state_.taken.empty() && state_.taken[Index(node)] && !limits_.see_taken)
         Keep(node, "taken already");
       else if (kind == kNotTaken)
-        why_[Index(node)] =
+        why_[node] =
             answer.reasons()[Index(node)].empty() ? "unsupported" : answer.reasons()[Index(node)];
       else if (in(limits_.exclude_ops, def.type()))
         Keep(node, StrCat("excluded: operator ", def.type()));
@@ -34274,7 +33526,7 @@ class PartitionRun {
   }
   void Keep(int node, std::string why) {
     problem_.kinds[Index(node)] = kNotTaken;
-    why_[Index(node)] = std::move(why);
+    why_[node] = std::move(why);
   }
   void CheckExcludedNodes() const {
     if (limits_.exclude_nodes.empty()) return;
@@ -34311,7 +33563,7 @@ class PartitionRun {
     groups_.resize(Index(cut.num_groups));
     for (int node = 0; node < view_.num_nodes(); ++node) {
       if (cut.group[Index(node)] < 0) continue;
-      Group& group = groups_[Index(cut.group[Index(node)])];
+      Group& group = groups_[cut.group[Index(node)]];
       group.nodes.push_back(node);
       group.kind = (std::max)(group.kind, problem_.kinds[Index(node)]);
     }
@@ -34356,7 +33608,7 @@ class PartitionRun {
   }
   void Drop(Group& group, const std::string& why) {
     group.dropped = true;
-    for (const int node : group.nodes) why_[Index(node)] = why;
+    for (const int node : group.nodes) why_[node] = why;
   }
   // Returns the reason why the group could not be joined with a neighbour; "" if unknown. Does so
   // for the first few groups only, since each path takes time linear in the size of the graph.
@@ -34364,13 +33616,13 @@ class PartitionRun {
     if (neighbours_.empty()) {
       neighbours_.assign(groups_.size(), -1);
       for (const GraphView::Edge& edge : problem_.joins) {
-        const int from = group_of_[Index(edge.from)], to = group_of_[Index(edge.to)];
+        const int from = group_of_[edge.from], to = group_of_[edge.to];
         if (from == to || from < 0 || to < 0) continue;
-        neighbours_[Index(from)] = to;
-        neighbours_[Index(to)] = from;
+        neighbours_[from] = to;
+        neighbours_[to] = from;
       }
     }
-    const int other = neighbours_[Index(g)];
+    const int other = neighbours_[g];
     if (other < 0 || paths_left_ == 0) return "";
     --paths_left_;
     std::vector<char> inside(group_of_.size(), 0);
@@ -34391,7 +33643,7 @@ class PartitionRun {
       if (group.dropped) continue;
       ExtractedSubgraph extracted = extractor.Extract(group.nodes);
       const std::string op = partitioner_->SubgraphOperator(group.kind);
-      Tell(group, op, extracted);
+      FillEntry(group, op, extracted);
       if (extracted.outputs.empty()) {
         Reject(group, "rejected: it has no outputs");
         continue;
@@ -34429,13 +33681,13 @@ class PartitionRun {
       def.Subgraph("body", MakeSubgraph(body));
       if (const std::string why = schema->Verify(def); !why.empty())
         Throw(ErrorCode::kInvalidArgument, why, "; in the node for a subgraph, ", ToString(def));
-      if (limits_.accept_if_faster && !IsFaster(body, def, group.told)) {
-        Reject(group, StrCat("not faster: ", group.told.own_ns, " ns, and ", group.told.flat_ns,
+      if (limits_.accept_if_faster && !IsFaster(body, def, group.entry)) {
+        Reject(group, StrCat("not faster: ", group.entry.own_ns, " ns, and ", group.entry.flat_ns,
                              " ns as it is"));
         continue;
       }
       names.Add(name);
-      group.told.name = name;
+      group.entry.name = name;
       replacements_.push_back({group.nodes, std::move(def)});
     }
   }
@@ -34448,33 +33700,33 @@ class PartitionRun {
     if (schema.TakesArgument("isAux")) def.Arg("isAux", std::vector<int64_t>(is_arg.size(), 0));
   }
   void Reject(Group& group, std::string why) {
-    group.told.rejected = why;
+    group.entry.rejected = why;
     Drop(group, why);
   }
   // Fills in the report's entry of a group.
-  void Tell(Group& group, const std::string& op, const ExtractedSubgraph& extracted) {
-    PartitionReport::Subgraph& told = group.told;
-    told.partitioner = request_.name;
-    told.op = op;
-    told.kind = group.kind;
-    told.inputs = extracted.inputs;
-    told.outputs = extracted.outputs;
+  void FillEntry(Group& group, const std::string& op, const ExtractedSubgraph& extracted) {
+    PartitionReport::Subgraph& entry = group.entry;
+    entry.partitioner = request_.name;
+    entry.op = op;
+    entry.kind = group.kind;
+    entry.inputs = extracted.inputs;
+    entry.outputs = extracted.outputs;
     const auto add = [&](const std::string& name, uint64_t& bytes) {
       const TensorInfo& info = types_.at(name);
       if (info.dtype == DType::kUndefined || !info.shape.is_known())
-        ++told.open_values;
+        ++entry.open_values;
       else
         bytes += OpSchema::Bytes(info);
     };
-    for (const std::string& name : told.inputs) add(name, told.input_bytes);
-    for (const std::string& name : told.outputs) add(name, told.output_bytes);
+    for (const std::string& name : entry.inputs) add(name, entry.input_bytes);
+    for (const std::string& name : entry.outputs) add(name, entry.output_bytes);
     for (const int node : group.nodes) {
-      for (const int original : state_.origin[Index(node)]) told.nodes.push_back(original);
-      AddCost(node, told);
+      for (const int original : state_.origin[Index(node)]) entry.nodes.push_back(original);
+      AddCost(node, entry);
     }
-    std::sort(told.nodes.begin(), told.nodes.end());
+    std::sort(entry.nodes.begin(), entry.nodes.end());
   }
-  void AddCost(int node, PartitionReport::Subgraph& told) const {
+  void AddCost(int node, PartitionReport::Subgraph& entry) const {
     const OperatorDef& def = state_.graph.node(node);
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     const std::vector<TensorInfo> inputs = types_.Of(structure_.inputs(node));
@@ -34483,20 +33735,19 @@ class PartitionRun {
     for (const auto* infos : {&inputs, &outputs})
       for (const TensorInfo& info : *infos) known &= info.shape.is_known();
     if (known)
-      told.flops += static_cast<uint64_t>(schema->Cost(def, inputs, outputs).flops);
+      entry.flops += static_cast<uint64_t>(schema->Cost(def, inputs, outputs).flops);
     else
-      ++told.unknown_costs;
+      ++entry.unknown_costs;
   }
 
   void RequireAll() const {
     std::string list;
     int outside = 0;
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
-        continue;
+      if (why_[node].empty() || (!state_.taken.empty() && state_.taken[Index(node)])) continue;
       constexpr int kMaxListed = 50;
       if (++outside <= kMaxListed)
-        list += StrCat("\n  ", state_.graph.node(node), ": ", why_[Index(node)]);
+        list += StrCat("\n  ", state_.graph.node(node), ": ", why_[node]);
     }
     if (outside > 0)
       Throw(ErrorCode::kFailedPrecondition, "require_all is set, and ", outside, " of ",
@@ -34504,17 +33755,16 @@ class PartitionRun {
   }
   void Record() {
     for (Group& group : groups_) {
-      if (group.told.op.empty()) continue;  // dropped before Review
+      if (group.entry.op.empty()) continue;  // dropped before Review
       const auto number = static_cast<int>(report_.subgraphs.size());
-      if (group.told.rejected.empty())
-        for (const int node : group.told.nodes) report_.nodes[Index(node)].subgraph = number;
-      report_.subgraphs.push_back(std::move(group.told));
+      if (group.entry.rejected.empty())
+        for (const int node : group.entry.nodes) report_.nodes[Index(node)].subgraph = number;
+      report_.subgraphs.push_back(std::move(group.entry));
     }
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
-        continue;
+      if (why_[node].empty() || (!state_.taken.empty() && state_.taken[Index(node)])) continue;
       for (const int original : state_.origin[Index(node)])
-        report_.nodes[Index(original)].refused.emplace_back(request_.name, why_[Index(node)]);
+        report_.nodes[Index(original)].refused.emplace_back(request_.name, why_[node]);
     }
   }
   PartitionState Replace() const {
@@ -34529,7 +33779,7 @@ class PartitionRun {
                       state_.origin[Index(node)].end());
       next.origin.push_back(std::move(origin));
       const bool was_taken = !state_.taken.empty() && state_.taken[Index(nodes[0])];
-      next.taken.push_back(why_[Index(nodes[0])].empty() || was_taken);
+      next.taken.push_back(why_[nodes[0]].empty() || was_taken);
     }
     return next;
   }
@@ -34543,11 +33793,11 @@ class PartitionRun {
   const GraphTypes types_;
   const PartitionView view_;
   CutProblem problem_;
-  std::vector<std::string> why_;  // by node: the reason why it stays; empty: it is taken
-  std::vector<Group> groups_;
-  std::vector<int> group_of_;    // by node; -1: none
-  std::vector<int> neighbours_;  // by group: a group that it was not joined with; -1: none
-  int paths_left_ = 16;          // how often CycleText may still search
+  IndexedVector<std::string> why_;  // by node: the reason why it stays; empty: it is taken
+  IndexedVector<Group> groups_;
+  IndexedVector<int> group_of_;    // by node; -1: none
+  IndexedVector<int> neighbours_;  // by group: a group that it was not joined with; -1: none
+  int paths_left_ = 16;            // how often CycleText may still search
   std::vector<NodeReplacement> replacements_;
 };
 
@@ -34560,23 +33810,36 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
   for (const PartitionerRequest& request : partitioners)
     PartitionerRegistry::Global().Get(request.name);  // throws kNotFound for an unknown name
   Check(graph, UnknownOperators::kAllowed);
-  PartitionReport told;
-  told.graph = graph;
-  told.nodes.resize(detail::Index(graph.num_nodes()));
+  PartitionReport made;
+  made.graph = graph;
+  made.nodes.resize(detail::Index(graph.num_nodes()));
   detail::PartitionState state{graph, {}, {}};
   for (int node = 0; node < graph.num_nodes(); ++node) state.origin.push_back({node});
   for (const PartitionerRequest& request : partitioners) try {
-      state = detail::PartitionRun(state, request, told).Run();
+      state = detail::PartitionRun(state, request, made).Run();
     } catch (...) {
       detail::RethrowInContext("in partitioner '" + request.name + "'");
     }
-  if (report) *report = std::move(told);
+  if (report) *report = std::move(made);
   return std::move(state.graph);
 }
 
+namespace detail {
+
+// Partition as Compile calls it: `report` is the plan's.
+inline Graph PartitionForPlan(const Graph& graph,
+                              const std::vector<PartitionerRequest>& partitioners,
+                              std::shared_ptr<const PartitionReport>& report) {
+  const auto made = std::make_shared<PartitionReport>();
+  report = made;
+  return Partition(graph, partitioners, made.get());
+}
+
+}  // namespace detail
+
 OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner,
                                       const char* file, int line) noexcept {
-  detail::g_partition.Fill(&Partition);
+  detail::g_partition.Fill(&detail::PartitionForPlan);
   return PartitionerRegistry::Global().Register(std::move(partitioner), file, line);
 }
 
@@ -34647,15 +33910,15 @@ class GroupGraph {
     out_.resize(n);
     in_.resize(n);
     for (const GraphView::Edge& edge : problem.edges) {
-      out_[Index(edge.from)].push_back(edge.to);
-      in_[Index(edge.to)].push_back(edge.from);
+      out_[edge.from].push_back(edge.to);
+      in_[edge.to].push_back(edge.from);
     }
     label_.resize(n);
     before_.assign(n, -1);
     after_.assign(n, -1);
     for (size_t i = 0; i + 1 < n; ++i) {
-      after_[Index(problem.order[i])] = problem.order[i + 1];
-      before_[Index(problem.order[i + 1])] = problem.order[i];
+      after_[problem.order[i]] = problem.order[i + 1];
+      before_[problem.order[i + 1]] = problem.order[i];
     }
     first_ = n > 0 ? problem.order[0] : -1;
     Relabel();
@@ -34666,8 +33929,7 @@ class GroupGraph {
 
   // Returns the node that represents the group of `node`.
   int Find(int node) {
-    while (parent_[Index(node)] != node)
-      node = parent_[Index(node)] = parent_[Index(parent_[Index(node)])];
+    while (parent_[node] != node) node = parent_[node] = parent_[parent_[node]];
     return node;
   }
   // Joins the groups of u and v, between which there must be an edge from u to v. Returns false if
@@ -34696,11 +33958,11 @@ class GroupGraph {
 
   // True if kinds, classes and sizes allow one group of a and b.
   bool Fit(int a, int b) const {
-    const int x = kind_[Index(a)], y = kind_[Index(b)];
+    const int x = kind_[a], y = kind_[b];
     if (x == kNotTaken || y == kNotTaken) return false;
     if (x != y && x != kAnySubgraph && y != kAnySubgraph) return false;
     if (!class_.empty() && class_[Index(a)] != class_[Index(b)]) return false;
-    return max_size_ <= 0 || int64_t{size_[Index(a)]} + size_[Index(b)] <= max_size_;
+    return max_size_ <= 0 || int64_t{size_[a]} + size_[b] <= max_size_;
   }
 
   // Searches for a path from a to b other than their edge: alternates a walk forwards from a and a
@@ -34723,7 +33985,7 @@ class GroupGraph {
     at_front_ = !forward_.done();
     Walk& walk = at_front_ ? backward_ : forward_;
     std::sort(walk.met.begin(), walk.met.end(),
-              [this](int x, int y) { return label_[Index(x)] < label_[Index(y)]; });
+              [this](int x, int y) { return label_[x] < label_[y]; });
     if (at_front_)
       MoveBefore(walk.met, a);
     else
@@ -34747,11 +34009,10 @@ class GroupGraph {
     }
     list[done++] = next;
     if (next == to) return group == from ? Step::kOn : Step::kMeets;
-    const int64_t at = label_[Index(next)];
-    if (at < (std::min)(label_[Index(from)], label_[Index(to)]) ||
-        at > (std::max)(label_[Index(from)], label_[Index(to)]))
+    const int64_t at = label_[next];
+    if (at < (std::min)(label_[from], label_[to]) || at > (std::max)(label_[from], label_[to]))
       return Step::kOn;
-    int& stamp = stamp_[Index(next)];
+    int& stamp = stamp_[next];
     if (stamp == theirs) return Step::kMeets;
     if (stamp == mine) return Step::kOn;
     stamp = mine;
@@ -34765,11 +34026,11 @@ class GroupGraph {
   void Contract(int a, int b) {
     const int place = at_front_ ? a : b, other = at_front_ ? b : a;
     Unlink(other);
-    const auto edges_of = [this](int g) { return out_[Index(g)].size() + in_[Index(g)].size(); };
+    const auto edges_of = [this](int g) { return out_[g].size() + in_[g].size(); };
     const int root = edges_of(a) >= edges_of(b) ? a : b, child = root == a ? b : a;
-    parent_[Index(child)] = root;
-    size_[Index(root)] += size_[Index(child)];
-    kind_[Index(root)] = (std::max)(kind_[Index(root)], kind_[Index(child)]);
+    parent_[child] = root;
+    size_[root] += size_[child];
+    kind_[root] = (std::max)(kind_[root], kind_[child]);
     for (auto* edges : {&out_, &in_}) {
       std::vector<int>&to = (*edges)[Index(root)], &from = (*edges)[Index(child)];
       to.insert(to.end(), from.begin(), from.end());
@@ -34780,37 +34041,37 @@ class GroupGraph {
 
   // Removes a group from the list.
   void Unlink(int g) {
-    const int left = before_[Index(g)], right = after_[Index(g)];
-    (left < 0 ? first_ : after_[Index(left)]) = right;
-    if (right >= 0) before_[Index(right)] = left;
+    const int left = before_[g], right = after_[g];
+    (left < 0 ? first_ : after_[left]) = right;
+    if (right >= 0) before_[right] = left;
   }
   // Puts group g at the position and label of group `place`, which leaves the list.
   void TakePlace(int g, int place) {
-    const int left = before_[Index(g)] = before_[Index(place)];
-    const int right = after_[Index(g)] = after_[Index(place)];
-    label_[Index(g)] = label_[Index(place)];
-    (left < 0 ? first_ : after_[Index(left)]) = g;
-    if (right >= 0) before_[Index(right)] = g;
+    const int left = before_[g] = before_[place];
+    const int right = after_[g] = after_[place];
+    label_[g] = label_[place];
+    (left < 0 ? first_ : after_[left]) = g;
+    if (right >= 0) before_[right] = g;
   }
   void LinkBetween(int left, int g, int right) {
-    before_[Index(g)] = left;
-    after_[Index(g)] = right;
-    (left < 0 ? first_ : after_[Index(left)]) = g;
-    if (right >= 0) before_[Index(right)] = g;
+    before_[g] = left;
+    after_[g] = right;
+    (left < 0 ? first_ : after_[left]) = g;
+    if (right >= 0) before_[right] = g;
   }
   // Moves groups directly before group `place`, in their order. Assigns labels close to that of the
   // left neighbour, which keeps the gap before `place` for later moves.
   void MoveBefore(const std::vector<int>& groups, int place) {
     if (groups.empty()) return;
     for (const int g : groups) Unlink(g);
-    const int left = before_[Index(place)];
-    const int64_t low = left < 0 ? 0 : label_[Index(left)];
-    const int64_t step = StepOf(label_[Index(place)] - low, groups.size());
+    const int left = before_[place];
+    const int64_t low = left < 0 ? 0 : label_[left];
+    const int64_t step = StepOf(label_[place] - low, groups.size());
     int last = left;
     int64_t label = low;
     for (const int g : groups) {
       LinkBetween(last, g, place);
-      label_[Index(g)] = label += step;
+      label_[g] = label += step;
       last = g;
     }
     if (step == 0) Relabel();
@@ -34819,14 +34080,14 @@ class GroupGraph {
   void MoveAfter(const std::vector<int>& groups, int place) {
     if (groups.empty()) return;
     for (const int g : groups) Unlink(g);
-    const int right = after_[Index(place)];
-    const int64_t high = right < 0 ? kEnd : label_[Index(right)];
-    const int64_t step = StepOf(high - label_[Index(place)], groups.size());
+    const int right = after_[place];
+    const int64_t high = right < 0 ? kEnd : label_[right];
+    const int64_t step = StepOf(high - label_[place], groups.size());
     int last = place;
     int64_t label = high - step * static_cast<int64_t>(groups.size());
     for (const int g : groups) {
       LinkBetween(last, g, right);
-      label_[Index(g)] = label;
+      label_[g] = label;
       label += step;
       last = g;
     }
@@ -34841,18 +34102,18 @@ class GroupGraph {
   void Relabel() {
     const int64_t step = kEnd / (static_cast<int64_t>(label_.size()) + 1);
     int64_t label = 0;
-    for (int g = first_; g >= 0; g = after_[Index(g)]) label_[Index(g)] = label += step;
+    for (int g = first_; g >= 0; g = after_[g]) label_[g] = label += step;
   }
 
   const int max_size_;
   // All vectors are by node; the data of a group is at the node that represents it.
-  std::vector<int> parent_, size_, kind_;
+  IndexedVector<int> parent_, size_, kind_;
   const std::vector<int>& class_;
-  std::vector<std::vector<int>> out_, in_;
-  std::vector<int64_t> label_;       // increases along the list
-  std::vector<int> before_, after_;  // neighbours in the list
+  IndexedVector<std::vector<int>> out_, in_;
+  IndexedVector<int64_t> label_;       // increases along the list
+  IndexedVector<int> before_, after_;  // neighbours in the list
   int first_ = -1;
-  std::vector<int> stamp_;  // the last walk that visited the group
+  IndexedVector<int> stamp_;  // the last walk that visited the group
   int next_stamp_ = 0;
   Walk forward_, backward_;
   bool at_front_ = false;
@@ -34874,7 +34135,7 @@ class SubgraphCutter {
   }
 
   CutResult Cut() {
-    const auto later = [this](int a, int b) { return place_[Index(a)] > place_[Index(b)]; };
+    const auto later = [this](int a, int b) { return place_[a] > place_[b]; };
     // Sort by the reader; of its producers, the nearest in the order comes first.
     std::sort(joins_.begin(), joins_.end(), [&](const auto& a, const auto& b) {
       return a.to != b.to ? later(b.to, a.to) : later(a.from, b.from);
@@ -34909,15 +34170,15 @@ class SubgraphCutter {
               "; it is -2 for a node that is not taken, -1 for any subgraph, or a kind from 0 on");
     int place = 0;
     for (const int node : problem_.order) {
-      if (node < 0 || Index(node) >= n || place_[Index(node)] >= 0)
+      if (node < 0 || Index(node) >= n || place_[node] >= 0)
         Throw(ErrorCode::kInvalidArgument, "the order of a cut names node ", node,
               " twice, or has no node of that number");
-      place_[Index(node)] = place++;
+      place_[node] = place++;
     }
     for (const auto* edges : {&problem_.edges, &problem_.joins})
       for (const GraphView::Edge& edge : *edges)
         if (edge.from < 0 || edge.to < 0 || Index(edge.from) >= n || Index(edge.to) >= n ||
-            place_[Index(edge.from)] >= place_[Index(edge.to)])
+            place_[edge.from] >= place_[edge.to])
           Throw(ErrorCode::kInvalidArgument, "the order of a cut contradicts the edge from ",
                 edge.from, " to ", edge.to);
   }
@@ -34931,10 +34192,10 @@ class SubgraphCutter {
     }
     CutResult result;
     result.group.assign(problem_.order.size(), -1);
-    std::vector<int> number(problem_.order.size(), -1);
+    IndexedVector<int> number(problem_.order.size(), -1);
     for (const int node : problem_.order) {
       if (problem_.kinds[Index(node)] == kNotTaken) continue;
-      int& known = number[Index(groups.Find(node))];
+      int& known = number[groups.Find(node)];
       if (known < 0) known = result.num_groups++;
       result.group[Index(node)] = known;
     }
@@ -34942,25 +34203,24 @@ class SubgraphCutter {
   }
   // Returns the number of connected components of the taken nodes: no cut has fewer subgraphs.
   int Components() {
-    std::vector<int> parent(problem_.order.size());
+    IndexedVector<int> parent(problem_.order.size());
     std::iota(parent.begin(), parent.end(), 0);
     const auto find = [&](int node) {
-      while (parent[Index(node)] != node)
-        node = parent[Index(node)] = parent[Index(parent[Index(node)])];
+      while (parent[node] != node) node = parent[node] = parent[parent[node]];
       return node;
     };
     int count = taken_;
     for (const GraphView::Edge& edge : joins_) {
       const int a = find(edge.from), b = find(edge.to);
       if (a == b) continue;
-      parent[Index(a)] = b;
+      parent[a] = b;
       --count;
     }
     return count;
   }
 
   const CutProblem& problem_;
-  std::vector<int> place_;  // by node: its position in the order
+  IndexedVector<int> place_;  // by node: its position in the order
   std::vector<GraphView::Edge> joins_;
   int taken_ = 0;
 };
@@ -35005,23 +34265,23 @@ OPKIT_INLINE std::vector<int> PathThroughOutside(const CutProblem& problem,
   if (inside.size() != n)
     Throw(ErrorCode::kInvalidArgument, "PathThroughOutside needs a flag for each of ", n,
           " nodes, found ", inside.size());
-  std::vector<size_t> first(n + 1, 0);
+  detail::IndexedVector<size_t> first(n + 1, 0);
   for (const GraphView::Edge& edge : problem.edges) ++first[Index(edge.from) + 1];
   for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
   std::vector<int> targets(problem.edges.size());
-  std::vector<size_t> next(first.begin(), first.end() - 1);
-  for (const GraphView::Edge& edge : problem.edges) targets[next[Index(edge.from)]++] = edge.to;
+  detail::IndexedVector<size_t> next(first.begin(), first.end() - 1);
+  for (const GraphView::Edge& edge : problem.edges) targets[next[edge.from]++] = edge.to;
   // For each node outside that a path from the set reaches: the node before it on that path.
-  std::vector<int> from(n, -1);
+  detail::IndexedVector<int> from(n, -1);
   for (const int node : problem.order) {
-    if (!inside[Index(node)] && from[Index(node)] < 0) continue;
-    for (size_t i = first[Index(node)]; i < first[Index(node) + 1]; ++i) {
+    if (!inside[Index(node)] && from[node] < 0) continue;
+    for (size_t i = first[node]; i < first[Index(node) + 1]; ++i) {
       const int to = targets[i];
       if (!inside[Index(to)]) {
-        if (from[Index(to)] < 0) from[Index(to)] = node;
+        if (from[to] < 0) from[to] = node;
       } else if (!inside[Index(node)]) {
         std::vector<int> path{to, node};
-        while (!inside[Index(path.back())]) path.push_back(from[Index(path.back())]);
+        while (!inside[Index(path.back())]) path.push_back(from[path.back()]);
         return {path.rbegin(), path.rend()};
       }
     }
@@ -35286,19 +34546,19 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
   using detail::Index;
   const PartitionView& view = answer.view();
   enum : char { kFree, kGrowing, kTaken };
-  std::vector<char> state(Index(view.num_nodes()), kFree);
+  detail::IndexedVector<char> state(Index(view.num_nodes()), kFree);
   int set = 0;
   for (const PartitionNode& seed : view.nodes_in_order()) {
-    if (state[Index(seed.index())] != kFree || seed.is_taken()) continue;
+    if (state[seed.index()] != kFree || seed.is_taken()) continue;
     selector.Reset();
     if (!selector.Select(seed)) continue;
     std::vector<PartitionNode> found;
     const auto take = [&](const PartitionNode& node) {
-      state[Index(node.index())] = kGrowing;
+      state[node.index()] = kGrowing;
       found.push_back(node);
     };
     const auto is_free = [&](const PartitionNode& node) {
-      return node.exists() && state[Index(node.index())] == kFree && !node.is_taken();
+      return node.exists() && state[node.index()] == kFree && !node.is_taken();
     };
     take(seed);
     for (size_t next = 0; next < found.size(); ++next) {
@@ -35319,17 +34579,16 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
       Throw(ErrorCode::kOutOfRange, "the selector gives a subgraph the kind ", kind,
             "; it is -1 for any, or a number from 0 on");
     for (const PartitionNode& node : selector.Filter(found)) {
-      if (node.index() < 0 || node.index() >= view.num_nodes() ||
-          state[Index(node.index())] != kGrowing)
+      if (node.index() < 0 || node.index() >= view.num_nodes() || state[node.index()] != kGrowing)
         Throw(ErrorCode::kInvalidArgument, "Filter answered node ", node.index(),
               ", which was not among its candidates or came twice");
-      state[Index(node.index())] = kTaken;
+      state[node.index()] = kTaken;
       answer.Take(node, kind, set);
     }
     ++set;
     for (const PartitionNode& node : found)
-      if (state[Index(node.index())] == kGrowing) {
-        state[Index(node.index())] = kFree;
+      if (state[node.index()] == kGrowing) {
+        state[node.index()] = kFree;
         answer.Refuse(node, "dropped by Filter");
       }
   }
@@ -35373,38 +34632,38 @@ SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes& types,
 
 #endif  // OPKIT_GRAPH_PARTITION_SYMBOL_JSON_HPP_
 
-// ---- opkit/op/function/answered_fail.hpp
-// CallReturning: turns FAIL from a function in MXNet's spelling into an Error with the text of
+// ---- opkit/op/function/mx_failure.hpp
+// CheckMxReturn: turns FAIL from a function in MXNet's spelling into an Error with the text of
 // OPKIT_ERROR_MSG.
-#ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
-#define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+#ifndef OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
+#define OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
 // the reason.
-class OPKIT_EXPORT AnsweredFail : public Error {
+class OPKIT_EXPORT MxFailure : public Error {
  public:
   using Error::Error;
 };
 
 // Calls f. Throws an Error with the text of OPKIT_ERROR_MSG if f returns FAIL; in a library
-// AnsweredFail, without the text.
+// MxFailure, without the text.
 template <class F>
-void CallReturning(const char* what, F&& f) {
+void CheckMxReturn(const char* what, F&& f) {
   static_cast<void>(ProgramHost());  // makes the host that keeps the text
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
   if (!IsProgramHost(g_host))
-    throw AnsweredFail(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
+    throw MxFailure(ErrorCode::kOperatorFailed, StrCat(what, " returned FAIL"));
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
-  Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
+  Throw(ErrorCode::kOperatorFailed, what, " returned FAIL", text.empty() ? "" : ": ", text);
 }
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+#endif  // OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
 
 // ---- opkit/graph/partition/impl/register_partitioner.ipp
 // The definitions of REGISTER_PARTITIONER: partitioners made of functions.
@@ -35467,7 +34726,7 @@ OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& 
   SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
   std::vector<int> ids(json.nodes.size(), kNotTaken);
   StringMapArgument options(arguments);
-  CallReturning("setSupportedOps' function", [&] { return call(json.text, ids, options); });
+  CheckMxReturn("setSupportedOps' function", [&] { return call(json.text, ids, options); });
   if (ids.size() != json.nodes.size())
     Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids.size(),
           " ids for ", json.nodes.size(), " nodes");
@@ -35489,7 +34748,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   }
   TensorMapArgument args(std::move(constants)), aux;
   bool accept = true;
-  CallReturning("setAcceptSubgraph's function", [&] {
+  CheckMxReturn("setAcceptSubgraph's function", [&] {
     return call(WriteSymbolJson(view, types, review.IsArg()).text, review.id(), &accept, options,
                 attributes, args, aux);
   });
@@ -35585,202 +34844,10 @@ struct ElfInfo {
   Throw(code, "expected '", path, "' to be a shared object, but it ", found, ": ", mend);
 }
 
-// Reads one file for ReadElf.
-class ElfReader {
- public:
-  ElfReader(std::string_view file, const std::string& path) : file_(file), path_(path) {}
-
-  ElfInfo Read() {
-    CheckIdentity();
-    const auto header = At<ElfW(Ehdr)>(0, "ELF header");
-    CheckKind(header.e_type);
-    ReadSegments(header);
-    ReadSections(header);
-    return std::move(out_);
-  }
-
- private:
-  [[noreturn]] void Refuse(const Text& found, const Text& mend,
-                           ErrorCode code = ErrorCode::kInvalidArgument) const {
-    RefuseLibrary(code, path_, found, mend);
-  }
-  [[noreturn]] void Damaged(const Text& what) const {
-    Refuse(StrCat("is damaged (", what, ")"), "copy or build it again");
-  }
-  // Throws if the file lacks the bytes [offset, offset + size), whose end may overflow.
-  void Require(uint64_t offset, uint64_t size, const char* what) const {
-    if (offset <= file_.size() && size <= file_.size() - offset) return;
-    const uint64_t end = size > UINT64_MAX - offset ? UINT64_MAX : offset + size;
-    Refuse(StrCat("is cut off (its ", what, " would end at byte ", end, ", the file ends at byte ",
-                  file_.size(), ")"),
-           "copy or build it again");
-  }
-  template <class T>
-  T At(uint64_t offset, const char* what) const {
-    Require(offset, sizeof(T), what);
-    T out;  // a copy: the original may be unaligned
-    std::memcpy(&out, file_.data() + offset, sizeof out);
-    return out;
-  }
-
-  void CheckIdentity() const {
-    if (file_.empty()) Refuse("is empty", "copy or build it again");
-    if (file_.starts_with("!<arch>"))
-      Refuse("is a static archive", "link its object files with -shared");
-    if (!file_.starts_with(ELFMAG)) {
-      bool is_text = true;
-      for (const char c : file_.substr(0, 512))
-        is_text &= (c & 0x80) || c >= ' ' || (c >= '\a' && c <= '\r');
-      if (is_text) Refuse("is a text file", "name the library's .so, or build it with -shared");
-      Refuse("is not an ELF file", "name the library's .so");
-    }
-    Require(0, 20, "ELF header");
-    const auto byte = [&](size_t i) { return static_cast<unsigned char>(file_[i]); };
-    const int bits = byte(EI_CLASS), order = byte(EI_DATA);  // both 1 or 2
-    if (bits < 1 || bits > 2 || order < 1 || order > 2)
-      Damaged("its ELF header has no known class");
-    const int machine = order == ELFDATA2LSB ? byte(18) | byte(19) << 8 : byte(19) | byte(18) << 8;
-    const std::string found = MachineName(machine, bits, order);
-    const std::string ours = MachineName(kMachine ? kMachine : machine, kBits, kOrder);
-    if (found != ours)
-      Refuse(StrCat("is built for ", found), StrCat("build it for this program's machine, ", ours),
-             ErrorCode::kUnsupported);
-  }
-
-  void CheckKind(unsigned type) const {
-    if (type == ET_DYN) return;
-    if (type == ET_REL) Refuse("is an object file", "link it with -shared");
-    if (type == ET_EXEC) Refuse("is an executable", "link it with -shared and compile with -fPIC");
-    if (type == ET_CORE) Refuse("is a core dump", "name the library's .so");
-    Damaged(StrCat("its ELF type is ", type));
-  }
-
-  void ReadSegments(const ElfW(Ehdr) & header) {
-    bool has_code = false, has_dynamic = false;
-    Require(header.e_phoff, uint64_t{header.e_phnum} * sizeof(ElfW(Phdr)), "program headers");
-    if (header.e_phnum > 0 && header.e_phentsize != sizeof(ElfW(Phdr)))
-      Damaged(StrCat("its program headers have ", header.e_phentsize, " bytes each"));
-    for (uint64_t i = 0; i < header.e_phnum; ++i) {
-      const auto segment =
-          At<ElfW(Phdr)>(header.e_phoff + i * sizeof(ElfW(Phdr)), "program headers");
-      if (segment.p_type == PT_NULL) continue;
-      Require(segment.p_offset, segment.p_filesz, "segments");
-      if (segment.p_type == PT_LOAD) {
-        has_code = true;
-        if (segment.p_filesz > segment.p_memsz) Damaged("a segment has less memory than bytes");
-      } else if (segment.p_type == PT_TLS) {
-        out_.has_thread_locals = segment.p_memsz > 0;
-      } else if (segment.p_type == PT_DYNAMIC) {
-        has_dynamic = segment.p_filesz > 0;  // 0 in a file of split-off debug information
-        ReadDynamic(segment.p_offset, segment.p_filesz / sizeof(ElfW(Dyn)));
-      }
-    }
-    if (!has_code || !has_dynamic)
-      Refuse("has nothing to load", "name the library's .so, or link it with -shared");
-  }
-
-  void ReadDynamic(uint64_t offset, uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i) {
-      const auto entry = At<ElfW(Dyn)>(offset + i * sizeof(ElfW(Dyn)), "dynamic section");
-      if (entry.d_tag == DT_NULL) break;
-      if (entry.d_tag != DT_FLAGS_1) continue;
-      out_.no_delete = entry.d_un.d_val & DF_1_NODELETE;
-      if (entry.d_un.d_val & DF_1_PIE)
-        Refuse("is a position-independent executable (PIE)", "link it with -shared");
-    }
-  }
-
-  void ReadSections(const ElfW(Ehdr) & header) {
-    if (header.e_shoff == 0) return;
-    Require(header.e_shoff, uint64_t{header.e_shnum} * sizeof(ElfW(Shdr)), "section headers");
-    if (header.e_shnum > 0 && header.e_shentsize != sizeof(ElfW(Shdr)))
-      Damaged(StrCat("its section headers have ", header.e_shentsize, " bytes each"));
-    bool seen[2] = {};  // one table of each kind: a file of many could take hours
-    for (uint64_t i = 0; i < header.e_shnum; ++i) {
-      const auto section = Section(header, i);
-      if (section.sh_type == SHT_NULL || section.sh_type == SHT_NOBITS) continue;
-      Require(section.sh_offset, section.sh_size, "sections");
-      const bool dynamic = section.sh_type == SHT_DYNSYM;
-      if ((!dynamic && section.sh_type != SHT_SYMTAB) || std::exchange(seen[dynamic], true))
-        continue;
-      if (section.sh_entsize != sizeof(ElfW(Sym)) || section.sh_link >= header.e_shnum)
-        Damaged("a symbol table is not one");
-      const auto names = Section(header, section.sh_link);
-      if (names.sh_type != SHT_STRTAB) Damaged("a symbol table has no names");
-      Require(names.sh_offset, names.sh_size, "symbols' names");
-      ReadSymbols(section, file_.substr(names.sh_offset, names.sh_size), dynamic);
-    }
-  }
-  ElfW(Shdr) Section(const ElfW(Ehdr) & header, uint64_t index) const {
-    return At<ElfW(Shdr)>(header.e_shoff + index * sizeof(ElfW(Shdr)), "section headers");
-  }
-
-  // Reads the symbols of a table. From the full table it reads only local symbols, which the
-  // dynamic table leaves out: thread-locals private to a source file.
-  void ReadSymbols(const ElfW(Shdr) & table, std::string_view names, bool dynamic) {
-    for (uint64_t i = 0; i < table.sh_size / sizeof(ElfW(Sym)); ++i) {
-      const auto symbol = At<ElfW(Sym)>(table.sh_offset + i * sizeof(ElfW(Sym)), "symbols");
-      const unsigned type = symbol.st_info & 15, binding = symbol.st_info >> 4;
-      if (symbol.st_shndx == SHN_UNDEF || dynamic != (binding != STB_LOCAL)) continue;
-      std::vector<std::string>* list = nullptr;
-      if (type == STT_TLS)
-        list = &out_.thread_locals;
-      else if (dynamic && binding == STB_GNU_UNIQUE)
-        list = &out_.unique;
-      else if (dynamic && (type == STT_FUNC || type == STT_GNU_IFUNC))
-        list = &out_.functions;
-      if (!list) continue;
-      const size_t end =
-          symbol.st_name < names.size() ? names.find('\0', symbol.st_name) : std::string_view::npos;
-      if (end == std::string_view::npos) Damaged("a symbol's name does not end");
-      const std::string_view name = names.substr(symbol.st_name, end - symbol.st_name);
-      // Limits the sum of lengths: many symbols may have the same very long name.
-      text_size_ += name.size();
-      if (text_size_ > 16 * file_.size()) Damaged("its symbols' names are larger than the file");
-      // Skips the guards of listed variables, and compilers' own symbols. Files for ARM64 mark data
-      // by `$d` and code by `$x`.
-      if (!name.starts_with("_ZGV") && !name.starts_with("__tls_guard") &&
-          !name.starts_with("_TLS_MODULE_BASE_") && !name.starts_with('$'))
-        list->emplace_back(name);
-    }
-  }
-
-  static std::string MachineName(int machine, int bits, int order) {
-    constexpr std::pair<int, const char*> kNames[] = {
-        {EM_X86_64, "x86-64"}, {EM_386, "x86"},     {EM_AARCH64, "AArch64"}, {EM_ARM, "ARM"},
-        {EM_RISCV, "RISC-V"},  {EM_PPC64, "POWER"}, {EM_PPC, "PowerPC"},     {EM_S390, "S/390"},
-        {EM_MIPS, "MIPS"},     {258, "LoongArch"},  {EM_SPARCV9, "SPARC"},   {EM_IA_64, "Itanium"}};
-    std::string name;
-    for (const auto& [number, known] : kNames)
-      if (number == machine) name = known;
-    if (name.empty()) name = StrCat("machine ", machine);
-    return StrCat(name, bits == ELFCLASS64 ? " (64-bit, " : " (32-bit, ",
-                  order == ELFDATA2LSB ? "little-endian)" : "big-endian)");
-  }
-
-  static constexpr int kBits = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
-  static constexpr int kOrder =
-      __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
-#if defined(__x86_64__)
-  static constexpr int kMachine = EM_X86_64;
-#elif defined(__aarch64__)
-  static constexpr int kMachine = EM_AARCH64;
-#else
-  static constexpr int kMachine = 0;  // unknown: the loader checks it
-#endif
-
-  std::string_view file_;
-  const std::string& path_;
-  ElfInfo out_;
-  uint64_t text_size_ = 0;
-};
-
 // Reads a file's bytes, which may be anything, and trusts none of them. Throws an Error that names
 // `path` for a file that is not a complete shared object for this machine. Costs a pass over the
 // symbols.
-inline ElfInfo ReadElf(std::string_view file, const std::string& path) {
-  return ElfReader(file, path).Read();
-}
+ElfInfo ReadElf(std::string_view file, const std::string& path);
 
 }  // namespace detail
 }}  // namespace opkit
@@ -36058,41 +35125,26 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
-// ---- opkit/op/boundary/convert/abi_config.hpp
-// Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
-// because each image has its own numbers for them.
-#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
-#define OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+// ---- opkit/plugin/load/library_layouts.hpp
+// Registers the layouts and devices of a library in its host. Included by the definitions of
+// library.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
+#define OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
-// descriptor, which only its own image knows.
-class OPKIT_IMAGE_LOCAL AbiConfig {
- public:
-  AbiConfig(const KernelConfig& config, size_t num_inputs, size_t num_outputs);
-  AbiConfig(const AbiConfig&) = delete;
-  const opkit_config& config() const { return config_; }
-
- private:
-  opkit_config config_{};
-  std::vector<const char*> inputs_, outputs_;
-  std::vector<int32_t> inplace_;
-};
-
-// Reads a configuration. Throws kInvalidArgument for a struct that is no valid configuration;
-// kNotFound for a layout that this image does not know.
-OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config* config, size_t num_inputs,
-                                           size_t num_outputs);
-// Returns the layout of that name; the standard layout for null.
-OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
-// Like TensorOfView, for a tensor in a layout; null is the standard layout.
-OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
+// Registers a library's layouts, converters and devices, all or none.
+void RegisterLayoutsOf(LoadedLibrary& loaded);
+void RemoveLayoutsOf(LoadedLibrary& loaded);
+// Returns why the library must stay loaded; empty if it may go. `all` are all loaded libraries.
+std::string WhatHoldsLayouts(const LoadedLibrary& loaded, const std::vector<LoadedLibraryPtr>& all);
+// Registers layouts of the remaining libraries whose names have become free.
+void AdoptLayouts(const std::vector<LoadedLibraryPtr>& all);
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 
 // ---- opkit/plugin/load/finalizers.hpp
 // Calls the finalizers of loaded libraries, each once: when its library is unloaded, or when the
@@ -36202,7 +35254,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Calls a function of a library. Throws an Error that begins with `what` if the function reports a
 // failure.
 template <class Call, class... What>
-void AskLibrary(const std::string& library, Call call, const What&... what) {
+void CallLibraryFunction(const std::string& library, Call call, const What&... what) {
   const RegistryUse use;
   HostErrorScope message;
   const opkit_status status = CallGuarded(call);
@@ -36212,488 +35264,13 @@ void AskLibrary(const std::string& library, Call call, const What&... what) {
         " failed: ", ReasonOf(status));
 }
 template <class Call>
-void CallLibrary(const char* what, const std::string& op, const std::string& library, Call call) {
-  AskLibrary(library, call, what, " of operator ", op);
+void CallOperatorFunction(const char* what, const std::string& op, const std::string& library,
+                          Call call) {
+  CallLibraryFunction(library, call, what, " of operator ", op);
 }
-
-// Implements the hooks of an operator by calls of the library's functions.
-class LibraryHooks final : public FunctionHooks {
- public:
-  LibraryHooks(LibraryImagePtr image, const opkit_op* op, const opkit_op& functions)
-      : image_(std::move(image)), op_(op), functions_(functions), name_(op->name) {}
-
-  std::pair<int, int> Arity(const Arguments& args) override {
-    if (!functions_.parse_attrs) return {-1, -1};
-    const AbiNode node(OperatorDef(name_, {}, {}, args));
-    int32_t inputs = -1, outputs = -1;
-    CallLibrary("parseAttrs", name_, image_->name,
-                [&] { return functions_.parse_attrs(op_, &node.node(), &inputs, &outputs); });
-    if (inputs < -1 || outputs < -1 || inputs > kMostValues || outputs > kMostValues)
-      Throw(ErrorCode::kInvalidArgument, "parseAttrs of operator ", name_, " of library ",
-            image_->name, " says ", inputs, " inputs and ", outputs, " outputs; -1 is any number, ",
-            kMostValues, " are the most");
-    return {inputs, outputs};
-  }
-
-  bool has_inference() const override { return functions_.infer_type || functions_.infer_shape; }
-  void Infer(InferenceContext& context) override {
-    const AbiNode node(context.def());
-    std::vector<std::string> symbols;
-    AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
-    bool types_known = true, shapes_known = true, anything = context.num_inputs() == 0;
-    for (int i = 0; i < context.num_inputs(); ++i) {
-      if (!context.HasInput(i)) {
-        inputs[Index(i)].present = 0;
-        continue;
-      }
-      const TensorInfo& input = context.input(i);
-      types_known &= input.dtype != DType::kUndefined;
-      shapes_known &= input.shape.is_known();
-      anything |= input.shape.has_rank();
-      if (input.constant) inputs.SetConstant(Index(i), *input.constant);
-    }
-    for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-    // Calls the library's inference of dtypes or shapes; false if the library cannot infer them
-    // yet. `read` returns a value's dtype or shape from the library's answer.
-    const auto ask = [&](const char* what, bool all_known, auto function, auto read) {
-      try {
-        CallLibrary(what, name_, image_->name,
-                    [&] { return function(op_, &node.node(), inputs.data(), outputs.data()); });
-      } catch (const Error&) {
-        if (all_known) throw;
-        return false;
-      }
-      try {
-        for (int i = 0; i < context.num_inputs(); ++i)
-          if (context.HasInput(i)) {
-            const TensorInfo info = read(inputs, Index(i), "input");
-            context.SetInput(i, info.dtype, info.shape);
-          }
-        for (int o = 0; o < context.num_outputs(); ++o) {
-          const TensorInfo info = read(outputs, Index(o), "output");
-          context.SetOutput(o, info.dtype, info.shape);
-        }
-        return true;
-      } catch (...) {
-        RethrowInContext(StrCat("in what ", what, " of operator ", name_, " of library ",
-                                image_->name, " answers"));
-      }
-    };
-    if (functions_.infer_type) {
-      ask("inferType", types_known, functions_.infer_type,
-          [](auto& values, auto... place) { return TensorInfo(values.dtype(place...), {}); });
-    } else if (context.num_inputs() > 0) {
-      for (int o = 0; o < context.num_outputs(); ++o)
-        context.SetOutput(o, context.input_dtype(0), {});
-    }
-    if (!functions_.infer_shape || !anything) return;
-    const auto infer_shapes = [&](bool all_known) {
-      return ask("inferShape", all_known, functions_.infer_shape,
-                 [](auto& values, auto... place) {
-                   return TensorInfo(DType::kUndefined, values.shape(place...));
-                 }) &&
-             std::ranges::all_of(context.outputs(),
-                                 [](auto& output) { return output.shape.is_known(); });
-    };
-    // Passes the elements of short lists of integers only if shapes alone do not decide: a result
-    // that came from data is valid for that run alone.
-    std::vector<int> lists;
-    for (int i = 0; i < context.num_inputs(); ++i)
-      if (const TensorInfo& input = context.input(i);
-          context.HasInput(i) && IsInteger(input.dtype) && input.shape.has_rank() &&
-          input.shape.rank() < 2)
-        lists.push_back(i);
-    if (infer_shapes(shapes_known && lists.empty()) || lists.empty()) return;
-    bool more_is_known = shapes_known;
-    for (const int i : lists)
-      if (const Tensor* data = context.input_constant(i)) {
-        inputs.SetConstant(Index(i), *data);
-        more_is_known = true;
-      }
-    if (more_is_known) infer_shapes(shapes_known);
-  }
-  std::vector<int> MutatedInputs(const OperatorDef& def) override {
-    std::vector<int> inputs;
-    if (!functions_.mutated_inputs) return inputs;
-    const AbiNode node(def);
-    std::vector<uint8_t> mutated(def.inputs().size());
-    CallLibrary("mutateInputs", name_, image_->name,
-                [&] { return functions_.mutated_inputs(op_, &node.node(), mutated.data()); });
-    for (size_t i = 0; i < mutated.size(); ++i)
-      if (mutated[i]) inputs.push_back(static_cast<int>(i));
-    return inputs;
-  }
-  int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> infos) override {
-    if (!functions_.scratch_bytes) return 0;
-    const AbiNode node(def);
-    std::vector<std::string> symbols;
-    AbiValues inputs(infos, symbols);
-    int64_t bytes = 0;
-    CallLibrary("scratch's function", name_, image_->name,
-                [&] { return functions_.scratch_bytes(op_, &node.node(), inputs.data(), &bytes); });
-    if (bytes < 0)
-      Throw(ErrorCode::kInvalidArgument, "operator ", name_, " of library ", image_->name,
-            " asks for ", bytes, " bytes of scratch");
-    return bytes;
-  }
-
-  void Cost(const OperatorDef& def, std::span<const TensorInfo> in, std::span<const TensorInfo> out,
-            OpCost& cost) override {
-    const AbiNode node(def);
-    std::vector<std::string> symbols;
-    AbiValues inputs(in, symbols), outputs(out, symbols);
-    opkit_cost said{sizeof said,        nullptr,          cost.flops, cost.bytes_read,
-                    cost.bytes_written, cost.params_bytes};
-    CallLibrary("cost", name_, image_->name, [&] {
-      return functions_.cost(op_, &node.node(), inputs.data(), outputs.data(), &said);
-    });
-    cost = {said.flops, said.bytes_read, said.bytes_written, said.params_bytes};
-  }
-
-  std::vector<Tensor> TestInputs(DType dtype, uint64_t seed) override {
-    std::vector<Tensor> made;
-    opkit_test_inputs answer{};
-    answer.size = sizeof answer;
-    answer.context = &made;
-    answer.add = [](const opkit_test_inputs* inputs, const opkit_tensor* tensor) {
-      return AnswerCaller([&] {
-        if (!inputs) Throw(ErrorCode::kInvalidArgument, "test inputs are added to nothing");
-        if (const std::string problem = ProblemOfView(tensor); !problem.empty())
-          Throw(ErrorCode::kInvalidArgument, "a test input ", problem);
-        auto& all = *static_cast<std::vector<Tensor>*>(inputs->context);
-        all.emplace_back().CopyFrom(TensorOfView(*tensor));
-      });
-    };
-    CallLibrary("the test inputs", name_, image_->name, [&] {
-      return functions_.test_inputs(op_, static_cast<int32_t>(dtype), seed, &answer);
-    });
-    return made;
-  }
-
- private:
-  static constexpr int32_t kMostValues = 65535;  // a node names each of them
-
-  LibraryImagePtr image_;
-  const opkit_op* op_;
-  const opkit_op functions_;  // a copy of *op, with null for functions that its version lacks
-  const std::string name_;
-};
-
-// Collects the configurations that a library's kernel proposes for a node.
-class LibraryProposals {
- public:
-  LibraryProposals(const LibraryImage& image, const KernelQuery& query)
-      : image_(image),
-        op_(query.def.type()),
-        inputs_(query.inputs.size()),
-        outputs_(query.outputs.size()) {
-    view_.size = sizeof view_;
-    view_.context = this;
-    view_.add = &Add;
-  }
-  LibraryProposals(const LibraryProposals&) = delete;
-
-  // Returns the proposals. Throws UnsupportedOperatorFeature with the reason if the kernel refuses
-  // the node.
-  std::vector<KernelConfig> Ask(const opkit_kernel* original, const opkit_kernel& kernel,
-                                const KernelQuery& query) {
-    const AbiNode node(query.def);
-    std::vector<std::string> symbols;
-    AbiValues inputs(query.inputs, symbols), outputs(query.outputs, symbols);
-    for (size_t i = 0; i < query.inputs.size(); ++i) {
-      if (query.def.inputs()[i].empty()) inputs[i].present = 0;
-      if (query.inputs[i].constant) inputs.SetConstant(i, *query.inputs[i].constant);
-    }
-    try {
-      CallLibrary("propose", op_, image_.name, [&] {
-        return kernel.propose(original, &node.node(), inputs.data(), outputs.data(), &view_);
-      });
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnsupported)
-        throw UnsupportedOperatorFeature(error.message());
-      throw;
-    }
-    return std::move(configs_);
-  }
-
- private:
-  static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
-    return AnswerCaller([&] {
-      if (!proposals) Throw(ErrorCode::kInvalidArgument, "a proposal is made to nobody");
-      auto& self = *static_cast<LibraryProposals*>(proposals->context);
-      try {
-        self.configs_.push_back(ConfigOfAbi(config, self.inputs_, self.outputs_));
-      } catch (Error& error) {
-        if (error.code() == ErrorCode::kNotFound)
-          error.AddContext(StrCat("in what operator ", self.op_, " of library ", self.image_.name,
-                                  " proposes; a library registers its layouts when it is loaded, "
-                                  "by a variable: const LayoutId kMine = RegisterLayout({...})"));
-        throw;
-      }
-    });
-  }
-
-  const LibraryImage& image_;
-  const std::string op_;
-  const size_t inputs_, outputs_;
-  std::vector<KernelConfig> configs_;
-  opkit_proposals view_{};
-};
-
-// Offers the next node to a library's kernel for fusion, and receives the fused node.
-class OPKIT_IMAGE_LOCAL LibraryFusion {
- public:
-  // Returns the fused node if the kernel takes the next node in. Nothing is fused if a
-  // configuration has no form in opkit_abi.h.
-  static std::optional<FusedNode> Ask(const LibraryImage& image, const opkit_kernel* original,
-                                      const opkit_kernel& kernel, const FusionQuery& query) {
-    std::optional<LibraryFusion> fusion;
-    try {
-      fusion.emplace(query);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kUnsupported) throw;
-      return std::nullopt;
-    }
-    CallLibrary("fuse", query.node.def.type(), image.name,
-                [&] { return kernel.fuse(original, &fusion->view_); });
-    return std::move(fusion->answer_);
-  }
-  explicit LibraryFusion(const FusionQuery& query)
-      : node_(query.node),
-        next_(query.next),
-        config_(Config(query.node, query.config)),
-        next_config_(Config(query.next, query.next_config)) {
-    view_.size = sizeof view_;
-    view_.context = this;
-    view_.node = &node_.node.node();
-    view_.inputs = node_.inputs.data();
-    view_.outputs = node_.outputs.data();
-    view_.config = &config_->config();
-    view_.next = &next_.node.node();
-    view_.next_inputs = next_.inputs.data();
-    view_.next_outputs = next_.outputs.data();
-    view_.next_config = &next_config_->config();
-    view_.read = query.read;
-    view_.fuse = &Fuse;
-  }
-  LibraryFusion(const LibraryFusion&) = delete;
-
- private:
-  // A node and its values, in the form of opkit_abi.h.
-  struct Side {
-    explicit Side(const KernelQuery& query)
-        : node(query.def), inputs(query.inputs, symbols), outputs(query.outputs, symbols) {
-      for (size_t i = 0; i < query.inputs.size(); ++i) {
-        if (query.def.inputs()[i].empty()) inputs[i].present = 0;
-        if (query.inputs[i].constant) inputs.SetConstant(i, *query.inputs[i].constant);
-      }
-    }
-    const AbiNode node;
-    std::vector<std::string> symbols;
-    AbiValues inputs, outputs;
-  };
-  static std::unique_ptr<AbiConfig> Config(const KernelQuery& query, const KernelConfig& config) {
-    return std::make_unique<AbiConfig>(config, query.def.inputs().size(),
-                                       query.def.outputs().size());
-  }
-  static opkit_status Fuse(const opkit_fusion* fusion, const opkit_node* node,
-                           const opkit_config* config) {
-    return AnswerCaller([&] {
-      if (!fusion) Throw(ErrorCode::kInvalidArgument, "a fusion is answered to nobody");
-      auto& self = *static_cast<LibraryFusion*>(fusion->context);
-      OperatorDef def = DefinitionOfAbi(node);
-      if (std::string_view(self.view_.next->outputs[0]) !=
-              (def.outputs().empty() ? "" : def.outputs()[0]) ||
-          def.outputs().size() != 1)
-        Throw(ErrorCode::kInvalidArgument, "the node that is to compute both makes ", def.outputs(),
-              ", expected the output of the next one, '", self.view_.next->outputs[0], "'");
-      KernelConfig chosen = ConfigOfAbi(config, def.inputs().size(), def.outputs().size());
-      self.answer_ = FusedNode{std::move(def), std::move(chosen)};
-    });
-  }
-
-  Side node_, next_;
-  const std::unique_ptr<AbiConfig> config_, next_config_;
-  std::optional<FusedNode> answer_;
-  opkit_fusion view_{};
-};
-
-// One operator that a library's kernel runs. `kernel` is a copy of the library's struct `original`.
-class LibraryInstance final : public DirectState {
- public:
-  LibraryInstance(LibraryImagePtr image, const opkit_kernel* original, const opkit_kernel& kernel,
-                  const OpContext& context, IntrusivePtr<KernelCalls> calls)
-      : image_(std::move(image)), kernel_(kernel), node_(*context.def), calls_(std::move(calls)) {
-    instance = const_cast<void*>(kernel.author);
-    const bool configured = kernel.create_for && context.config;
-    if (!kernel.create && !configured) return;
-    instance = nullptr;
-    try {
-      CallLibrary("createOpState", context.def->type(), image_->name, [&] {
-        if (!configured) return kernel.create(original, &node_.node(), &instance);
-        const OperatorDef& def = *context.def;
-        const AbiConfig config(*context.config, def.inputs().size(), def.outputs().size());
-        return kernel.create_for(original, &node_.node(), &config.config(), &instance);
-      });
-    } catch (const Error& error) {  // so that another kernel may take the node
-      if (error.code() == ErrorCode::kUnsupported)
-        throw UnsupportedOperatorFeature(error.message());
-      throw;
-    }
-    calls_->Returned(KernelCalls::kCreate);
-  }
-  ~LibraryInstance() override {
-    if (Finalizers::ProcessEnds()) {  // left to the process, reachable for leak checkers
-      static auto* const left = new std::vector<void*>;
-      left->push_back(instance);
-      return;
-    }
-    if ((!kernel_.create && !kernel_.create_for) || !kernel_.destroy) return;
-    HostErrorScope message;
-    CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
-  }
-  // Runs forward or backward. Slow path: an operator's first run, and every run of a backward
-  // operator that shares the forward operator's instance.
-  OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
-               OpResource& resource) override {
-    const auto run = pass == FunctionPass::kForward ? kernel_.forward : kernel_.backward;
-    const opkit_status status = CallGuarded([&] { return run(instance, resource.call()); });
-    calls_->Returned(pass == FunctionPass::kForward ? KernelCalls::kForward
-                                                    : KernelCalls::kBackward);
-    if (status == OPKIT_OK) [[likely]]
-      return {};
-    const std::string reason = ReasonOf(status);
-    CurrentHostError().text.clear();
-    if (CodeOfStatus(status) != ErrorCode::kOperatorFailed)
-      throw Error(CodeOfStatus(status), reason);
-    return OpStatus::Failure(reason);
-  }
-
- private:
-  const LibraryImagePtr image_;
-  const opkit_kernel kernel_;
-  const AbiNode node_;  // the instance may point into it
-  const IntrusivePtr<KernelCalls> calls_;
-};
 
 // Makes a record, which was read from `op`, call the library's functions.
-inline void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, const opkit_op& op) {
-  record.library = image->name;
-  record.library_name = image->announced;
-  if (const char* version = image->library->version) record.library_version = version;
-  if (OPKIT_ABI_HAS(image->library, own_version) && image->library->own_version)
-    record.library_version = image->library->own_version;
-  record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
-  for (size_t k = 0; k < record.devices.size(); ++k) {
-    FunctionDevice& device = record.devices[k];
-    device.create_state = [image, original = op.kernels[k], kernel = device.abi,
-                           calls = MakeIntrusive<KernelCalls>()](
-                              const AttrMap&, const OpContext& context,
-                              IntrusivePtr<StatefulOp>& state) -> OpStatus {
-      state = MakeIntrusive<LibraryInstance>(image, original, kernel, context, calls);
-      return {};
-    };
-    if (!device.abi.propose) continue;
-    UseSelection();
-    device.propose = [image, original = op.kernels[k],
-                      kernel = device.abi](const KernelQuery& query) {
-      return LibraryProposals(*image, query).Ask(original, kernel, query);
-    };
-    if (!device.abi.fuse) continue;
-    device.fuse = [image, original = op.kernels[k], kernel = device.abi](const FusionQuery& query) {
-      return LibraryFusion::Ask(*image, original, kernel, query);
-    };
-  }
-}
-
-// Makes one call of a library's gradient function, and keeps the nodes and names that it returns.
-class LibraryGradientCall {
- public:
-  LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
-                      GradientNames& names)
-      : def_(def), g_output_(g_output), names_(names), node_(def) {
-    answer_.g_input.resize(def.inputs().size());
-    for (const GradientValue& value : g_output) {
-      dense_.push_back(value.dense.c_str());
-      indices_.push_back(value.indices.c_str());
-      values_.push_back(value.values.c_str());
-    }
-    view_.size = sizeof view_;
-    view_.node = &node_.node();
-    view_.dense = dense_.data();
-    view_.indices = indices_.data();
-    view_.values = values_.data();
-    view_.context = this;
-    view_.new_name = &NewName;
-    view_.add_node = &AddNode;
-    view_.set_input = &SetInput;
-  }
-  LibraryGradientCall(const LibraryGradientCall&) = delete;
-
-  const opkit_gradient* view() const { return &view_; }
-  GradientOpsMeta TakeAnswer() { return std::move(answer_); }
-
- private:
-  static LibraryGradientCall& Of(const opkit_gradient* gradient) {
-    if (!gradient) Throw(ErrorCode::kInvalidArgument, "a function of a gradient is given none");
-    return *static_cast<LibraryGradientCall*>(gradient->context);
-  }
-  static const char* NewName(const opkit_gradient* gradient, const char* value,
-                             const char* suffix) {
-    const char* name = nullptr;
-    static_cast<void>(AnswerCaller([&] {
-      LibraryGradientCall& self = Of(gradient);
-      if (!value || !*value)
-        Throw(ErrorCode::kInvalidArgument, "new_name() is not told of which value");
-      name = self.kept_.emplace_back(self.Name(TextOfAbi(value), TextOfAbi(suffix))).c_str();
-    }));
-    return name;
-  }
-  // Returns a gradient's name, as GradientMakerBase::GI does. A value's second gradient, and a
-  // gradient whose usual name comes in already (in place), get new names.
-  std::string Name(const std::string& value, const std::string& suffix) {
-    if (!suffix.empty()) return names_.Fresh(value, suffix);
-    const std::string& name = names_.Of(value);
-    const bool taken = std::ranges::count(g_output_, name, &GradientValue::dense) > 0 ||
-                       std::ranges::count(kept_, name) > 0;
-    return taken ? names_.Fresh(value) : name;
-  }
-  static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
-    return AnswerCaller([&] {
-      LibraryGradientCall& self = Of(gradient);
-      OperatorDef def = DefinitionOfAbi(node);
-      // Removes arguments that the library copied from the node, if the program's operator does not
-      // take them.
-      const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-      for (const auto& [name, value] : self.def_.args())
-        if (const Attribute* given = def.args().Find(name))
-          if (schema && !schema->TakesArgument(name) && *given == value)
-            def.mutable_args().Remove(name);
-      def.Backends(self.def_.backends()).IsGradientOp(true);
-      self.answer_.ops.push_back(std::move(def));
-    });
-  }
-  static opkit_status SetInput(const opkit_gradient* gradient, uint64_t input, const char* dense,
-                               const char* indices, const char* values) {
-    return AnswerCaller([&] {
-      std::vector<GradientValue>& all = Of(gradient).answer_.g_input;
-      if (input >= all.size())
-        Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",
-              all.size());
-      all[input] = dense && *dense ? GradientValue(TextOfAbi(dense))
-                                   : GradientValue::Sparse(TextOfAbi(indices), TextOfAbi(values));
-    });
-  }
-
-  const OperatorDef& def_;
-  const std::vector<GradientValue>& g_output_;
-  GradientNames& names_;
-  const AbiNode node_;
-  std::vector<const char*> dense_, indices_, values_;
-  std::list<std::string> kept_;  // names given to the library
-  GradientOpsMeta answer_;
-  opkit_gradient view_{};
-};
+void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, const opkit_op& op);
 
 // True if the library describes the operator's gradient by other means than a backward function.
 inline bool SaysGradient(const FunctionOpRecord& record) {
@@ -36702,30 +35279,30 @@ inline bool SaysGradient(const FunctionOpRecord& record) {
 }
 
 // Returns the gradient that the library describes.
-inline GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op,
-                                                const FunctionOpRecord& record) {
-  GradientRegistration gradient;
-  gradient.file = record.file;
-  gradient.line = record.line;
-  gradient.kind = record.Has(OPKIT_OP_NO_GRADIENT)                ? GradientKind::kNone
-                  : record.Has(OPKIT_OP_SHOULD_NOT_GRADIENT)      ? GradientKind::kShouldNot
-                  : record.Has(OPKIT_OP_GRADIENT_NOT_IMPLEMENTED) ? GradientKind::kNotImplemented
-                                                                  : GradientKind::kMaker;
-  if (gradient.kind == GradientKind::kMaker)
-    gradient.make = [image, op = &op, function = record.abi.gradient](
-                        const OperatorDef& def, const std::vector<GradientValue>& g_output,
-                        GradientNames& names) {
-      LibraryGradientCall call(def, g_output, names);
-      CallLibrary("gradient", op->name, image->name, [&] { return function(op, call.view()); });
-      return call.TakeAnswer();
-    };
-  return gradient;
-}
+GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op,
+                                         const FunctionOpRecord& record);
 
 }  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
+
+// ---- opkit/plugin/load/library_partitioners.hpp
+// Registers the partitioners and passes of a library in its host. Included by the definitions of
+// library.hpp.
+#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
+#define OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Registers a library's partitioners and passes, all or none.
+void RegisterPartitioners(LoadedLibrary& loaded);
+void RemovePartitioners(LoadedLibrary& loaded);
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 
 // ---- opkit/plugin/load/library_parts.hpp
 // Reads from a library's description what it brings besides operators: layouts, devices,
@@ -36768,740 +35345,6 @@ void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, c
 }}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
-
-// ---- opkit/plugin/load/library_layouts.hpp
-// Registers the layouts and devices of a library in its host. Included by the definitions of
-// library.hpp.
-#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
-#define OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Calls a converter of a library with views of two tensors.
-template <class Convert>
-void ConvertByLibrary(const std::string& library, const std::string& what, const Tensor& from,
-                      const Tensor& to, Convert convert) {
-  TensorSlot source, target;
-  source.Bind(from, OpReq::kWrite);
-  target.Bind(to, OpReq::kWrite);
-  AskLibrary(
-      library, [&] { return convert(&source.view.view(), &target.view.view()); }, "the conversion ",
-      what);
-}
-
-// The allocator of a library's device. Also calls the library for the device's availability and
-// copies.
-class LibraryDevice final : public Allocator {
- public:
-  LibraryDevice(const opkit_device& device, std::string library)
-      : device_(device), name_(device.name), library_(std::move(library)) {}
-  const char* name() const override { return name_.c_str(); }
-
-  // Returns the device of a type; null if no loaded library brings it.
-  static std::atomic<LibraryDevice*>& Of(DeviceType type) {
-    static constinit std::atomic<LibraryDevice*> devices[AllocatorTable::kSlots] = {};
-    return devices[Index(static_cast<int>(type))];
-  }
-  static std::string WhyNot(Device device) {
-    const LibraryDevice* self = Of(device.type).load(std::memory_order_acquire);
-    if (!self) return "the library that brings it is unloaded";
-    if (!self->device_.available) return {};
-    const HostErrorScope message;
-    const opkit_status status =
-        CallGuarded([&] { return self->device_.available(&self->device_, device.index); });
-    return status == OPKIT_OK ? std::string() : ReasonOf(status);
-  }
-  template <int kDirection>
-  static void Copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes,
-                   void*) {
-    const Device here = kDirection == OPKIT_DEVICE_TO_HOST ? from_device : to_device;
-    const LibraryDevice* self = Of(here.type).load(std::memory_order_acquire);
-    if (!self) Throw(ErrorCode::kUnsupported, here, ": the library that brings it is unloaded");
-    AskLibrary(
-        self->library_,
-        [&] { return self->device_.copy(&self->device_, here.index, kDirection, to, from, bytes); },
-        "a copy of ", bytes, " bytes from ", from_device, " to ", to_device);
-  }
-
- protected:
-  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
-  void* DoAllocateOn(int32_t index, int64_t bytes) override {
-    void* memory = nullptr;
-    const HostErrorScope message;
-    const opkit_status status =
-        CallGuarded([&] { return device_.alloc(&device_, index, bytes, &memory); });
-    if (status != OPKIT_OK && CodeOfStatus(status) != ErrorCode::kOutOfMemory)
-      Throw(CodeOfStatus(status), "device ", name_, ":", index, " of library ", library_,
-            " gives no memory: ", ReasonOf(status));
-    return status == OPKIT_OK ? memory : nullptr;
-  }
-  void DoDeallocate(void* data, int64_t bytes) noexcept override {
-    const HostErrorScope message;
-    CallGuarded([&] { return device_.free(&device_, data, bytes), OPKIT_OK; });
-  }
-
- private:
-  const opkit_device& device_;
-  const std::string name_, library_;
-};
-
-// The context of a library's device. Its operators have done their work when they return.
-class LibraryDeviceContext {
- public:
-  static constexpr DeviceType kDeviceType = DeviceType::kFirstUserDevice;
-  static constexpr bool kAsynchronous = false;
-
-  explicit LibraryDeviceContext(Device device) : device_(device) {}
-  Device device() const { return device_; }
-  void SwitchToDevice(int = 0) {}
-  void Record(Event& event) { event.SetScheduled(); }
-  void WaitEvent(const Event& event) { event.Finish(); }
-  void FinishDeviceComputation() {}
-  static bool IsStreamFree(Device, int) { return true; }
-
- private:
-  Device device_;
-};
-static_assert(DeviceContext<LibraryDeviceContext>);
-
-// Registers a library's layouts, converters and devices, all or none, and removes them.
-class LibraryLayouts {
- public:
-  static void Register(LoadedLibrary& loaded) {
-    // Creates the layout registry, whose hooks read the layouts that the library's kernels name.
-    static_cast<void>(IsRegisteredLayout(kStandardLayout));
-    const opkit_library& library = *loaded.image->library;
-    if (!OPKIT_ABI_HAS(&library, devices)) return;
-    try {
-      AddParts(loaded, library.num_layouts, library.layouts, "layout", &AddLayout);
-      AddParts(
-          loaded, library.num_layout_converters, library.layout_converters, "layout converter",
-          +[](LoadedLibrary& own, const opkit_layout_converter& converter) {
-            AddConverter(own, converter, own.layouts);
-          });
-      AddParts(loaded, library.num_devices, library.devices, "device", &AddDevice);
-    } catch (...) {
-      Remove(loaded);
-      throw;
-    }
-  }
-  // Returns why the library must stay loaded; empty if it may go. `all` are all loaded libraries.
-  static std::string WhatHolds(const LoadedLibrary& loaded,
-                               const std::vector<LoadedLibraryPtr>& all) {
-    for (const LoadedLibraryPtr& other : all)
-      for (const LayoutId id : loaded.layouts)
-        if (other->in_use.use_count() > other->idle_count &&
-            std::ranges::count(other->found_layouts, LayoutName(id)) > 0)
-          return StrCat("operators of library ", other->image->name,
-                        " are alive, which has the layout ", LayoutName(id),
-                        " too and uses this one; destroy them first");
-    for (const DeviceType type : loaded.devices)
-      if (const int64_t live = GetAllocator(type).live_bytes(); live > 0)
-        return StrCat(live, " bytes of memory of its device ", type,
-                      " are in use; destroy the tensors that are there first");
-    return {};
-  }
-  // Registers layouts of the remaining libraries whose names have become free.
-  static void Adopt(const std::vector<LoadedLibraryPtr>& all) {
-    for (const LoadedLibraryPtr& other : all) {
-      const std::vector<std::string> names = std::exchange(other->found_layouts, {});
-      if (names.empty()) continue;
-      const opkit_library& library = *other->image->library;
-      const size_t before = other->layouts.size();
-      for (uint64_t i = 0; i < library.num_layouts; ++i)
-        if (std::ranges::count(names, library.layouts[i]->name))
-          AddLayout(*other, *library.layouts[i]);
-      const std::span adopted(other->layouts.begin() + static_cast<int64_t>(before),
-                              other->layouts.end());
-      for (uint64_t i = 0; i < library.num_layout_converters; ++i) {
-        const opkit_layout_converter& converter = *library.layout_converters[i];
-        if (IsKnown(converter.from) && IsKnown(converter.to))
-          AddConverter(*other, converter, adopted);
-      }
-    }
-  }
-  static void Remove(LoadedLibrary& loaded) {
-    loaded.found_layouts.clear();
-    for (const LayoutId id : loaded.layouts) RemoveLayout(id);
-    loaded.layouts.clear();
-    for (const DeviceType type : loaded.devices) {
-      RegisterCopy(DeviceType::kCPU, type, nullptr);
-      RegisterCopy(type, DeviceType::kCPU, nullptr);
-      RegisterCopy(type, type, nullptr);
-      FunctionFactory(type).store(nullptr, std::memory_order_release);
-      SetAllocator(type, nullptr);
-      delete LibraryDevice::Of(type).exchange(nullptr);
-    }
-    loaded.devices.clear();
-  }
-
- private:
-  static bool IsKnown(std::string_view name) {
-    return name == LayoutName(kStandardLayout) ||
-           std::ranges::count(RegisteredLayouts(), name, &RegisteredLayout::name) > 0;
-  }
-  static void AddLayout(LoadedLibrary& loaded, const opkit_layout& layout) {
-    const std::string name = layout.name;
-    if (!layout.to_standard || !layout.from_standard)
-      RefuseDescription(loaded.image->name,
-                        StrCat("has layout '", name, "' without to_standard or from_standard"),
-                        "both are required, or no other backend could read what is in it");
-    ChannelsLast();  // registers the program's own layout, if that is not done
-    if (IsKnown(name)) return loaded.found_layouts.push_back(name);
-    const std::string library = loaded.image->name;
-    LayoutDefinition definition;
-    definition.name = name;
-    definition.to_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
-      ConvertByLibrary(library, name + " to standard", from, to, [&](auto* source, auto* target) {
-        return layout.to_standard(&layout, source, target);
-      });
-    };
-    definition.from_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
-      ConvertByLibrary(library, "standard to " + name, from, to, [&](auto* source, auto* target) {
-        return layout.from_standard(&layout, source, target);
-      });
-    };
-    if (layout.bytes)
-      definition.bytes = [&layout, library, name](const Shape& shape, DType dtype) {
-        int64_t bytes = -1;
-        AskLibrary(
-            library,
-            [&] {
-              return layout.bytes(&layout, static_cast<int32_t>(dtype), shape.rank(), shape.data(),
-                                  &bytes);
-            },
-            "the size of layout ", name);
-        if (bytes < 0)
-          Throw(ErrorCode::kOutOfRange, "layout ", name, " of library ", library, " says ", bytes,
-                " bytes for ", dtype, shape);
-        return bytes;
-      };
-    if (layout.ns_per_byte > 0 && __builtin_isfinite(layout.ns_per_byte))
-      definition.ns_per_byte = layout.ns_per_byte;
-    loaded.layouts.push_back(RegisterLayout(std::move(definition)));
-  }
-  // Registers a converter from or to one of the library's `layouts`. A converter between layouts of
-  // others would stay when the library goes.
-  static void AddConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter,
-                           std::span<const LayoutId> layouts) {
-    const LayoutId from = FindLayout(PartName(loaded, converter.from, "layout converter"));
-    const LayoutId to = FindLayout(PartName(loaded, converter.to, "layout converter"));
-    if (!converter.convert)
-      RefuseDescription(loaded.image->name, StrCat("has a converter from ", converter.from, " to ",
-                                                   converter.to, " without a function"));
-    if (!std::ranges::count(layouts, from) && !std::ranges::count(layouts, to)) return;
-    RegisterLayoutConverter(
-        from, to,
-        [&converter, library = loaded.image->name](const Tensor& source, Tensor& target) {
-          ConvertByLibrary(
-              library, StrCat(converter.from, " to ", converter.to), source, target,
-              [&](auto* in, auto* out) { return converter.convert(&converter, in, out); });
-        },
-        converter.ns_per_byte > 0 && __builtin_isfinite(converter.ns_per_byte)
-            ? converter.ns_per_byte
-            : 0.25);
-  }
-
-  static void AddDevice(LoadedLibrary& loaded, const opkit_device& device) {
-    const std::string& library = loaded.image->name;
-    const std::string name = device.name;
-    if (!device.alloc || !device.free || !device.copy)
-      RefuseDescription(library, StrCat("has device '", name, "' without alloc, free or copy"));
-    const auto type = static_cast<DeviceType>(device.type);
-    if (type < DeviceType::kFirstUserDevice || device.type >= AllocatorTable::kSlots)
-      RefuseDescription(
-          library, StrCat("gives device '", name, "' the number ", device.type),
-          StrCat("devices of one's own have ", static_cast<int>(DeviceType::kFirstUserDevice),
-                 " to ", AllocatorTable::kSlots - 1));
-    if (Allocators()[type].load())
-      RefuseDescription(library,
-                        StrCat("brings device '", name, "', number ", device.type,
-                               ", which this program has already"),
-                        {}, ErrorCode::kAlreadyExists);
-    RegisterDeviceType(type, {name, type, false});
-    loaded.devices.push_back(type);
-    auto* const made = new LibraryDevice(device, library);
-    LibraryDevice::Of(type).store(made, std::memory_order_release);
-    SetAllocator(type, made);
-    SetDeviceAvailability(type, &LibraryDevice::WhyNot);
-    RegisterCopy(DeviceType::kCPU, type, &LibraryDevice::Copy<OPKIT_HOST_TO_DEVICE>);
-    RegisterCopy(type, DeviceType::kCPU, &LibraryDevice::Copy<OPKIT_DEVICE_TO_HOST>);
-    RegisterCopy(type, type, &LibraryDevice::Copy<OPKIT_DEVICE_TO_DEVICE>);
-    EnableFunctionOperators<LibraryDeviceContext>(type);
-  }
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
-
-// ---- opkit/plugin/load/library_partitioners.hpp
-// Registers the partitioners and passes of a library in its host. Included by the definitions of
-// library.hpp.
-#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
-#define OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Options as two arrays of C strings, which point into the options given.
-class AbiOptions {
- public:
-  explicit AbiOptions(const std::vector<std::pair<std::string, std::string>>& options) {
-    for (const auto& [name, value] : options) {
-      names_.push_back(name.c_str());
-      values_.push_back(value.c_str());
-    }
-  }
-  template <class Struct>
-  void FillIn(Struct& to) const {
-    to.num_options = names_.size();
-    to.option_names = names_.data();
-    to.option_values = values_.data();
-  }
-
- private:
-  std::vector<const char*> names_, values_;
-};
-
-// Runs a partitioner of a library over one graph.
-class LibraryPartitionWork final : public PartitionWork {
- public:
-  LibraryPartitionWork(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
-                       const opkit_partitioner* partitioner, const PartitionView& view,
-                       PartitionArguments arguments)
-      : image_(std::move(image)),
-        in_use_(std::move(in_use)),
-        partitioner_(partitioner),
-        view_(view),
-        arguments_(std::move(arguments)),
-        options_(arguments_),
-        graph_(MakeIntrusive<AbiGraph>(view.structure(), std::string(), &view.types())) {
-    partition_.size = sizeof partition_;
-    partition_.context = this;
-    partition_.graph = &graph_->view;
-    for (const int node : graph_->order) taken_.push_back(view.node(node).is_taken());
-    partition_.taken = taken_.data();
-    options_.FillIn(partition_);
-    partition_.json = &Json;
-    work_ = const_cast<void*>(partitioner->author);
-    if (!partitioner->begin) return;
-    work_ = nullptr;
-    Ask("begin", [&] { return partitioner_->begin(partitioner_, &partition_, &work_); });
-    began_ = true;
-  }
-  ~LibraryPartitionWork() override {
-    if (!began_ || !partitioner_->end) return;
-    const HostErrorScope message;
-    CallGuarded([&] { return partitioner_->end(work_), OPKIT_OK; });
-  }
-
-  void Mark(PartitionAnswer& answer) override {
-    answer_ = &answer;
-    partition_.take = &Take;
-    partition_.refuse = &Refuse;
-    Ask("mark", [&] { return partitioner_->mark(work_, &partition_); });
-    partition_.take = nullptr;
-    partition_.refuse = nullptr;
-    answer_ = nullptr;
-    json_.reset();
-  }
-  void Review(SubgraphReview& review) override {
-    if (!partitioner_->review) return;
-    if (number_.empty()) {
-      number_.resize(Index(view_.num_nodes()));
-      for (size_t i = 0; i < graph_->order.size(); ++i) number_[Index(graph_->order[i])] = i;
-    }
-    const GraphView body(review.body());
-    const GraphTypes types = InferGraph(body, {}, UnknownOperators::kAllowed);
-    const AbiGraph subgraph(body, {}, &types);
-    const AbiNode op(review.def());
-    std::vector<uint64_t> nodes;
-    for (const int node : review.nodes()) nodes.push_back(number_[Index(node)]);
-    body_ = &body;
-    body_types_ = &types;
-    review_ = &review;
-    opkit_partition question = partition_;
-    question.subgraph = &subgraph.view;
-    question.op = &op.node();
-    question.id = review.id();
-    question.kind = review.kind();
-    question.num_nodes = nodes.size();
-    question.nodes = nodes.data();
-    question.reject = &Reject;
-    question.set_attr = &SetAttr;
-    question.add_constant = &AddConstant;
-    Ask("review", [&] { return partitioner_->review(work_, &question); });
-    review_ = nullptr;
-    body_ = nullptr;
-    json_.reset();
-  }
-
- private:
-  template <class Call>
-  void Ask(const char* function, Call call) const {
-    AskLibrary(image_->name, call, function, " of partitioner ", partitioner_->name);
-  }
-  static LibraryPartitionWork& Of(const opkit_partition* partition) {
-    if (!partition) Throw(ErrorCode::kInvalidArgument, "a function of a partition is given none");
-    return *static_cast<LibraryPartitionWork*>(partition->context);
-  }
-  // Returns the argument of the current Mark or Review; throws kFailedPrecondition outside of it.
-  PartitionAnswer& answer() const {
-    if (!answer_)
-      Throw(ErrorCode::kFailedPrecondition, "nodes are taken and refused in mark alone");
-    return *answer_;
-  }
-  SubgraphReview& review() const {
-    if (!review_) Throw(ErrorCode::kFailedPrecondition, "subgraphs are changed in review alone");
-    return *review_;
-  }
-  // Returns the graph's own number of a node from the library's number.
-  int NodeOf(uint64_t number) const {
-    if (number >= graph_->order.size())
-      Throw(ErrorCode::kOutOfRange, "the answer names node ", number, " of a graph that has ",
-            graph_->order.size());
-    return graph_->order[number];
-  }
-
-  static opkit_status Json(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
-                           const int64_t** nodes) {
-    return AnswerCaller([&] {
-      LibraryPartitionWork& self = Of(partition);
-      RequireRoom(text, "json()");
-      RequireRoom(num_nodes, "json()");
-      RequireRoom(nodes, "json()");
-      auto& json = self.json_;
-      if (!json) {
-        json.emplace();
-        const bool whole = !self.body_;
-        static_cast<SymbolJson&>(*json) =
-            whole ? WriteSymbolJson(self.view_.structure(), self.view_.types())
-                  : WriteSymbolJson(*self.body_, *self.body_types_, self.review_->IsArg());
-        std::vector<int> number(Index(self.view_.num_nodes()), -1);
-        if (whole)
-          for (size_t i = 0; i < self.graph_->order.size(); ++i)
-            number[Index(self.graph_->order[i])] = static_cast<int>(i);
-        for (const int node : json->nodes)
-          json->numbers.push_back(node < 0 || !whole ? node : number[Index(node)]);
-      }
-      *text = json->text.c_str();
-      *num_nodes = json->numbers.size();
-      *nodes = json->numbers.data();
-    });
-  }
-  static opkit_status Take(const opkit_partition* partition, uint64_t node, int32_t kind,
-                           int32_t set) {
-    return AnswerCaller([&] {
-      LibraryPartitionWork& self = Of(partition);
-      self.answer().Take(self.NodeOf(node), kind, set);
-    });
-  }
-  static opkit_status Refuse(const opkit_partition* partition, uint64_t node, const char* why) {
-    return AnswerCaller([&] {
-      LibraryPartitionWork& self = Of(partition);
-      self.answer().Refuse(self.NodeOf(node), TextOfAbi(why));
-    });
-  }
-  static opkit_status Reject(const opkit_partition* partition, const char* why) {
-    return AnswerCaller([&] { Of(partition).review().Reject(TextOfAbi(why)); });
-  }
-  static opkit_status SetAttr(const opkit_partition* partition, const opkit_attr* attr) {
-    return AnswerCaller([&] {
-      for (const NamedAttribute& one : ArgumentsOfAbi(&attr, 1))
-        Of(partition).review().SetAttribute(one.name, one.value);
-    });
-  }
-  static opkit_status AddConstant(const opkit_partition* partition, const char* name,
-                                  const opkit_tensor* value) {
-    return AnswerCaller([&] {
-      if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a constant has no name");
-      if (const std::string problem = ProblemOfView(value); !problem.empty())
-        Throw(ErrorCode::kInvalidArgument, "constant '", TextOfAbi(name), "' ", problem);
-      Of(partition).review().AddConstant(TextOfAbi(name), CopyConstant({}, *value));
-    });
-  }
-
-  // The JSON of a graph, with the library's number of each node.
-  struct NumberedJson : SymbolJson {
-    std::vector<int64_t> numbers;
-  };
-
-  const LibraryImagePtr image_;
-  const IntrusivePtr<FunctionUse> in_use_;
-  const opkit_partitioner* const partitioner_;
-  const PartitionView& view_;
-  const PartitionArguments arguments_;
-  const AbiOptions options_;
-  const IntrusivePtr<AbiGraph> graph_;
-  std::vector<uint8_t> taken_;  // by the library's number of a node
-  opkit_partition partition_{};
-  void* work_ = nullptr;
-  bool began_ = false;
-  std::vector<uint64_t> number_;  // the library's number of each node
-  std::optional<NumberedJson> json_;
-  // Set during a call of Mark or Review.
-  PartitionAnswer* answer_ = nullptr;
-  SubgraphReview* review_ = nullptr;
-  const GraphView* body_ = nullptr;
-  const GraphTypes* body_types_ = nullptr;
-};
-
-// A partitioner of a library, as the host registers it.
-class LibraryPartitioner final : public Partitioner {
- public:
-  LibraryPartitioner(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
-                     const opkit_partitioner& partitioner)
-      : image_(std::move(image)),
-        in_use_(std::move(in_use)),
-        partitioner_(&partitioner),
-        name_(partitioner.name) {}
-  const std::string& name() const override { return name_; }
-  std::string SubgraphOperator(int kind) const override {
-    std::string op;
-    AskLibrary(
-        image_->name,
-        [&] {
-          const char* const answer = partitioner_->subgraph_op(partitioner_, kind);
-          if (!answer || !*answer) return OPKIT_FAILED;
-          op = TextOfAbi(answer);
-          return OPKIT_OK;
-        },
-        "subgraph_op of partitioner ", name_);
-    return op;
-  }
-  std::unique_ptr<PartitionWork> Begin(const PartitionView& view,
-                                       const PartitionArguments& arguments) const override {
-    return std::make_unique<LibraryPartitionWork>(image_, in_use_, partitioner_, view, arguments);
-  }
-  std::string library() const override { return image_->name; }
-
- private:
-  const LibraryImagePtr image_;
-  const IntrusivePtr<FunctionUse> in_use_;
-  const opkit_partitioner* const partitioner_;
-  const std::string name_;
-};
-
-// Collects the changes that a library's pass requests, and makes them when the pass has returned.
-class LibraryRewrite {
- public:
-  LibraryRewrite(const Graph& graph, const PassArguments& options)
-      : graph_(graph), view_(graph), options_(options) {
-    const GraphTypes types = InferGraph(view_, {}, UnknownOperators::kAllowed);
-    abi_ = MakeIntrusive<AbiGraph>(view_, std::string(), &types);
-    rewrite_.size = sizeof rewrite_;
-    rewrite_.context = this;
-    rewrite_.graph = &abi_->view;
-    options_.FillIn(rewrite_);
-    rewrite_.add_node = &AddNode;
-    rewrite_.replace_node = &ReplaceNode;
-    rewrite_.remove_node = &RemoveNode;
-    rewrite_.replace_uses = &ReplaceUses;
-    rewrite_.add_constant = &AddConstant;
-    rewrite_.remove_constant = &RemoveConstant;
-    rewrite_.set_graph = &SetGraph;
-    edits_.resize(abi_->order.size() + 1);
-  }
-  LibraryRewrite(const LibraryRewrite&) = delete;
-  const opkit_rewrite* view() const { return &rewrite_; }
-
-  // Returns the changed graph. Nodes stay in the order in which the pass saw them.
-  Graph Result() const {
-    if (whole_) return *whole_;
-    Graph result;
-    for (const GraphInput& input : graph_.inputs())
-      result.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-    for (const GraphConstant& constant : graph_.constants())
-      if (!removed_constants_.contains(constant.name))
-        result.AddConstant(constant.name, constant.value);
-    for (const auto& [name, value] : added_constants_) result.AddConstant(name, value);
-    for (size_t i = 0; i < edits_.size(); ++i) {
-      const Edit& edit = edits_[i];
-      for (const OperatorDef& node : edit.before) result.AddNode(node);
-      if (i == abi_->order.size() || edit.removed) continue;
-      result.AddNode(edit.replacement ? *edit.replacement : graph_.node(abi_->order[i]));
-    }
-    for (const std::string& output : graph_.outputs()) result.AddOutput(output);
-    for (const auto& [from, to] : uses_) result.ReplaceUses(from, to);
-    return result;
-  }
-
- private:
-  // The changes at one node.
-  struct Edit {
-    std::vector<OperatorDef> before;
-    std::optional<OperatorDef> replacement;
-    bool removed = false;
-  };
-
-  static LibraryRewrite& Of(const opkit_rewrite* rewrite) {
-    if (!rewrite) Throw(ErrorCode::kInvalidArgument, "a function of a rewrite is given none");
-    return *static_cast<LibraryRewrite*>(rewrite->context);
-  }
-  Edit& EditOf(uint64_t node, bool or_end = false) {
-    if (node >= edits_.size() - (or_end ? 0 : 1))
-      Throw(ErrorCode::kOutOfRange, "it names node ", node, " of a graph that has ",
-            abi_->order.size());
-    return edits_[node];
-  }
-  static std::string Name(const char* name) {
-    if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a name is empty");
-    return TextOfAbi(name);
-  }
-  static opkit_status AddNode(const opkit_rewrite* rewrite, uint64_t before,
-                              const opkit_node* node) {
-    return AnswerCaller(
-        [&] { Of(rewrite).EditOf(before, true).before.push_back(DefinitionOfAbi(node)); });
-  }
-  static opkit_status ReplaceNode(const opkit_rewrite* rewrite, uint64_t node,
-                                  const opkit_node* replacement) {
-    return AnswerCaller([&] {
-      Edit& edit = Of(rewrite).EditOf(node);
-      edit.replacement = DefinitionOfAbi(replacement);
-      edit.removed = false;
-    });
-  }
-  static opkit_status RemoveNode(const opkit_rewrite* rewrite, uint64_t node) {
-    return AnswerCaller([&] { Of(rewrite).EditOf(node).removed = true; });
-  }
-  static opkit_status ReplaceUses(const opkit_rewrite* rewrite, const char* from, const char* to) {
-    return AnswerCaller([&] { Of(rewrite).uses_.emplace_back(Name(from), Name(to)); });
-  }
-  static opkit_status AddConstant(const opkit_rewrite* rewrite, const char* name,
-                                  const opkit_tensor* value) {
-    return AnswerCaller([&] {
-      if (const std::string problem = ProblemOfView(value); !problem.empty())
-        Throw(ErrorCode::kInvalidArgument, "constant '", Name(name), "' ", problem);
-      Of(rewrite).added_constants_.emplace_back(Name(name), CopyConstant({}, *value));
-    });
-  }
-  static opkit_status RemoveConstant(const opkit_rewrite* rewrite, const char* name) {
-    return AnswerCaller([&] {
-      LibraryRewrite& self = Of(rewrite);
-      if (!self.graph_.IsConstant(Name(name)))
-        Throw(ErrorCode::kNotFound, "the graph has no constant '", name, "'");
-      self.removed_constants_.insert(name);
-    });
-  }
-  // Takes the whole result of the pass. Constants that are the graph's own stay shared.
-  static opkit_status SetGraph(const opkit_rewrite* rewrite, const opkit_graph* graph) {
-    return AnswerCaller([&] {
-      LibraryRewrite& self = Of(rewrite);
-      self.whole_ = GraphOfAbi(
-          graph,
-          [&](const std::string& name, const opkit_tensor& view) {
-            const Tensor* own = self.graph_.FindConstant(name);
-            if (own && own->raw_data() == view.data &&
-                own->dtype() == static_cast<DType>(view.dtype) &&
-                own->shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank))))
-              return *own;
-            return CopyConstant(name, view);
-          },
-          &self.graph_);
-    });
-  }
-
-  const Graph& graph_;
-  const GraphView view_;
-  const AbiOptions options_;
-  IntrusivePtr<AbiGraph> abi_;
-  opkit_rewrite rewrite_{};
-  std::vector<Edit> edits_;  // by the library's number of a node, and one for the end
-  std::vector<std::pair<std::string, std::string>> uses_;
-  std::vector<std::pair<std::string, Tensor>> added_constants_;
-  std::set<std::string> removed_constants_;
-  std::optional<Graph> whole_;
-};
-
-// A pass of a library, as the host registers it.
-class LibraryPass final : public NamedPass {
- public:
-  LibraryPass(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use, const opkit_pass& pass)
-      : image_(std::move(image)), in_use_(std::move(in_use)), pass_(&pass), name_(pass.name) {}
-  const std::string& name() const override { return name_; }
-  Graph Run(const Graph& graph, const PassArguments& options) const override {
-    LibraryRewrite rewrite(graph, options);
-    AskLibrary(
-        image_->name, [&] { return pass_->run(pass_, rewrite.view()); }, "pass ", name_);
-    return rewrite.Result();
-  }
-  std::string place() const override {
-    return StrCat(pass_->file ? pass_->file : "", ":", pass_->line);
-  }
-  std::string library() const override { return image_->name; }
-  IntrusivePtr<RefCounted> use() const override { return in_use_; }
-
- private:
-  const LibraryImagePtr image_;
-  const IntrusivePtr<FunctionUse> in_use_;
-  const opkit_pass* const pass_;
-  const std::string name_;
-};
-
-// Registers a library's partitioners and passes, all or none, and removes them.
-class LibraryPartitioners {
- public:
-  static void Register(LoadedLibrary& loaded) {
-    const opkit_library& library = *loaded.image->library;
-    if (library.abi_minor < 3) return;  // their members were reserved before 1.3
-    try {
-      AddParts(loaded, library.num_partitioners, library.partitioners, "partitioner",
-               &AddPartitioner);
-      AddParts(loaded, library.num_passes, library.passes, "pass", &AddPass);
-    } catch (...) {
-      Remove(loaded);
-      throw;
-    }
-  }
-  static void Remove(LoadedLibrary& loaded) {
-    for (const auto& one : loaded.partitioners) PartitionerRegistry::Global().Unregister(*one);
-    for (const auto& one : loaded.passes) UnregisterPass(*one);
-    loaded.idle_count -= static_cast<int64_t>(loaded.partitioners.size() + loaded.passes.size());
-    loaded.partitioners.clear();
-    loaded.passes.clear();
-  }
-
- private:
-  static void AddPartitioner(LoadedLibrary& loaded, const opkit_partitioner& one) {
-    if (!one.subgraph_op || !one.mark)
-      RefuseDescription(loaded.image->name, StrCat("has partitioner '", one.name, "' without ",
-                                                   one.mark ? "subgraph_op" : "mark"));
-    if (one.begin && !one.end)
-      RefuseDescription(loaded.image->name,
-                        StrCat("has partitioner '", one.name, "' with begin, but without end"));
-    IntrusivePtr<const Partitioner> made =
-        MakeIntrusive<LibraryPartitioner>(loaded.image, loaded.in_use, one);
-    if (PartitionerRegistry::Global().Has(one.name) ||
-        !RegisterPartitioner(made, FileOf(loaded), one.line))
-      RefuseTaken(loaded, "partitioner", one.name);
-    ++loaded.idle_count;
-    loaded.partitioners.push_back(std::move(made));
-  }
-  static void AddPass(LoadedLibrary& loaded, const opkit_pass& one) {
-    if (!one.run)
-      RefuseDescription(loaded.image->name, StrCat("has pass '", one.name, "' without run"));
-    IntrusivePtr<const NamedPass> made =
-        MakeIntrusive<LibraryPass>(loaded.image, loaded.in_use, one);
-    const std::vector<std::string> known = RegisteredPasses();
-    if (std::ranges::count(known, one.name) || !RegisterPass(made, FileOf(loaded), one.line))
-      RefuseTaken(loaded, "pass", one.name);
-    ++loaded.idle_count;
-    loaded.passes.push_back(std::move(made));
-  }
-  static const char* FileOf(const LoadedLibrary& loaded) { return loaded.image->name.c_str(); }
-  [[noreturn]] static void RefuseTaken(const LoadedLibrary& loaded, const char* what,
-                                       const char* name) {
-    RefuseDescription(loaded.image->name,
-                      StrCat("brings ", what, " '", name, "', which this program has already"),
-                      "rename one", ErrorCode::kAlreadyExists);
-  }
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 
 // ---- opkit/plugin/impl/library.ipp
 // Loads, registers and unloads libraries.
@@ -37650,7 +35493,7 @@ class LibraryLoader {
     LibraryImage& image = *loaded->image;
     image.object = std::move(object);
     image.name = UniqueName(name);
-    Ask(image, "refuses to be loaded: ", [&] {
+    CallEntry(image, "refuses to be loaded: ", [&] {
       image.library = entry(&ProgramHost());
       std::string& why = CurrentHostError().text;
       if (!image.library && why.empty()) why = "its entry returned null and does not say why";
@@ -37662,7 +35505,7 @@ class LibraryLoader {
       image.name = UniqueName(own);
       image.announced = WithoutFolder(own);
     }
-    LibraryLayouts::Register(*loaded);
+    RegisterLayoutsOf(*loaded);
     try {
       loaded->records = ReadLibrary(*image.library, image.name);
       if (OPKIT_ABI_HAS(image.library, backends))
@@ -37675,16 +35518,16 @@ class LibraryLoader {
       loaded->backend = UniqueBackend(options.backend.empty() ? BackendOf(name) : options.backend,
                                       loaded->records);
       if (image.library->initialize)
-        Ask(image, "failed to initialize: ", [&] {
+        CallEntry(image, "failed to initialize: ", [&] {
           return image.library->initialize(OPKIT_ABI_MAJOR, OPKIT_ABI_MINOR);
         });
       Finalizers::Add(image);
-      LibraryPartitioners::Register(*loaded);
+      RegisterPartitioners(*loaded);
       Register(*loaded, options);
     } catch (...) {
       Finalizers::Call(image);
-      LibraryPartitioners::Remove(*loaded);
-      LibraryLayouts::Remove(*loaded);
+      RemovePartitioners(*loaded);
+      RemoveLayoutsOf(*loaded);
       throw;
     }
     table_.all().push_back(loaded);
@@ -37707,14 +35550,14 @@ class LibraryLoader {
       const RegistryRemoval removal;
       if (loaded.in_use.use_count() > loaded.idle_count)
         refuse(StrCat(" cannot be unloaded: ", WhatHolds(*loaded.in_use)));
-      if (const std::string held = LibraryLayouts::WhatHolds(loaded, table_.all()); !held.empty())
+      if (const std::string held = WhatHoldsLayouts(loaded, table_.all()); !held.empty())
         refuse(StrCat(" cannot be unloaded: ", held));
       Unregister(loaded);
-      LibraryPartitioners::Remove(loaded);
-      LibraryLayouts::Remove(loaded);
+      RemovePartitioners(loaded);
+      RemoveLayoutsOf(loaded);
       table_.all().erase(place);
       AdoptOrphans(loaded);
-      LibraryLayouts::Adopt(table_.all());
+      AdoptLayouts(table_.all());
     }
     LibraryImagePtr image = std::move(loaded.image);
     loaded.records.clear();
@@ -37759,7 +35602,7 @@ class LibraryLoader {
   }
   // Calls a function of the library. Throws an Error with the library's reason if it fails.
   template <class Call>
-  static void Ask(const LibraryImage& image, const char* failed, Call call) {
+  static void CallEntry(const LibraryImage& image, const char* failed, Call call) {
     HostErrorScope message;
     const opkit_status status = CallGuarded(call);
     if (status == OPKIT_OK) return;
@@ -38123,41 +35966,6 @@ OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_IPP_
 
-// ---- opkit/profile/json_text.hpp
-// Appends times to a text, fast enough for files of millions of lines, and splits text at UTF-8.
-#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
-#define OPKIT_PROFILE_JSON_TEXT_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte outside of a valid
-// sequence.
-template <class F>
-void ForEachCharacter(std::string_view text, F f) {
-  while (!text.empty()) {
-    const size_t length = Utf8Length(text);
-    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-}
-
-// Appends `ns` as microseconds with three decimals.
-inline void AppendMicroseconds(std::string& out, int64_t ns) {
-  const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
-  if (ns < 0) out += '-';
-  AppendInteger(out, size / 1000);
-  const auto rest = static_cast<int>(size % 1000);
-  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
-                           static_cast<char>('0' + rest / 10 % 10),
-                           static_cast<char>('0' + rest % 10)};
-  out.append(decimals, 4);
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
-
 // ---- opkit/profile/mann_whitney.hpp
 // MannWhitneyTest: tests whether one sample tends to be larger than another, for any distributions.
 // CompareTimes (profile_diff.hpp) uses it.
@@ -38260,14 +36068,14 @@ void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node) {
+OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, TimesOf of) {
   std::map<std::string, std::vector<double>> times;
   detail::PerName<std::vector<double>*> known;
   for (const ProfileSpan& span : profile.spans) {
     // An adopted span of a task is its run. Other adopted spans are parts of a run that has its own
     // span.
     if (span.open || (span.adopted && span.kind != InvocationKind::kTask)) continue;
-    const uint32_t node = by_node ? span.node : 0;
+    const uint32_t node = of == TimesOf::kNodes ? span.node : 0;
     std::vector<double>*& list = known.Of(span, node);
     if (!list)
       list = &times[DisplayName(span) + (node != 0 ? StrCat(" (", InternedName(node), ")") : "")];
@@ -38395,22 +36203,17 @@ OPKIT_INLINE std::string ToString(const ProfileDiff& diff) {
 }
 
 OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
-  std::string out = "{\"rows\": [";
+  std::string out;
+  detail::JsonWriter json(out);
+  json.BeginObject().Key("rows").BeginArray();
   for (const ProfileDiffRow& row : diff.rows) {
-    out += out.back() == '[' ? "{\"name\": " : ", {\"name\": ";
-    detail::AppendJsonString(out, row.name);
-    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after);
-    const auto number = [&](const char* key, double value) {
-      out += key;
-      detail::AppendNumber(out, value);
-    };
-    number(", \"median_before_ns\": ", row.median_before);
-    number(", \"median_after_ns\": ", row.median_after);
-    number(", \"change\": ", row.change);
-    number(", \"p\": ", row.p);
-    out += StrCat(", \"verdict\": \"", detail::VerdictText(row.verdict), "\"}");
+    json.BeginObject().Member("name", row.name).Member("runs_before", row.runs_before);
+    json.Member("runs_after", row.runs_after).Member("median_before_ns", row.median_before);
+    json.Member("median_after_ns", row.median_after).Member("change", row.change);
+    json.Member("p", row.p).Member("verdict", detail::VerdictText(row.verdict)).EndObject();
   }
-  return out + "]}";
+  json.EndArray().EndObject();
+  return out;
 }
 
 }}  // namespace opkit
@@ -38456,6 +36259,114 @@ void SaveFile(const std::string& path, std::string_view bytes);
 
 #endif  // OPKIT_BASE_OUTPUT_FILE_HPP_
 
+// ---- opkit/profile/json_text.hpp
+// Appends times to a text, fast enough for files of millions of lines, and splits text at UTF-8.
+#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
+#define OPKIT_PROFILE_JSON_TEXT_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte outside of a valid
+// sequence.
+template <class F>
+void ForEachCharacter(std::string_view text, F f) {
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+}
+
+// Appends `ns` as microseconds with three decimals.
+inline void AppendMicroseconds(std::string& out, int64_t ns) {
+  const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
+  if (ns < 0) out += '-';
+  AppendInteger(out, size / 1000);
+  const auto rest = static_cast<int>(size % 1000);
+  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
+                           static_cast<char>('0' + rest / 10 % 10),
+                           static_cast<char>('0' + rest % 10)};
+  out.append(decimals, 4);
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
+
+// ---- opkit/profile/trace_visitor.hpp
+// TraceVisitor: walks a profile and calls one function for each thing that traces and reports show.
+// Their writers derive from it, so that what a profile newly records is added here, once.
+#ifndef OPKIT_PROFILE_TRACE_VISITOR_HPP_
+#define OPKIT_PROFILE_TRACE_VISITOR_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The displayed name of spans and their domain. Names are numbered from 0 in order of first use.
+struct TraceName {
+  size_t number = 0;
+  std::string text;
+  const char* domain = nullptr;
+};
+
+// A fact about one span.
+struct TraceFact {
+  enum class Kind { kText, kCount, kTime, kFlag };  // kTime: `number` is ns; kFlag: it is 1
+  Kind kind;
+  std::string_view name;
+  uint64_t number = 0;
+  std::string_view text = {};
+};
+
+// Displayed names are composed, and the lock of interned names is taken, once for each name and
+// not for each span. Names are valid as long as the visitor, facts during the call.
+class TraceVisitor {
+ protected:
+  explicit TraceVisitor(const Profile& profile) : profile_(profile) {}
+  ~TraceVisitor() = default;
+
+  // Calls OnSpan for each span, thread by thread; then for its push and its work after the span
+  // OnPush and OnAsynchronous. Between OnSpan and OnSpanEnd come the spans inside it and, for a
+  // custom operator, OnUserCode for each time in which none of them ran.
+  void VisitSpans();
+  void VisitCounters();
+  void VisitMarkers();
+  // Calls OnFact for each fact that is known of the span, its names, ids and times aside.
+  void VisitFacts(const ProfileSpan& span);
+
+  virtual void OnSpan(const ProfileSpan& span, const TraceName& name) = 0;
+  virtual void OnSpanEnd(const ProfileSpan&) {}
+  virtual void OnUserCode(const ProfileSpan& span, const TraceName& name, int64_t begin,
+                          int64_t end) = 0;
+  virtual void OnPush(const ProfileSpan&, const TraceName&) {}
+  virtual void OnAsynchronous(const ProfileSpan&, const TraceName&, int64_t /*begin*/,
+                              int64_t /*end*/) {}
+  virtual void OnFact(const TraceFact& fact) = 0;
+  virtual void OnCounter(const ProfileCounter& counter, const std::string& name) = 0;
+  virtual void OnMarker(const ProfileMarker& marker, const std::string& name) = 0;
+
+  // True if an engine ran the span's task: OnPush is called for it.
+  static bool IsTask(const ProfileSpan& span) { return span.pushed >= 0 && span.pusher >= 0; }
+  // Returns the text of an interned name.
+  const std::string& Text(uint32_t interned);
+
+  const Profile& profile_;
+
+ private:
+  const TraceName& NameOf(const ProfileSpan& span);
+  const TraceName& UserCodeNameOf(const ProfileSpan& span);
+
+  size_t num_names_ = 0;
+  PerName<TraceName> names_;
+  std::map<uint32_t, TraceName> user_code_names_;  // by the custom operator's path
+  std::map<uint32_t, std::string> texts_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_TRACE_VISITOR_HPP_
+
 // ---- opkit/profile/impl/chrome_trace.ipp
 // The writer of Chrome traces.
 #ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
@@ -38465,186 +36376,133 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes the events of one profile to a file, in blocks of about kBlock bytes.
-class ChromeTrace {
+class ChromeTrace final : TraceVisitor {
  public:
   ChromeTrace(const Profile& profile, OutputFile& file)
-      : profile_(profile), file_(file), pid_(getpid()) {}
+      : TraceVisitor(profile), file_(file), pid_(getpid()) {}
 
   void Write() {
-    out_ += R"({"displayTimeUnit":"ns","distributedInfo":{"rank":0},"otherData":{"dropped":)";
-    AppendInteger(out_, profile_.dropped);
-    out_ += "},\"traceEvents\":[";
-    WriteNames();
-    WalkSpans(
-        profile_, [&](const ProfileSpan& span) { WriteSpan(span); },
-        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
-          if (HasUserCode(span)) WriteUserCode(span, begin, end);
-        },
-        [](const ProfileSpan&, int64_t) {});
-    for (const ProfileCounter& counter : profile_.counters) {
-      if (!__builtin_isfinite(counter.value)) continue;  // not in JSON; viewers reject null
-      Begin("C", InternedName(counter.name), counter.time);
-      out_ += R"(,"args":{"value":)";
-      AppendNumber(out_, counter.value);
-      out_ += "}}";
-    }
-    for (const ProfileMarker& marker : profile_.markers) {
-      Begin("i", InternedName(marker.name), marker.time);
-      Thread(marker.thread);
-      out_ += marker.frame ? R"(,"cat":"frame","s":"p"})" : R"(,"cat":"marker","s":"t"})";
-    }
-    out_ += "\n]}\n";
-    file_.Write(out_);
+    json_.BeginObject().Member("displayTimeUnit", "ns");
+    json_.Key("distributedInfo").BeginObject().Member("rank", 0).EndObject();
+    json_.Key("otherData").BeginObject().Member("dropped", profile_.dropped).EndObject();
+    json_.Key("traceEvents").BeginArray();
+    WriteName("process_name", -1, program_invocation_short_name);
+    for (size_t i = 0; i < profile_.threads.size(); ++i)
+      WriteName("thread_name", static_cast<int>(i), profile_.threads[i].name);
+    VisitSpans();
+    VisitCounters();
+    VisitMarkers();
+    json_.NewLine().EndArray().EndObject();
+    file_.Write(out_ + '\n');
   }
 
  private:
-  void WriteNames() {
-    Metadata("process_name", -1, program_invocation_short_name);
-    for (size_t i = 0; i < profile_.threads.size(); ++i)
-      Metadata("thread_name", static_cast<int>(i), profile_.threads[i].name);
-  }
-  void Metadata(const char* what, int thread, std::string_view name) {
-    Begin("M", what, 0);
+  void WriteName(const char* kind, int thread, std::string_view name) {
+    Begin("M", Quoted(kind), 0);
     if (thread >= 0) Thread(thread);
-    out_ += R"(,"args":{"name":)";
-    AppendJsonString(out_, name);
-    out_ += "}}";
+    json_.Key("args").BeginObject().Member("name", name).EndObject().EndObject();
   }
-  void WriteSpan(const ProfileSpan& span) {
-    const std::string& name = NameOf(span);
-    BeginEscaped("X", name, span.begin);
-    Duration(span.end - span.begin);
+  void OnSpan(const ProfileSpan& span, const TraceName& name) override {
+    Begin("X", Quoted(name), span.begin);
+    Time("dur", span.end - span.begin);
     Thread(span.thread);
-    Category(span);
-    out_ += R"(,"args":{"id":)";
-    AppendInteger(out_, span.id);
-    out_ += R"(,"parent":)";
-    AppendInteger(out_, span.parent);
-    if (span.node != 0) {
-      out_ += R"(,"node":)";
-      AppendJsonString(out_, InternedName(span.node));
-    }
-    if (span.device != Device{}) {
-      out_ += R"(,"device":)";
-      AppendJsonString(out_, ToString(span.device));
-    }
-    if (span.work.shapes != 0) {
-      out_ += R"(,"shapes":)";
-      AppendJsonString(out_, InternedName(span.work.shapes));
-      out_ += R"(,"backend":)";
-      AppendJsonString(out_, InternedName(span.work.backend));
-      out_ += R"(,"flops":)";
-      AppendInteger(out_, span.work.flops);
-      out_ += R"(,"bytes":)";
-      AppendInteger(out_, span.work.bytes);
-    }
-    if (span.pushed >= 0) {
-      out_ += R"(,"wait_us":)";
-      AppendMicroseconds(out_, span.begin - span.pushed);
-    }
-    const auto counts =
-        std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
-                         [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
-    if (counts != profile_.counts.end() && counts->invocation == span.id)
-      for (size_t i = 0; i < profile_.counted.size(); ++i) {
-        out_ += ',';
-        AppendJsonString(out_, profile_.counted[i]);
-        out_ += ':';
-        AppendInteger(out_, counts->values[i]);
-      }
-    if (span.open) out_ += R"(,"open":true)";
-    out_ += '}';
-    const bool is_task = span.pushed >= 0 && span.pusher >= 0;
-    if (is_task) Flow(span, "flow_in");
-    out_ += '}';
-    if (is_task) {  // an arrow needs a slice to begin at, and a push may have none around it
-      BeginEscaped("X", name, span.pushed);
-      Duration(0);
-      Thread(span.pusher);
-      out_ += R"(,"cat":"push")";
-      Flow(span, "flow_out");
-      out_ += '}';
-    }
-    if (const auto [from, to] = AsynchronousTime(span); to >= 0) {
-      Asynchronous("b", name, span, from);
-      Asynchronous("e", name, span, to);
+    json_.Member("cat", name.domain).Key("args").BeginObject();
+    json_.Member("id", span.id).Member("parent", span.parent);
+    if (span.node != 0) json_.Member("node", Text(span.node));
+    VisitFacts(span);
+    json_.EndObject();
+    if (IsTask(span)) Flow(span, "flow_in");
+    json_.EndObject();
+  }
+  void OnFact(const TraceFact& fact) override {
+    switch (fact.kind) {
+      case TraceFact::Kind::kText:
+        json_.Member(fact.name, fact.text);
+        return;
+      case TraceFact::Kind::kCount:
+        json_.Member(fact.name, fact.number);
+        return;
+      case TraceFact::Kind::kTime:
+        return Time(StrCat(fact.name, "_us"), static_cast<int64_t>(fact.number));
+      case TraceFact::Kind::kFlag:
+        json_.Member(fact.name, true);
     }
   }
-  void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
-    Begin("X", UserCodeName(span), begin);
-    Duration(end - begin);
+  // Writes the push as a slice: an arrow needs one to begin at, and a push may have none around it.
+  void OnPush(const ProfileSpan& span, const TraceName& name) override {
+    Begin("X", Quoted(name), span.pushed);
+    Time("dur", 0);
+    Thread(span.pusher);
+    json_.Member("cat", "push");
+    Flow(span, "flow_out");
+    json_.EndObject();
+  }
+  // Writes two events that the invocation's id connects.
+  void OnAsynchronous(const ProfileSpan& span, const TraceName& name, int64_t begin,
+                      int64_t end) override {
+    for (const auto& [phase, time] : {std::pair("b", begin), std::pair("e", end)}) {
+      Begin(phase, Quoted(name), time);
+      Thread(span.thread);
+      json_.Member("cat", "asynchronous").Member("id", span.id).EndObject();
+    }
+  }
+  void OnUserCode(const ProfileSpan& span, const TraceName& name, int64_t begin,
+                  int64_t end) override {
+    Begin("X", Quoted(name), begin);
+    Time("dur", end - begin);
     Thread(span.thread);
-    Category(span);
-    out_ += R"(,"args":{"parent":)";
-    AppendInteger(out_, span.id);
-    out_ += "}}";
+    json_.Member("cat", name.domain).Key("args").BeginObject().Member("parent", span.id);
+    json_.EndObject().EndObject();
   }
-  // Appends one end of the arrow that has the invocation's id.
-  void Flow(const ProfileSpan& span, const char* end) {
-    out_ += R"(,"bind_id":)";
-    AppendInteger(out_, span.id);
-    out_ += R"(,")";
-    out_ += end;
-    out_ += R"(":true)";
+  void OnCounter(const ProfileCounter& counter, const std::string& name) override {
+    if (!__builtin_isfinite(counter.value)) return;  // not in JSON; viewers reject null
+    Begin("C", Quoted(name), counter.time);
+    json_.Key("args").BeginObject().Member("value", counter.value).EndObject().EndObject();
   }
-  // Writes one of the two events that the invocation's id connects.
-  void Asynchronous(const char* phase, const std::string& name, const ProfileSpan& span,
-                    int64_t time) {
-    BeginEscaped(phase, name, time);
-    Thread(span.thread);
-    out_ += R"(,"cat":"asynchronous","id":)";
-    AppendInteger(out_, span.id);
-    out_ += '}';
+  void OnMarker(const ProfileMarker& marker, const std::string& name) override {
+    Begin("i", Quoted(name), marker.time);
+    Thread(marker.thread);
+    json_.Member("cat", marker.frame ? "frame" : "marker").Member("s", marker.frame ? "p" : "t");
+    json_.EndObject();
   }
 
-  void Begin(const char* phase, std::string_view name, int64_t time) {
-    std::string escaped;
-    AppendJsonString(escaped, name);
-    BeginEscaped(phase, escaped, time);
+  // Appends one end of the arrow that has the invocation's id.
+  void Flow(const ProfileSpan& span, const char* end) {
+    json_.Member("bind_id", span.id).Member(end, true);
   }
-  void BeginEscaped(const char* phase, const std::string& name, int64_t time) {
+  // Begins an event; `name` is in quotes.
+  void Begin(const char* phase, std::string_view name, int64_t time) {
     if (out_.size() > kBlock) {
       file_.Write(out_);
       out_.clear();
     }
-    out_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
-    first_ = false;
-    out_ += phase;
-    out_ += R"(","name":)";
-    out_ += name;
-    out_ += R"(,"ts":)";
-    AppendMicroseconds(out_, time);
-    out_ += R"(,"pid":)";
-    AppendInteger(out_, pid_);
+    json_.NewLine().BeginObject().Member("ph", phase).Key("name").Item() += name;
+    Time("ts", time);
+    json_.Member("pid", pid_);
   }
-  void Duration(int64_t ns) {
-    out_ += R"(,"dur":)";
-    AppendMicroseconds(out_, ns);
+  void Time(std::string_view key, int64_t ns) { AppendMicroseconds(json_.Key(key).Item(), ns); }
+  void Thread(int thread) { json_.Member("tid", profile_.threads[Index(thread)].id); }
+
+  static std::string Quoted(std::string_view text) {
+    std::string out;
+    AppendJsonString(out, text);
+    return out;
   }
-  void Thread(int thread) {
-    out_ += R"(,"tid":)";
-    AppendInteger(out_, profile_.threads[Index(thread)].id);
-  }
-  void Category(const ProfileSpan& span) {
-    out_ += R"(,"cat":")";
-    out_ += DomainOf(span);
-    out_ += '"';
-  }
-  // Returns the displayed name, escaped and in quotes. Cached, since spans share few names.
-  const std::string& NameOf(const ProfileSpan& span) {
-    std::string& name = names_.Of(span);
-    if (name.empty()) AppendJsonString(name, DisplayName(span));
-    return name;
+  // Cached, since spans share few names.
+  const std::string& Quoted(const TraceName& name) {
+    if (name.number >= quoted_.size()) quoted_.resize(name.number + 1);
+    std::string& quoted = quoted_[name.number];
+    if (quoted.empty()) quoted = Quoted(name.text);
+    return quoted;
   }
 
   static constexpr size_t kBlock = 1 << 20;
 
-  const Profile& profile_;
   OutputFile& file_;
   const int64_t pid_;
   std::string out_;
-  bool first_ = true;
-  PerName<std::string> names_;
+  JsonWriter json_{out_, JsonWriter::kCompact};
+  std::vector<std::string> quoted_;  // by number of the name
 };
 
 }  // namespace detail
@@ -38775,10 +36633,10 @@ class ProtoMessage {
 };
 
 // Writes the packets of one profile to a file, in blocks of about kBlock bytes.
-class PerfettoTrace {
+class PerfettoTrace final : TraceVisitor {
  public:
   PerfettoTrace(const Profile& profile, OutputFile& file)
-      : profile_(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
+      : TraceVisitor(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
 
   void Write() {
     ProtoMessage process;
@@ -38791,9 +36649,10 @@ class PerfettoTrace {
       described.Text(5, Utf8(thread.name));
       Describe(ProtoMessage().Number(1, TrackOf(static_cast<int>(i))).Message(4, described));
     }
-    WriteSlices();
+    VisitMarkers();
+    VisitSpans();
     WriteAsynchronous();
-    WriteCounters();
+    VisitCounters();
     WriteInstants();
     Flush();
   }
@@ -38805,6 +36664,19 @@ class PerfettoTrace {
     uint64_t id;
     int64_t time = 0;
     std::map<std::string, uint64_t> names = {}, categories = {};
+  };
+  // Work after its span, which is written when all slices are.
+  struct Run {
+    int64_t begin, end;
+    uint64_t id;
+    const TraceName* name;
+  };
+  // A marker, or a push at which an arrow begins.
+  struct Instant {
+    int64_t time;
+    const std::string* name;
+    const char* category;
+    uint64_t track, flow;
   };
   static constexpr uint64_t kProcess = 1;
   static constexpr uint64_t kClock = 64;  // the first clock id that a sequence may define
@@ -38867,54 +36739,54 @@ class PerfettoTrace {
     event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
   }
 
-  static void AnnotateName(ProtoMessage& event, std::string_view name, uint32_t interned) {
-    event.Message(4, ProtoMessage().Text(10, name).Text(6, Utf8(InternedName(interned))));
+  void OnSpan(const ProfileSpan& span, const TraceName& name) override {
+    if (span.thread != thread_) {
+      thread_ = span.thread;
+      slices_ = BeginSequence(TrackOf(thread_));
+    }
+    event_ = {};
+    if (span.adopted || span.pushed >= 0 || AsynchronousTime(span).second >= 0 ||
+        span.kind == InvocationKind::kCustomOperator)
+      Annotate(event_, "id", span.id);
+    if (span.node != 0) OnFact({TraceFact::Kind::kText, "node", 0, Text(span.node)});
+    VisitFacts(span);
+    if (span.pushed >= 0) event_.Fixed(48, span.id);
+    Event(slices_, kBegin, span.begin, name.text, name.domain, std::move(event_));
+  }
+  void OnFact(const TraceFact& fact) override {
+    if (fact.kind == TraceFact::Kind::kText)
+      event_.Message(4, ProtoMessage().Text(10, fact.name).Text(6, Utf8(fact.text)));
+    else if (fact.kind != TraceFact::Kind::kTime)  // viewers show the length of an arrow
+      Annotate(event_, fact.name, fact.number);
+  }
+  void OnUserCode(const ProfileSpan&, const TraceName& name, int64_t begin, int64_t end) override {
+    Event(slices_, kBegin, begin, name.text, name.domain);
+    Event(slices_, kEnd, end, "", "");
+  }
+  void OnSpanEnd(const ProfileSpan& span) override { Event(slices_, kEnd, span.end, "", ""); }
+  void OnAsynchronous(const ProfileSpan& span, const TraceName& name, int64_t begin,
+                      int64_t end) override {
+    runs_.push_back({begin, end, span.id, &name});
+  }
+  void OnPush(const ProfileSpan& span, const TraceName& name) override {
+    instants_.push_back({span.pushed, &name.text, "push", TrackOf(span.pusher), span.id});
+  }
+  void OnMarker(const ProfileMarker& marker, const std::string& name) override {
+    instants_.push_back(
+        {marker.time, &name, marker.frame ? "frame" : "marker", TrackOf(marker.thread), 0});
+  }
+  void OnCounter(const ProfileCounter& counter, const std::string& name) override {
+    if (!__builtin_isfinite(counter.value)) return;  // as in a Chrome trace
+    if (counter_tracks_.empty()) counters_ = BeginSequence(kProcess);
+    uint64_t& track = counter_tracks_[counter.name];
+    if (track == 0) track = NewTrack(name, /*is_counter=*/true);
+    Event(counters_, kCounter, counter.time, "", "",
+          ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
   }
 
-  void WriteSlices() {
-    int thread = -1;
-    Sequence sequence{0};
-    const auto end = [&](int64_t time) { Event(sequence, kEnd, time, "", ""); };
-    WalkSpans(
-        profile_,
-        [&](const ProfileSpan& span) {
-          if (span.thread != thread) {
-            thread = span.thread;
-            sequence = BeginSequence(TrackOf(thread));
-          }
-          ProtoMessage event;
-          const bool is_task = span.pushed >= 0;
-          if (span.adopted || is_task || AsynchronousTime(span).second >= 0 ||
-              span.kind == InvocationKind::kCustomOperator)
-            Annotate(event, "id", span.id);
-          if (span.node != 0) AnnotateName(event, "node", span.node);
-          if (span.work.shapes != 0) {
-            AnnotateName(event, "shapes", span.work.shapes);
-            AnnotateName(event, "backend", span.work.backend);
-            Annotate(event, "flops", span.work.flops);
-            Annotate(event, "bytes", span.work.bytes);
-          }
-          if (is_task) event.Fixed(48, span.id);
-          Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
-        },
-        [&](const ProfileSpan& span, int64_t from, int64_t to) {
-          if (!HasUserCode(span)) return;
-          Event(sequence, kBegin, from, UserCodeName(span), DomainOf(span));
-          end(to);
-        },
-        [&](const ProfileSpan& span, int64_t) { end(span.end); });
-  }
   void WriteAsynchronous() {
-    struct Run {
-      int64_t begin, end;
-      const ProfileSpan* span;
-    };
-    std::vector<Run> runs;
-    for (const ProfileSpan& span : profile_.spans)
-      if (const auto [from, to] = AsynchronousTime(span); to >= 0)
-        runs.push_back({from, to, &span});
-    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
-      return a.begin != b.begin ? a.begin < b.begin : a.span->id < b.span->id;
+    std::sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.id < b.id;
     });
     struct Lane {
       uint64_t track;
@@ -38922,56 +36794,30 @@ class PerfettoTrace {
       int64_t end;
     };
     std::vector<Lane> lanes;
-    for (const auto& [begin, end, span] : runs) {
+    for (const Run& run : runs_) {
       auto lane = std::find_if(lanes.begin(), lanes.end(),
-                               [from = begin](const Lane& other) { return other.end <= from; });
+                               [&](const Lane& other) { return other.end <= run.begin; });
       if (lane == lanes.end()) {
         const uint64_t track = NewTrack("asynchronous");
         lane = lanes.insert(lane, {track, BeginSequence(track), 0});
       }
       ProtoMessage event;
-      Annotate(event, "id", span->id);
-      Event(lane->sequence, kBegin, begin, NameOf(*span), "asynchronous", std::move(event));
-      Event(lane->sequence, kEnd, end, "", "");
-      lane->end = end;
+      Annotate(event, "id", run.id);
+      Event(lane->sequence, kBegin, run.begin, run.name->text, "asynchronous", std::move(event));
+      Event(lane->sequence, kEnd, run.end, "", "");
+      lane->end = run.end;
     }
   }
-  void WriteCounters() {
-    std::map<uint32_t, uint64_t> tracks;
-    if (profile_.counters.empty()) return;
-    Sequence sequence = BeginSequence(kProcess);
-    for (const ProfileCounter& counter : profile_.counters) {
-      if (!__builtin_isfinite(counter.value)) continue;  // as in a Chrome trace
-      uint64_t& track = tracks[counter.name];
-      if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
-      Event(sequence, kCounter, counter.time, "", "",
-            ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
-    }
-  }
-  // Writes the markers, and the pushes at which arrows begin.
   void WriteInstants() {
-    struct Instant {
-      int64_t time;
-      std::string name;
-      const char* category;
-      uint64_t track, flow;
-    };
-    std::vector<Instant> instants;
-    for (const ProfileMarker& marker : profile_.markers)
-      instants.push_back({marker.time, InternedName(marker.name), marker.frame ? "frame" : "marker",
-                          TrackOf(marker.thread), 0});
-    for (const ProfileSpan& span : profile_.spans)
-      if (span.pushed >= 0 && span.pusher >= 0)
-        instants.push_back({span.pushed, NameOf(span), "push", TrackOf(span.pusher), span.id});
-    if (instants.empty()) return;
-    std::stable_sort(instants.begin(), instants.end(),
+    if (instants_.empty()) return;
+    std::stable_sort(instants_.begin(), instants_.end(),
                      [](const Instant& a, const Instant& b) { return a.time < b.time; });
     Sequence sequence = BeginSequence(kProcess);
-    for (const Instant& instant : instants) {
+    for (const Instant& instant : instants_) {
       ProtoMessage event;
       event.Number(11, instant.track);
       if (instant.flow != 0) event.Fixed(47, instant.flow);
-      Event(sequence, kInstant, instant.time, instant.name, instant.category, std::move(event));
+      Event(sequence, kInstant, instant.time, *instant.name, instant.category, std::move(event));
     }
   }
 
@@ -38983,18 +36829,17 @@ class PerfettoTrace {
     Describe(described);
     return track;
   }
-  const std::string& NameOf(const ProfileSpan& span) {
-    std::string& name = names_.Of(span);
-    if (name.empty()) name = DisplayName(span);
-    return name;
-  }
 
-  const Profile& profile_;
   OutputFile& file_;
   const uint64_t pid_;
   uint64_t sequences_ = 0, tracks_ = 0;
   ProtoMessage out_;
-  PerName<std::string> names_;
+  int thread_ = -1;  // of the slices
+  Sequence slices_{0}, counters_{0};
+  std::map<uint32_t, uint64_t> counter_tracks_;  // by the counter's name
+  ProtoMessage event_;                           // of the span whose facts are visited
+  std::vector<Run> runs_;
+  std::vector<Instant> instants_;
 };
 
 }  // namespace detail
@@ -39022,124 +36867,162 @@ inline int64_t Percentile(const std::vector<int64_t>& times, int percent) {
   const size_t rank = (times.size() * Index(percent) + 99) / 100;
   return times[rank == 0 ? 0 : rank - 1];
 }
-}  // namespace detail
 
-OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
-                                           const ProfileTableOptions& options) {
+// Sums up the spans, allocations and counts of a profile.
+class ProfileTableMaker {
+ public:
+  ProfileTableMaker(const Profile& profile, const ProfileTableOptions& options)
+      : profile_(profile), options_(options) {}
+
+  ProfileTable Make() {
+    table_.duration = profile_.duration;
+    table_.dropped = profile_.dropped;
+    table_.cost = profile_.cost;
+    table_.counted = profile_.counted;
+    table_.absent_counters = profile_.absent_counters;
+    AddSpans();
+    AddAllocations();
+    AddCounts();
+    for (auto& [name, row] : domains_) {
+      row.domain = name;
+      table_.domains.push_back(std::move(row));
+    }
+    for (auto& [key, sum] : sums_) {
+      Finish(sum);
+      table_.rows.push_back(std::move(sum.row));
+    }
+    SortRows();
+    return std::move(table_);
+  }
+
+ private:
   struct Sums {
     ProfileTableRow row;
     std::vector<int64_t> times;
   };
-  std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums;
-  detail::PerName<Sums*> known;
-  const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
-    const uint32_t node_name = options.by_node ? span.node : 0;
-    const uint32_t shapes_name = options.by_shape ? span.work.shapes : 0;
-    const uint32_t backend_name = options.by_shape ? span.work.backend : 0;
-    Sums*& found = known.Of(span, node_name, shapes_name, backend_name);
+
+  void AddSpans() {
+    WalkSpans(
+        profile_,
+        [&](const ProfileSpan& span) {
+          // An adopted span of a task is its run. Other adopted spans are parts of a run that has
+          // its own span.
+          if (!span.adopted || span.kind == InvocationKind::kTask) AddRun(span);
+        },
+        [](const ProfileSpan&, int64_t, int64_t) {},
+        [&](const ProfileSpan& span, int64_t self) {
+          domains_[DomainOf(span)].self += self;
+          // Adopted spans of other invocations are in the run's total already. Those of a custom
+          // operator are its user code, which has a row of its own.
+          if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
+              span.kind == InvocationKind::kTask)
+            SumsOf(span).row.self += self;
+        });
+  }
+  void AddRun(const ProfileSpan& span) {
+    Sums& sum = SumsOf(span);
+    sum.times.push_back(RunTime(span));
+    sum.row.flops += span.work.flops;
+    sum.row.bytes += span.work.bytes;
+    ++domains_[DomainOf(span)].count;
+    if (!profile_.allocations.empty() || !profile_.counts.empty()) of_invocation_[span.id] = &sum;
+  }
+  Sums& SumsOf(const ProfileSpan& span) {
+    const uint32_t node_name = options_.by_node ? span.node : 0;
+    const uint32_t shapes_name = options_.by_shape ? span.work.shapes : 0;
+    const uint32_t backend_name = options_.by_shape ? span.work.backend : 0;
+    Sums*& found = known_.Of(span, node_name, shapes_name, backend_name);
     if (found) return *found;
     const std::string name = DisplayName(span), node = InternedName(node_name),
                       shapes = InternedName(shapes_name), backend = InternedName(backend_name);
-    found = &sums[{name, node, shapes, backend}];
+    found = &sums_[{name, node, shapes, backend}];
     found->row.name = name;
     found->row.node = node;
     found->row.shapes = shapes;
     found->row.backend = backend;
     found->row.domain = DomainOf(span);
     return *found;
-  };
-  std::map<std::string_view, ProfileDomainRow> domains;
-  std::map<uint64_t, Sums*> of_invocation;  // for allocations and counts, which name an invocation
-  detail::WalkSpans(
-      profile,
-      [&](const ProfileSpan& span) {
-        // An adopted span of a task is its run. Other adopted spans are parts of a run that has its
-        // own span.
-        if (span.adopted && span.kind != InvocationKind::kTask) return;
-        Sums& sum = sums_of(span);
-        sum.times.push_back(RunTime(span));
-        sum.row.flops += span.work.flops;
-        sum.row.bytes += span.work.bytes;
-        ++domains[DomainOf(span)].count;
-        if (!profile.allocations.empty() || !profile.counts.empty()) of_invocation[span.id] = &sum;
-      },
-      [](const ProfileSpan&, int64_t, int64_t) {},
-      [&](const ProfileSpan& span, int64_t self) {
-        domains[DomainOf(span)].self += self;
-        // Adopted spans of other invocations are in the run's total already. Those of a custom
-        // operator are its user code, which has a row of its own.
-        if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
-            span.kind == InvocationKind::kTask)
-          sums_of(span).row.self += self;
-      });
+  }
+  // Returns the row of an invocation, or null.
+  ProfileTableRow* RowOf(uint64_t invocation) {
+    const auto found = of_invocation_.find(invocation);
+    return found == of_invocation_.end() ? nullptr : &found->second->row;
+  }
 
-  ProfileTable table;
-  std::map<uint32_t, ProfileMemoryRow> memory;
-  for (const ProfileAllocation& one : profile.allocations) {
-    ProfileMemoryRow& row = memory[one.allocator];
-    row.peak = (std::max)(row.peak, one.live);
-    row.live = one.live;
-    if (one.bytes <= 0) continue;
-    ++row.allocations;
-    row.allocated += one.bytes;
-    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
-      found->second->row.allocated += one.bytes;
+  void AddAllocations() {
+    std::map<uint32_t, ProfileMemoryRow> memory;  // by the allocator's name
+    for (const ProfileAllocation& one : profile_.allocations) {
+      ProfileMemoryRow& row = memory[one.allocator];
+      row.peak = (std::max)(row.peak, one.live);
+      row.live = one.live;
+      if (one.bytes <= 0) continue;
+      ++row.allocations;
+      row.allocated += one.bytes;
+      if (ProfileTableRow* const run = RowOf(one.invocation)) run->allocated += one.bytes;
+    }
+    for (auto& [name, row] : memory) {
+      row.allocator = InternedName(name);
+      table_.memory.push_back(std::move(row));
+    }
   }
-  table.counted = profile.counted;
-  table.absent_counters = profile.absent_counters;
-  for (auto& [key, sum] : sums) sum.row.counts.resize(table.counted.size());
-  for (const ProfileCounts& one : profile.counts)
-    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
-      for (size_t i = 0; i < table.counted.size(); ++i)
-        found->second->row.counts[i] += one.values[i];
-  for (auto& [name, row] : memory) {
-    row.allocator = InternedName(name);
-    table.memory.push_back(std::move(row));
+  void AddCounts() {
+    for (auto& [key, sum] : sums_) sum.row.counts.resize(table_.counted.size());
+    for (const ProfileCounts& one : profile_.counts)
+      if (ProfileTableRow* const run = RowOf(one.invocation))
+        for (size_t i = 0; i < run->counts.size(); ++i) run->counts[i] += one.values[i];
   }
-  for (auto& [name, row] : domains) {
-    row.domain = name;
-    table.domains.push_back(std::move(row));
-  }
-  table.duration = profile.duration;
-  table.dropped = profile.dropped;
-  table.cost = profile.cost;
-  for (auto& [key, sum] : sums) {
+
+  // Sets what follows from the run times of a row, and from its sums.
+  void Finish(Sums& sum) const {
     ProfileTableRow& row = sum.row;
     std::sort(sum.times.begin(), sum.times.end());
     row.count = static_cast<int64_t>(sum.times.size());
     for (int64_t time : sum.times) row.total += time;
-    row.of_peak = options.peak.ShareOf(static_cast<double>(row.flops),
-                                       static_cast<double>(row.bytes), row.total);
-    if (row.count > 0) {
-      row.min = sum.times.front();
-      row.max = sum.times.back();
-      row.mean = static_cast<double>(row.total) / static_cast<double>(row.count);
-      row.p50 = detail::Percentile(sum.times, 50);
-      row.p90 = detail::Percentile(sum.times, 90);
-      row.p99 = detail::Percentile(sum.times, 99);
-    }
-    table.rows.push_back(std::move(row));
+    row.of_peak = options_.peak.ShareOf(static_cast<double>(row.flops),
+                                        static_cast<double>(row.bytes), row.total);
+    if (row.count == 0) return;
+    row.min = sum.times.front();
+    row.max = sum.times.back();
+    row.mean = static_cast<double>(row.total) / static_cast<double>(row.count);
+    row.p50 = Percentile(sum.times, 50);
+    row.p90 = Percentile(sum.times, 90);
+    row.p99 = Percentile(sum.times, 99);
   }
-  using Sort = ProfileTableOptions::Sort;
-  if (options.sort == Sort::kName) return table;
-  const auto key = [&](const ProfileTableRow& row) {
-    switch (options.sort) {
-      case Sort::kSelf:
-        return static_cast<double>(row.self);
-      case Sort::kCount:
-        return static_cast<double>(row.count);
-      case Sort::kMean:
-        return row.mean;
-      case Sort::kMax:
-        return static_cast<double>(row.max);
-      default:
-        return static_cast<double>(row.total);
-    }
-  };
-  std::stable_sort(
-      table.rows.begin(), table.rows.end(),
-      [&](const ProfileTableRow& a, const ProfileTableRow& b) { return key(a) > key(b); });
-  return table;
+  void SortRows() {
+    using Sort = ProfileTableOptions::Sort;
+    if (options_.sort == Sort::kName) return;  // as the rows are already
+    const auto key = [&](const ProfileTableRow& row) {
+      switch (options_.sort) {
+        case Sort::kSelf:
+          return static_cast<double>(row.self);
+        case Sort::kCount:
+          return static_cast<double>(row.count);
+        case Sort::kMean:
+          return row.mean;
+        case Sort::kMax:
+          return static_cast<double>(row.max);
+        default:
+          return static_cast<double>(row.total);
+      }
+    };
+    std::stable_sort(
+        table_.rows.begin(), table_.rows.end(),
+        [&](const ProfileTableRow& a, const ProfileTableRow& b) { return key(a) > key(b); });
+  }
+
+  const Profile& profile_;
+  const ProfileTableOptions& options_;
+  ProfileTable table_;
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums_;
+  PerName<Sums*> known_;
+  std::map<std::string_view, ProfileDomainRow> domains_;
+  std::map<uint64_t, Sums*> of_invocation_;  // for allocations and counts, which name an invocation
+};
+}  // namespace detail
+
+OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
+                                           const ProfileTableOptions& options) {
+  return detail::ProfileTableMaker(profile, options).Make();
 }
 
 namespace detail {
@@ -39212,69 +37095,37 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
 }
 
 OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
-  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped,
-                           ", \"cost_ns\": ", table.cost);
-  const auto begin_list = [&](const char* name) { out += StrCat(", \"", name, "\": ["); };
-  const auto begin_row = [&](bool first, const char* key, const std::string& value) {
-    out += first ? "\n{\"" : ",\n{\"";
-    out += StrCat(key, "\": ");
-    detail::AppendJsonString(out, value);
-  };
-  const auto text = [&](const char* key, const std::string& value) {
-    out += StrCat(", \"", key, "\": ");
-    detail::AppendJsonString(out, value);
-  };
-  const auto number = [&](const char* key, auto value) {
-    out += ", ";
-    detail::AppendJsonString(out, key);
-    out += ": ";
-    if constexpr (std::is_floating_point_v<decltype(value)>)
-      detail::AppendNumber(out, value);
-    else
-      detail::AppendInteger(out, value);
-  };
-  begin_list("rows");
+  std::string out;
+  detail::JsonWriter json(out);
+  json.BeginObject().Member("duration_ns", table.duration).Member("dropped", table.dropped);
+  json.Member("cost_ns", table.cost).Key("rows").BeginArray();
   for (const ProfileTableRow& row : table.rows) {
-    begin_row(&row == table.rows.data(), "name", row.name);
-    text("node", row.node);
-    text("shapes", row.shapes);
-    text("backend", row.backend);
-    text("domain", row.domain);
-    number("count", row.count);
-    number("total_ns", row.total);
-    number("self_ns", row.self);
-    number("mean_ns", row.mean);
-    number("min_ns", row.min);
-    number("p50_ns", row.p50);
-    number("p90_ns", row.p90);
-    number("p99_ns", row.p99);
-    number("max_ns", row.max);
-    number("flops", row.flops);
-    number("bytes", row.bytes);
-    number("of_peak", row.of_peak);
-    number("allocated", row.allocated);
-    for (size_t i = 0; i < row.counts.size(); ++i) number(table.counted[i].c_str(), row.counts[i]);
-    out += '}';
+    json.NewLine().BeginObject().Member("name", row.name).Member("node", row.node);
+    json.Member("shapes", row.shapes).Member("backend", row.backend).Member("domain", row.domain);
+    json.Member("count", row.count).Member("total_ns", row.total).Member("self_ns", row.self);
+    json.Member("mean_ns", row.mean).Member("min_ns", row.min).Member("p50_ns", row.p50);
+    json.Member("p90_ns", row.p90).Member("p99_ns", row.p99).Member("max_ns", row.max);
+    json.Member("flops", row.flops).Member("bytes", row.bytes).Member("of_peak", row.of_peak);
+    json.Member("allocated", row.allocated);
+    for (size_t i = 0; i < row.counts.size(); ++i) json.Member(table.counted[i], row.counts[i]);
+    json.EndObject();
   }
-  out += "\n]";
-  begin_list("domains");
-  for (const ProfileDomainRow& row : table.domains) {
-    begin_row(&row == table.domains.data(), "domain", row.domain);
-    number("count", row.count);
-    number("self_ns", row.self);
-    out += '}';
-  }
-  out += "\n]";
-  begin_list("memory");
+  json.NewLine().EndArray().Key("domains").BeginArray();
+  for (const ProfileDomainRow& row : table.domains)
+    json.NewLine()
+        .BeginObject()
+        .Member("domain", row.domain)
+        .Member("count", row.count)
+        .Member("self_ns", row.self)
+        .EndObject();
+  json.NewLine().EndArray().Key("memory").BeginArray();
   for (const ProfileMemoryRow& row : table.memory) {
-    begin_row(&row == table.memory.data(), "allocator", row.allocator);
-    number("allocations", row.allocations);
-    number("allocated", row.allocated);
-    number("peak", row.peak);
-    number("live", row.live);
-    out += '}';
+    json.NewLine().BeginObject().Member("allocator", row.allocator);
+    json.Member("allocations", row.allocations).Member("allocated", row.allocated);
+    json.Member("peak", row.peak).Member("live", row.live).EndObject();
   }
-  return out + "\n]}\n";
+  json.NewLine().EndArray().EndObject();
+  return out + '\n';
 }
 
 }}  // namespace opkit
@@ -39817,7 +37668,8 @@ OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Global().is_r
 OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Global().Read(); }
 
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
-  if (detail::CurrentSpanSink()) detail::Recorder::Global().Count(SpanNames::OfText(counter), value);
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Global().Count(SpanNames::OfText(counter), value);
 }
 OPKIT_INLINE void ProfileMark(std::string_view name) {
   if (detail::CurrentSpanSink())
@@ -40244,21 +38096,18 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-inline std::atomic<IssueFunction>& RegisteredIssue(DeviceType type) {
-  static std::atomic<IssueFunction> functions[AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return functions[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
+inline DeviceTable<IssueFunction>& IssueFunctions() {
+  static constinit DeviceTable<IssueFunction> table;
+  return table;
 }
 
 OPKIT_INLINE void RegisterIssue(DeviceType type, IssueFunction issue) {
-  RegisteredIssue(type).store(issue, std::memory_order_release);
+  IssueFunctions()[type].store(issue, std::memory_order_release);
 }
 
 OPKIT_INLINE IssueFunction IssueFunctionOf(Device device) {
   if (device.type == DeviceType::kCPUStream) return &IssueOn<CPUStreamContext>;
-  // Acquire: pairs with the registration.
-  if (IssueFunction issue = RegisteredIssue(device.type).load(std::memory_order_acquire))
-    return issue;
+  if (const IssueFunction issue = IssueFunctions().Find(device.type)) return issue;
   Throw(ErrorCode::kUnsupported, "expected a device that the engine can issue work on, found ",
         ToString(device), "; call RegisterEngineDevice with its context first");
 }
@@ -41829,19 +39678,19 @@ class ScheduleBuilder {
   static bool IsEarly(int pred) { return Schedule::IsEarly(pred); }
 
   // Returns the original number of the i-th node in execution order.
-  int node(int i) const { return order_.empty() ? i : order_[Index(i)]; }
-  int* preds_of(int node) { return preds_.data() + pred_begin_[Index(node)]; }
+  int node(int i) const { return order_.empty() ? i : order_[i]; }
+  int* preds_of(int node) { return preds_.data() + pred_begin_[node]; }
 
   void SetPredecessors(const ScheduleEdge* edges, int64_t edge_count) {
     count_.assign(Index(size_), 0);
-    for (int64_t i = 0; i < edge_count; ++i) ++count_[Index(edges[i].to)];
+    for (int64_t i = 0; i < edge_count; ++i) ++count_[edges[i].to];
     pred_begin_.resize(Index(size_));
     std::exclusive_scan(count_.begin(), count_.end(), pred_begin_.begin(), 0);
     std::fill(count_.begin(), count_.end(), 0);
     preds_.resize(Index(edge_count));
     for (int64_t i = 0; i < edge_count; ++i) {
       const auto& [from, to, early] = edges[i];
-      preds_of(to)[count_[Index(to)]++] = early ? from | kEarly : from;
+      preds_of(to)[count_[to]++] = early ? from | kEarly : from;
     }
   }
 
@@ -41849,27 +39698,27 @@ class ScheduleBuilder {
   // so a predecessor found on it closes a cycle.
   void Sort() {
     constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
-    std::vector<int> next_pred(Index(size_), kNew), path;
+    IndexedVector<int> next_pred(Index(size_), kNew), path;
     order_.reserve(Index(size_));
     const auto enter = [&](int node) {
-      next_pred[Index(node)] = pred_begin_[Index(node)];
+      next_pred[node] = pred_begin_[node];
       path.push_back(node);
     };
     for (int i = 0; i < size_; ++i) {
       const int first = options_.given ? (*options_.given)[Index(i)] : i;
-      if (next_pred[Index(first)] == kNew) enter(first);
+      if (next_pred[first] == kNew) enter(first);
       while (!path.empty()) {
         const int node = path.back();
-        int& next = next_pred[Index(node)];
-        if (next == pred_begin_[Index(node)] + count_[Index(node)]) {
+        int& next = next_pred[node];
+        if (next == pred_begin_[node] + count_[node]) {
           next = kPlaced;
           order_.push_back(node);
           path.pop_back();
           continue;
         }
-        const int pred = TargetOf(preds_[Index(next++)]);
-        if (next_pred[Index(pred)] >= 0) ThrowCycle(path, pred);
-        if (next_pred[Index(pred)] == kNew) enter(pred);
+        const int pred = TargetOf(preds_[next++]);
+        if (next_pred[pred] >= 0) ThrowCycle(path, pred);
+        if (next_pred[pred] == kNew) enter(pred);
       }
     }
   }
@@ -41904,17 +39753,17 @@ class ScheduleBuilder {
     for (int i = 0; i < size_; ++i) {
       const int node = this->node(i);
       const int* const preds = preds_of(node);
-      const int count = count_[Index(node)];
+      const int count = count_[node];
       int deepest = -1, shallowest = size_;
       for (int p = 0; p < count; ++p) {
-        const int above = level_[Index(TargetOf(preds[p]))];
+        const int above = level_[TargetOf(preds[p])];
         deepest = (std::max)(deepest, above);
         shallowest = (std::min)(shallowest, above);
         for (int q = 0; q < p && p < kFewPreds; ++q)
           may_be_implied = may_be_implied || TargetOf(preds[p]) == TargetOf(preds[q]);
       }
       may_be_implied = may_be_implied || shallowest < deepest || count > kFewPreds;
-      level_[Index(node)] = ++deepest;
+      level_[node] = ++deepest;
       if (Index(deepest) + 1 == level_begin.size()) level_begin.push_back(0);
       ++level_begin[Index(deepest) + 1];
     }
@@ -41935,17 +39784,16 @@ class ScheduleBuilder {
 
   void SetLevelOrder() {
     bool sorted = true;
-    for (int i = 1; i < size_ && sorted; ++i)
-      sorted = level_[Index(node(i - 1))] <= level_[Index(node(i))];
+    for (int i = 1; i < size_ && sorted; ++i) sorted = level_[node(i - 1)] <= level_[node(i)];
     if (sorted) return;
     const bool by_level = options_.order == ScheduleOrder::kLevels ||
                           (options_.order == ScheduleOrder::kLevelsIfWide &&
                            size_ / Schedule::kWideLevel >= out_.levels());
-    std::vector<int> place(out_.level_begin_), order(Index(size_));
+    IndexedVector<int> place(out_.level_begin_), order(Index(size_));
     for (int i = 0; i < size_; ++i) {
       const int node = this->node(i);
       // Original numbers where the nodes are to be stored by level, else numbers in stored order.
-      order[Index(place[Index(level_[Index(node)])]++)] = by_level ? node : i;
+      order[place[level_[node]]++] = by_level ? node : i;
     }
     (by_level ? order_ : out_.level_order_) = std::move(order);
   }
@@ -41958,7 +39806,7 @@ class ScheduleBuilder {
     std::vector<int> seen(Index(size_), -1);
     if (size_ > Schedule::kExactNodes) {
       for (int i = 0; i < size_; ++i) {
-        if (count_[Index(node(i))] < 2) continue;
+        if (count_[node(i)] < 2) continue;
         DropTwins(node(i), seen);
         DropTriangles(node(i));
       }
@@ -41974,7 +39822,7 @@ class ScheduleBuilder {
       const int node = this->node(i);
       DropTwins(node, seen);
       int* const preds = preds_of(node);
-      int& count = count_[Index(node)];
+      int& count = count_[node];
       uint64_t* const to_any = &any[words * Index(node)];
       uint64_t* const to_late = has_early ? &late[words * Index(node)] : to_any;
       for (int p = 0; p < count; ++p) {
@@ -42001,15 +39849,15 @@ class ScheduleBuilder {
   // Keeps the stronger one of edges given twice.
   void DropTwins(int node, std::vector<int>& seen) {
     int* const preds = preds_of(node);
-    int& count = count_[Index(node)];
+    int& count = count_[node];
     int kept = 0;
     for (int p = 0; p < count; ++p) {
       const int pred = TargetOf(preds[p]);
       int twin = kept;
       if (count <= kFewPreds) {
         for (twin = 0; twin < kept && TargetOf(preds[twin]) != pred;) ++twin;
-      } else if (seen[Index(pred)] >= pred_begin_[Index(node)]) {
-        twin = seen[Index(pred)] - pred_begin_[Index(node)];
+      } else if (seen[Index(pred)] >= pred_begin_[node]) {
+        twin = seen[Index(pred)] - pred_begin_[node];
         // The mark may belong to another node, whose predecessors lie behind these.
         if (twin >= kept || TargetOf(preds[twin]) != pred) twin = kept;
       }
@@ -42017,7 +39865,7 @@ class ScheduleBuilder {
         if (!IsEarly(preds[p])) preds[twin] = pred;
         continue;
       }
-      if (count > kFewPreds) seen[Index(pred)] = pred_begin_[Index(node)] + kept;
+      if (count > kFewPreds) seen[Index(pred)] = pred_begin_[node] + kept;
       preds[kept++] = preds[p];
     }
     count = kept;
@@ -42027,12 +39875,12 @@ class ScheduleBuilder {
   // predecessors.
   void DropTriangles(int node) {
     int* const preds = preds_of(node);
-    int& count = count_[Index(node)];
+    int& count = count_[node];
     const int looked_at = (std::min)(count, kFewPreds);
     unsigned implied = 0;  // bit p: preds[p]
     for (int p = 0; p < looked_at; ++p) {
       const int between = TargetOf(preds[p]);
-      const int steps = (std::min)(count_[Index(between)], kFewPreds);
+      const int steps = (std::min)(count_[between], kFewPreds);
       const int* const before = preds_of(between);
       for (int s = 0; s < steps; ++s) {
         for (int q = 0; q < looked_at; ++q)
@@ -42066,7 +39914,7 @@ class ScheduleBuilder {
         const int original = out_.original_of(to);
         const int* const preds = preds_of(original);
         bool follows = false;  // there is an edge from the node before
-        for (int p = 0; p < count_[Index(original)]; ++p) {
+        for (int p = 0; p < count_[original]; ++p) {
           const int from = out_.node_of(TargetOf(preds[p]));
           follows = follows || from == to - 1;
           f(from, to, IsEarly(preds[p]));
@@ -42081,13 +39929,13 @@ class ScheduleBuilder {
     int total = 0;
     for (int& begin : out_.entry_begin_) begin = std::exchange(total, total + begin);
     out_.entries_.resize(Index(total));
-    std::vector<int> end(out_.entry_begin_.begin(), out_.entry_begin_.end() - 1);
+    IndexedVector<int> end(out_.entry_begin_.begin(), out_.entry_begin_.end() - 1);
     for (const bool early : {true, false}) {
       if (early && !out_.has_early_) continue;
       for_each([&](int from, int to, bool is_early) {
         if (is_early != early) return;
         const int only = out_.in_degree_[Index(to)] == 1 ? Schedule::kOnly : 0;
-        out_.entries_[Index(end[Index(from)]++)] = to | (early ? kEarly : 0) | only;
+        out_.entries_[Index(end[from]++)] = to | (early ? kEarly : 0) | only;
       });
     }
   }
@@ -42097,8 +39945,8 @@ class ScheduleBuilder {
   const ScheduleOptions& options_;
   // Predecessors by original number: those of node n are preds_[pred_begin_[n] ..], count_[n] of
   // them, marked with kEarly.
-  std::vector<int> pred_begin_, preds_, count_, level_;
-  std::vector<int>
+  IndexedVector<int> pred_begin_, preds_, count_, level_;
+  IndexedVector<int>
       order_;  // original numbers in execution order; empty when the given order is one
 };
 
@@ -42752,7 +40600,7 @@ OPKIT_INLINE RunComparison CompareRuns(const Plan& plan, const Plan& expected,
     if (compared.differs && out.first_different < 0)
       out.first_different = static_cast<int>(out.values.size()) - 1;
   }
-  if (out.values.empty())
+  if (out.values.empty() && !out.not_compared.empty())
     Throw(ErrorCode::kInvalidArgument,
           "the two plans have no value in common that a node makes; are they of one graph?");
   return out;
@@ -42775,10 +40623,10 @@ OPKIT_INLINE std::string ToString(const RunComparison& runs) {
                      value.different > 0 ? StrCat(value.first) : ""});
   }
   std::string out = detail::AlignColumns(lines, 4);
-  out += StrCat("\n", runs.values.size(), " values compared, ", same_kernels,
-                " of them of the same kernel in both runs");
-  if (!runs.not_compared.empty())
-    out += StrCat("; ", runs.not_compared.size(), " are in one run alone");
+  out += StrCat("\n", runs.values.size(), runs.values.size() == 1 ? " value" : " values",
+                " compared, ", same_kernels, " of them of the same kernel in both runs");
+  if (const size_t n = runs.not_compared.size())
+    out += StrCat("; ", n, n == 1 ? " is" : " are", " in one run alone");
   return out + "\n" + runs.Verdict() + "\n";
 }
 
@@ -42990,7 +40838,7 @@ class BatchNormalizationFolder {
         Base& base = bases_.at(base_of_[found_input_]);
         base.scaling = *found;
         base.output = view_.outputs(node)[0];
-        removed_[Index(node)] = 1;
+        removed_[node] = 1;
         base_of_[base.output] = base.node;
         has_folded_ = true;
       } else if (const size_t channels = ScalableChannels(node); channels > 0) {
@@ -43006,7 +40854,7 @@ class BatchNormalizationFolder {
     std::vector<GraphConstant> constants = graph_.constants();
     std::vector<OperatorDef> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[Index(node)]) continue;
+      if (removed_[node]) continue;
       OperatorDef& def = nodes.emplace_back(graph_.node(node));
       const auto base = bases_.find(node);
       if (base != bases_.end() && base->second.output != view_.outputs(node)[0])
@@ -43221,9 +41069,9 @@ class BatchNormalizationFolder {
   const Graph& graph_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<char> removed_;   // by node
-  std::map<int, Base> bases_;   // by node
-  std::map<int, int> base_of_;  // by value: the node of the base that makes it
+  IndexedVector<char> removed_;  // by node
+  std::map<int, Base> bases_;    // by node
+  std::map<int, int> base_of_;   // by value: the node of the base that makes it
   std::optional<GraphTypes> types_;
   int found_input_ = -1;
   bool has_folded_ = false;
@@ -43271,8 +41119,8 @@ class HardSwishMerger {
     std::vector<OperatorDef> nodes;
     NameIndex read;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[Index(node)]) continue;
-      nodes.push_back(nodes_[Index(node)]);
+      if (removed_[node]) continue;
+      nodes.push_back(nodes_[node]);
       for (const std::string& input : nodes.back().inputs()) read.Add(input);
     }
     std::vector<GraphConstant> constants = graph_.constants();
@@ -43378,9 +41226,9 @@ class HardSwishMerger {
   }
   // Replaces node `last` by a HardSwish of x and removes the other nodes.
   void Merge(int x, int last, std::initializer_list<int> nodes) {
-    for (const int node : nodes) removed_[Index(node)] = node != last;
+    for (const int node : nodes) removed_[node] = node != last;
     const OperatorDef& from = graph_.node(last);
-    nodes_[Index(last)] =
+    nodes_[last] =
         OperatorDef("HardSwish", {view_.name(x)}, from.outputs())
             .Name(from.name())
             .Device(from.device())
@@ -43391,8 +41239,8 @@ class HardSwishMerger {
   const Graph& graph_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<char> removed_;  // by node
-  std::vector<OperatorDef> nodes_;
+  IndexedVector<char> removed_;  // by node
+  IndexedVector<OperatorDef> nodes_;
   std::optional<GraphTypes> types_;
   bool has_merged_ = false;
 };
@@ -43759,7 +41607,7 @@ struct FusedGraph::Builder {
         control(ControlNames(from.graph())),
         is_part(Index(from.num_nodes()), 0) {
     for (const int node : view.order()) {
-      if (is_part[Index(node)]) continue;
+      if (is_part[node]) continue;
       Chain& chain = chains.emplace_back();
       chain = {view.graph().node(node), choices[Index(node)], {node}};
       while (chain.choice.kernel->fuse && Extend(chain)) fused = true;
@@ -43784,7 +41632,7 @@ struct FusedGraph::Builder {
     const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
     const bool is_chosen = (chosen && chosen->backend != backend) ||
                            (def.requires_backends() && def.backends() != backend);
-    if (!IsFree(next) || !def.control_inputs().empty() || is_part[Index(next)] || is_chosen ||
+    if (!IsFree(next) || !def.control_inputs().empty() || is_part[next] || is_chosen ||
         choices[Index(next)].device != chain.choice.device ||
         std::ranges::count(view.inputs(next), value) != 1)
       return -1;
@@ -43824,7 +41672,7 @@ struct FusedGraph::Builder {
     chain.choice.config = std::move(made->config);
     chain.choice.owner = kernel->owner;
     chain.parts.push_back(next);
-    is_part[Index(next)] = 1;
+    is_part[next] = 1;
     return true;
   }
   static const Kernel* KernelOf(const OperatorDef& def, const Kernel& like) {
@@ -43846,7 +41694,7 @@ struct FusedGraph::Builder {
   const std::vector<NodeChoice>& choices;
   const Selection* forced;
   const NameIndex control;
-  std::vector<char> is_part;  // by node: 1 if fused into an earlier node
+  IndexedVector<char> is_part;  // by node: 1 if fused into an earlier node
   std::vector<Chain> chains;
   bool fused = false;
 };
@@ -43871,7 +41719,7 @@ OPKIT_INLINE FusedGraph::FusedGraph(Builder&& builder, const GraphView& plan,
   for (Builder::Chain& chain : builder.chains) {
     const int node = static_cast<int>(parts_.size());
     if (chain.parts.size() == 1) types_.SetLacksData(node, types.LacksData(chain.parts[0]));
-    for (const int part : chain.parts) node_of_[Index(part)] = node;
+    for (const int part : chain.parts) node_of_[part] = node;
     choices_.push_back(std::move(chain.choice));
     parts_.push_back(std::move(chain.parts));
   }
@@ -43912,7 +41760,7 @@ class RecordedRun {
     for (const ProfileSpan* span : inside) {
       const auto step = steps.find({span->name, span->node});
       if (step == steps.end()) return false;
-      spans_[Index(step->second)] = span;
+      spans_[step->second] = span;
       steps.erase(step);
     }
     return true;
@@ -43921,30 +41769,30 @@ class RecordedRun {
   RunProfile Read(const ProfileSpan& whole) const {
     RunProfile run{whole.begin, (std::max)(whole.end, whole.completed), {}, {}};
     const size_t count = spans_.size();
-    std::vector<int> last(count, -1);  // by step: its predecessor that ended last
-    std::vector<int64_t> ready(count, run.begin);
+    IndexedVector<int> last(count, -1);  // by step: its predecessor that ended last
+    IndexedVector<int64_t> ready(count, run.begin);
     for (int step = 0; step < schedule_.size(); ++step)
       for (const int entry : EntriesOf(schedule_, step)) {
         const auto target = Index(Schedule::TargetOf(entry));
-        const ProfileSpan& span = *spans_[Index(step)];
+        const ProfileSpan& span = *spans_[step];
         const int64_t free = Schedule::IsEarly(entry) ? span.end : EndOf(span);
         if (last[target] >= 0 && free <= ready[target]) continue;
         ready[target] = free;
         last[target] = step;
       }
-    std::vector<int> place(count);
-    const std::vector<int> order = SortedOrder(
-        count, [&](int a, int b) { return spans_[Index(a)]->begin < spans_[Index(b)]->begin; });
+    IndexedVector<int> place(count);
+    const std::vector<int> order =
+        SortedOrder(count, [&](int a, int b) { return spans_[a]->begin < spans_[b]->begin; });
     int at = -1;
     for (const int step : order) {
-      const ProfileSpan& span = *spans_[Index(step)];
-      place[Index(step)] = static_cast<int>(run.nodes.size());
+      const ProfileSpan& span = *spans_[step];
+      place[step] = static_cast<int>(run.nodes.size());
       run.nodes.push_back({schedule_.original_of(step),
                            StrCat(InternedName(span.name), " (", InternedName(span.node), ")"),
-                           ready[Index(step)], span.begin, EndOf(span), span.thread});
-      if (at < 0 || EndOf(span) > EndOf(*spans_[Index(at)])) at = step;
+                           ready[step], span.begin, EndOf(span), span.thread});
+      if (at < 0 || EndOf(span) > EndOf(*spans_[at])) at = step;
     }
-    for (; at >= 0; at = last[Index(at)]) run.critical_path.push_back(place[Index(at)]);
+    for (; at >= 0; at = last[at]) run.critical_path.push_back(place[at]);
     std::reverse(run.critical_path.begin(), run.critical_path.end());
     return run;
   }
@@ -43954,7 +41802,7 @@ class RecordedRun {
 
   const Graph& graph_;
   const Schedule& schedule_;
-  std::vector<const ProfileSpan*> spans_;  // by step
+  IndexedVector<const ProfileSpan*> spans_;  // by step
 };
 
 }  // namespace detail
@@ -43995,25 +41843,23 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
   const auto specialization = plan.state()->GetLatest();
   const Schedule& schedule = specialization->schedule();
   // By node: its step. By step: its index in run.nodes.
-  std::vector<int> step_of(run.nodes.size()), place_of(run.nodes.size());
-  for (int step = 0; step < schedule.size(); ++step)
-    step_of[Index(schedule.original_of(step))] = step;
+  detail::IndexedVector<int> step_of(run.nodes.size()), place_of(run.nodes.size());
+  for (int step = 0; step < schedule.size(); ++step) step_of[schedule.original_of(step)] = step;
   RunReport report;
   report.begin = run.begin;
   report.end = run.end;
   for (size_t i = 0; i < run.nodes.size(); ++i) {
     const NodeTime& node = run.nodes[i];
-    place_of[Index(step_of[Index(node.node)])] = static_cast<int>(i);
+    place_of[step_of[node.node]] = static_cast<int>(i);
     report.nodes.push_back({node.name, node.ready, node.begin, node.end, {}, false});
   }
   for (int step = 0; step < schedule.size(); ++step)
     for (const int entry : detail::EntriesOf(schedule, step))
-      report.nodes[Index(place_of[Index(Schedule::TargetOf(entry))])].after.push_back(
-          place_of[Index(step)]);
+      report.nodes[Index(place_of[Schedule::TargetOf(entry)])].after.push_back(place_of[step]);
   for (const int place : run.critical_path) report.nodes[Index(place)].critical = true;
 
   const auto node_at = [&](int64_t memory_step) -> const RunReport::Node& {
-    return report.nodes[Index(place_of[Index(specialization->memory().StepOf(memory_step))])];
+    return report.nodes[Index(place_of[specialization->memory().StepOf(memory_step)])];
   };
   for (const detail::ArenaPlan& arena : specialization->memory().arenas()) {
     report.arena_bytes += arena.plan.arena_bytes;
@@ -44052,9 +41898,10 @@ OPKIT_INLINE std::string ToString(const RunProfile& run) {
     lines.push_back({node.name, us(node.ready - run.begin), us(node.begin - node.ready),
                      us(node.end - node.begin)});
   }
-  return StrCat("run of ", us(run.end - run.begin), " us: ", run.nodes.size(), " nodes, ", us(work),
-                " us; critical path of ", run.critical_path.size(), " nodes, ", us(path),
-                " us, and ", us(waits), " us of waits\n") +
+  const auto nodes = [](size_t n) { return StrCat(n, n == 1 ? " node, " : " nodes, "); };
+  return StrCat("run of ", us(run.end - run.begin), " us: ", nodes(run.nodes.size()), us(work),
+                " us; critical path of ", nodes(run.critical_path.size()), us(path), " us, and ",
+                us(waits), " us of waits\n") +
          detail::AlignColumns(lines, 1);
 }
 
@@ -44112,7 +41959,7 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
       made_(def.outputs().size()) {
   identity_.file = kernel.file;
   identity_.line = kernel.line;
-  identity_.work = {&schema, &kernel.backend, &TellWork};
+  identity_.cost = {&schema, &kernel.backend, &ComputeWork};
   outputs_.resize(made_.size());
 } catch (...) {
   RethrowFromConstructor(kernel, def);
@@ -44220,7 +42067,7 @@ OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
   };
   try {
     sink->Describe(
-        identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
+        identity_.cost.compute(identity_.cost, identity_.def, types(inputs_), types(outputs_)));
   } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
@@ -44247,36 +42094,245 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
-// ---- opkit/device/impl/native_stream.ipp
-// The table of opkit/device/native_stream.hpp.
-#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+// ---- opkit/op/function/impl/function_calls.ipp
+// Calls of the functions of a FunctionOpRecord.
+#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_CALLS_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_CALLS_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
-    g_native_streams[AllocatorTable::kSlots] = {};
+OPKIT_INLINE std::string FunctionStateBlob(const OperatorDef& def) {
+  return StrCat("__state of ", def.type(), " ", def.name(), " ",
+                def.outputs().empty() ? std::string() : def.outputs()[0]);
+}
+OPKIT_INLINE std::string NameOf(const FunctionOpRecord& record) {
+  return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
+}
+inline constexpr char kSaysNotWhy[] =
+    "it returned FAIL, which is 0 (SUCCESS is 1); say why with OPKIT_ERROR_MSG << \"…\"";
 
-}  // namespace detail
-
-OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
-  if (static_cast<uint64_t>(type) >= detail::AllocatorTable::kSlots)
-    Throw(ErrorCode::kOutOfRange, "a device type has the number ", static_cast<int64_t>(type),
-          "; expected 0 to ", int64_t{detail::AllocatorTable::kSlots} - 1);
-  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
+[[noreturn]] OPKIT_COLD OPKIT_INLINE void ThrowFunctionFailed(const FunctionOpRecord& record,
+                                                              const char* what,
+                                                              const OpStatus& status) {
+  std::string text = status.message();
+  if (const std::string& more = CurrentHostError().text; !more.empty())
+    text += (text.empty() ? "" : ": ") + more;
+  if (text.empty()) text = kSaysNotWhy;
+  Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
+}
+OPKIT_INLINE std::string ReasonOf(opkit_status status) {
+  const HostError& error = CurrentHostError();
+  if (!error.text.empty()) return error.text;
+  return StrCat(
+      status == OPKIT_FAILED ? std::string(kSaysNotWhy)
+                             : StrCat("it returned status ", status, " without a text"),
+      error.failure.empty() ? "" : "; before, a call of the host failed: ", error.failure);
+}
+[[noreturn]] OPKIT_COLD OPKIT_INLINE void ThrowStatus(const FunctionOpRecord& record,
+                                                      const char* what, opkit_status status) {
+  CurrentHostError().text = ReasonOf(status);
+  if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
+    ThrowFunctionFailed(record, what, OpStatus(FAIL));
+  throw Error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}))
+      .AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+}
+[[noreturn]] OPKIT_COLD OPKIT_INLINE void RethrowFromFunction(const FunctionOpRecord& record,
+                                                              const char* what) {
+  std::string how;
+  try {
+    throw;
+  } catch (Error& error) {
+    error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+    throw;
+  } catch (const std::exception& thrown) {
+    how = StrCat(": ", thrown.what());
+  } catch (...) {
+    how = " something that is not a std::exception";
+  }
+  throw Error(ErrorCode::kOperatorFailed,
+              StrCat(what, " of operator ", NameOf(record), " threw", how))
+      .SetCause(std::current_exception());
+}
+OPKIT_INLINE std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
+  int inputs = -1, outputs = -1;
+  if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
+  CallFunction(record, "parseAttrs",
+               [&] { return record.CountValues(record.Attrs(args), &inputs, &outputs); });
+  return {inputs, outputs};
+}
+OPKIT_INLINE std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record,
+                                                    const OperatorDef& def) {
+  std::vector<int> inputs;
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
+  if (record.mutate_inputs)
+    CallFunction(record, "mutateInputs",
+                 [&] { return record.mutate_inputs(record.Attrs(def.args()), inputs); });
+  for (int input : inputs)
+    if (input < 0)
+      Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
+            input);
+  return inputs;
+}
+inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
+  ShapeVectors shapes(infos.size());
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (infos[i].shape.has_rank())
+      for (const Dim& dim : infos[i].shape.dims())
+        shapes[i].push_back(dim.is_known() ? dim.value() : -1);
+  return shapes;
+}
+inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
+  std::vector<Dim> dims;
+  for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
+  return SymbolicShape(std::move(dims));
+}
+// Calls infer_type or infer_shape. Returns false for a failure while something is unknown, because
+// the function cannot infer yet.
+template <class List>
+bool CallInference(const FunctionOpRecord& record, const char* what, bool all_known,
+                   UniqueFunction<OpStatus(const AttrMap&, List&, List&)>& function,
+                   const AttrMap& attrs, List& inputs, List& outputs) {
+  const size_t expected[] = {inputs.size(), outputs.size()};
+  const auto call = [&] { return function(attrs, inputs, outputs); };
+  if (all_known) {
+    CallFunction(record, what, call);
+  } else {
+    HostErrorScope message;
+    try {
+      if (!call().ok()) return false;
+    } catch (...) {
+      return false;
+    }
+  }
+  for (const bool is_output : {false, true})
+    if (const size_t found = (is_output ? outputs : inputs).size(); found != expected[is_output])
+      Throw(ErrorCode::kInvalidArgument, what, " of operator ", NameOf(record), " returned ", found,
+            is_output ? " outputs" : " inputs", ", but the node has ", expected[is_output]);
   return true;
 }
-OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
-  const auto slot = static_cast<uint64_t>(type);
-  return slot < detail::AllocatorTable::kSlots
-             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
-             : nullptr;
+// Infers dtypes. Without setInferType every output has the dtype of the first input.
+inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
+                               InferenceContext& context) {
+  if (!record.infer_type) {
+    for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
+      context.SetOutput(o, context.input_dtype(0), {});
+    return;
+  }
+  std::vector<DType> inputs, outputs;
+  bool all_known = true;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    inputs.push_back(context.input_dtype(i));
+    all_known &= inputs.back() != DType::kUndefined || !context.HasInput(i);
+  }
+  for (const TensorInfo& output : context.outputs()) outputs.push_back(output.dtype);
+  if (!CallInference(record, "inferType", all_known, record.infer_type, attrs, inputs, outputs))
+    return;
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (context.HasInput(i)) context.SetInput(i, inputs[Index(i)], {});
+  for (int o = 0; o < context.num_outputs(); ++o) context.SetOutput(o, outputs[Index(o)], {});
+}
+// Infers shapes. An empty shape of an output is a scalar if the ranks of all inputs are known, and
+// unknown otherwise.
+inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
+                                InferenceContext& context) {
+  if (!record.infer_shape) return;
+  bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    if (!context.HasInput(i)) continue;
+    const SymbolicShape& shape = context.input_shape(i);
+    ranks_known &= shape.has_rank();
+    all_known &= shape.is_known();
+    anything |= shape.has_rank();
+  }
+  for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
+  if (!anything) return;
+  ShapeVectors inputs = KnownShapes(context.inputs()), outputs = KnownShapes(context.outputs());
+  if (!CallInference(record, "inferShape", all_known, record.infer_shape, attrs, inputs, outputs))
+    return;
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (const auto& extents = inputs[Index(i)]; context.HasInput(i) && !extents.empty())
+      context.SetInput(i, DType::kUndefined, ShapeOfExtents(extents));
+  for (int o = 0; o < context.num_outputs(); ++o)
+    if (const auto& extents = outputs[Index(o)]; ranks_known || !extents.empty())
+      context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
+}
+OPKIT_INLINE void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
+                                InferenceContext& context) {
+  if (pass == FunctionPass::kForward) {
+    FunctionHooks* const hooks = HooksOf(record);
+    const bool has_own = hooks ? hooks->has_inference() : record.infer_type || record.infer_shape;
+    if (const auto& carried = context.def().subgraphs();
+        !has_own && record.Has(OPKIT_OP_SUBGRAPH) && carried.size() == 1)
+      return carried[0].graph->Infer(context);
+    if (hooks) return hooks->Infer(context);
+    InferFunctionTypes(record, attrs, context);
+    InferFunctionShapes(record, attrs, context);
+    return;
+  }
+  // A backward node takes output gradients, inputs and outputs, and makes input gradients.
+  const int inputs = context.num_outputs(), outputs = (context.num_inputs() - inputs) / 2;
+  auto same = [&](int value, int gradient_in, int gradient_out) {
+    if (!context.HasInput(value)) return;
+    const TensorInfo info = context.input(value);
+    if (gradient_out >= 0) context.SetOutput(gradient_out, info.dtype, info.shape);
+    if (gradient_in >= 0 && context.HasInput(gradient_in))
+      context.SetInput(gradient_in, info.dtype, info.shape);
+  };
+  for (int i = 0; i < inputs; ++i) same(outputs + i, -1, i);
+  for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
+}
+OPKIT_INLINE void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
+                               std::span<const TensorInfo> inputs,
+                               std::span<const TensorInfo> outputs, OpCost& cost) {
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Cost(def, inputs, outputs, cost);
+  for (const auto& values : {inputs, outputs})
+    for (const TensorInfo& value : values)
+      if (!value.shape.is_known()) return;
+  CallFunction(record, "flops's function", [&] {
+    cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
+    return OpStatus();
+  });
+}
+// Returns the bytes of scratch for inputs with known shapes.
+inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
+                              std::span<const TensorInfo> inputs) {
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
+  if (!record.scratch) return 0;
+  int64_t bytes = 0;
+  CallFunction(record, "scratch's function", [&] {
+    bytes = record.scratch(record.Attrs(def.args()), KnownShapes(inputs));
+    return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
+  });
+  return bytes;
+}
+OPKIT_INLINE int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass,
+                                     const OperatorDef& def, std::span<const TensorInfo> inputs) {
+  const auto known = [&](size_t first, size_t count) {
+    for (size_t i = first; i < first + count; ++i)
+      if (!def.inputs()[i].empty() && !inputs[i].shape.is_known()) return false;
+    return true;
+  };
+  if (pass == FunctionPass::kForward)
+    return known(0, inputs.size()) ? ForwardScratch(record, def, inputs) : 0;
+  const size_t num_inputs = def.outputs().size();
+  if (def.inputs().size() < num_inputs) return 0;
+  const size_t num_outputs = (def.inputs().size() - num_inputs) / 2;
+  if (!known(num_outputs, num_inputs)) return 0;
+  const auto names = def.inputs().begin() + static_cast<std::ptrdiff_t>(num_outputs);
+  const auto middle = names + static_cast<std::ptrdiff_t>(num_inputs);
+  return ForwardScratch(
+      record,
+      OperatorDef(record.name, {names, middle},
+                  {middle, middle + static_cast<std::ptrdiff_t>(num_outputs)}, def.args())
+          .Device(def.device()),
+      inputs.subspan(num_outputs, num_inputs));
 }
 
+}  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
+#endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_CALLS_IPP_
 
 // ---- opkit/op/boundary/convert/impl/op_conversion.ipp
 // Conversions of opkit_op, member by member, in both directions.
@@ -44677,7 +42733,7 @@ OPKIT_COLD OPKIT_INLINE Selection KernelSelector::ForcedInside(int node,
                                                                std::string_view body) const {
   Selection inside;
   if (!options_.forced) return inside;
-  const std::string prefix = SelectionPrefix(names_[Index(node)], body);
+  const std::string prefix = SelectionPrefix(names_[node], body);
   for (const SelectedKernel& one : options_.forced->nodes)
     if (one.node.starts_with(prefix)) {
       inside.nodes.push_back(one);
@@ -44741,7 +42797,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   std::vector<std::string> bodies;
   for (int node = 0; node < view_.num_nodes(); ++node)
     for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
-      bodies.push_back(SelectionPrefix(names_[Index(node)], item.name));
+      bodies.push_back(SelectionPrefix(names_[node], item.name));
   for (const SelectedKernel& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
@@ -44760,7 +42816,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
     CheckForcedDevice(one, def);
-    const SelectedKernel*& forced = forced_[Index(node)];
+    const SelectedKernel*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
                    forced->device != one.device))
       Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
@@ -44811,7 +42867,7 @@ OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,
 OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate& candidate) const {
   if (!candidate.dropped.empty()) return candidate.dropped;
   if (!refused_.empty())
-    for (const Refusal& one : refused_[Index(node)])
+    for (const Refusal& one : refused_[node])
       if (one.kernel == candidate.kernel && one.config == candidate.number) return one.why;
   const auto why_no_layout = [&](std::span<const int> values, const std::vector<Layout>& layouts,
                                  const char* kind) -> std::string {
@@ -44885,9 +42941,9 @@ inline bool IsBetter(const NodeRating::Rated& first, const NodeRating::Rated& se
          second_ns + second.conversion_ns < first_ns + first.conversion_ns;
 }
 OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
-  const Rated& one = candidates[Index(i)];
+  const Rated& one = candidates[i];
   if (!one.candidate.dropped.empty() || best < 0) return one.candidate.dropped;
-  const Rated& chosen = candidates[Index(best)];
+  const Rated& chosen = candidates[best];
   const auto estimate = [](const Rated& rated) {
     const auto us = [](double ns) { return StrCat(Microseconds(ns), " us"); };
     return us(rated.candidate.config.cost_ns) +
@@ -45004,7 +43060,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
                                                                 NodeChoice& choice) {
   const RegistryUse use;
   if (refused_.empty()) refused_.resize(Index(view_.num_nodes()));
-  refused_[Index(node)].push_back({choice.kernel, choice.config_number, why});
+  refused_[node].push_back({choice.kernel, choice.config_number, why});
   const KernelConfig before = std::move(choice.config);
   const Device device = choice.device;
   Select(node, choice);
@@ -45155,7 +43211,7 @@ OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::LargestIn(const ArenaPlan& ar
 // Adds the order of the steps inside `step`: its bodies run one after the other, and so do the
 // steps of each body.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& order) const {
-  int last = begin_[Index(step)];
+  int last = begin_[step];
   const auto follow = [&](int next) {
     order.before.push_back(last);
     order.after.push_back(next);
@@ -45167,7 +43223,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& orde
       Of(*body).OrderBodies(inner, order);
       last = Of(*body).end_[Index(inner)];
     }
-  if (!bodies.empty()) follow(end_[Index(step)]);
+  if (!bodies.empty()) follow(end_[step]);
 }
 
 OPKIT_INLINE void PlannedMemory::OrderSteps(bool walked) {
@@ -45176,8 +43232,8 @@ OPKIT_INLINE void PlannedMemory::OrderSteps(bool walked) {
     OrderBodies(step, run_order_);
     for (int entry : EntriesOf(plan_.schedule(), step)) {
       if (plan_.IsOrderOnly(step, entry)) continue;
-      run_order_.before.push_back(end_[Index(step)]);
-      run_order_.after.push_back(begin_[Index(Schedule::TargetOf(entry))]);
+      run_order_.before.push_back(end_[step]);
+      run_order_.after.push_back(begin_[Schedule::TargetOf(entry)]);
     }
   }
   if (walked && !plan_.may_pend())
@@ -45239,7 +43295,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     RunValue& scratch = arena.values[NumberOfScratch(step)];
     scratch.external = false;
     scratch.bytes = Scratch(node);
-    scratch.producer = begin_[Index(step)];
+    scratch.producer = begin_[step];
   }
   for (const std::unique_ptr<PlannedBody>& body : plan_.bodies())
     Of(*body).Describe(arena, end_[step_of(body->node)], planned_values);
@@ -45261,7 +43317,7 @@ OPKIT_INLINE void PlannedMemory::AllowInPlace(ArenaPlan& arena, int node, int in
   if (from < 0 || to < 0 || from == to || view.producer(to) != node) return;
   const bool known = plan_.types()[from].shape.is_known() && plan_.types()[to].shape.is_known();
   if (!known && !HaveSameElements(node, input, output)) return;
-  const int step = end_[Index(plan_.schedule().node_of(node))];
+  const int step = end_[plan_.schedule().node_of(node)];
   const RunValue& read = arena.values[NumberOf(from)];
   const RunValue& written = arena.values[NumberOf(to)];
   if (read.external || written.external || written.producer != step) return;
@@ -45299,15 +43355,15 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::HaveSameElements(int node, int input
   const OperatorDef& def = view.graph().node(node);
   const OpSchema* const schema = OpRegistry::Global().FindSchema(def.type());
   if (!schema || plan_.PartsOf(node).size() != 1) return false;  // a fused node computes more
-  std::vector<TensorInfo> infos = plan_.types().Of(view.inputs(node));
+  IndexedVector<TensorInfo> infos = plan_.types().Of(view.inputs(node));
   for (size_t i = 0; i < infos.size(); ++i)
     for (int axis = 0; infos[i].shape.has_rank() && axis < infos[i].shape.rank(); ++axis)
       if (Dim& dim = infos[i].shape[axis]; !dim.is_known())
         dim = Sym(StrCat(view.inputs(node)[i], " ", axis));
-  const SymbolicShape from = infos[Index(input)].shape;
+  const SymbolicShape from = infos[input].shape;
   try {
-    const std::vector<TensorInfo> made = schema->InferOutputs(def, std::move(infos));
-    return detail::HaveSameElements(from, made[Index(output)].shape);
+    const IndexedVector<TensorInfo> made = schema->InferOutputs(def, std::move(infos));
+    return detail::HaveSameElements(from, made[output].shape);
   } catch (const Error&) {
     return false;
   }
@@ -45411,15 +43467,17 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
   std::vector<MemoryInterval> buffers = arena.lifetimes.buffers;
   for (const int input : donated_)
     if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[Index(buffer)].size = 0;
-  const auto plan = [&] { return PlanMemory(buffers, arena.lifetimes.conflicts, options.plan); };
+  const auto plan = [&] {
+    return PlanMemory(buffers, arena.lifetimes.conflicts, options.plan.search);
+  };
   arena.plan = InContext(plan, [&] { return LargestIn(arena); });
   PlaceDonated(arena);
   CheckCapacity(arena, options.plan.capacity_bytes);
-  // The most values that are verified unless options.verify is set: the time grows with their
+  // The most values that are verified unless options.plan.verify is set: the time grows with their
   // square.
   [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
-  if (options.verify) Verify(arena);
-  OPKIT_ASSERT(options.verify || arena.values.size() > kCheaplyVerified || Verify(arena));
+  if (options.plan.verify) Verify(arena);
+  OPKIT_ASSERT(options.plan.verify || arena.values.size() > kCheaplyVerified || Verify(arena));
   summary_.arena_bytes += arena.plan.arena_bytes;
   summary_.lower_bound_bytes += arena.plan.lower_bound_bytes;
   summary_.seconds += arena.plan.seconds;
@@ -45431,7 +43489,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena,
                                                           int64_t capacity) const {
   if (capacity < 0)
-    Throw(ErrorCode::kInvalidArgument, "MemoryPlanOptions::capacity_bytes is ", capacity);
+    Throw(ErrorCode::kInvalidArgument, "PlanMemoryOptions::capacity_bytes is ", capacity);
   if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
   const std::vector<MemoryInterval>& buffers = arena.lifetimes.buffers;
   // Find the step at which the most bytes are live.
@@ -45477,7 +43535,7 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
 // verifier then does not depend on how Describe treats bodies.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
-    const int node = plan_.schedule().original_of(step), end = end_[Index(step)];
+    const int node = plan_.schedule().original_of(step), end = end_[step];
     if (!plan_.BodiesOf(node).empty()) continue;  // the steps of its bodies read and write
     const auto touch = [&](const auto& touched) {
       for (const int value : touched) {
@@ -45589,7 +43647,7 @@ OPKIT_INLINE void Specialization::FuseNodes(const Options& options) {
   choices_ = fused_ ? fused_->choices() : selected_;
   for (int node = 0; node < plan_view_.num_nodes(); ++node)
     if (const int first = PartsOf(NodeOf(node)).front(); first != node)
-      selected_[Index(node)].computed_by = first;
+      selected_[node].computed_by = first;
 }
 
 OPKIT_INLINE void Specialization::InsertConverters(const Options& options,
@@ -45608,9 +43666,9 @@ OPKIT_INLINE bool Specialization::BindNodes(const Enclosing* enclosing) {
   const auto refused = [&](int node, const std::string& why) {
     const std::vector<int> parts = PartsOf(node);
     if (parts.size() != 1) throw UnsupportedOperatorFeature(why);
-    NodeChoice& choice = selected_[Index(parts[0])];
+    NodeChoice& choice = selected_[parts[0]];
     if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
-    choices_[Index(node)] = choice;
+    choices_[node] = choice;
     ShareDescriptors(node);
   };
   try {
@@ -45631,7 +43689,7 @@ OPKIT_INLINE void Specialization::ShareDescriptors(int node) {
       layouts[i] = layout;
     }
   };
-  KernelConfig& config = choices_[Index(node)].config;
+  KernelConfig& config = choices_[node].config;
   share(view().inputs(node), config.input_layouts);
   share(view().outputs(node), config.output_layouts);
 }
@@ -45642,7 +43700,7 @@ OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosin
   if (enclosing) {
     const GraphView& outside = enclosing->plan.view();
     const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
-      if (at < values.size()) outer_[Index(ValueOf(plan_value))] = values[at];
+      if (at < values.size()) outer_[ValueOf(plan_value)] = values[at];
     };
     for (size_t i = 0; i < inputs_.size(); ++i)  // inputs are the first values
       bind(static_cast<int>(i), outside.inputs(enclosing->node), Index(enclosing->body.inputs[i]));
@@ -45651,8 +43709,8 @@ OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosin
         bind(value, outside.outputs(enclosing->node), o);
   }
   for (int value = 0; value < view().num_values(); ++value)
-    rewritten_[Index(value)] = view().IsRewritten(value) ||
-                               (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
+    rewritten_[value] = view().IsRewritten(value) ||
+                        (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
 }
 
 OPKIT_COLD OPKIT_INLINE std::vector<Blob*> Specialization::OuterBlobs(
@@ -45728,7 +43786,7 @@ OPKIT_COLD OPKIT_INLINE bool Specialization::Fits(const PlannedBody& body,
 
 OPKIT_INLINE void Specialization::MakeSchedule(const Options& options) {
   auto supports = [&](int node) {
-    return asynchronous_[Index(node)] != 0 && first_nodes_->op(node).SupportsAsyncScheduling();
+    return asynchronous_[node] != 0 && first_nodes_->op(node).SupportsAsyncScheduling();
   };
   for (int node = 0; node < view().num_nodes(); ++node) {
     asynchronous_.push_back(first_nodes_->op(node).HasAsyncPart());
@@ -45756,7 +43814,7 @@ OPKIT_INLINE void Specialization::MakeSchedule(const Options& options) {
     follows_.assign(Index(schedule_->size()), 0);
     for (const auto& edge : view().edges()) {
       const int to = schedule_->node_of(edge.to);
-      if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
+      if (schedule_->node_of(edge.from) + 1 == to) follows_[to] = 1;
     }
   }
 }
@@ -45764,7 +43822,7 @@ OPKIT_INLINE void Specialization::MakeSchedule(const Options& options) {
 OPKIT_INLINE void Specialization::AssignStreams() {
   constexpr int kStreams = 4;
   streams_.assign(Index(view().num_nodes()), 0);
-  std::vector<char> continued(streams_.size(), 0);
+  IndexedVector<char> continued(streams_.size(), 0);
   int next = 0;
   for (int step = 0; step < schedule_->size(); ++step) {
     const int node = schedule_->original_of(step);
@@ -45773,19 +43831,19 @@ OPKIT_INLINE void Specialization::AssignStreams() {
     const auto& edges = view().edges();
     for (size_t e = view().FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
       const auto& edge = edges[e];
-      if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
+      if (!IsAsynchronous(edge.from) || continued[edge.from] ||
           first_nodes_->op(edge.from).device() != first_nodes_->op(node).device())
         continue;
-      continued[Index(edge.from)] = 1;
-      stream = streams_[Index(edge.from)];
+      continued[edge.from] = 1;
+      stream = streams_[edge.from];
       break;
     }
-    streams_[Index(node)] = stream >= 0 ? stream : next++ % kStreams;
+    streams_[node] = stream >= 0 ? stream : next++ % kStreams;
   }
 }
 
 OPKIT_INLINE void Specialization::PlanMemory(const Options& options) {
-  PlannedMemory::Options memory{options.memory, options.verify_memory, options.walked, {}};
+  PlannedMemory::Options memory{options.memory, options.walked, {}};
   for (const int input : options.donated) memory.donated.push_back(ValueOf(input));
   memory_.PlanArenas(memory);
 }
@@ -45900,6 +43958,144 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
+// ---- opkit/graph/plan/impl/plan_state.ipp
+// Definitions of PlanState.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_PLAN_STATE_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_PLAN_STATE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE PlanState::PlanState(Graph graph, const PlanOptions& options,
+                                  IntrusivePtr<RefCounted> preferences,
+                                  std::shared_ptr<const PartitionReport> partition_report)
+    : options_(options),
+      partition_report_(std::move(partition_report)),
+      preferences_(std::move(preferences)),
+      graph_(std::make_unique<ViewedGraph>(std::move(graph))),
+      specializations_(options.max_shapes) {
+  if (options.threads < 0 || options.max_shapes < 1)
+    Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
+          options.threads, " and ", options.max_shapes);
+  options_.passes = nullptr;  // the list belongs to the caller
+  if (options.threads != 0 && options.threads != ThreadPool::Global().threads())
+    own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
+  FindDonated();
+  for (const auto& input : this->graph().inputs()) {
+    inputs_.push_back(input.info);
+    inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
+  }
+}
+
+OPKIT_INLINE IntrusivePtr<Specialization> PlanState::Specialize(
+    const std::vector<TensorInfo>& inputs, std::unique_ptr<BoundNodes>* nodes) {
+  MutexLock lock(mutex_);
+  IntrusivePtr<Specialization> found = specializations_.Find(inputs);
+  if (!found) {
+    found = Make(inputs);
+    specializations_.Add(found);
+  }
+  if (nodes) *nodes = found->TakeNodes();
+  return found;
+}
+
+OPKIT_INLINE void PlanState::SetLatest(IntrusivePtr<Specialization> specialization) {
+  MutexLock lock(mutex_);
+  if (!specializations_.Find(specialization->inputs()))
+    specializations_.Add(std::move(specialization));
+}
+
+OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeUnbounded(
+    const GraphView& view) const {
+  PlanMemoryOptions memory = options_.memory;
+  memory.search.enough_bytes = (std::max)(memory.search.enough_bytes, memory.capacity_bytes);
+  memory.capacity_bytes = 0;
+  memory.most_bound_bytes = -1;
+  return MakeOf(view, inputs_, memory);
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::CheckForAnyShapes() {
+  types_for_any_.emplace(InferGraph(view()));
+  for (const OperatorDef& def : graph().nodes()) {
+    if (options_.backend_need == kRequired) CheckBackends(def);
+    if (!HasKernel(def)) ThrowNoKernel(def, "");
+  }
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::ReleaseConstants() {
+  const auto latest = GetLatest();
+  const std::vector<std::string> names = latest->UnreadConstants();
+  if (names.empty()) return;
+  explanation_ = g_explain_converted(*latest);  // first, since kernels may read constants
+  for (const std::string& name : names) {
+    latest->ReleaseConstant(name);
+    graph_->graph.ReleaseConstant(name);
+  }
+  converted_constants_.Clear();
+}
+
+OPKIT_INLINE Explanation PlanState::Explain() const {
+  const PreferenceScope scope(*preferences_);
+  Explanation explanation = explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
+  explanation.recomputed_nodes = recomputed_.nodes;
+  return explanation;
+}
+
+OPKIT_INLINE IntrusivePtr<Specialization> PlanState::GetLatest() const {
+  auto latest = Latest();
+  if (!latest)
+    Throw(ErrorCode::kFailedPrecondition,
+          "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
+          "every input a shape");
+  return latest;
+}
+
+OPKIT_COLD OPKIT_INLINE bool PlanState::HasKernel(const OperatorDef& def) const {
+  if (options_.devices.empty() || def.device() != Device{})
+    return !KernelOrder(def, /*by_rank=*/true).empty();
+  for (const Device device : options_.devices)
+    if (!KernelOrder(OperatorDef(def).Device(device), /*by_rank=*/true).empty()) return true;
+  return false;
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
+  std::vector<std::string> names;
+  for (const GraphInput& input : graph().inputs()) names.push_back(input.name);
+  for (const std::string& name : options_.memory.donated_inputs) {
+    const int value = view().FindValue(name);
+    if (value < 0 || !view().IsInput(value))
+      Throw(ErrorCode::kNotFound, "PlanMemoryOptions::donated_inputs names '", name,
+            "', which is no input of the graph", SuggestName(name, names));
+    const char* const why = view().IsRewritten(value) ? "rewritten by a node of the graph"
+                            : view().IsOutput(value)  ? "an output of the graph too"
+                                                      : nullptr;
+    if (why)
+      Throw(ErrorCode::kInvalidArgument, "PlanMemoryOptions::donated_inputs names '", name,
+            "', which is ", why, ", so that its caller reads it after a run");
+    donated_.push_back(value);
+  }
+}
+
+OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
+    const GraphView& view, std::vector<TensorInfo> inputs, const PlanMemoryOptions& memory) const {
+  const PreferenceScope scope(*preferences_);
+  return MakeIntrusive<Specialization>(
+      view, std::move(inputs),
+      Specialization::Options{
+          IsWalked(),
+          options_.schedule.deterministic,
+          memory,
+          &converted_constants_,
+          {options_.backend_need,
+           options_.selection.forced.nodes.empty() ? nullptr : &options_.selection.forced,
+           &options_.devices, options_.selection.objective},
+          donated_});
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_PLAN_STATE_IPP_
+
 // ---- opkit/graph/memory/impl/recompute.ipp
 // Definitions of Recompute: greedy rematerialization. Finds the live bytes of a run and the
 // candidates at its peak, and rates them.
@@ -45920,16 +44116,16 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
     if (problem.bytes[v] < 0)
       Throw(ErrorCode::kInvalidArgument, "value ", v, " has ", problem.bytes[v],
             " bytes: expected 0 or more");
-  std::vector<int> maker(values, -1);
+  IndexedVector<int> maker(values, -1);
   for (size_t s = 0; s < problem.steps.size(); ++s)
     for (const int value : problem.steps[s].outputs) {
       if (value < 0 || Index(value) >= values)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " makes value ", value, ", expected one of ",
               values);
-      if (maker[Index(value)] >= 0)
-        Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ",
-              maker[Index(value)], " and by step ", s);
-      maker[Index(value)] = static_cast<int>(s);
+      if (maker[value] >= 0)
+        Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ", maker[value],
+              " and by step ", s);
+      maker[value] = static_cast<int>(s);
     }
   for (size_t s = 0; s < problem.steps.size(); ++s) {
     const RecomputeProblem::Step& step = problem.steps[s];
@@ -45937,9 +44133,9 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
       if (value < 0 || Index(value) >= values)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", expected one of ",
               values);
-      if (maker[Index(value)] >= static_cast<int>(s))
+      if (maker[value] >= static_cast<int>(s))
         Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", which step ",
-              maker[Index(value)], " makes after that");
+              maker[value], " makes after that");
     }
     for (const auto& [input, output] : step.in_place)
       if (input < 0 || Index(input) >= step.inputs.size() || output < 0 ||
@@ -45959,17 +44155,17 @@ class Recomputer {
  public:
   Recomputer(const RecomputeProblem& problem, int64_t target)
       : problem_(problem), target_(target), turns_of_(problem.steps.size()) {
-    const std::vector<int> maker = CheckRecomputeProblem(problem);
-    std::vector<char> is_read(problem.steps.size(), 0);
+    const IndexedVector<int> maker = CheckRecomputeProblem(problem);
+    IndexedVector<char> is_read(problem.steps.size(), 0);
     for (size_t s = 0; s < problem.steps.size(); ++s) {
       Turn turn{static_cast<int>(s), {}};
       std::vector<int>& made_as = made_as_.emplace_back();
       for (const int value : StepAt(turn.step).inputs) {
-        const int from = maker[Index(value)];
+        const int from = maker[value];
         turn.makers.push_back(from);
         made_as.push_back(-1);
         if (from < 0) continue;
-        is_read[Index(from)] = 1;
+        is_read[from] = 1;
         const std::vector<int>& outputs = StepAt(from).outputs;
         made_as.back() =
             static_cast<int>(std::find(outputs.begin(), outputs.end(), value) - outputs.begin());
@@ -45995,14 +44191,13 @@ class Recomputer {
     while (peak_ > target_ && turns_.size() < most_turns && Improve()) lowered = true;
     if (lowered && peak_ <= target_) Prune();
     result_.peak_bytes = peak_;
-    std::vector<char> has_run(problem_.steps.size(), 0);
+    IndexedVector<char> has_run(problem_.steps.size(), 0);
     for (const int number : order_) {
-      const Turn& turn = turns_[Index(number)];
+      const Turn& turn = turns_[number];
       RecomputedRun::Step& step = result_.steps.emplace_back();
       step.step = turn.step;
-      for (const int maker : turn.makers)
-        step.makers.push_back(maker < 0 ? -1 : place_[Index(maker)]);
-      step.again = std::exchange(has_run[Index(turn.step)], 1) != 0;
+      for (const int maker : turn.makers) step.makers.push_back(maker < 0 ? -1 : place_[maker]);
+      step.again = std::exchange(has_run[turn.step], 1) != 0;
       step.moved = turn.moved;
       if (step.again) result_.added_cost += StepAt(turn.step).cost;
     }
@@ -46052,20 +44247,20 @@ class Recomputer {
   };
 
   const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[Index(step)]; }
-  const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[Index(turn)].step); }
+  const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[turn].step); }
   int64_t BytesOf(int value) const { return problem_.bytes[Index(value)]; }
   // True if an output is read after the run. Only the turns of the given run keep such outputs.
   bool IsKept(int turn, size_t output) const {
     return Index(turn) < problem_.steps.size() &&
            problem_.kept[Index(StepOf(turn).outputs[output])] != 0;
   }
-  size_t Slot(int turn, size_t output) const { return first_slot_[Index(turn)] + output; }
-  int PlaceOf(int turn) const { return place_[Index(turn)]; }
+  size_t Slot(int turn, size_t output) const { return first_slot_[turn] + output; }
+  int PlaceOf(int turn) const { return place_[turn]; }
   int end() const { return static_cast<int>(order_.size()); }
 
   int AddTurn(Turn turn) {
     const int number = static_cast<int>(turns_.size());
-    turns_of_[Index(turn.step)].push_back(number);
+    turns_of_[turn.step].push_back(number);
     first_slot_.push_back(slots_);
     slots_ += StepAt(turn.step).outputs.size();
     turns_.push_back(std::move(turn));
@@ -46077,7 +44272,7 @@ class Recomputer {
     int64_t bytes = step.scratch_bytes;
     std::vector<char> taken;  // by input; those that are there from the start take nothing
     for (size_t i = 0; i < step.inputs.size(); ++i) {
-      taken.push_back(made_as_[Index(number)][i] < 0);
+      taken.push_back(made_as_[number][i] < 0);
       if (!taken.back()) bytes += BytesOf(step.inputs[i]);
     }
     for (size_t o = 0; o < step.outputs.size(); ++o) {
@@ -46101,9 +44296,9 @@ class Recomputer {
     place_.assign(turns_.size(), -1);
     last_use_.assign(slots_, -1);
     granted_.assign(slots_, 0);
-    for (int at = 0; at < end(); ++at) place_[Index(order_[Index(at)])] = at;
+    for (int at = 0; at < end(); ++at) place_[order_[at]] = at;
     for (int at = 0; at < end(); ++at) {
-      const Turn& turn = turns_[Index(order_[Index(at)])];
+      const Turn& turn = turns_[order_[at]];
       for (size_t i = 0; i < turn.makers.size(); ++i)
         if (turn.makers[i] >= 0) last_use_[SlotRead(turn, i)] = at;
     }
@@ -46111,27 +44306,27 @@ class Recomputer {
     across_.assign(order_.size(), 0);
     for (const int turn : order_)
       for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o) {
-        live_[Index(PlaceOf(turn))] += BytesOf(StepOf(turn).outputs[o]);
+        live_[PlaceOf(turn)] += BytesOf(StepOf(turn).outputs[o]);
         live_[Index(LastPlace(turn, o)) + 1] -= BytesOf(StepOf(turn).outputs[o]);
       }
     for (size_t at = 1; at < live_.size(); ++at) live_[at] += live_[at - 1];
     live_.pop_back();
     for (int at = 0; at < end(); ++at) {
-      const RecomputeProblem::Step& step = StepOf(order_[Index(at)]);
-      across_[Index(at)] = live_[Index(at)];
-      for (const int value : step.outputs) across_[Index(at)] -= BytesOf(value);
-      live_[Index(at)] += step.scratch_bytes - Grant(at);
+      const RecomputeProblem::Step& step = StepOf(order_[at]);
+      across_[at] = live_[at];
+      for (const int value : step.outputs) across_[at] -= BytesOf(value);
+      live_[at] += step.scratch_bytes - Grant(at);
     }
     peak_ = 0;
     peak_at_ = -1;
     above_.assign(1, 0);
     for (int at = 0; at < end(); ++at) {
-      above_.push_back(above_.back() + (live_[Index(at)] > target_));
-      if (live_[Index(at)] > peak_) peak_ = live_[Index(at)], peak_at_ = at;
+      above_.push_back(above_.back() + (live_[at] > target_));
+      if (live_[at] > peak_) peak_ = live_[at], peak_at_ = at;
     }
   }
   size_t SlotRead(const Turn& turn, size_t input) const {
-    return Slot(turn.makers[input], Index(made_as_[Index(turn.step)][input]));
+    return Slot(turn.makers[input], Index(made_as_[turn.step][input]));
   }
   // Returns the last place at which the value is live.
   int LastPlace(int turn, size_t output) const {
@@ -46140,19 +44335,19 @@ class Recomputer {
   }
   // Returns the bytes that outputs at a place take over from inputs.
   int64_t Grant(int at) {
-    const Turn& turn = turns_[Index(order_[Index(at)])];
+    const Turn& turn = turns_[order_[at]];
     const RecomputeProblem::Step& step = StepAt(turn.step);
-    std::vector<char> given(step.in_place.empty() ? 0 : step.outputs.size(), 0);
+    IndexedVector<char> given(step.in_place.empty() ? 0 : step.outputs.size(), 0);
     int64_t sum = 0;
     for (const auto& [i, o] : step.in_place) {
       const int value = step.inputs[Index(i)];
       const int64_t bytes = BytesOf(step.outputs[Index(o)]);
       const int maker = turn.makers[Index(i)];
       if (maker < 0 || bytes > BytesOf(value)) continue;
-      const size_t output = Index(made_as_[Index(turn.step)][Index(i)]), slot = Slot(maker, output);
+      const size_t output = Index(made_as_[turn.step][Index(i)]), slot = Slot(maker, output);
       if (IsKept(maker, output)) continue;
-      if (last_use_[slot] != at || granted_[slot] > 0 || given[Index(o)]) continue;
-      given[Index(o)] = 1;
+      if (last_use_[slot] != at || granted_[slot] > 0 || given[o]) continue;
+      given[o] = 1;
       sum += granted_[slot] = bytes;
     }
     return sum;
@@ -46196,8 +44391,8 @@ class Recomputer {
     last_touch_.assign(slots_, -1);
     next_use_.assign(slots_, -1);
     for (int at = 0; at < end(); ++at) {
-      const int number = order_[Index(at)];
-      const Turn& turn = turns_[Index(number)];
+      const int number = order_[at];
+      const Turn& turn = turns_[number];
       for (size_t o = 0; at <= peak_at_ && o < StepAt(turn.step).outputs.size(); ++o)
         last_touch_[Slot(number, o)] = at;
       for (size_t i = 0; i < turn.makers.size(); ++i) {
@@ -46211,7 +44406,7 @@ class Recomputer {
     }
     std::vector<Candidate> found;
     for (int at = 0; at < peak_at_; ++at) {
-      Candidate one{order_[Index(at)], end(), 0};
+      Candidate one{order_[at], end(), 0};
       const RecomputeProblem::Step& step = StepOf(one.turn);
       if (!step.repeatable) continue;
       for (size_t o = 0; o < step.outputs.size(); ++o)
@@ -46224,7 +44419,7 @@ class Recomputer {
         const int touch = last_touch_[Slot(one.turn, o)];
         lowers |= touch < peak_at_;
         one.most += static_cast<double>(BytesOf(step.outputs[o])) *
-                    (above_[Index(one.place)] - above_[Index(touch) + 1]);
+                    (above_[one.place] - above_[Index(touch) + 1]);
       }
       if (!lowers) continue;
       const double cost = CostWithout(one.turn) + step.cost;
@@ -46242,7 +44437,7 @@ class Recomputer {
   // no other readers, since it is then dropped.
   double CostWithout(int turn) const {
     const RecomputeProblem::Step& step = StepOf(turn);
-    if (!droppable_[Index(turns_[Index(turn)].step)]) return 0;
+    if (!droppable_[turns_[turn].step]) return 0;
     for (size_t o = 0; o < step.outputs.size(); ++o)
       if (last_touch_[Slot(turn, o)] > PlaceOf(turn)) return 0;
     return -step.cost;
@@ -46257,7 +44452,7 @@ class Recomputer {
             {last_touch_[Slot(turn, o)] + 1, one.of.place, -BytesOf(StepOf(turn).outputs[o])});
     one.cost = CostWithout(turn);
     int made = 0;
-    return Make(one, turns_[Index(turn)].step, -1, missing, &made);
+    return Make(one, turns_[turn].step, -1, missing, &made);
   }
   // Adds a turn for `step`, after the turns that it needs, and sets `made` to its number.
   bool Make(Rating& one, int step, int moved, Missing missing, int* made) const {
@@ -46265,9 +44460,8 @@ class Recomputer {
     NewTurn turn{step, moved, {}};
     for (size_t i = 0; i < StepAt(step).inputs.size(); ++i) {
       int maker = -1;
-      const int given = turns_[Index(turns_of_[Index(step)].front())].makers[i];
-      if (given >= 0 &&
-          !Obtain(one, turns_[Index(given)].step, Index(made_as_[Index(step)][i]), missing, &maker))
+      const int given = turns_[turns_of_[step].front()].makers[i];
+      if (given >= 0 && !Obtain(one, turns_[given].step, Index(made_as_[step][i]), missing, &maker))
         return false;
       turn.makers.push_back(maker);
     }
@@ -46284,7 +44478,7 @@ class Recomputer {
     for (size_t i = 0; i < one.made.size(); ++i)
       if (one.made[i].step == step) return *maker = -2 - static_cast<int>(i), true;
     int before = -1, after = -1;  // the nearest turns to the place
-    for (const int turn : turns_of_[Index(step)]) {
+    for (const int turn : turns_of_[step]) {
       const int at = PlaceOf(turn);
       if (at < 0) continue;
       if (at >= one.of.place) {
@@ -46313,7 +44507,7 @@ class Recomputer {
   bool Raises(int turn, size_t output, int place) const {
     const int64_t bytes = BytesOf(StepOf(turn).outputs[output]);
     for (int at = LastPlace(turn, output) + 1; at < place; ++at)
-      if (live_[Index(at)] + bytes > target_) return true;
+      if (live_[at] + bytes > target_) return true;
     return false;
   }
   void Extend(Rating& one, int turn, size_t output) const {
@@ -46341,8 +44535,8 @@ class Recomputer {
     int begin = end(), finish = 0;
     for (const Change& change : one.changes) {
       if (change.begin >= change.end) continue;
-      change_[Index(change.begin)] += change.bytes;
-      change_[Index(change.end)] -= change.bytes;
+      change_[change.begin] += change.bytes;
+      change_[change.end] -= change.bytes;
       begin = (std::min)(begin, change.begin);
       finish = (std::max)(finish, change.end);
     }
@@ -46357,12 +44551,12 @@ class Recomputer {
     };
     int64_t sum = 0;
     for (int at = begin; at < finish; ++at) {
-      sum += std::exchange(change_[Index(at)], 0);
-      const int64_t before = live_[Index(at)];
+      sum += std::exchange(change_[at], 0);
+      const int64_t before = live_[at];
       one.gain += above(before) - above(before + sum);
       if (sum > 0) look(before + sum);
     }
-    change_[Index(finish)] = 0;
+    change_[finish] = 0;
     if (!lowers) return false;
     for (const int64_t bytes : BytesOfMade(one)) {
       one.gain -= above(bytes);
@@ -46373,16 +44567,16 @@ class Recomputer {
   // Returns the bytes that are live while each of the new turns runs.
   std::vector<int64_t> BytesOfMade(const Rating& one) const {
     const std::vector<NewTurn>& made = one.made;
-    int64_t base = across_[Index(one.of.place)] + one.extended_bytes;
+    int64_t base = across_[one.of.place] + one.extended_bytes;
     const RecomputeProblem::Step& origin = StepOf(one.of.turn);
     for (size_t o = 0; o < origin.outputs.size(); ++o)
       if (last_use_[Slot(one.of.turn, o)] >= one.of.place && !IsKept(one.of.turn, o))
         base -= BytesOf(origin.outputs[o]);
-    std::vector<size_t> last(made.size());  // the last new turn that reads what the turn makes
+    IndexedVector<size_t> last(made.size());  // the last new turn that reads what the turn makes
     for (size_t i = 0; i < made.size(); ++i) {
       last[i] = made[i].turn >= 0 || i + 1 == made.size() ? made.size() : i;
       for (const int maker : made[i].makers)
-        if (maker <= -2 && last[Index(-2 - maker)] < i) last[Index(-2 - maker)] = i;
+        if (maker <= -2 && last[-2 - maker] < i) last[-2 - maker] = i;
     }
     std::vector<int64_t> bytes(made.size(), base);
     for (size_t i = 0; i < made.size(); ++i) {
@@ -46397,24 +44591,24 @@ class Recomputer {
   // Changes.
 
   void Apply(const Rating& one) {
-    std::vector<int> numbers;
+    IndexedVector<int> numbers;
     for (const NewTurn& made : one.made) {
       Turn turn{made.step, {}, true};
       for (const int maker : made.makers)
-        turn.makers.push_back(maker <= -2 ? numbers[Index(-2 - maker)] : maker);
+        turn.makers.push_back(maker <= -2 ? numbers[-2 - maker] : maker);
       if (made.turn < 0) {
         numbers.push_back(AddTurn(std::move(turn)));
         continue;
       }
       numbers.push_back(made.turn);
       std::erase(order_, made.turn);  // it stood behind the place
-      turns_[Index(made.turn)] = std::move(turn);
+      turns_[made.turn] = std::move(turn);
     }
     for (size_t at = Index(one.of.place); at < order_.size(); ++at) {
-      Turn& reader = turns_[Index(order_[at])];
+      Turn& reader = turns_[order_[at]];
       for (size_t i = 0; i < reader.makers.size(); ++i)
         if (reader.makers[i] == one.of.turn &&
-            !IsKept(one.of.turn, Index(made_as_[Index(reader.step)][i])))
+            !IsKept(one.of.turn, Index(made_as_[reader.step][i])))
           reader.makers[i] = numbers.back();
     }
     order_.insert(order_.begin() + one.of.place, numbers.begin(), numbers.end());
@@ -46423,14 +44617,14 @@ class Recomputer {
   }
   // Drops turns that nothing reads any more.
   void DropUnused() {
-    std::vector<char> is_read(turns_.size(), 0);
+    IndexedVector<char> is_read(turns_.size(), 0);
     std::vector<int> left;
     for (size_t at = order_.size(); at-- > 0;) {
       const int number = order_[at];
-      const Turn& turn = turns_[Index(number)];
-      if (!is_read[Index(number)] && droppable_[Index(turn.step)]) continue;
+      const Turn& turn = turns_[number];
+      if (!is_read[number] && droppable_[turn.step]) continue;
       for (const int maker : turn.makers)
-        if (maker >= 0) is_read[Index(maker)] = 1;
+        if (maker >= 0) is_read[maker] = 1;
       left.push_back(number);
     }
     order_.assign(left.rbegin(), left.rend());
@@ -46448,7 +44642,7 @@ class Recomputer {
       const std::vector<int> order = order_;
       std::vector<int*> changed;
       for (const int reader : order_)
-        for (int& maker : turns_[Index(reader)].makers)
+        for (int& maker : turns_[reader].makers)
           if (maker == turn) changed.push_back(&maker);
       for (int* const maker : changed) *maker = before;
       DropUnused();
@@ -46462,7 +44656,7 @@ class Recomputer {
   // Returns the nearest earlier turn of the same step; -1 if there is none.
   int TurnBefore(int turn) const {
     int before = -1;
-    for (const int other : turns_of_[Index(turns_[Index(turn)].step)])
+    for (const int other : turns_of_[turns_[turn].step])
       if (PlaceOf(other) >= 0 && PlaceOf(other) < PlaceOf(turn) &&
           (before < 0 || PlaceOf(other) > PlaceOf(before)))
         before = other;
@@ -46472,25 +44666,25 @@ class Recomputer {
   const RecomputeProblem& problem_;
   const int64_t target_;
   RecomputedRun result_;
-  std::vector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
-  std::vector<char> droppable_;             // by step: unread turns of it are dropped
-  std::vector<std::vector<int>> turns_of_;  // by step
-  std::vector<Turn> turns_;
-  std::vector<int> order_;          // turns
-  std::vector<size_t> first_slot_;  // by turn; a slot is an output of a turn
+  IndexedVector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
+  IndexedVector<char> droppable_;             // by step: unread turns of it are dropped
+  IndexedVector<std::vector<int>> turns_of_;  // by step
+  IndexedVector<Turn> turns_;
+  IndexedVector<int> order_;          // turns
+  IndexedVector<size_t> first_slot_;  // by turn; a slot is an output of a turn
   size_t slots_ = 0;
   double given_cost_ = 0;
   // Results of Measure.
-  std::vector<int> place_;        // by turn: its place in order_; -1: no longer there
+  IndexedVector<int> place_;      // by turn: its place in order_; -1: no longer there
   std::vector<int> last_use_;     // by slot; -1: none
   std::vector<int64_t> granted_;  // by slot: the bytes that its last reader takes over in place
-  std::vector<int64_t> live_, across_;  // by place: while its turn runs, and just before
-  std::vector<int> above_;              // by place: how many before it are above the target
+  IndexedVector<int64_t> live_, across_;  // by place: while its turn runs, and just before
+  IndexedVector<int> above_;              // by place: how many before it are above the target
   int64_t peak_ = 0;
   int peak_at_ = -1;
   // By slot: the last touch up to the peak and the first after it; -1: none.
   std::vector<int> last_touch_, next_use_;
-  std::vector<int64_t> change_;  // by place: sums of Rate, zero between its calls
+  IndexedVector<int64_t> change_;  // by place: sums of Rate, zero between its calls
 };
 
 }  // namespace detail
@@ -46579,7 +44773,7 @@ class RecomputedGraph::Writer {
       : from_(from), run_(run), walked_(walked), names_(run.steps.size()) {
     const Graph& graph = from.view_.graph();
     for (const OperatorDef& def : graph.nodes())
-      if (!def.name().empty()) ++named_[Index(Number(def.name()))];
+      if (!def.name().empty()) ++named_[Number(def.name())];
     for (size_t at = 0; at < run.steps.size(); ++at) {
       anchored_.push_back(anchor_);
       for (const int part : from.parts_[Index(run.steps[at].step)]) WritePart(at, part);
@@ -46601,7 +44795,7 @@ class RecomputedGraph::Writer {
       const int maker = MakerOf(at, inputs[i]);
       if (maker < 0) continue;
       // An input whose maker already waits for the same node makes this wait unnecessary.
-      if (run_.steps[Index(maker)].moved && anchored_[Index(maker)] == anchor_) waits = false;
+      if (run_.steps[Index(maker)].moved && anchored_[maker] == anchor_) waits = false;
       const std::string& name = NameOf(Index(maker), inputs[i]);
       if (name != def.inputs()[i]) def.mutable_inputs()[i] = name;
     }
@@ -46644,13 +44838,13 @@ class RecomputedGraph::Writer {
   }
   std::string FreshNodeName(std::string name) {
     while (node_names_.Find(name) >= 0) name += "'";
-    ++named_[Index(Number(name))];
+    ++named_[Number(name)];
     return name;
   }
   // Returns the name of the node to wait for. Renames the node if it has no name or shares it.
   const std::string& NameAnchor() {
-    OperatorDef& def = nodes_[Index(anchor_)];
-    if (def.name().empty() || named_[Index(node_names_.Find(def.name()))] > 1)
+    OperatorDef& def = nodes_[anchor_];
+    if (def.name().empty() || named_[node_names_.Find(def.name())] > 1)
       def.Name(FreshNodeName(SelectionName(def).empty() ? def.type() : SelectionName(def)));
     return def.name();
   }
@@ -46659,12 +44853,12 @@ class RecomputedGraph::Writer {
   const RecomputedRun& run_;
   const bool walked_;
   Rewritten out_;
-  std::vector<OperatorDef> nodes_;
+  IndexedVector<OperatorDef> nodes_;
   std::vector<std::vector<std::pair<int, std::string>>> names_;  // by place: new value names
-  std::vector<int> anchored_;                                    // by place: the anchor there
+  IndexedVector<int> anchored_;                                  // by place: the anchor there
   int anchor_ = -1;  // the last of nodes_ that was not moved; -1 before it
   NameIndex values_, node_names_;
-  std::vector<int> named_;  // by number of node_names_: how many nodes have it
+  IndexedVector<int> named_;  // by number of node_names_: how many nodes have it
 };
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::Rewritten RecomputedGraph::Rewrite(
@@ -46709,7 +44903,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
   // A selection made from a recomputed plan names nodes that run again, which this graph does not
   // have yet.
   Selection forced, aside;
-  for (const SelectedKernel& one : state.options().selection.nodes)
+  for (const SelectedKernel& one : state.options().selection.forced.nodes)
     (IsNameOfRepeat(state.graph(), one.node) ? aside : forced).nodes.push_back(one);
   state.SetSelection(forced);
   try {
@@ -46731,7 +44925,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
   } best{nullptr, {}, {}, arena->plan.arena_bytes, as_given.given_bytes};
   // The steps may count bytes that the plan does not need; the target is higher by these.
   int64_t target = capacity + (std::max)(as_given.given_bytes - best.bytes, int64_t{0});
-  for (int i = 0; i < MemoryPlanOptions::kRecomputeTries && target >= as_given.least_bytes; ++i) {
+  for (int i = 0; i < PlanMemoryOptions::kRecomputeTries && target >= as_given.least_bytes; ++i) {
     const RecomputedRun run = Recompute(steps.problem(), target);
     if (run.peak_bytes >= best.peak) break;
     best.peak = run.peak_bytes;
@@ -47427,9 +45621,9 @@ OPKIT_INLINE void BoundPlan::RunBody() {
 
 OPKIT_INLINE void BoundPlan::CompleteImplied() {
   if (implied_.empty()) return;
-  for (int i : implied_) steps_[Index(i)].op->event().state()->Passed();
+  for (int i : implied_) steps_[i].op->event().state()->Passed();
   MutexLock lock(in_flight_mutex_);
-  for (int i : implied_) in_flight_[Index(i)].reset();
+  for (int i : implied_) in_flight_[i].reset();
 }
 
 OPKIT_INLINE void BoundPlan::Cancel() {
@@ -47464,7 +45658,7 @@ OPKIT_INLINE NodeState BoundPlan::RunScoped(int i, const Step& step) {
 OPKIT_INLINE void BoundPlan::IssueTo(const Step& step) {
   const IssueScope issue(step.op->device().type != DeviceType::kCPU);
   for (int wait = step.first_wait; wait < step.end_wait; ++wait)
-    step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
+    step.op->WaitEvent(waits_[wait]->event(), step.stream);
   step.op->RunAsync(step.stream);
 }
 
@@ -47487,7 +45681,7 @@ OPKIT_INLINE NodeState BoundPlan::Issue(int i, const Step& step) {
 }
 
 OPKIT_INLINE void BoundPlan::OnStepCompleted(int i) {
-  const std::exception_ptr failure = steps_[Index(i)].op->event().exception();
+  const std::exception_ptr failure = steps_[i].op->event().exception();
   SetInFlight(i, {});
   if (failure) FailPending(failure);
   replay_->Complete(i, failure);
@@ -47501,7 +45695,7 @@ OPKIT_INLINE bool BoundPlan::PollPending() {
     std::optional<Event> event;
     {
       MutexLock lock(in_flight_mutex_);
-      event = in_flight_[Index(i)];
+      event = in_flight_[i];
     }
     if (event) static_cast<void>(event->Query());
   }
@@ -47617,7 +45811,7 @@ OPKIT_INLINE void BoundPlan::MakeSteps() {
     // Host work completes its own event, also when it fails; it needs no polling.
     if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
     step.implied = FollowsFromOthers(static_cast<int>(i));
-    if (step.implied) step.op->SetEventSeldomAsked();
+    if (step.implied) step.op->DeferEventCompletion();
     (step.implied ? implied_ : polled_).push_back(static_cast<int>(i));
   }
 }
@@ -47626,9 +45820,9 @@ OPKIT_INLINE bool BoundPlan::FollowsFromOthers(int i) const {
   bool waited_for = false;
   for (int entry : EntriesOf(specialization_->schedule(), i)) {
     if (!Schedule::IsEarly(entry)) return false;
-    const Step& next = steps_[Index(Schedule::TargetOf(entry))];
+    const Step& next = steps_[Schedule::TargetOf(entry)];
     waited_for |= !specialization_->IsOrderOnly(i, entry) && next.asynchronous &&
-                  next.op->device().type == steps_[Index(i)].op->device().type;
+                  next.op->device().type == steps_[i].op->device().type;
   }
   return waited_for;
 }
@@ -47641,9 +45835,9 @@ OPKIT_INLINE void BoundPlan::MakeBodies() {
   for (size_t i = 0; i < planned.size();) {
     const int node = planned[i]->node;
     auto& carrier = dynamic_cast<RunsBodies&>(nodes_->op(node));
-    std::vector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
+    IndexedVector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
     for (; i < planned.size() && planned[i]->node == node; ++i)
-      runners[Index(planned[i]->number)] = bodies_[i].get();
+      runners[planned[i]->number] = bodies_[i].get();
     carrier.UseRunners(std::move(runners));
   }
 }
@@ -47669,7 +45863,7 @@ OPKIT_INLINE void BoundPlan::AppendSteps(std::vector<Step*>& order) {
     order.push_back(&steps_[i]);
     const int node = specialization_->schedule().original_of(static_cast<int>(i));
     for (const std::unique_ptr<PlannedBody>& body : specialization_->BodiesOf(node))
-      bodies_[Index(&body - planned.data())]->AppendSteps(order);
+      bodies_[&body - planned.data()]->AppendSteps(order);
   }
 }
 
@@ -47692,7 +45886,7 @@ OPKIT_INLINE void BoundPlan::MakeWaits() {
   for (size_t i = 0; i < steps_.size(); ++i) {
     steps_[i].first_wait = static_cast<int>(waits_.size());
     if (steps_[i].asynchronous)
-      for (int from : early.of(i)) waits_.push_back(steps_[Index(from)].op);
+      for (int from : early.of(i)) waits_.push_back(steps_[from].op);
     steps_[i].end_wait = static_cast<int>(waits_.size());
   }
 }
@@ -47774,6 +45968,542 @@ OPKIT_INLINE void BoundPlan::FillArena(const ArenaPlan& arena, const Storage& st
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
+
+// ---- opkit/graph/plan/impl/tensor_bindings.ipp
+// Definitions of TensorBindings: its checks of the caller's tensors.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_COLD OPKIT_INLINE TensorBindings::TensorBindings(const GraphView& view,
+                                                       std::span<const int> donated)
+    : view_(view) {
+  for (const auto& input : view.graph().inputs())
+    inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+  for (const int value : donated) inputs_[value].donated = true;
+  for (const auto& rewrite : view.rewrites())  // inputs are the first values
+    if (view.IsInput(rewrite.value)) inputs_[rewrite.value].rewritten = true;
+  for (int value : view.outputs()) outputs_.push_back({value, {}, false});
+}
+
+OPKIT_COLD OPKIT_INLINE void TensorBindings::ThrowUnknown(std::string_view name) const {
+  std::vector<std::string> names;
+  for (const Input& input : inputs_) names.push_back(this->name(input));
+  for (const Output& output : outputs_) names.push_back(this->name(output));
+  Throw(ErrorCode::kNotFound, "the graph has no input or output '", name, "'",
+        SuggestName(name, names));
+}
+
+OPKIT_INLINE void TensorBindings::Check(const Input& input, const Tensor& tensor) const {
+  const std::string& name = this->name(input);
+  const TensorInfo& info = view_.graph().FindInput(name)->info;
+  if (!tensor.initialized())
+    Throw(ErrorCode::kUninitialized, "the tensor given for input '", name, "' has no data");
+  const bool dtype_differs = DTypeDiffers(info, tensor);
+  if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()))
+    Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '", name,
+          "' of the graph is ", ToString(info), ", but the tensor given is ", tensor);
+  if (MemoryDevice(tensor.device()) != MemoryDevice(info.device))
+    Throw(ErrorCode::kInvalidArgument, "input '", name, "' of the graph is on ",
+          ToString(info.device), ", but the tensor given is ", tensor, "; copy it there first");
+  if (!tensor.layout().is_standard())
+    Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name,
+          "' must have the standard layout, but is ", tensor);
+  if (!tensor.is_dense() && (input.rewritten || !IsHostAccessible(tensor.device().type)))
+    Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
+          input.rewritten ? "the graph writes to it" : "it is not on the host");
+  if (input.rewritten || input.donated) CheckApartFromGraph("given for input", name, tensor);
+}
+
+OPKIT_INLINE void TensorBindings::Check(const Output& output, const Tensor& tensor) const {
+  if (!tensor.initialized() || !tensor.is_dense() || !tensor.layout().is_standard())
+    Throw(ErrorCode::kInvalidArgument, "the tensor bound to output '", name(output),
+          "' must have memory and be dense, but is ", tensor);
+  if (view_.producer(output.value) < 0)
+    Throw(ErrorCode::kInvalidArgument, "output '", name(output),
+          "' of the graph is an input or a constant itself, and cannot be bound");
+  CheckApartFromGraph("bound to output", name(output), tensor);
+}
+
+OPKIT_INLINE void TensorBindings::CheckType(const Output& output, const TensorInfo& info,
+                                            const Tensor& tensor) const {
+  const bool dtype_differs = DTypeDiffers(info, tensor);
+  if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()) ||
+      MemoryDevice(info.device) != MemoryDevice(tensor.device()))
+    Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "output '",
+          name(output), "' of the graph is ", ToString(info), " on ", ToString(info.device),
+          ", but the tensor bound to it is ", tensor);
+}
+
+OPKIT_INLINE std::vector<TensorInfo> TensorBindings::InputTypes() const {
+  std::vector<TensorInfo> infos;
+  for (const Input& input : inputs_) {
+    if (input.tensor.dtype() == DType::kUndefined)
+      Throw(ErrorCode::kInvalidArgument, "nothing was given for input '", name(input),
+            "' of the graph; Run({{\"", name(input), "\", tensor}}), or Bind it");
+    infos.push_back(TensorInfo::Of(input.tensor));
+    infos.back().layout = Layout();
+  }
+  return infos;
+}
+
+OPKIT_INLINE void TensorBindings::CheckOverlaps() const {
+  const auto share = [&](const Tensor& a, const Tensor& b, const char* what, int first,
+                         int second) {
+    if (a.SharesMemoryWith(b))
+      Throw(ErrorCode::kInvalidArgument, what, " '", view_.name(first), "' and '",
+            view_.name(second), "' share memory, and the graph writes to it; give each its own");
+  };
+  for (size_t i = 0; i < outputs_.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      share(outputs_[i].bound, outputs_[j].bound, "the tensors bound to the outputs",
+            outputs_[j].value, outputs_[i].value);
+  for (const Input& input : inputs_)
+    for (const Input& other : inputs_)
+      if ((input.rewritten || input.donated) && &input != &other)
+        share(input.tensor, other.tensor, "the tensors given for the inputs", input.value,
+              other.value);
+}
+
+OPKIT_INLINE bool TensorBindings::IsInputMemory(const Tensor& tensor) const {
+  for (const Input& input : inputs_)
+    if (input.tensor.SharesMemoryWith(tensor)) return true;
+  return false;
+}
+
+OPKIT_INLINE void TensorBindings::CheckApartFromGraph(const char* use, const std::string& name,
+                                                      const Tensor& tensor) const {
+  if (const std::string holder = HolderOf(view_.graph(), tensor); !holder.empty())
+    Throw(ErrorCode::kInvalidArgument, "the tensor ", use, " '", name, "' shares memory with ",
+          holder, " of the graph, which runs would overwrite; give it memory of its own");
+}
+
+OPKIT_COLD OPKIT_INLINE std::string TensorBindings::HolderOf(const Graph& graph,
+                                                             const Tensor& tensor) {
+  for (const GraphConstant& constant : graph.constants())
+    if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
+  for (const OperatorDef& def : graph.nodes()) {
+    for (const NamedAttribute& arg : def.args())
+      for (const Tensor& held : TensorsOf(arg.value))
+        if (held.SharesMemoryWith(tensor))
+          return StrCat("attribute '", arg.name, "' of node ", ToString(def));
+    for (const NamedSubgraph& item : def.subgraphs())
+      if (const Graph* inner = GraphOf(*item.graph))
+        if (std::string holder = HolderOf(*inner, tensor); !holder.empty())
+          return StrCat(holder, " of '", item.name, "'");
+  }
+  return {};
+}
+
+OPKIT_INLINE std::vector<Tensor> TensorBindings::TensorsOf(const Attribute& attribute) {
+  if (attribute.type() == AttributeType::kTensor) return {attribute.Get<Tensor>()};
+  if (attribute.type() != AttributeType::kTensors) return {};
+  return attribute.Get<std::vector<Tensor>>();
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
+
+// ---- opkit/graph/memory/impl/problem.ipp
+// Definitions: makes a MemoryProblem from buffers and their conflicts.
+#ifndef OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
+#define OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE std::vector<int64_t> Peaks(const MemoryProblem& problem) {
+  std::vector<int64_t> peaks;
+  for (size_t i = 0; i < Index(problem.count); ++i)
+    peaks.push_back(*std::max_element(problem.total.begin() + problem.lower[i],
+                                      problem.total.begin() + problem.upper[i]));
+  return peaks;
+}
+
+OPKIT_INLINE std::vector<int64_t> Lengths(const MemoryProblem& problem) {
+  std::vector<int64_t> lengths;
+  for (size_t i = 0; i < Index(problem.count); ++i)
+    lengths.push_back(problem.upper[i] - problem.lower[i]);
+  return lengths;
+}
+
+// Returns the smallest alignment of the buffers. Throws kInvalidArgument for a buffer that cannot
+// be planned, kOutOfRange for too many buffers.
+inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals) {
+  if (intervals.size() > 1'000'000'000)
+    Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
+  int64_t smallest = 0;
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    const MemoryInterval& buffer = intervals[i];
+    if (buffer.lower >= buffer.upper)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " is live in [", buffer.lower, ", ",
+            buffer.upper, "): expected lower < upper");
+    if (buffer.size < 0)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has ", buffer.size,
+            " bytes: expected 0 or more");
+    if (buffer.alignment <= 0 || (buffer.alignment & (buffer.alignment - 1)) != 0)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has alignment ", buffer.alignment,
+            ": expected a power of two");
+    if (buffer.size > 0 && (smallest == 0 || buffer.alignment < smallest))
+      smallest = buffer.alignment;
+  }
+  return smallest == 0 ? 1 : smallest;
+}
+
+OPKIT_INLINE void MeasureBuffers(const std::vector<MemoryInterval>& intervals,
+                                 MemoryProblem* problem) {
+  const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
+  int64_t unit = 0, worst = 0;  // worst: the sum of sizes, with padding before each
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    const MemoryInterval& buffer = intervals[i];
+    if (buffer.size == 0) continue;
+    problem->buffer.push_back(static_cast<int>(i));
+    int64_t padded = 0;
+    if (__builtin_add_overflow(buffer.size, rounding - 1, &padded) ||
+        __builtin_add_overflow(worst, buffer.alignment - rounding, &worst) ||
+        __builtin_add_overflow(worst, padded &= -rounding, &worst))
+      Throw(ErrorCode::kOutOfRange, "the buffers' sizes add up to more than an int64 holds at ",
+            "buffer ", i, " of ", buffer.size, " bytes");
+    problem->naive_bytes += padded;
+    unit = std::gcd(padded, unit);
+  }
+  problem->count = static_cast<int>(problem->buffer.size());
+  if (problem->count == 0) return;
+  for (int i : problem->buffer) {
+    const int64_t alignment = intervals[Index(i)].alignment;
+    if (unit % alignment != 0) unit = std::gcd(unit, alignment);
+  }
+  // Offsets are int. If the exact unit is too small for that, sizes are rounded up to a larger one;
+  // this adds less than 2^-28 of their sum.
+  while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
+  problem->unit = unit;
+  for (int i : problem->buffer) {
+    const MemoryInterval& buffer = intervals[Index(i)];
+    problem->size.push_back(static_cast<int>((buffer.size - 1) / unit + 1));
+    problem->alignment.push_back(static_cast<int>((std::max)(buffer.alignment / unit, int64_t{1})));
+  }
+}
+
+OPKIT_INLINE void CutSections(const std::vector<MemoryInterval>& intervals,
+                              MemoryProblem* problem) {
+  const size_t n = problem->buffer.size();
+  IndexedVector<int64_t> lower, upper, bytes;
+  for (int i : problem->buffer) {
+    const MemoryInterval& buffer = intervals[Index(i)];
+    lower.push_back(buffer.lower);
+    upper.push_back(buffer.upper);
+    bytes.push_back(RoundUp(buffer.size, problem->rounding));
+  }
+  const std::vector<int> begins = SortedBy(lower), ends = SortedBy(upper);
+  problem->lower.resize(n);
+  problem->upper.resize(n);
+  int live = 0;
+  bool began = false;
+  int64_t live_bytes = 0;
+  for (size_t b = 0, e = 0; e < n;) {
+    const size_t end = Index(ends[e]);
+    if (b < n && lower[begins[b]] < upper[end]) {
+      const size_t begin = Index(begins[b++]);
+      problem->lower[begin] = problem->sections;
+      problem->pairs += live++;
+      live_bytes += bytes[begin];
+      problem->bound_bytes = (std::max)(problem->bound_bytes, live_bytes);
+      began = true;
+    } else {
+      if (began) ++problem->sections;
+      began = false;
+      problem->upper[end] = problem->sections;
+      --live;
+      live_bytes -= bytes[end];
+      ++e;
+    }
+  }
+  std::vector<int>& total = problem->total;
+  total.assign(Index(problem->sections) + 1, 0);
+  for (size_t i = 0; i < n; ++i) {
+    total[Index(problem->lower[i])] += problem->size[i];
+    total[Index(problem->upper[i])] -= problem->size[i];
+  }
+  std::partial_sum(total.begin(), total.end(), total.begin());
+  problem->bound = *std::max_element(total.begin(), total.end());
+}
+
+OPKIT_INLINE void ListConflicts(MemoryProblem* problem) {
+  const std::vector<int> order = SortedBy(problem->lower);
+  std::vector<int> live;
+  problem->conflicts = FlatLists(problem->buffer.size(), [&](auto add) {
+    live.clear();
+    for (int i : order) {
+      std::erase_if(live, [&](int other) {
+        return problem->upper[Index(other)] <= problem->lower[Index(i)];
+      });
+      for (int other : live) {
+        add(Index(i), Index(other));
+        add(Index(other), Index(i));
+      }
+      live.push_back(i);
+    }
+  });
+}
+
+// Returns, for each number, the lists that hold it, in ascending order.
+template <class Lists>
+FlatLists Transpose(size_t n, const Lists& lists) {
+  return FlatLists(n, [&](auto add) {
+    for (size_t i = n; i-- > 0;)
+      for (int other : lists.of(i)) add(Index(other), i);
+  });
+}
+
+inline void CheckConflicts(size_t n, const MemoryConflicts& conflicts) {
+  if (conflicts.starts.size() != n + 1 || conflicts.starts[0] != 0 ||
+      conflicts.starts[n] != static_cast<int64_t>(conflicts.others.size()))
+    Throw(ErrorCode::kInvalidArgument, "expected the starts of ", n, " conflict lists and their ",
+          "end, from 0 to ", conflicts.others.size(), "; found ", conflicts.starts.size(),
+          " numbers");
+  for (size_t i = 0; i < n; ++i)
+    if (conflicts.starts[i] > conflicts.starts[i + 1])
+      Throw(ErrorCode::kInvalidArgument, "the conflict list of buffer ", i, " ends at ",
+            conflicts.starts[i + 1], ", before its start at ", conflicts.starts[i]);
+  for (size_t i = 0; i < n; ++i)
+    for (int other : conflicts.of(i))
+      if (other < 0 || Index(other) >= n || Index(other) == i)
+        Throw(ErrorCode::kInvalidArgument, "buffer ", i, " lists a conflict with buffer ", other,
+              ": expected another of the ", n, " buffers");
+}
+
+// Raises the lower bound. A set of buffers that all conflict with each other can be larger than any
+// live set of the given spans: grows the largest live set by buffers that conflict with all of it.
+inline void RaiseBound(MemoryProblem* problem) {
+  const size_t n = problem->buffer.size();
+  const auto peak = static_cast<int>(
+      std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
+  IndexedVector<int> met(n, 0);  // by buffer: the members in conflict with it; -1 for a member
+  int members = 0;
+  const auto join = [&](size_t i) {
+    met[i] = -1;
+    ++members;
+    for (int other : problem->conflicts.of(i))
+      if (met[other] >= 0) ++met[other];
+  };
+  for (size_t i = 0; i < n; ++i)
+    if (problem->lower[i] <= peak && peak < problem->upper[i]) join(i);
+  for (;;) {
+    size_t best = n;
+    for (size_t i = 0; i < n; ++i)
+      if (met[i] == members && (best == n || problem->size[i] > problem->size[best])) best = i;
+    if (best == n) return;
+    join(best);
+    problem->bound += problem->size[best];
+  }
+}
+
+OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
+                                MemoryProblem* problem) {
+  CheckConflicts(n, conflicts);
+  const FlatLists reverse = Transpose(n, conflicts);
+  const FlatLists sorted = Transpose(n, reverse);
+  IndexedVector<int> number(n, -1);
+  for (size_t i = 0; i < problem->buffer.size(); ++i)
+    number[problem->buffer[i]] = static_cast<int>(i);
+  int64_t overlapping = 0;
+  std::vector<int64_t>& starts = problem->conflicts.starts;
+  std::vector<int>& items = problem->conflicts.items;
+  starts.push_back(0);
+  for (size_t i = 0; i < n; ++i) {
+    const auto listed = sorted.of(i), listing = reverse.of(i);
+    if (!std::equal(listed.begin(), listed.end(), listing.begin(), listing.end()))
+      Throw(ErrorCode::kInvalidArgument, "expected every conflict on the lists of both buffers; ",
+            "the lists of buffer ", i, " and its partners do not agree");
+    if (number[i] < 0) continue;
+    const size_t a = Index(number[i]);
+    int last = -1;
+    for (int other : listed) {
+      if (number[other] < 0 || other == std::exchange(last, other)) continue;
+      const size_t b = Index(number[other]);
+      items.push_back(static_cast<int>(b));
+      if (problem->lower[a] < problem->upper[b] && problem->lower[b] < problem->upper[a])
+        ++overlapping;
+    }
+    starts.push_back(static_cast<int64_t>(items.size()));
+  }
+  if (overlapping != 2 * problem->pairs)
+    Throw(ErrorCode::kInvalidArgument, "the spans of ", problem->pairs, " pairs of buffers ",
+          "overlap, but only ", overlapping / 2, " of these pairs are listed as conflicts");
+  const auto listed = static_cast<int64_t>(items.size()) / 2;
+  problem->spans_decide = listed == problem->pairs;
+  problem->pairs = listed;
+  if (!problem->spans_decide) RaiseBound(problem);
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
+
+// ---- opkit/graph/memory/search/impl/skyline_search.ipp
+// Definitions of SkylineSearch: its steps down, its steps back, and what it prunes.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE void SkylineSearch::Reset() {
+  lowest_.assign(count_, 0);
+  offsets_.assign(count_, 0);
+  floor_.assign(sections_, 0);
+  unplaced_in_.assign(problem_.total.begin(),
+                      problem_.total.begin() + static_cast<std::ptrdiff_t>(sections_));
+  unplaced_ = count_;
+  frames_.clear();
+  choices_.clear();
+  trail_.clear();
+  dirty_mark_.assign(sections_, 1);
+  dirty_.resize(sections_);
+  std::iota(dirty_.begin(), dirty_.end(), 0);
+}
+
+OPKIT_INLINE void SkylineSearch::Lift(size_t j, int offset) {
+  const int old = lowest_[j];
+  Record(static_cast<int>(j), old);
+  lowest_[j] = offset;
+  for (size_t s = Lower(j); s < Upper(j); ++s)
+    if (floor_[s] == old && !dirty_mark_[s]) {
+      dirty_mark_[s] = 1;
+      dirty_.push_back(static_cast<int>(s));
+    }
+}
+
+OPKIT_INLINE bool SkylineSearch::Consistent() {
+  bool consistent = true;
+  for (int section : dirty_) {
+    const size_t s = Index(section);
+    dirty_mark_[s] = 0;
+    if (!consistent) continue;
+    int floor = kNone;
+    for (int i : cover_.of(s)) floor = (std::min)(floor, lowest_[i]);
+    if (floor != floor_[s]) {
+      Record(~section, floor_[s]);
+      floor_[s] = floor;
+    }
+    if (floor != kNone && floor + unplaced_in_[s] > ceiling_) {
+      weight_[s] += 1;
+      consistent = false;
+    }
+  }
+  dirty_.clear();
+  return consistent;
+}
+
+OPKIT_INLINE void SkylineSearch::Undo(const Frame& frame) {
+  for (; trail_.size() > frame.trail; trail_.pop_back()) {
+    const auto [changed, old] = trail_.back();
+    if (changed >= 0)
+      lowest_[changed] = old;
+    else
+      floor_[~changed] = old;
+  }
+  if (frame.placed < 0) return;
+  const size_t i = Index(frame.placed);
+  for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] += problem_.size[i];
+  ++unplaced_;
+}
+
+OPKIT_INLINE bool SkylineSearch::Advance(Frame* frame) {
+  frame->placed = -1;
+  while (frame->next < frame->end) {
+    const size_t i = Index(choices_[frame->next++]);
+    if (frame->floor + problem_.size[i] > ceiling_ || IsTwin(*frame, i)) continue;
+    Place(i, frame->floor);
+    frame->placed = static_cast<int>(i);
+    return true;
+  }
+  if (frame->passed) return false;
+  frame->passed = true;
+  return Pass(*frame);
+}
+
+OPKIT_INLINE void SkylineSearch::Place(size_t i, int offset) {
+  const int top = offset + problem_.size[i];
+  offsets_[i] = offset;
+  --unplaced_;
+  for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] -= problem_.size[i];
+  Lift(i, kNone);
+  for (int other : problem_.conflicts.of(i)) {
+    const size_t j = Index(other);
+    if (lowest_[j] < top) Lift(j, AlignUnits(top, problem_.alignment[j]));
+  }
+}
+
+OPKIT_INLINE bool SkylineSearch::Pass(const Frame& frame) {
+  const size_t s = frame.section;
+  int next = kNone;
+  for (int buffer : cover_.of(s)) {
+    const size_t i = Index(buffer);
+    if (lowest_[i] > frame.floor)
+      next = (std::min)(next, lowest_[i]);
+    else  // it rests on a buffer of the valley that does not reach the edge
+      for (int below : problem_.conflicts.of(i)) {
+        const size_t j = Index(below);
+        const int top = lowest_[j] + problem_.size[j];
+        if (top < next && !(Lower(j) <= s && s < Upper(j))) next = top;
+      }
+  }
+  if (next >= kNone || next + unplaced_in_[s] > ceiling_) {
+    weight_[s] += 1;
+    return false;
+  }
+  for (int buffer : cover_.of(s)) {
+    const size_t i = Index(buffer);
+    if (lowest_[i] < next) Lift(i, AlignUnits(next, problem_.alignment[i]));
+  }
+  return true;
+}
+
+OPKIT_INLINE void SkylineSearch::OpenFrame() {
+  double best = 0;
+  size_t edge = sections_;
+  const auto consider = [&](size_t s) {
+    const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
+    // Among equal edges the lowest is taken; the share of the floor in the score stays below any
+    // other difference.
+    const double score =
+        (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
+    if (edge < sections_ && score >= best) return;
+    best = score;
+    edge = s;
+  };
+  for (size_t left = 0; left < sections_;) {
+    size_t right = left + 1;
+    while (right < sections_ && floor_[right] == floor_[left]) ++right;
+    if (floor_[left] != kNone && (left == 0 || floor_[left - 1] > floor_[left]) &&
+        (right == sections_ || floor_[right] > floor_[left])) {
+      consider(left);
+      if (right - left > 1) consider(right - 1);
+    }
+    left = right;
+  }
+  Frame frame;
+  frame.section = edge;
+  frame.floor = floor_[edge];
+  frame.first = frame.next = choices_.size();
+  frame.trail = trail_.size();
+  for (int i : cover_.of(edge)) {
+    if (lowest_[i] != frame.floor) continue;
+    const auto is_before = [&](int a, int b) { return (*rank_)[Index(a)] < (*rank_)[Index(b)]; };
+    const auto first = choices_.begin() + static_cast<std::ptrdiff_t>(frame.first);
+    choices_.insert(std::lower_bound(first, choices_.end(), i, is_before), i);
+  }
+  frame.end = choices_.size();
+  frames_.push_back(frame);
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
 
 // ---- opkit/graph/impl/body_inference.ipp
 // The definitions of body inference, and a cache of results: a body is inferred once for each set
@@ -47902,13 +46632,243 @@ inline void InferGraphSubgraph(const Graph& body, InferenceContext& context) {
     InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
 }
 OPKIT_INLINE void UseInferenceOfGraphSubgraphs() {
-  g_graph_subgraph_rules.infer.store(&InferGraphSubgraph, std::memory_order_relaxed);
+  g_infer_graph_subgraph.Fill(&InferGraphSubgraph);
 }
 
 }  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+// ---- opkit/graph/partition/impl/node_sets.ipp
+// Definitions of SubgraphExtractor and NodeReplacer.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_NODE_SETS_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_NODE_SETS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
+  if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
+  for (const int node : nodes) view.graph().node(node);  // throws kOutOfRange for a wrong index
+}
+
+OPKIT_INLINE std::string PathText(const Graph& graph, const std::vector<int>& path) {
+  std::string text;
+  for (const int node : path) text += (text.empty() ? "" : "  ->  ") + ToString(graph.node(node));
+  return text;
+}
+
+OPKIT_INLINE SubgraphExtractor::SubgraphExtractor(const GraphView& view, const GraphTypes* types)
+    : view_(view),
+      types_(types),
+      node_mark_(Index(view.num_nodes()), 0),
+      value_mark_(Index(view.num_values()), 0) {
+  for (const GraphView::Rewrite& rewrite : view.rewrites())
+    rewritten_by_.emplace_back(rewrite.node, rewrite.value);
+  std::sort(rewritten_by_.begin(), rewritten_by_.end());
+}
+
+OPKIT_INLINE ExtractedSubgraph SubgraphExtractor::Extract(const std::vector<int>& nodes) {
+  ++mark_;
+  ExtractedSubgraph found;
+  for (const int node : nodes) node_mark_[node] = mark_;
+  NameIndex names;
+  for (const int node : nodes) {
+    const OperatorDef& def = view_.graph().node(node);
+    if (!def.name().empty()) names.Add(def.name());
+    for (auto own = std::lower_bound(rewritten_by_.begin(), rewritten_by_.end(),
+                                     std::pair<int, int>(node, -1));
+         own != rewritten_by_.end() && own->first == node; ++own)
+      if (!Inside(view_.producer(own->second)))
+        Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " rewrites '",
+              view_.name(own->second), "', which is made outside of the subgraph");
+    for (const int value : view_.inputs(node))
+      if (value >= 0 && !Inside(view_.producer(value))) Read(value, found);
+  }
+  for (const int node : nodes) {
+    const OperatorDef& def = view_.graph().node(node);
+    found.body.AddNode(WithoutOutsideControl(def, names, found.control_inputs));
+    for (const int value : view_.outputs(node))
+      if (value >= 0 && view_.producer(value) == node && IsUsedOutside(value))
+        found.outputs.push_back(view_.name(value));
+  }
+  for (const std::string& output : found.outputs) found.body.AddOutput(output);
+  return found;
+}
+
+OPKIT_INLINE void SubgraphExtractor::Read(int value, ExtractedSubgraph& found) {
+  if (std::exchange(value_mark_[value], mark_) == mark_) return;
+  const std::string& name = view_.name(value);
+  if (const Tensor* constant = view_.constant(value)) {
+    found.body.AddConstant(name, *constant);
+    return;
+  }
+  TensorInfo info;
+  if (types_) info = (*types_)[value];
+  found.body.AddInput(name, info.dtype, info.shape, info.device);
+  found.inputs.push_back(name);
+}
+
+OPKIT_INLINE bool SubgraphExtractor::IsUsedOutside(int value) const {
+  if (view_.IsOutput(value)) return true;
+  for (const int reader : view_.consumers(value))
+    if (!Inside(reader)) return true;
+  return false;
+}
+
+OPKIT_INLINE OperatorDef SubgraphExtractor::WithoutOutsideControl(
+    const OperatorDef& def, const NameIndex& inside, std::vector<std::string>& outside) {
+  bool crosses = false;
+  for (const std::string& name : def.control_inputs()) {
+    if (inside.Find(name) >= 0) continue;
+    crosses = true;
+    if (std::find(outside.begin(), outside.end(), name) == outside.end()) outside.push_back(name);
+  }
+  if (!crosses) return def;
+  OperatorDef copy(def);
+  std::erase_if(copy.mutable_control_inputs(),
+                [&](const std::string& name) { return inside.Find(name) < 0; });
+  return copy;
+}
+
+OPKIT_INLINE NodeReplacer::NodeReplacer(const GraphView& view,
+                                        const std::vector<NodeReplacement>& replacements)
+    : view_(view), replacements_(replacements), unit_(Index(view.num_nodes()), -1) {
+  for (const NodeReplacement& replacement : replacements) {
+    CheckNodeSet(view, replacement.nodes);
+    for (const int node : replacement.nodes) {
+      if (unit_[node] >= 0)
+        Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
+              " is replaced twice");
+      unit_[node] = static_cast<int>(units_.size());
+    }
+    units_.push_back(*std::min_element(replacement.nodes.begin(), replacement.nodes.end()));
+  }
+  for (int node = 0; node < view.num_nodes(); ++node)
+    if (unit_[node] < 0) {
+      unit_[node] = static_cast<int>(units_.size());
+      units_.push_back(node);
+    }
+}
+
+OPKIT_INLINE std::vector<std::vector<int>> NodeReplacer::NodesInOrder() const {
+  std::vector<std::vector<int>> nodes;
+  for (const int unit : Order())
+    nodes.push_back(Index(unit) < replacements_.size() ? replacements_[Index(unit)].nodes
+                                                       : std::vector<int>{units_[unit]});
+  return nodes;
+}
+
+OPKIT_INLINE Graph NodeReplacer::Result() const {
+  const Graph& graph = view_.graph();
+  NameIndex renamed;  // names of replaced nodes
+  std::vector<size_t> by;
+  for (size_t i = 0; i < replacements_.size(); ++i)
+    for (const int node : replacements_[i].nodes)
+      if (!graph.node(node).name().empty() && renamed.Find(graph.node(node).name()) < 0) {
+        renamed.Add(graph.node(node).name());
+        by.push_back(i);
+      }
+  std::vector<OperatorDef> nodes;
+  for (const int unit : Order()) {
+    const bool is_new = Index(unit) < replacements_.size();
+    OperatorDef def = is_new ? replacements_[Index(unit)].def : graph.node(units_[unit]);
+    if (!def.control_inputs().empty()) RenameControl(def, renamed, by);
+    nodes.push_back(std::move(def));
+  }
+  IndexedVector<char> used(Index(view_.num_values()), 0);
+  for (int node = 0; node < view_.num_nodes(); ++node)
+    if (Index(unit_[node]) >= replacements_.size())
+      for (const int value : view_.inputs(node))
+        if (value >= 0) used[value] = 1;
+  for (const NodeReplacement& replacement : replacements_)
+    for (const std::string& name : replacement.def.inputs())
+      if (const int value = view_.FindValue(name); value >= 0) used[value] = 1;
+  std::vector<GraphConstant> constants;
+  for (const GraphConstant& constant : graph.constants()) {
+    const int value = view_.FindValue(constant.name);
+    if (used[value] || view_.IsOutput(value) || view_.consumers(value).empty())
+      constants.push_back(constant);
+  }
+  Graph result = WithContents(graph, std::move(constants), std::move(nodes));
+  const GraphView checked(result);
+  return result;
+}
+
+OPKIT_INLINE void NodeReplacer::RenameControl(OperatorDef& def, const NameIndex& renamed,
+                                              const std::vector<size_t>& by) const {
+  std::vector<std::string> names;
+  for (const std::string& name : def.control_inputs()) {
+    const int number = renamed.Find(name);
+    const std::string& now = number < 0 ? name : replacements_[by[Index(number)]].def.name();
+    if (std::find(names.begin(), names.end(), now) == names.end()) names.push_back(now);
+  }
+  def.mutable_control_inputs() = std::move(names);
+}
+
+OPKIT_INLINE std::vector<int> NodeReplacer::Order() const {
+  std::vector<GraphView::Edge> edges;
+  for (const GraphView::Edge& edge : CutProblemOf(view_).edges) {
+    const int from = unit_[edge.from], to = unit_[edge.to];
+    if (from != to) edges.push_back({from, to});
+  }
+  std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
+    return a.from != b.from ? a.from < b.from : a.to < b.to;
+  });
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  IndexedVector<size_t> first(units_.size() + 1, 0);
+  std::vector<int> waits(units_.size(), 0);
+  for (const GraphView::Edge& edge : edges) ++first[Index(edge.from) + 1], ++waits[Index(edge.to)];
+  for (size_t i = 0; i < units_.size(); ++i) first[i + 1] += first[i];
+  const auto later = [this](int a, int b) { return units_[a] > units_[b]; };
+  std::vector<int> ready;  // a heap with the first unit on top
+  const auto push = [&](int unit) {
+    ready.push_back(unit);
+    std::push_heap(ready.begin(), ready.end(), later);
+  };
+  for (size_t i = 0; i < units_.size(); ++i)
+    if (waits[i] == 0) push(static_cast<int>(i));
+  std::vector<int> order;
+  while (!ready.empty()) {
+    std::pop_heap(ready.begin(), ready.end(), later);
+    const int unit = ready.back();
+    ready.pop_back();
+    order.push_back(unit);
+    for (size_t i = first[unit]; i < first[Index(unit) + 1]; ++i)
+      if (--waits[Index(edges[i].to)] == 0) push(edges[i].to);
+  }
+  if (order.size() < units_.size()) ThrowUnitCycle(edges, waits);
+  return order;
+}
+
+OPKIT_COLD OPKIT_INLINE void NodeReplacer::ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
+                                                          const std::vector<int>& waits) const {
+  IndexedVector<int> before(units_.size(), -1), path;
+  int unit = -1;
+  for (const GraphView::Edge& edge : edges)
+    if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
+      before[unit = edge.to] = edge.from;
+  IndexedVector<char> met(units_.size(), 0);
+  for (; !met[unit]; unit = before[unit]) {
+    met[unit] = 1;
+    path.push_back(unit);
+  }
+  std::string text;
+  const auto name = [&](int u) {
+    return Index(u) < replacements_.size() ? ToString(replacements_[Index(u)].def)
+                                           : ToString(view_.graph().node(units_[u]));
+  };
+  const auto begin = std::find(path.begin(), path.end(), unit);
+  for (auto u = path.rbegin(); u != std::make_reverse_iterator(begin); ++u)
+    text += name(*u) + "  ->  ";
+  Throw(ErrorCode::kInvalidArgument, "the subgraphs would wait for each other: ", text,
+        name(path.back()));
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_NODE_SETS_IPP_
 
 // ---- opkit/graph/partition/impl/options.ipp
 // The definition of ReadPartitionLimits.
@@ -48033,7 +46993,7 @@ class SymbolJsonWriter {
     nodes_.push_back(node);
   }
   void WriteVariable(int value) {
-    made_by_[Index(value)] = {static_cast<int>(nodes_.size()), 0};
+    made_by_[value] = {static_cast<int>(nodes_.size()), 0};
     Begin(-1, "null", view_.name(value));
     // Inputs are the first values.
     const bool is_arg = Index(value) >= is_arg_.size() || is_arg_[Index(value)];
@@ -48053,7 +47013,7 @@ class SymbolJsonWriter {
     const auto outs = view_.outputs(node);
     WriteTypes(outs);
     for (size_t o = 0; o < outs.size(); ++o)
-      if (outs[o] >= 0) made_by_[Index(outs[o])] = {number, static_cast<int>(o)};
+      if (outs[o] >= 0) made_by_[outs[o]] = {number, static_cast<int>(o)};
   }
   // Writes the entries of the values that are there.
   template <class Values>
@@ -48061,7 +47021,7 @@ class SymbolJsonWriter {
     json_.BeginArray();
     for (const int value : values) {
       if (value < 0) continue;
-      const auto& [node, output] = made_by_[Index(value)];
+      const auto& [node, output] = made_by_[value];
       json_.Value(std::array{node, output, 0});
     }
     json_.EndArray();
@@ -48087,7 +47047,7 @@ class SymbolJsonWriter {
   const GraphView& view_;
   const GraphTypes& types_;
   const std::vector<bool>& is_arg_;
-  std::vector<std::pair<int, int>> made_by_;  // by value: the text's node and output that make it
+  IndexedVector<std::pair<int, int>> made_by_;  // by value: the text's node and output that make it
   std::string text_;
   JsonWriter json_{text_};
   std::vector<int> nodes_;
@@ -48104,96 +47064,1571 @@ OPKIT_INLINE SymbolJson WriteSymbolJson(const GraphView& view, const GraphTypes&
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_SYMBOL_JSON_IPP_
 
-// ---- opkit/op/boundary/convert/impl/abi_config.ipp
-// Conversions of opkit_config in both directions.
-#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
-#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
+// ---- opkit/plugin/load/impl/elf_file.ipp
+// Reads the headers of an ELF file, and trusts none of its bytes.
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_ELF_FILE_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_ELF_FILE_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
-                                                     size_t count,
-                                                     std::vector<const char*>& names) {
-  bool all_standard = true;
-  for (const Layout& layout : layouts) all_standard &= layout.is_standard();
-  if (all_standard) return;
-  if (layouts.size() != count)
-    Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
-          " layouts, expected ", count);
-  for (const Layout& layout : layouts) {
-    if (layout.descriptor)
-      Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
-            " has a descriptor, and layouts go to another image by their names alone; register one "
-            "layout for each blocking");
-    if (!layout.is_standard() && !(g_is_registered_layout && g_is_registered_layout(layout.id)))
-      Throw(ErrorCode::kNotFound, "a configuration has ", ToString(layout),
-            ", which is not registered; RegisterLayout gives the id");
-    names.push_back(layout.is_standard() ? nullptr : g_layout_name_pointer(layout.id));
-  }
-}
+// Reads one file for ReadElf.
+class ElfReader {
+ public:
+  ElfReader(std::string_view file, const std::string& path) : file_(file), path_(path) {}
 
-OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
-                                             size_t num_outputs) {
-  NameLayouts(config.input_layouts, num_inputs, inputs_);
-  NameLayouts(config.output_layouts, num_outputs, outputs_);
-  for (const auto& [input, output] : config.inplace) {
-    inplace_.push_back(input);
-    inplace_.push_back(output);
+  ElfInfo Read() {
+    CheckIdentity();
+    const auto header = At<ElfW(Ehdr)>(0, "ELF header");
+    CheckKind(header.e_type);
+    ReadSegments(header);
+    ReadSections(header);
+    return std::move(out_);
   }
-  config_.size = sizeof config_;
-  config_.input_layouts = inputs_.empty() ? nullptr : inputs_.data();
-  config_.output_layouts = outputs_.empty() ? nullptr : outputs_.data();
-  config_.num_inplace = config.inplace.size();
-  config_.inplace = inplace_.data();
-  config_.scratch_bytes = config.scratch_bytes;
-  config_.cost_ns = config.cost_ns;
-}
 
-OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
-  return name ? Layout{g_find_layout(TextOfAbi(name)), {}} : Layout();
-}
-OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
-  if (!layout_name) return TensorOfView(view);
-  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
-    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
-  const Layout layout = LayoutOfAbi(layout_name);
-  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
-  const auto dtype = static_cast<DType>(view.dtype);
-  Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));
-  const int64_t bytes = g_layout_bytes(layout, shape, dtype);
-  return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
-                            dtype, layout);
-}
-OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
-                                                 size_t num_outputs) {
-  if (!IsReadable(from))
-    Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
-          kFirstBytes<opkit_config>, " bytes of version 1.3",
-          "; fill in opkit_config.size with sizeof(opkit_config)");
-  const opkit_config& config = *from;
-  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
-      !IsAligned(config.inplace))
-    Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
-          " pairs in place", config.inplace ? "" : ", which are null");
-  if (!IsAligned(config.input_layouts) || !IsAligned(config.output_layouts))
-    Throw(ErrorCode::kInvalidArgument, "a configuration has layouts that are not aligned");
-  KernelConfig read;
-  const auto add = [](const char* const* names, size_t count, std::vector<Layout>& layouts) {
-    for (size_t i = 0; names && i < count; ++i) layouts.push_back(LayoutOfAbi(names[i]));
-  };
-  add(config.input_layouts, num_inputs, read.input_layouts);
-  add(config.output_layouts, num_outputs, read.output_layouts);
-  for (uint64_t i = 0; i < config.num_inplace; ++i)
-    read.inplace.emplace_back(config.inplace[2 * i], config.inplace[2 * i + 1]);
-  read.scratch_bytes = config.scratch_bytes;
-  read.cost_ns = config.cost_ns;
-  return read;
+ private:
+  [[noreturn]] void Refuse(const Text& found, const Text& mend,
+                           ErrorCode code = ErrorCode::kInvalidArgument) const {
+    RefuseLibrary(code, path_, found, mend);
+  }
+  [[noreturn]] void Damaged(const Text& what) const {
+    Refuse(StrCat("is damaged (", what, ")"), "copy or build it again");
+  }
+  // Throws if the file lacks the bytes [offset, offset + size), whose end may overflow.
+  void Require(uint64_t offset, uint64_t size, const char* what) const {
+    if (offset <= file_.size() && size <= file_.size() - offset) return;
+    const uint64_t end = size > UINT64_MAX - offset ? UINT64_MAX : offset + size;
+    Refuse(StrCat("is cut off (its ", what, " would end at byte ", end, ", the file ends at byte ",
+                  file_.size(), ")"),
+           "copy or build it again");
+  }
+  template <class T>
+  T At(uint64_t offset, const char* what) const {
+    Require(offset, sizeof(T), what);
+    T out;  // a copy: the original may be unaligned
+    std::memcpy(&out, file_.data() + offset, sizeof out);
+    return out;
+  }
+
+  void CheckIdentity() const {
+    if (file_.empty()) Refuse("is empty", "copy or build it again");
+    if (file_.starts_with("!<arch>"))
+      Refuse("is a static archive", "link its object files with -shared");
+    if (!file_.starts_with(ELFMAG)) {
+      bool is_text = true;
+      for (const char c : file_.substr(0, 512))
+        is_text &= (c & 0x80) || c >= ' ' || (c >= '\a' && c <= '\r');
+      if (is_text) Refuse("is a text file", "name the library's .so, or build it with -shared");
+      Refuse("is not an ELF file", "name the library's .so");
+    }
+    Require(0, 20, "ELF header");
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(file_[i]); };
+    const int bits = byte(EI_CLASS), order = byte(EI_DATA);  // both 1 or 2
+    if (bits < 1 || bits > 2 || order < 1 || order > 2)
+      Damaged("its ELF header has no known class");
+    const int machine = order == ELFDATA2LSB ? byte(18) | byte(19) << 8 : byte(19) | byte(18) << 8;
+    const std::string found = MachineName(machine, bits, order);
+    const std::string ours = MachineName(kMachine ? kMachine : machine, kBits, kOrder);
+    if (found != ours)
+      Refuse(StrCat("is built for ", found), StrCat("build it for this program's machine, ", ours),
+             ErrorCode::kUnsupported);
+  }
+
+  void CheckKind(unsigned type) const {
+    if (type == ET_DYN) return;
+    if (type == ET_REL) Refuse("is an object file", "link it with -shared");
+    if (type == ET_EXEC) Refuse("is an executable", "link it with -shared and compile with -fPIC");
+    if (type == ET_CORE) Refuse("is a core dump", "name the library's .so");
+    Damaged(StrCat("its ELF type is ", type));
+  }
+
+  void ReadSegments(const ElfW(Ehdr) & header) {
+    bool has_code = false, has_dynamic = false;
+    Require(header.e_phoff, uint64_t{header.e_phnum} * sizeof(ElfW(Phdr)), "program headers");
+    if (header.e_phnum > 0 && header.e_phentsize != sizeof(ElfW(Phdr)))
+      Damaged(StrCat("its program headers have ", header.e_phentsize, " bytes each"));
+    for (uint64_t i = 0; i < header.e_phnum; ++i) {
+      const auto segment =
+          At<ElfW(Phdr)>(header.e_phoff + i * sizeof(ElfW(Phdr)), "program headers");
+      if (segment.p_type == PT_NULL) continue;
+      Require(segment.p_offset, segment.p_filesz, "segments");
+      if (segment.p_type == PT_LOAD) {
+        has_code = true;
+        if (segment.p_filesz > segment.p_memsz) Damaged("a segment has less memory than bytes");
+      } else if (segment.p_type == PT_TLS) {
+        out_.has_thread_locals = segment.p_memsz > 0;
+      } else if (segment.p_type == PT_DYNAMIC) {
+        has_dynamic = segment.p_filesz > 0;  // 0 in a file of split-off debug information
+        ReadDynamic(segment.p_offset, segment.p_filesz / sizeof(ElfW(Dyn)));
+      }
+    }
+    if (!has_code || !has_dynamic)
+      Refuse("has nothing to load", "name the library's .so, or link it with -shared");
+  }
+
+  void ReadDynamic(uint64_t offset, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto entry = At<ElfW(Dyn)>(offset + i * sizeof(ElfW(Dyn)), "dynamic section");
+      if (entry.d_tag == DT_NULL) break;
+      if (entry.d_tag != DT_FLAGS_1) continue;
+      out_.no_delete = entry.d_un.d_val & DF_1_NODELETE;
+      if (entry.d_un.d_val & DF_1_PIE)
+        Refuse("is a position-independent executable (PIE)", "link it with -shared");
+    }
+  }
+
+  void ReadSections(const ElfW(Ehdr) & header) {
+    if (header.e_shoff == 0) return;
+    Require(header.e_shoff, uint64_t{header.e_shnum} * sizeof(ElfW(Shdr)), "section headers");
+    if (header.e_shnum > 0 && header.e_shentsize != sizeof(ElfW(Shdr)))
+      Damaged(StrCat("its section headers have ", header.e_shentsize, " bytes each"));
+    bool seen[2] = {};  // one table of each kind: a file of many could take hours
+    for (uint64_t i = 0; i < header.e_shnum; ++i) {
+      const auto section = Section(header, i);
+      if (section.sh_type == SHT_NULL || section.sh_type == SHT_NOBITS) continue;
+      Require(section.sh_offset, section.sh_size, "sections");
+      const bool dynamic = section.sh_type == SHT_DYNSYM;
+      if ((!dynamic && section.sh_type != SHT_SYMTAB) || std::exchange(seen[dynamic], true))
+        continue;
+      if (section.sh_entsize != sizeof(ElfW(Sym)) || section.sh_link >= header.e_shnum)
+        Damaged("a symbol table is not one");
+      const auto names = Section(header, section.sh_link);
+      if (names.sh_type != SHT_STRTAB) Damaged("a symbol table has no names");
+      Require(names.sh_offset, names.sh_size, "symbols' names");
+      ReadSymbols(section, file_.substr(names.sh_offset, names.sh_size), dynamic);
+    }
+  }
+  ElfW(Shdr) Section(const ElfW(Ehdr) & header, uint64_t index) const {
+    return At<ElfW(Shdr)>(header.e_shoff + index * sizeof(ElfW(Shdr)), "section headers");
+  }
+
+  // Reads the symbols of a table. From the full table it reads only local symbols, which the
+  // dynamic table leaves out: thread-locals private to a source file.
+  void ReadSymbols(const ElfW(Shdr) & table, std::string_view names, bool dynamic) {
+    for (uint64_t i = 0; i < table.sh_size / sizeof(ElfW(Sym)); ++i) {
+      const auto symbol = At<ElfW(Sym)>(table.sh_offset + i * sizeof(ElfW(Sym)), "symbols");
+      const unsigned type = symbol.st_info & 15, binding = symbol.st_info >> 4;
+      if (symbol.st_shndx == SHN_UNDEF || dynamic != (binding != STB_LOCAL)) continue;
+      std::vector<std::string>* list = nullptr;
+      if (type == STT_TLS)
+        list = &out_.thread_locals;
+      else if (dynamic && binding == STB_GNU_UNIQUE)
+        list = &out_.unique;
+      else if (dynamic && (type == STT_FUNC || type == STT_GNU_IFUNC))
+        list = &out_.functions;
+      if (!list) continue;
+      const size_t end =
+          symbol.st_name < names.size() ? names.find('\0', symbol.st_name) : std::string_view::npos;
+      if (end == std::string_view::npos) Damaged("a symbol's name does not end");
+      const std::string_view name = names.substr(symbol.st_name, end - symbol.st_name);
+      // Limits the sum of lengths: many symbols may have the same very long name.
+      text_size_ += name.size();
+      if (text_size_ > 16 * file_.size()) Damaged("its symbols' names are larger than the file");
+      // Skips the guards of listed variables, and compilers' own symbols. Files for ARM64 mark data
+      // by `$d` and code by `$x`.
+      if (!name.starts_with("_ZGV") && !name.starts_with("__tls_guard") &&
+          !name.starts_with("_TLS_MODULE_BASE_") && !name.starts_with('$'))
+        list->emplace_back(name);
+    }
+  }
+
+  static std::string MachineName(int machine, int bits, int order) {
+    constexpr std::pair<int, const char*> kNames[] = {
+        {EM_X86_64, "x86-64"}, {EM_386, "x86"},     {EM_AARCH64, "AArch64"}, {EM_ARM, "ARM"},
+        {EM_RISCV, "RISC-V"},  {EM_PPC64, "POWER"}, {EM_PPC, "PowerPC"},     {EM_S390, "S/390"},
+        {EM_MIPS, "MIPS"},     {258, "LoongArch"},  {EM_SPARCV9, "SPARC"},   {EM_IA_64, "Itanium"}};
+    std::string name;
+    for (const auto& [number, known] : kNames)
+      if (number == machine) name = known;
+    if (name.empty()) name = StrCat("machine ", machine);
+    return StrCat(name, bits == ELFCLASS64 ? " (64-bit, " : " (32-bit, ",
+                  order == ELFDATA2LSB ? "little-endian)" : "big-endian)");
+  }
+
+  static constexpr int kBits = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
+  static constexpr int kOrder =
+      __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
+#if defined(__x86_64__)
+  static constexpr int kMachine = EM_X86_64;
+#elif defined(__aarch64__)
+  static constexpr int kMachine = EM_AARCH64;
+#else
+  static constexpr int kMachine = 0;  // unknown: the loader checks it
+#endif
+
+  std::string_view file_;
+  const std::string& path_;
+  ElfInfo out_;
+  uint64_t text_size_ = 0;
+};
+
+OPKIT_INLINE ElfInfo ReadElf(std::string_view file, const std::string& path) {
+  return ElfReader(file, path).Read();
 }
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_ELF_FILE_IPP_
+
+// ---- opkit/plugin/load/impl/library_layouts.ipp
+// Registers the layouts, converters and devices of a library, and removes them.
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_LAYOUTS_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_LAYOUTS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Calls a converter of a library with views of two tensors.
+template <class Convert>
+void ConvertByLibrary(const std::string& library, const std::string& what, const Tensor& from,
+                      const Tensor& to, Convert convert) {
+  TensorSlot source, target;
+  source.Bind(from, OpReq::kWrite);
+  target.Bind(to, OpReq::kWrite);
+  CallLibraryFunction(
+      library, [&] { return convert(&source.view.view(), &target.view.view()); }, "the conversion ",
+      what);
+}
+
+// The allocator of a library's device. Also calls the library for the device's availability and
+// copies.
+class LibraryDevice final : public Allocator {
+ public:
+  LibraryDevice(const opkit_device& device, std::string library)
+      : device_(device), name_(device.name), library_(std::move(library)) {}
+  const char* name() const override { return name_.c_str(); }
+
+  // Returns the devices that loaded libraries bring.
+  static DeviceTable<LibraryDevice*>& All() {
+    static constinit DeviceTable<LibraryDevice*> table;
+    return table;
+  }
+  static std::string WhyNot(Device device) {
+    const LibraryDevice* self = All().Find(device.type);
+    if (!self) return "the library that brings it is unloaded";
+    if (!self->device_.available) return {};
+    const HostErrorScope message;
+    const opkit_status status =
+        CallGuarded([&] { return self->device_.available(&self->device_, device.index); });
+    return status == OPKIT_OK ? std::string() : ReasonOf(status);
+  }
+  template <int kDirection>
+  static void Copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes,
+                   void*) {
+    const Device here = kDirection == OPKIT_DEVICE_TO_HOST ? from_device : to_device;
+    const LibraryDevice* self = All().Find(here.type);
+    if (!self) Throw(ErrorCode::kUnsupported, here, ": the library that brings it is unloaded");
+    CallLibraryFunction(
+        self->library_,
+        [&] { return self->device_.copy(&self->device_, here.index, kDirection, to, from, bytes); },
+        "a copy of ", bytes, " bytes from ", from_device, " to ", to_device);
+  }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
+  void* DoAllocateOn(int32_t index, int64_t bytes) override {
+    void* memory = nullptr;
+    const HostErrorScope message;
+    const opkit_status status =
+        CallGuarded([&] { return device_.alloc(&device_, index, bytes, &memory); });
+    if (status != OPKIT_OK && CodeOfStatus(status) != ErrorCode::kOutOfMemory)
+      Throw(CodeOfStatus(status), "device ", name_, ":", index, " of library ", library_,
+            " gives no memory: ", ReasonOf(status));
+    return status == OPKIT_OK ? memory : nullptr;
+  }
+  void DoDeallocate(void* data, int64_t bytes) noexcept override {
+    const HostErrorScope message;
+    CallGuarded([&] { return device_.free(&device_, data, bytes), OPKIT_OK; });
+  }
+
+ private:
+  const opkit_device& device_;
+  const std::string name_, library_;
+};
+
+// The context of a library's device. Its operators have done their work when they return.
+class LibraryDeviceContext {
+ public:
+  static constexpr DeviceType kDeviceType = DeviceType::kFirstUserDevice;
+  static constexpr bool kAsynchronous = false;
+
+  explicit LibraryDeviceContext(Device device) : device_(device) {}
+  Device device() const { return device_; }
+  void SwitchToDevice(int = 0) {}
+  void Record(Event& event) { event.SetScheduled(); }
+  void WaitEvent(const Event& event) { event.Finish(); }
+  void FinishDeviceComputation() {}
+  static bool IsStreamFree(Device, int) { return true; }
+
+ private:
+  Device device_;
+};
+static_assert(DeviceContext<LibraryDeviceContext>);
+
+inline bool IsKnownLayout(std::string_view name) {
+  return name == LayoutName(kStandardLayout) ||
+         std::ranges::count(RegisteredLayouts(), name, &RegisteredLayout::name) > 0;
+}
+inline void AddLibraryLayout(LoadedLibrary& loaded, const opkit_layout& layout) {
+  const std::string name = layout.name;
+  if (!layout.to_standard || !layout.from_standard)
+    RefuseDescription(loaded.image->name,
+                      StrCat("has layout '", name, "' without to_standard or from_standard"),
+                      "both are required, or no other backend could read what is in it");
+  ChannelsLast();  // registers the program's own layout, if that is not done
+  if (IsKnownLayout(name)) return loaded.found_layouts.push_back(name);
+  const std::string library = loaded.image->name;
+  LayoutDefinition definition;
+  definition.name = name;
+  definition.to_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
+    ConvertByLibrary(library, name + " to standard", from, to, [&](auto* source, auto* target) {
+      return layout.to_standard(&layout, source, target);
+    });
+  };
+  definition.from_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
+    ConvertByLibrary(library, "standard to " + name, from, to, [&](auto* source, auto* target) {
+      return layout.from_standard(&layout, source, target);
+    });
+  };
+  if (layout.bytes)
+    definition.bytes = [&layout, library, name](const Shape& shape, DType dtype) {
+      int64_t bytes = -1;
+      CallLibraryFunction(
+          library,
+          [&] {
+            return layout.bytes(&layout, static_cast<int32_t>(dtype), shape.rank(), shape.data(),
+                                &bytes);
+          },
+          "the size of layout ", name);
+      if (bytes < 0)
+        Throw(ErrorCode::kOutOfRange, "layout ", name, " of library ", library, " says ", bytes,
+              " bytes for ", dtype, shape);
+      return bytes;
+    };
+  if (layout.ns_per_byte > 0 && __builtin_isfinite(layout.ns_per_byte))
+    definition.ns_per_byte = layout.ns_per_byte;
+  loaded.layouts.push_back(RegisterLayout(std::move(definition)));
+}
+// Registers a converter from or to one of the library's `layouts`. A converter between layouts of
+// others would stay when the library goes.
+inline void AddLibraryConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter,
+                                std::span<const LayoutId> layouts) {
+  const LayoutId from = FindLayout(PartName(loaded, converter.from, "layout converter"));
+  const LayoutId to = FindLayout(PartName(loaded, converter.to, "layout converter"));
+  if (!converter.convert)
+    RefuseDescription(loaded.image->name, StrCat("has a converter from ", converter.from, " to ",
+                                                 converter.to, " without a function"));
+  if (!std::ranges::count(layouts, from) && !std::ranges::count(layouts, to)) return;
+  RegisterLayoutConverter(
+      from, to,
+      [&converter, library = loaded.image->name](const Tensor& source, Tensor& target) {
+        ConvertByLibrary(
+            library, StrCat(converter.from, " to ", converter.to), source, target,
+            [&](auto* in, auto* out) { return converter.convert(&converter, in, out); });
+      },
+      converter.ns_per_byte > 0 && __builtin_isfinite(converter.ns_per_byte) ? converter.ns_per_byte
+                                                                             : 0.25);
+}
+
+inline void AddLibraryDevice(LoadedLibrary& loaded, const opkit_device& device) {
+  const std::string& library = loaded.image->name;
+  const std::string name = device.name;
+  if (!device.alloc || !device.free || !device.copy)
+    RefuseDescription(library, StrCat("has device '", name, "' without alloc, free or copy"));
+  const auto type = static_cast<DeviceType>(device.type);
+  if (type < DeviceType::kFirstUserDevice || device.type >= kDeviceSlots)
+    RefuseDescription(
+        library, StrCat("gives device '", name, "' the number ", device.type),
+        StrCat("devices of one's own have ", static_cast<int>(DeviceType::kFirstUserDevice), " to ",
+               kDeviceSlots - 1));
+  if (Allocators()[type].load())
+    RefuseDescription(library,
+                      StrCat("brings device '", name, "', number ", device.type,
+                             ", which this program has already"),
+                      {}, ErrorCode::kAlreadyExists);
+  RegisterDeviceType(type, {name, type, false});
+  loaded.devices.push_back(type);
+  auto* const made = new LibraryDevice(device, library);
+  LibraryDevice::All()[type].store(made, std::memory_order_release);
+  SetAllocator(type, made);
+  SetDeviceAvailability(type, &LibraryDevice::WhyNot);
+  RegisterCopy(DeviceType::kCPU, type, &LibraryDevice::Copy<OPKIT_HOST_TO_DEVICE>);
+  RegisterCopy(type, DeviceType::kCPU, &LibraryDevice::Copy<OPKIT_DEVICE_TO_HOST>);
+  RegisterCopy(type, type, &LibraryDevice::Copy<OPKIT_DEVICE_TO_DEVICE>);
+  EnableFunctionOperators<LibraryDeviceContext>(type);
+}
+
+OPKIT_INLINE void RegisterLayoutsOf(LoadedLibrary& loaded) {
+  // Creates the layout registry, whose hooks read the layouts that the library's kernels name.
+  static_cast<void>(IsRegisteredLayout(kStandardLayout));
+  const opkit_library& library = *loaded.image->library;
+  if (!OPKIT_ABI_HAS(&library, devices)) return;
+  try {
+    AddParts(loaded, library.num_layouts, library.layouts, "layout", &AddLibraryLayout);
+    AddParts(
+        loaded, library.num_layout_converters, library.layout_converters, "layout converter",
+        +[](LoadedLibrary& own, const opkit_layout_converter& converter) {
+          AddLibraryConverter(own, converter, own.layouts);
+        });
+    AddParts(loaded, library.num_devices, library.devices, "device", &AddLibraryDevice);
+  } catch (...) {
+    RemoveLayoutsOf(loaded);
+    throw;
+  }
+}
+OPKIT_INLINE std::string WhatHoldsLayouts(const LoadedLibrary& loaded,
+                                          const std::vector<LoadedLibraryPtr>& all) {
+  for (const LoadedLibraryPtr& other : all)
+    for (const LayoutId id : loaded.layouts)
+      if (other->in_use.use_count() > other->idle_count &&
+          std::ranges::count(other->found_layouts, LayoutName(id)) > 0)
+        return StrCat("operators of library ", other->image->name,
+                      " are alive, which has the layout ", LayoutName(id),
+                      " too and uses this one; destroy them first");
+  for (const DeviceType type : loaded.devices)
+    if (const int64_t live = GetAllocator(type).live_bytes(); live > 0)
+      return StrCat(live, " bytes of memory of its device ", type,
+                    " are in use; destroy the tensors that are there first");
+  return {};
+}
+OPKIT_INLINE void AdoptLayouts(const std::vector<LoadedLibraryPtr>& all) {
+  for (const LoadedLibraryPtr& other : all) {
+    const std::vector<std::string> names = std::exchange(other->found_layouts, {});
+    if (names.empty()) continue;
+    const opkit_library& library = *other->image->library;
+    const size_t before = other->layouts.size();
+    for (uint64_t i = 0; i < library.num_layouts; ++i)
+      if (std::ranges::count(names, library.layouts[i]->name))
+        AddLibraryLayout(*other, *library.layouts[i]);
+    const std::span adopted(other->layouts.begin() + static_cast<int64_t>(before),
+                            other->layouts.end());
+    for (uint64_t i = 0; i < library.num_layout_converters; ++i) {
+      const opkit_layout_converter& converter = *library.layout_converters[i];
+      if (IsKnownLayout(converter.from) && IsKnownLayout(converter.to))
+        AddLibraryConverter(*other, converter, adopted);
+    }
+  }
+}
+OPKIT_INLINE void RemoveLayoutsOf(LoadedLibrary& loaded) {
+  loaded.found_layouts.clear();
+  for (const LayoutId id : loaded.layouts) RemoveLayout(id);
+  loaded.layouts.clear();
+  for (const DeviceType type : loaded.devices) {
+    RegisterCopy(DeviceType::kCPU, type, nullptr);
+    RegisterCopy(type, DeviceType::kCPU, nullptr);
+    RegisterCopy(type, type, nullptr);
+    FunctionFactories()[type].store(nullptr, std::memory_order_release);
+    SetAllocator(type, nullptr);
+    delete LibraryDevice::All()[type].exchange(nullptr);
+  }
+  loaded.devices.clear();
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_LAYOUTS_IPP_
+
+// ---- opkit/plugin/load/impl/library_gradient.ipp
+// Calls a library's gradient function, and collects the nodes that compute a gradient.
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_GRADIENT_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_GRADIENT_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Makes one call of a library's gradient function, and keeps the nodes and names that it returns.
+class LibraryGradientCall {
+ public:
+  LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                      GradientNames& names)
+      : def_(def), g_output_(g_output), names_(names), node_(def) {
+    answer_.g_input.resize(def.inputs().size());
+    for (const GradientValue& value : g_output) {
+      dense_.push_back(value.dense.c_str());
+      indices_.push_back(value.indices.c_str());
+      values_.push_back(value.values.c_str());
+    }
+    view_.size = sizeof view_;
+    view_.node = &node_.node();
+    view_.dense = dense_.data();
+    view_.indices = indices_.data();
+    view_.values = values_.data();
+    view_.context = this;
+    view_.new_name = &NewName;
+    view_.add_node = &AddNode;
+    view_.set_input = &SetInput;
+  }
+  LibraryGradientCall(const LibraryGradientCall&) = delete;
+
+  const opkit_gradient* view() const { return &view_; }
+  GradientOpsMeta TakeAnswer() { return std::move(answer_); }
+
+ private:
+  static LibraryGradientCall& Of(const opkit_gradient* gradient) {
+    if (!gradient) Throw(ErrorCode::kInvalidArgument, "a function of a gradient is given none");
+    return *static_cast<LibraryGradientCall*>(gradient->context);
+  }
+  static const char* NewName(const opkit_gradient* gradient, const char* value,
+                             const char* suffix) {
+    const char* name = nullptr;
+    static_cast<void>(AnswerCaller([&] {
+      LibraryGradientCall& self = Of(gradient);
+      if (!value || !*value) Throw(ErrorCode::kInvalidArgument, "new_name() has no value's name");
+      name = self.kept_.emplace_back(self.Name(TextOfAbi(value), TextOfAbi(suffix))).c_str();
+    }));
+    return name;
+  }
+  // Returns a gradient's name, as GradientMakerBase::GI does. A value's second gradient, and a
+  // gradient whose usual name comes in already (in place), get new names.
+  std::string Name(const std::string& value, const std::string& suffix) {
+    if (!suffix.empty()) return names_.Fresh(value, suffix);
+    const std::string& name = names_.Of(value);
+    const bool taken = std::ranges::count(g_output_, name, &GradientValue::dense) > 0 ||
+                       std::ranges::count(kept_, name) > 0;
+    return taken ? names_.Fresh(value) : name;
+  }
+  static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
+    return AnswerCaller([&] {
+      LibraryGradientCall& self = Of(gradient);
+      OperatorDef def = DefinitionOfAbi(node);
+      // Removes arguments that the library copied from the node, if the program's operator does not
+      // take them.
+      const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+      for (const auto& [name, value] : self.def_.args())
+        if (const Attribute* given = def.args().Find(name))
+          if (schema && !schema->TakesArgument(name) && *given == value)
+            def.mutable_args().Remove(name);
+      def.Backends(self.def_.backends()).IsGradientOp(true);
+      self.answer_.ops.push_back(std::move(def));
+    });
+  }
+  static opkit_status SetInput(const opkit_gradient* gradient, uint64_t input, const char* dense,
+                               const char* indices, const char* values) {
+    return AnswerCaller([&] {
+      std::vector<GradientValue>& all = Of(gradient).answer_.g_input;
+      if (input >= all.size())
+        Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",
+              all.size());
+      all[input] = dense && *dense ? GradientValue(TextOfAbi(dense))
+                                   : GradientValue::Sparse(TextOfAbi(indices), TextOfAbi(values));
+    });
+  }
+
+  const OperatorDef& def_;
+  const std::vector<GradientValue>& g_output_;
+  GradientNames& names_;
+  const AbiNode node_;
+  std::vector<const char*> dense_, indices_, values_;
+  std::list<std::string> kept_;  // names given to the library
+  GradientOpsMeta answer_;
+  opkit_gradient view_{};
+};
+
+// Returns the gradient that the library describes.
+OPKIT_INLINE GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image,
+                                                      const opkit_op& op,
+                                                      const FunctionOpRecord& record) {
+  GradientRegistration gradient;
+  gradient.file = record.file;
+  gradient.line = record.line;
+  gradient.kind = record.Has(OPKIT_OP_NO_GRADIENT)                ? GradientKind::kNone
+                  : record.Has(OPKIT_OP_SHOULD_NOT_GRADIENT)      ? GradientKind::kShouldNot
+                  : record.Has(OPKIT_OP_GRADIENT_NOT_IMPLEMENTED) ? GradientKind::kNotImplemented
+                                                                  : GradientKind::kMaker;
+  if (gradient.kind == GradientKind::kMaker)
+    gradient.make = [image, op = &op, function = record.abi.gradient](
+                        const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                        GradientNames& names) {
+      LibraryGradientCall call(def, g_output, names);
+      CallOperatorFunction("gradient", op->name, image->name,
+                           [&] { return function(op, call.view()); });
+      return call.TakeAnswer();
+    };
+  return gradient;
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_GRADIENT_IPP_
+
+// ---- opkit/plugin/load/impl/library_hooks.ipp
+// Infers, counts and measures a library's operators by the library's functions.
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Infers the outputs of one node by the functions infer_type and infer_shape of a library.
+class LibraryInference {
+ public:
+  LibraryInference(const std::string& library, const std::string& name, const opkit_op* op,
+                   const opkit_op& functions, InferenceContext& context)
+      : library_(library),
+        name_(name),
+        op_(op),
+        functions_(functions),
+        context_(context),
+        node_(context.def()),
+        inputs_(context.inputs(), symbols_),
+        outputs_(context.outputs(), symbols_),
+        knows_a_rank_(context.num_inputs() == 0) {
+    inputs_.SetInputs(context.def(), context.inputs());
+    for (int i = 0; i < context.num_inputs(); ++i) {
+      if (!context.HasInput(i)) continue;
+      const TensorInfo& input = context.input(i);
+      types_known_ &= input.dtype != DType::kUndefined;
+      shapes_known_ &= input.shape.is_known();
+      knows_a_rank_ |= input.shape.has_rank();
+    }
+    for (const TensorInfo& output : context.outputs()) knows_a_rank_ |= output.shape.has_rank();
+  }
+
+  // Without infer_type every output has the dtype of the first input.
+  void InferTypes() {
+    if (functions_.infer_type) {
+      Call("inferType", types_known_, functions_.infer_type,
+           [](auto& values, auto... place) { return TensorInfo(values.dtype(place...), {}); });
+    } else if (context_.num_inputs() > 0) {
+      for (int o = 0; o < context_.num_outputs(); ++o)
+        context_.SetOutput(o, context_.input_dtype(0), {});
+    }
+  }
+  // Passes the elements of short lists of integers only if shapes alone do not decide: a result
+  // that came from data is valid for that run alone.
+  void InferShapes() {
+    if (!functions_.infer_shape || !knows_a_rank_) return;
+    std::vector<int> lists;
+    for (int i = 0; i < context_.num_inputs(); ++i)
+      if (const TensorInfo& input = context_.input(i);
+          context_.HasInput(i) && IsInteger(input.dtype) && input.shape.has_rank() &&
+          input.shape.rank() < 2)
+        lists.push_back(i);
+    if (CallInferShape(shapes_known_ && lists.empty()) || lists.empty()) return;
+    bool more_is_known = shapes_known_;
+    for (const int i : lists)
+      if (const Tensor* data = context_.input_constant(i)) {
+        inputs_.SetConstant(Index(i), *data);
+        more_is_known = true;
+      }
+    if (more_is_known) CallInferShape(shapes_known_);
+  }
+
+ private:
+  // True if all shapes of the outputs are known afterwards.
+  bool CallInferShape(bool all_known) {
+    return Call("inferShape", all_known, functions_.infer_shape,
+                [](auto& values, auto... place) {
+                  return TensorInfo(DType::kUndefined, values.shape(place...));
+                }) &&
+           std::ranges::all_of(context_.outputs(),
+                               [](auto& output) { return output.shape.is_known(); });
+  }
+  // Calls the library's inference of dtypes or shapes; false if the library cannot infer them yet.
+  // `read` returns a value's dtype or shape from the library's result.
+  template <class Function, class Read>
+  bool Call(const char* what, bool all_known, Function function, Read read) {
+    try {
+      CallOperatorFunction(what, name_, library_, [&] {
+        return function(op_, &node_.node(), inputs_.data(), outputs_.data());
+      });
+    } catch (const Error&) {
+      if (all_known) throw;
+      return false;
+    }
+    try {
+      for (int i = 0; i < context_.num_inputs(); ++i)
+        if (context_.HasInput(i)) {
+          const TensorInfo info = read(inputs_, Index(i), "input");
+          context_.SetInput(i, info.dtype, info.shape);
+        }
+      for (int o = 0; o < context_.num_outputs(); ++o) {
+        const TensorInfo info = read(outputs_, Index(o), "output");
+        context_.SetOutput(o, info.dtype, info.shape);
+      }
+      return true;
+    } catch (...) {
+      RethrowInContext(
+          StrCat("in the result of ", what, " of operator ", name_, " of library ", library_));
+    }
+  }
+
+  const std::string &library_, &name_;
+  const opkit_op* const op_;
+  const opkit_op& functions_;
+  InferenceContext& context_;
+  const AbiNode node_;
+  std::vector<std::string> symbols_;
+  AbiValues inputs_, outputs_;
+  bool types_known_ = true, shapes_known_ = true;  // of the inputs
+  bool knows_a_rank_;  // shapes can be inferred: a rank is known, or there are no inputs
+};
+
+// Implements the hooks of an operator by calls of the library's functions.
+class LibraryHooks final : public FunctionHooks {
+ public:
+  LibraryHooks(LibraryImagePtr image, const opkit_op* op, const opkit_op& functions)
+      : image_(std::move(image)), op_(op), functions_(functions), name_(op->name) {}
+
+  std::pair<int, int> Arity(const Arguments& args) override {
+    if (!functions_.parse_attrs) return {-1, -1};
+    const AbiNode node(OperatorDef(name_, {}, {}, args));
+    int32_t inputs = -1, outputs = -1;
+    CallOperatorFunction("parseAttrs", name_, image_->name, [&] {
+      return functions_.parse_attrs(op_, &node.node(), &inputs, &outputs);
+    });
+    if (inputs < -1 || outputs < -1 || inputs > kMostValues || outputs > kMostValues)
+      Throw(ErrorCode::kInvalidArgument, "parseAttrs of operator ", name_, " of library ",
+            image_->name, " says ", inputs, " inputs and ", outputs, " outputs; -1 is any number, ",
+            kMostValues, " are the most");
+    return {inputs, outputs};
+  }
+
+  bool has_inference() const override { return functions_.infer_type || functions_.infer_shape; }
+  void Infer(InferenceContext& context) override {
+    LibraryInference inference(image_->name, name_, op_, functions_, context);
+    inference.InferTypes();
+    inference.InferShapes();
+  }
+  std::vector<int> MutatedInputs(const OperatorDef& def) override {
+    std::vector<int> inputs;
+    if (!functions_.mutated_inputs) return inputs;
+    const AbiNode node(def);
+    std::vector<uint8_t> mutated(def.inputs().size());
+    CallOperatorFunction("mutateInputs", name_, image_->name, [&] {
+      return functions_.mutated_inputs(op_, &node.node(), mutated.data());
+    });
+    for (size_t i = 0; i < mutated.size(); ++i)
+      if (mutated[i]) inputs.push_back(static_cast<int>(i));
+    return inputs;
+  }
+  int64_t Scratch(const OperatorDef& def, std::span<const TensorInfo> infos) override {
+    if (!functions_.scratch_bytes) return 0;
+    const AbiNode node(def);
+    std::vector<std::string> symbols;
+    AbiValues inputs(infos, symbols);
+    int64_t bytes = 0;
+    CallOperatorFunction("scratch's function", name_, image_->name, [&] {
+      return functions_.scratch_bytes(op_, &node.node(), inputs.data(), &bytes);
+    });
+    if (bytes < 0)
+      Throw(ErrorCode::kInvalidArgument, "operator ", name_, " of library ", image_->name,
+            " asks for ", bytes, " bytes of scratch");
+    return bytes;
+  }
+
+  void Cost(const OperatorDef& def, std::span<const TensorInfo> in, std::span<const TensorInfo> out,
+            OpCost& cost) override {
+    const AbiNode node(def);
+    std::vector<std::string> symbols;
+    AbiValues inputs(in, symbols), outputs(out, symbols);
+    opkit_cost said{sizeof said,        nullptr,          cost.flops, cost.bytes_read,
+                    cost.bytes_written, cost.params_bytes};
+    CallOperatorFunction("cost", name_, image_->name, [&] {
+      return functions_.cost(op_, &node.node(), inputs.data(), outputs.data(), &said);
+    });
+    cost = {said.flops, said.bytes_read, said.bytes_written, said.params_bytes};
+  }
+
+  std::vector<Tensor> TestInputs(DType dtype, uint64_t seed) override {
+    std::vector<Tensor> made;
+    opkit_test_inputs answer{};
+    answer.size = sizeof answer;
+    answer.context = &made;
+    answer.add = [](const opkit_test_inputs* inputs, const opkit_tensor* tensor) {
+      return AnswerCaller([&] {
+        if (!inputs) Throw(ErrorCode::kInvalidArgument, "test inputs are added to nothing");
+        if (const std::string problem = ProblemOfView(tensor); !problem.empty())
+          Throw(ErrorCode::kInvalidArgument, "a test input ", problem);
+        auto& all = *static_cast<std::vector<Tensor>*>(inputs->context);
+        all.emplace_back().CopyFrom(TensorOfView(*tensor));
+      });
+    };
+    CallOperatorFunction("the test inputs", name_, image_->name, [&] {
+      return functions_.test_inputs(op_, static_cast<int32_t>(dtype), seed, &answer);
+    });
+    return made;
+  }
+
+ private:
+  static constexpr int32_t kMostValues = 65535;  // a node names each of them
+
+  LibraryImagePtr image_;
+  const opkit_op* op_;
+  const opkit_op functions_;  // a copy of *op, with null for functions that its version lacks
+  const std::string name_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
+
+// ---- opkit/op/boundary/convert/abi_config.hpp
+// Kernel configurations, and tensors in layouts, across the ABI. Layouts are passed by name,
+// because each image has its own numbers for them.
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// An opkit_config with the arrays that it points to. Throws kUnsupported for a layout with a
+// descriptor, which only its own image knows.
+class OPKIT_IMAGE_LOCAL AbiConfig {
+ public:
+  AbiConfig(const KernelConfig& config, size_t num_inputs, size_t num_outputs);
+  AbiConfig(const AbiConfig&) = delete;
+  const opkit_config& config() const { return config_; }
+
+ private:
+  opkit_config config_{};
+  std::vector<const char*> inputs_, outputs_;
+  std::vector<int32_t> inplace_;
+};
+
+// Reads a configuration. Throws kInvalidArgument for a struct that is no valid configuration;
+// kNotFound for a layout that this image does not know.
+OPKIT_IMAGE_LOCAL KernelConfig ConfigOfAbi(const opkit_config* config, size_t num_inputs,
+                                           size_t num_outputs);
+// Returns the layout of that name; the standard layout for null.
+OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
+// Like TensorOfView, for a tensor in a layout; null is the standard layout.
+OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
+
+// ---- opkit/plugin/load/impl/library_kernels.ipp
+// Runs a library's kernels, and collects what they propose and fuse.
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_KERNELS_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_KERNELS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Collects the configurations that a library's kernel proposes for a node.
+class LibraryProposals {
+ public:
+  LibraryProposals(const LibraryImage& image, const KernelQuery& query)
+      : image_(image),
+        op_(query.def.type()),
+        inputs_(query.inputs.size()),
+        outputs_(query.outputs.size()) {
+    view_.size = sizeof view_;
+    view_.context = this;
+    view_.add = &Add;
+  }
+  LibraryProposals(const LibraryProposals&) = delete;
+
+  // Returns the proposals. Throws UnsupportedOperatorFeature with the reason if the kernel refuses
+  // the node.
+  std::vector<KernelConfig> Collect(const opkit_kernel* original, const opkit_kernel& kernel,
+                                    const KernelQuery& query) {
+    const AbiNode node(query.def);
+    std::vector<std::string> symbols;
+    AbiValues inputs(query.inputs, symbols), outputs(query.outputs, symbols);
+    inputs.SetInputs(query.def, query.inputs);
+    try {
+      CallOperatorFunction("propose", op_, image_.name, [&] {
+        return kernel.propose(original, &node.node(), inputs.data(), outputs.data(), &view_);
+      });
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kUnsupported)
+        throw UnsupportedOperatorFeature(error.message());
+      throw;
+    }
+    return std::move(configs_);
+  }
+
+ private:
+  static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
+    return AnswerCaller([&] {
+      if (!proposals)
+        Throw(ErrorCode::kInvalidArgument, "add() of a proposal has no opkit_proposals");
+      auto& self = *static_cast<LibraryProposals*>(proposals->context);
+      try {
+        self.configs_.push_back(ConfigOfAbi(config, self.inputs_, self.outputs_));
+      } catch (Error& error) {
+        if (error.code() == ErrorCode::kNotFound)
+          error.AddContext(StrCat("in what operator ", self.op_, " of library ", self.image_.name,
+                                  " proposes; a library registers its layouts when it is loaded, "
+                                  "by a variable: const LayoutId kMine = RegisterLayout({...})"));
+        throw;
+      }
+    });
+  }
+
+  const LibraryImage& image_;
+  const std::string op_;
+  const size_t inputs_, outputs_;
+  std::vector<KernelConfig> configs_;
+  opkit_proposals view_{};
+};
+
+// Offers the next node to a library's kernel for fusion, and receives the fused node.
+class OPKIT_IMAGE_LOCAL LibraryFusion {
+ public:
+  // Returns the fused node if the kernel takes the next node in. Nothing is fused if a
+  // configuration has no form in opkit_abi.h.
+  static std::optional<FusedNode> Offer(const LibraryImage& image, const opkit_kernel* original,
+                                        const opkit_kernel& kernel, const FusionQuery& query) {
+    std::optional<LibraryFusion> fusion;
+    try {
+      fusion.emplace(query);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported) throw;
+      return std::nullopt;
+    }
+    CallOperatorFunction("fuse", query.node.def.type(), image.name,
+                         [&] { return kernel.fuse(original, &fusion->view_); });
+    return std::move(fusion->answer_);
+  }
+  explicit LibraryFusion(const FusionQuery& query)
+      : node_(query.node),
+        next_(query.next),
+        config_(Config(query.node, query.config)),
+        next_config_(Config(query.next, query.next_config)) {
+    view_.size = sizeof view_;
+    view_.context = this;
+    view_.node = &node_.node.node();
+    view_.inputs = node_.inputs.data();
+    view_.outputs = node_.outputs.data();
+    view_.config = &config_->config();
+    view_.next = &next_.node.node();
+    view_.next_inputs = next_.inputs.data();
+    view_.next_outputs = next_.outputs.data();
+    view_.next_config = &next_config_->config();
+    view_.read = query.read;
+    view_.fuse = &Fuse;
+  }
+  LibraryFusion(const LibraryFusion&) = delete;
+
+ private:
+  // A node and its values, in the form of opkit_abi.h.
+  struct Side {
+    explicit Side(const KernelQuery& query)
+        : node(query.def), inputs(query.inputs, symbols), outputs(query.outputs, symbols) {
+      inputs.SetInputs(query.def, query.inputs);
+    }
+    const AbiNode node;
+    std::vector<std::string> symbols;
+    AbiValues inputs, outputs;
+  };
+  static std::unique_ptr<AbiConfig> Config(const KernelQuery& query, const KernelConfig& config) {
+    return std::make_unique<AbiConfig>(config, query.def.inputs().size(),
+                                       query.def.outputs().size());
+  }
+  static opkit_status Fuse(const opkit_fusion* fusion, const opkit_node* node,
+                           const opkit_config* config) {
+    return AnswerCaller([&] {
+      if (!fusion) Throw(ErrorCode::kInvalidArgument, "fuse() has no opkit_fusion");
+      auto& self = *static_cast<LibraryFusion*>(fusion->context);
+      OperatorDef def = DefinitionOfAbi(node);
+      if (std::string_view(self.view_.next->outputs[0]) !=
+              (def.outputs().empty() ? "" : def.outputs()[0]) ||
+          def.outputs().size() != 1)
+        Throw(ErrorCode::kInvalidArgument, "the node that is to compute both makes ", def.outputs(),
+              ", expected the output of the next one, '", self.view_.next->outputs[0], "'");
+      KernelConfig chosen = ConfigOfAbi(config, def.inputs().size(), def.outputs().size());
+      self.answer_ = FusedNode{std::move(def), std::move(chosen)};
+    });
+  }
+
+  Side node_, next_;
+  const std::unique_ptr<AbiConfig> config_, next_config_;
+  std::optional<FusedNode> answer_;
+  opkit_fusion view_{};
+};
+
+// One operator that a library's kernel runs. `kernel` is a copy of the library's struct `original`.
+class LibraryInstance final : public DirectState {
+ public:
+  LibraryInstance(LibraryImagePtr image, const opkit_kernel* original, const opkit_kernel& kernel,
+                  const OpContext& context, IntrusivePtr<KernelCalls> calls)
+      : image_(std::move(image)), kernel_(kernel), node_(*context.def), calls_(std::move(calls)) {
+    instance = const_cast<void*>(kernel.author);
+    const bool configured = kernel.create_for && context.config;
+    if (!kernel.create && !configured) return;
+    instance = nullptr;
+    try {
+      CallOperatorFunction("createOpState", context.def->type(), image_->name, [&] {
+        if (!configured) return kernel.create(original, &node_.node(), &instance);
+        const OperatorDef& def = *context.def;
+        const AbiConfig config(*context.config, def.inputs().size(), def.outputs().size());
+        return kernel.create_for(original, &node_.node(), &config.config(), &instance);
+      });
+    } catch (const Error& error) {  // so that another kernel may take the node
+      if (error.code() == ErrorCode::kUnsupported)
+        throw UnsupportedOperatorFeature(error.message());
+      throw;
+    }
+    calls_->Returned(KernelCalls::kCreate);
+  }
+  ~LibraryInstance() override {
+    if (Finalizers::ProcessEnds()) {  // left to the process, reachable for leak checkers
+      static auto* const left = new std::vector<void*>;
+      left->push_back(instance);
+      return;
+    }
+    if ((!kernel_.create && !kernel_.create_for) || !kernel_.destroy) return;
+    HostErrorScope message;
+    CallGuarded([&] { return kernel_.destroy(instance), OPKIT_OK; });
+  }
+  // Runs forward or backward. Slow path: an operator's first run, and every run of a backward
+  // operator that shares the forward operator's instance.
+  OpStatus Run(FunctionPass pass, std::span<const OpTensor>, std::span<OpTensor>,
+               OpResource& resource) override {
+    const auto run = pass == FunctionPass::kForward ? kernel_.forward : kernel_.backward;
+    const opkit_status status = CallGuarded([&] { return run(instance, resource.call()); });
+    calls_->Returned(pass == FunctionPass::kForward ? KernelCalls::kForward
+                                                    : KernelCalls::kBackward);
+    if (status == OPKIT_OK) [[likely]]
+      return {};
+    const std::string reason = ReasonOf(status);
+    CurrentHostError().text.clear();
+    if (CodeOfStatus(status) != ErrorCode::kOperatorFailed)
+      throw Error(CodeOfStatus(status), reason);
+    return OpStatus::Failure(reason);
+  }
+
+ private:
+  const LibraryImagePtr image_;
+  const opkit_kernel kernel_;
+  const AbiNode node_;  // the instance may point into it
+  const IntrusivePtr<KernelCalls> calls_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_KERNELS_IPP_
+
+// ---- opkit/plugin/load/impl/library_ops.ipp
+// Makes the record of a library's operator call the library.
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_OPS_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_OPS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Makes a record, which was read from `op`, call the library's functions.
+OPKIT_INLINE void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image,
+                             const opkit_op& op) {
+  record.library = image->name;
+  record.library_name = image->announced;
+  if (const char* version = image->library->version) record.library_version = version;
+  if (OPKIT_ABI_HAS(image->library, own_version) && image->library->own_version)
+    record.library_version = image->library->own_version;
+  record.hooks = MakeIntrusive<LibraryHooks>(image, &op, record.abi);
+  for (size_t k = 0; k < record.devices.size(); ++k) {
+    FunctionDevice& device = record.devices[k];
+    device.create_state = [image, original = op.kernels[k], kernel = device.abi,
+                           calls = MakeIntrusive<KernelCalls>()](
+                              const AttrMap&, const OpContext& context,
+                              IntrusivePtr<StatefulOp>& state) -> OpStatus {
+      state = MakeIntrusive<LibraryInstance>(image, original, kernel, context, calls);
+      return {};
+    };
+    if (!device.abi.propose) continue;
+    UseSelection();
+    device.propose = [image, original = op.kernels[k],
+                      kernel = device.abi](const KernelQuery& query) {
+      return LibraryProposals(*image, query).Collect(original, kernel, query);
+    };
+    if (!device.abi.fuse) continue;
+    device.fuse = [image, original = op.kernels[k], kernel = device.abi](const FusionQuery& query) {
+      return LibraryFusion::Offer(*image, original, kernel, query);
+    };
+  }
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_OPS_IPP_
+
+// ---- opkit/plugin/load/impl/library_partitioner.ipp
+// Runs a library's partitioners over graphs of the host.
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PARTITIONER_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PARTITIONER_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Options as two arrays of C strings, which point into the options given.
+class AbiOptions {
+ public:
+  explicit AbiOptions(const std::vector<std::pair<std::string, std::string>>& options) {
+    for (const auto& [name, value] : options) {
+      names_.push_back(name.c_str());
+      values_.push_back(value.c_str());
+    }
+  }
+  template <class Struct>
+  void FillIn(Struct& to) const {
+    to.num_options = names_.size();
+    to.option_names = names_.data();
+    to.option_values = values_.data();
+  }
+
+ private:
+  std::vector<const char*> names_, values_;
+};
+
+// Runs a partitioner of a library over one graph.
+class LibraryPartitionWork final : public PartitionWork {
+ public:
+  LibraryPartitionWork(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
+                       const opkit_partitioner* partitioner, const PartitionView& view,
+                       PartitionArguments arguments)
+      : image_(std::move(image)),
+        in_use_(std::move(in_use)),
+        partitioner_(partitioner),
+        view_(view),
+        arguments_(std::move(arguments)),
+        options_(arguments_),
+        graph_(MakeIntrusive<AbiGraph>(view.structure(), std::string(), &view.types())) {
+    partition_.size = sizeof partition_;
+    partition_.context = this;
+    partition_.graph = &graph_->view;
+    for (const int node : graph_->order) taken_.push_back(view.node(node).is_taken());
+    partition_.taken = taken_.data();
+    options_.FillIn(partition_);
+    partition_.json = &Json;
+    work_ = const_cast<void*>(partitioner->author);
+    if (!partitioner->begin) return;
+    work_ = nullptr;
+    Call("begin", [&] { return partitioner_->begin(partitioner_, &partition_, &work_); });
+    began_ = true;
+  }
+  ~LibraryPartitionWork() override {
+    if (!began_ || !partitioner_->end) return;
+    const HostErrorScope message;
+    CallGuarded([&] { return partitioner_->end(work_), OPKIT_OK; });
+  }
+
+  void Mark(PartitionAnswer& answer) override {
+    answer_ = &answer;
+    partition_.take = &Take;
+    partition_.refuse = &Refuse;
+    Call("mark", [&] { return partitioner_->mark(work_, &partition_); });
+    partition_.take = nullptr;
+    partition_.refuse = nullptr;
+    answer_ = nullptr;
+    json_.reset();
+  }
+  void Review(SubgraphReview& review) override {
+    if (!partitioner_->review) return;
+    if (number_.empty()) {
+      number_.resize(Index(view_.num_nodes()));
+      for (size_t i = 0; i < graph_->order.size(); ++i) number_[Index(graph_->order[i])] = i;
+    }
+    const GraphView body(review.body());
+    const GraphTypes types = InferGraph(body, {}, UnknownOperators::kAllowed);
+    const AbiGraph subgraph(body, {}, &types);
+    const AbiNode op(review.def());
+    std::vector<uint64_t> nodes;
+    for (const int node : review.nodes()) nodes.push_back(number_[Index(node)]);
+    body_ = &body;
+    body_types_ = &types;
+    review_ = &review;
+    opkit_partition question = partition_;
+    question.subgraph = &subgraph.view;
+    question.op = &op.node();
+    question.id = review.id();
+    question.kind = review.kind();
+    question.num_nodes = nodes.size();
+    question.nodes = nodes.data();
+    question.reject = &Reject;
+    question.set_attr = &SetAttr;
+    question.add_constant = &AddConstant;
+    Call("review", [&] { return partitioner_->review(work_, &question); });
+    review_ = nullptr;
+    body_ = nullptr;
+    json_.reset();
+  }
+
+ private:
+  template <class F>
+  void Call(const char* function, F call) const {
+    CallLibraryFunction(image_->name, call, function, " of partitioner ", partitioner_->name);
+  }
+  static LibraryPartitionWork& Of(const opkit_partition* partition) {
+    if (!partition) Throw(ErrorCode::kInvalidArgument, "a function of a partition is given none");
+    return *static_cast<LibraryPartitionWork*>(partition->context);
+  }
+  // Returns the argument of the current Mark or Review; throws kFailedPrecondition outside of it.
+  PartitionAnswer& answer() const {
+    if (!answer_)
+      Throw(ErrorCode::kFailedPrecondition, "nodes are taken and refused in mark alone");
+    return *answer_;
+  }
+  SubgraphReview& review() const {
+    if (!review_) Throw(ErrorCode::kFailedPrecondition, "subgraphs are changed in review alone");
+    return *review_;
+  }
+  // Returns the graph's own number of a node from the library's number.
+  int NodeOf(uint64_t number) const {
+    if (number >= graph_->order.size())
+      Throw(ErrorCode::kOutOfRange, "the answer names node ", number, " of a graph that has ",
+            graph_->order.size());
+    return graph_->order[number];
+  }
+
+  static opkit_status Json(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
+                           const int64_t** nodes) {
+    return AnswerCaller([&] {
+      LibraryPartitionWork& self = Of(partition);
+      RequireRoom(text, "json()");
+      RequireRoom(num_nodes, "json()");
+      RequireRoom(nodes, "json()");
+      auto& json = self.json_;
+      if (!json) {
+        json.emplace();
+        const bool whole = !self.body_;
+        static_cast<SymbolJson&>(*json) =
+            whole ? WriteSymbolJson(self.view_.structure(), self.view_.types())
+                  : WriteSymbolJson(*self.body_, *self.body_types_, self.review_->IsArg());
+        std::vector<int> number(Index(self.view_.num_nodes()), -1);
+        if (whole)
+          for (size_t i = 0; i < self.graph_->order.size(); ++i)
+            number[Index(self.graph_->order[i])] = static_cast<int>(i);
+        for (const int node : json->nodes)
+          json->numbers.push_back(node < 0 || !whole ? node : number[Index(node)]);
+      }
+      *text = json->text.c_str();
+      *num_nodes = json->numbers.size();
+      *nodes = json->numbers.data();
+    });
+  }
+  static opkit_status Take(const opkit_partition* partition, uint64_t node, int32_t kind,
+                           int32_t set) {
+    return AnswerCaller([&] {
+      LibraryPartitionWork& self = Of(partition);
+      self.answer().Take(self.NodeOf(node), kind, set);
+    });
+  }
+  static opkit_status Refuse(const opkit_partition* partition, uint64_t node, const char* why) {
+    return AnswerCaller([&] {
+      LibraryPartitionWork& self = Of(partition);
+      self.answer().Refuse(self.NodeOf(node), TextOfAbi(why));
+    });
+  }
+  static opkit_status Reject(const opkit_partition* partition, const char* why) {
+    return AnswerCaller([&] { Of(partition).review().Reject(TextOfAbi(why)); });
+  }
+  static opkit_status SetAttr(const opkit_partition* partition, const opkit_attr* attr) {
+    return AnswerCaller([&] {
+      for (const NamedAttribute& one : ArgumentsOfAbi(&attr, 1))
+        Of(partition).review().SetAttribute(one.name, one.value);
+    });
+  }
+  static opkit_status AddConstant(const opkit_partition* partition, const char* name,
+                                  const opkit_tensor* value) {
+    return AnswerCaller([&] {
+      if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a constant has no name");
+      if (const std::string problem = ProblemOfView(value); !problem.empty())
+        Throw(ErrorCode::kInvalidArgument, "constant '", TextOfAbi(name), "' ", problem);
+      Of(partition).review().AddConstant(TextOfAbi(name), CopyConstant({}, *value));
+    });
+  }
+
+  // The JSON of a graph, with the library's number of each node.
+  struct NumberedJson : SymbolJson {
+    std::vector<int64_t> numbers;
+  };
+
+  const LibraryImagePtr image_;
+  const IntrusivePtr<FunctionUse> in_use_;
+  const opkit_partitioner* const partitioner_;
+  const PartitionView& view_;
+  const PartitionArguments arguments_;
+  const AbiOptions options_;
+  const IntrusivePtr<AbiGraph> graph_;
+  std::vector<uint8_t> taken_;  // by the library's number of a node
+  opkit_partition partition_{};
+  void* work_ = nullptr;
+  bool began_ = false;
+  std::vector<uint64_t> number_;  // the library's number of each node
+  std::optional<NumberedJson> json_;
+  // Set during a call of Mark or Review.
+  PartitionAnswer* answer_ = nullptr;
+  SubgraphReview* review_ = nullptr;
+  const GraphView* body_ = nullptr;
+  const GraphTypes* body_types_ = nullptr;
+};
+
+// A partitioner of a library, as the host registers it.
+class LibraryPartitioner final : public Partitioner {
+ public:
+  LibraryPartitioner(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
+                     const opkit_partitioner& partitioner)
+      : image_(std::move(image)),
+        in_use_(std::move(in_use)),
+        partitioner_(&partitioner),
+        name_(partitioner.name) {}
+  const std::string& name() const override { return name_; }
+  std::string SubgraphOperator(int kind) const override {
+    std::string op;
+    CallLibraryFunction(
+        image_->name,
+        [&] {
+          const char* const answer = partitioner_->subgraph_op(partitioner_, kind);
+          if (!answer || !*answer) return OPKIT_FAILED;
+          op = TextOfAbi(answer);
+          return OPKIT_OK;
+        },
+        "subgraph_op of partitioner ", name_);
+    return op;
+  }
+  std::unique_ptr<PartitionWork> Begin(const PartitionView& view,
+                                       const PartitionArguments& arguments) const override {
+    return std::make_unique<LibraryPartitionWork>(image_, in_use_, partitioner_, view, arguments);
+  }
+  std::string library() const override { return image_->name; }
+
+ private:
+  const LibraryImagePtr image_;
+  const IntrusivePtr<FunctionUse> in_use_;
+  const opkit_partitioner* const partitioner_;
+  const std::string name_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PARTITIONER_IPP_
+
+// ---- opkit/plugin/load/impl/library_pass.ipp
+// Runs a library's passes, and makes the changes that they request.
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PASS_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PASS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Collects the changes that a library's pass requests, and makes them when the pass has returned.
+class LibraryRewrite {
+ public:
+  LibraryRewrite(const Graph& graph, const PassArguments& options)
+      : graph_(graph), view_(graph), options_(options) {
+    const GraphTypes types = InferGraph(view_, {}, UnknownOperators::kAllowed);
+    abi_ = MakeIntrusive<AbiGraph>(view_, std::string(), &types);
+    rewrite_.size = sizeof rewrite_;
+    rewrite_.context = this;
+    rewrite_.graph = &abi_->view;
+    options_.FillIn(rewrite_);
+    rewrite_.add_node = &AddNode;
+    rewrite_.replace_node = &ReplaceNode;
+    rewrite_.remove_node = &RemoveNode;
+    rewrite_.replace_uses = &ReplaceUses;
+    rewrite_.add_constant = &AddConstant;
+    rewrite_.remove_constant = &RemoveConstant;
+    rewrite_.set_graph = &SetGraph;
+    edits_.resize(abi_->order.size() + 1);
+  }
+  LibraryRewrite(const LibraryRewrite&) = delete;
+  const opkit_rewrite* view() const { return &rewrite_; }
+
+  // Returns the changed graph. Nodes stay in the order in which the pass saw them.
+  Graph Result() const {
+    if (whole_) return *whole_;
+    Graph result;
+    for (const GraphInput& input : graph_.inputs())
+      result.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+    for (const GraphConstant& constant : graph_.constants())
+      if (!removed_constants_.contains(constant.name))
+        result.AddConstant(constant.name, constant.value);
+    for (const auto& [name, value] : added_constants_) result.AddConstant(name, value);
+    for (size_t i = 0; i < edits_.size(); ++i) {
+      const Edit& edit = edits_[i];
+      for (const OperatorDef& node : edit.before) result.AddNode(node);
+      if (i == abi_->order.size() || edit.removed) continue;
+      result.AddNode(edit.replacement ? *edit.replacement : graph_.node(abi_->order[i]));
+    }
+    for (const std::string& output : graph_.outputs()) result.AddOutput(output);
+    for (const auto& [from, to] : uses_) result.ReplaceUses(from, to);
+    return result;
+  }
+
+ private:
+  // The changes at one node.
+  struct Edit {
+    std::vector<OperatorDef> before;
+    std::optional<OperatorDef> replacement;
+    bool removed = false;
+  };
+
+  static LibraryRewrite& Of(const opkit_rewrite* rewrite) {
+    if (!rewrite) Throw(ErrorCode::kInvalidArgument, "a function of a rewrite is given none");
+    return *static_cast<LibraryRewrite*>(rewrite->context);
+  }
+  Edit& EditOf(uint64_t node, bool or_end = false) {
+    if (node >= edits_.size() - (or_end ? 0 : 1))
+      Throw(ErrorCode::kOutOfRange, "it names node ", node, " of a graph that has ",
+            abi_->order.size());
+    return edits_[node];
+  }
+  static std::string Name(const char* name) {
+    if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a name is empty");
+    return TextOfAbi(name);
+  }
+  static opkit_status AddNode(const opkit_rewrite* rewrite, uint64_t before,
+                              const opkit_node* node) {
+    return AnswerCaller(
+        [&] { Of(rewrite).EditOf(before, true).before.push_back(DefinitionOfAbi(node)); });
+  }
+  static opkit_status ReplaceNode(const opkit_rewrite* rewrite, uint64_t node,
+                                  const opkit_node* replacement) {
+    return AnswerCaller([&] {
+      Edit& edit = Of(rewrite).EditOf(node);
+      edit.replacement = DefinitionOfAbi(replacement);
+      edit.removed = false;
+    });
+  }
+  static opkit_status RemoveNode(const opkit_rewrite* rewrite, uint64_t node) {
+    return AnswerCaller([&] { Of(rewrite).EditOf(node).removed = true; });
+  }
+  static opkit_status ReplaceUses(const opkit_rewrite* rewrite, const char* from, const char* to) {
+    return AnswerCaller([&] { Of(rewrite).uses_.emplace_back(Name(from), Name(to)); });
+  }
+  static opkit_status AddConstant(const opkit_rewrite* rewrite, const char* name,
+                                  const opkit_tensor* value) {
+    return AnswerCaller([&] {
+      if (const std::string problem = ProblemOfView(value); !problem.empty())
+        Throw(ErrorCode::kInvalidArgument, "constant '", Name(name), "' ", problem);
+      Of(rewrite).added_constants_.emplace_back(Name(name), CopyConstant({}, *value));
+    });
+  }
+  static opkit_status RemoveConstant(const opkit_rewrite* rewrite, const char* name) {
+    return AnswerCaller([&] {
+      LibraryRewrite& self = Of(rewrite);
+      if (!self.graph_.IsConstant(Name(name)))
+        Throw(ErrorCode::kNotFound, "the graph has no constant '", name, "'");
+      self.removed_constants_.insert(name);
+    });
+  }
+  // Takes the whole result of the pass. Constants that are the graph's own stay shared.
+  static opkit_status SetGraph(const opkit_rewrite* rewrite, const opkit_graph* graph) {
+    return AnswerCaller([&] {
+      LibraryRewrite& self = Of(rewrite);
+      self.whole_ = GraphOfAbi(
+          graph,
+          [&](const std::string& name, const opkit_tensor& view) {
+            const Tensor* own = self.graph_.FindConstant(name);
+            if (own && own->raw_data() == view.data &&
+                own->dtype() == static_cast<DType>(view.dtype) &&
+                own->shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank))))
+              return *own;
+            return CopyConstant(name, view);
+          },
+          &self.graph_);
+    });
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const AbiOptions options_;
+  IntrusivePtr<AbiGraph> abi_;
+  opkit_rewrite rewrite_{};
+  std::vector<Edit> edits_;  // by the library's number of a node, and one for the end
+  std::vector<std::pair<std::string, std::string>> uses_;
+  std::vector<std::pair<std::string, Tensor>> added_constants_;
+  std::set<std::string> removed_constants_;
+  std::optional<Graph> whole_;
+};
+
+// A pass of a library, as the host registers it.
+class LibraryPass final : public NamedPass {
+ public:
+  LibraryPass(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use, const opkit_pass& pass)
+      : image_(std::move(image)), in_use_(std::move(in_use)), pass_(&pass), name_(pass.name) {}
+  const std::string& name() const override { return name_; }
+  Graph Run(const Graph& graph, const PassArguments& options) const override {
+    LibraryRewrite rewrite(graph, options);
+    CallLibraryFunction(
+        image_->name, [&] { return pass_->run(pass_, rewrite.view()); }, "pass ", name_);
+    return rewrite.Result();
+  }
+  std::string place() const override {
+    return StrCat(pass_->file ? pass_->file : "", ":", pass_->line);
+  }
+  std::string library() const override { return image_->name; }
+  IntrusivePtr<RefCounted> use() const override { return in_use_; }
+
+ private:
+  const LibraryImagePtr image_;
+  const IntrusivePtr<FunctionUse> in_use_;
+  const opkit_pass* const pass_;
+  const std::string name_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PASS_IPP_
+
+// ---- opkit/plugin/load/impl/library_partitioners.ipp
+// Registers a library's partitioners and passes, all or none, and removes them.
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PARTITIONERS_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PARTITIONERS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+[[noreturn]] inline void RefuseTakenNameName(const LoadedLibrary& loaded, const char* what,
+                                             const char* name) {
+  RefuseDescription(loaded.image->name,
+                    StrCat("brings ", what, " '", name, "', which this program has already"),
+                    "rename one", ErrorCode::kAlreadyExists);
+}
+inline void AddLibraryPartitioner(LoadedLibrary& loaded, const opkit_partitioner& one) {
+  if (!one.subgraph_op || !one.mark)
+    RefuseDescription(loaded.image->name, StrCat("has partitioner '", one.name, "' without ",
+                                                 one.mark ? "subgraph_op" : "mark"));
+  if (one.begin && !one.end)
+    RefuseDescription(loaded.image->name,
+                      StrCat("has partitioner '", one.name, "' with begin, but without end"));
+  IntrusivePtr<const Partitioner> made =
+      MakeIntrusive<LibraryPartitioner>(loaded.image, loaded.in_use, one);
+  if (PartitionerRegistry::Global().Has(one.name) ||
+      !RegisterPartitioner(made, loaded.image->name.c_str(), one.line))
+    RefuseTakenNameName(loaded, "partitioner", one.name);
+  ++loaded.idle_count;
+  loaded.partitioners.push_back(std::move(made));
+}
+inline void AddLibraryPass(LoadedLibrary& loaded, const opkit_pass& one) {
+  if (!one.run)
+    RefuseDescription(loaded.image->name, StrCat("has pass '", one.name, "' without run"));
+  IntrusivePtr<const NamedPass> made = MakeIntrusive<LibraryPass>(loaded.image, loaded.in_use, one);
+  const std::vector<std::string> known = RegisteredPasses();
+  if (std::ranges::count(known, one.name) ||
+      !RegisterPass(made, loaded.image->name.c_str(), one.line))
+    RefuseTakenNameName(loaded, "pass", one.name);
+  ++loaded.idle_count;
+  loaded.passes.push_back(std::move(made));
+}
+
+OPKIT_INLINE void RegisterPartitioners(LoadedLibrary& loaded) {
+  const opkit_library& library = *loaded.image->library;
+  if (library.abi_minor < 3) return;  // their members were reserved before 1.3
+  try {
+    AddParts(loaded, library.num_partitioners, library.partitioners, "partitioner",
+             &AddLibraryPartitioner);
+    AddParts(loaded, library.num_passes, library.passes, "pass", &AddLibraryPass);
+  } catch (...) {
+    RemovePartitioners(loaded);
+    throw;
+  }
+}
+OPKIT_INLINE void RemovePartitioners(LoadedLibrary& loaded) {
+  for (const auto& one : loaded.partitioners) PartitionerRegistry::Global().Unregister(*one);
+  for (const auto& one : loaded.passes) UnregisterPass(*one);
+  loaded.idle_count -= static_cast<int64_t>(loaded.partitioners.size() + loaded.passes.size());
+  loaded.partitioners.clear();
+  loaded.passes.clear();
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PARTITIONERS_IPP_
 
 // ---- opkit/profile/impl/mann_whitney.ipp
 // Computes ranks, and the distribution of U.
@@ -48389,6 +48824,82 @@ OPKIT_INLINE void SaveFile(const std::string& path, std::string_view bytes) {
 }}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+
+// ---- opkit/profile/impl/trace_visitor.ipp
+// The walk over a profile, with the facts of spans in the order in which writers get them.
+#ifndef OPKIT_PROFILE_IMPL_TRACE_VISITOR_IPP_
+#define OPKIT_PROFILE_IMPL_TRACE_VISITOR_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE void TraceVisitor::VisitSpans() {
+  WalkSpans(
+      profile_,
+      [&](const ProfileSpan& span) {
+        const TraceName& name = NameOf(span);
+        OnSpan(span, name);
+        if (IsTask(span)) OnPush(span, name);
+        if (const auto [begin, end] = AsynchronousTime(span); end >= 0)
+          OnAsynchronous(span, name, begin, end);
+      },
+      [&](const ProfileSpan& span, int64_t begin, int64_t end) {
+        if (HasUserCode(span)) OnUserCode(span, UserCodeNameOf(span), begin, end);
+      },
+      [&](const ProfileSpan& span, int64_t) { OnSpanEnd(span); });
+}
+
+OPKIT_INLINE void TraceVisitor::VisitCounters() {
+  for (const ProfileCounter& counter : profile_.counters) OnCounter(counter, Text(counter.name));
+}
+OPKIT_INLINE void TraceVisitor::VisitMarkers() {
+  for (const ProfileMarker& marker : profile_.markers) OnMarker(marker, Text(marker.name));
+}
+
+OPKIT_INLINE void TraceVisitor::VisitFacts(const ProfileSpan& span) {
+  const auto text = [&](std::string_view name, std::string_view value) {
+    OnFact({TraceFact::Kind::kText, name, 0, value});
+  };
+  const auto count = [&](std::string_view name, uint64_t value) {
+    OnFact({TraceFact::Kind::kCount, name, value});
+  };
+  if (span.device != Device{}) text("device", ToString(span.device));
+  if (span.work.shapes != 0) {
+    text("shapes", Text(span.work.shapes));
+    text("backend", Text(span.work.backend));
+    count("flops", span.work.flops);
+    count("bytes", span.work.bytes);
+  }
+  if (span.pushed >= 0)
+    OnFact({TraceFact::Kind::kTime, "wait", static_cast<uint64_t>(span.begin - span.pushed)});
+  const auto counts =
+      std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
+                       [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
+  if (counts != profile_.counts.end() && counts->invocation == span.id)
+    for (size_t i = 0; i < profile_.counted.size(); ++i)
+      count(profile_.counted[i], counts->values[i]);
+  if (span.open) OnFact({TraceFact::Kind::kFlag, "open", 1});
+}
+
+OPKIT_INLINE const std::string& TraceVisitor::Text(uint32_t interned) {
+  const auto [found, is_new] = texts_.try_emplace(interned);
+  if (is_new) found->second = InternedName(interned);
+  return found->second;
+}
+OPKIT_INLINE const TraceName& TraceVisitor::NameOf(const ProfileSpan& span) {
+  TraceName& name = names_.Of(span);
+  if (!name.domain) name = {num_names_++, DisplayName(span), DomainOf(span)};
+  return name;
+}
+OPKIT_INLINE const TraceName& TraceVisitor::UserCodeNameOf(const ProfileSpan& span) {
+  TraceName& name = user_code_names_[span.custom];
+  if (!name.domain) name = {num_names_++, UserCodeName(span), DomainOf(span)};
+  return name;
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_TRACE_VISITOR_IPP_
 
 // ---- opkit/profile/impl/crash_trace.ipp
 // The handler of fatal signals and the thread that writes for it.
@@ -48834,12 +49345,8 @@ class ProfileDecoder {
     facts_.push_back({id, record, Thread()});
   }
 
+  // Adds a fact to the span of its invocation.
   void Apply(const Fact& fact, ProfileSpan& span) const;
-  void Apply(const CompletedRecord& record, ProfileSpan& span) const;
-  void Apply(const OnDeviceRecord& record, ProfileSpan& span) const;
-  void Apply(const PushedRecord& record, ProfileSpan& span, int pusher) const;
-  void Apply(const WorkRecord& record, ProfileSpan& span) const;
-
   void ApplyFacts();
   // Gives a nameless part of an invocation the names of the invocation's own span.
   void NameAdopted();
@@ -49318,7 +49825,7 @@ class LiveBytes {
   int64_t Growth(int node) const {
     int64_t growth = Made(node);
     ForEachInput(node, [&](int value) {
-      if (uses_[Index(value)] == 1) growth -= bytes_(value);
+      if (uses_[value] == 1) growth -= bytes_(value);
     });
     return growth;
   }
@@ -49326,10 +49833,10 @@ class LiveBytes {
     live_ += Made(node);
     peak_ = (std::max)(peak_, live_);
     ForEachInput(node, [&](int value) {
-      if (--uses_[Index(value)] == 0) live_ -= bytes_(value);
+      if (--uses_[value] == 0) live_ -= bytes_(value);
     });
     for (const int value : view_.outputs(node))
-      if (value >= 0 && uses_[Index(value)] == 0) live_ -= bytes_(value);
+      if (value >= 0 && uses_[value] == 0) live_ -= bytes_(value);
   }
   int64_t peak() const { return peak_; }
 
@@ -49352,7 +49859,7 @@ class LiveBytes {
 
   const GraphView& view_;
   const FunctionRef<int64_t(int value)> bytes_;
-  std::vector<int> uses_;  // by value: uses that are still to come
+  IndexedVector<int> uses_;  // by value: uses that are still to come
   int64_t live_ = 0, peak_ = 0;
 };
 
@@ -49369,14 +49876,14 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
                                                 FunctionRef<int64_t(int value)> bytes) {
   using detail::Index;
   constexpr size_t kLookedAt = 64;
-  std::vector<int> waits(Index(view.num_nodes()), 0), ready, order;
-  std::vector<std::vector<int>> after(waits.size());
+  detail::IndexedVector<int> waits(Index(view.num_nodes()), 0), ready, order;
+  detail::IndexedVector<std::vector<int>> after(waits.size());
   for (const GraphView::Edge& edge : view.edges()) {
-    ++waits[Index(edge.to)];
-    after[Index(edge.from)].push_back(edge.to);
+    ++waits[edge.to];
+    after[edge.from].push_back(edge.to);
   }
   for (const int node : view.order())
-    if (waits[Index(node)] == 0) ready.push_back(node);
+    if (waits[node] == 0) ready.push_back(node);
   detail::LiveBytes live(view, bytes);
   while (!ready.empty()) {
     const size_t count = (std::min)(ready.size(), kLookedAt);
@@ -49387,8 +49894,8 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
     ready.erase(next);
     order.push_back(node);
     live.Run(node);
-    for (const int waiting : after[Index(node)])
-      if (--waits[Index(waiting)] == 0) ready.push_back(waiting);
+    for (const int waiting : after[node])
+      if (--waits[waiting] == 0) ready.push_back(waiting);
   }
   return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
 }
@@ -49396,6 +49903,97 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
+
+// ---- opkit/op/boundary/convert/impl/abi_config.ipp
+// Conversions of opkit_config in both directions.
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& layouts,
+                                                     size_t count,
+                                                     std::vector<const char*>& names) {
+  bool all_standard = true;
+  for (const Layout& layout : layouts) all_standard &= layout.is_standard();
+  if (all_standard) return;
+  if (layouts.size() != count)
+    Throw(ErrorCode::kInvalidArgument, "a configuration has ", layouts.size(),
+          " layouts, expected ", count);
+  for (const Layout& layout : layouts) {
+    if (layout.descriptor)
+      Throw(ErrorCode::kUnsupported, "the layout ", ToString(layout),
+            " has a descriptor, and layouts go to another image by their names alone; register one "
+            "layout for each blocking");
+    if (!layout.is_standard() && !(g_is_registered_layout && g_is_registered_layout(layout.id)))
+      Throw(ErrorCode::kNotFound, "a configuration has ", ToString(layout),
+            ", which is not registered; RegisterLayout gives the id");
+    names.push_back(layout.is_standard() ? nullptr : g_layout_name_pointer(layout.id));
+  }
+}
+
+OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
+                                             size_t num_outputs) {
+  NameLayouts(config.input_layouts, num_inputs, inputs_);
+  NameLayouts(config.output_layouts, num_outputs, outputs_);
+  for (const auto& [input, output] : config.inplace) {
+    inplace_.push_back(input);
+    inplace_.push_back(output);
+  }
+  config_.size = sizeof config_;
+  config_.input_layouts = inputs_.empty() ? nullptr : inputs_.data();
+  config_.output_layouts = outputs_.empty() ? nullptr : outputs_.data();
+  config_.num_inplace = config.inplace.size();
+  config_.inplace = inplace_.data();
+  config_.scratch_bytes = config.scratch_bytes;
+  config_.cost_ns = config.cost_ns;
+}
+
+OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
+  return name ? Layout{g_find_layout(TextOfAbi(name)), {}} : Layout();
+}
+OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
+  if (!layout_name) return TensorOfView(view);
+  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  const Layout layout = LayoutOfAbi(layout_name);
+  const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
+  const auto dtype = static_cast<DType>(view.dtype);
+  Shape shape(Dims(view.shape, static_cast<size_t>(view.rank)));
+  const int64_t bytes = g_layout_bytes(layout, shape, dtype);
+  return Tensor::FromLayout(AdoptStorage(MemoryDevice(device), view.data, bytes), std::move(shape),
+                            dtype, layout);
+}
+OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
+                                                 size_t num_outputs) {
+  if (!IsReadable(from))
+    Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
+          kFirstBytes<opkit_config>, " bytes of version 1.3",
+          "; fill in opkit_config.size with sizeof(opkit_config)");
+  const opkit_config& config = *from;
+  if (config.num_inplace > kMostParts || (config.num_inplace > 0 && !config.inplace) ||
+      !IsAligned(config.inplace))
+    Throw(ErrorCode::kInvalidArgument, "a configuration has ", config.num_inplace,
+          " pairs in place", config.inplace ? "" : ", which are null");
+  if (!IsAligned(config.input_layouts) || !IsAligned(config.output_layouts))
+    Throw(ErrorCode::kInvalidArgument, "a configuration has layouts that are not aligned");
+  KernelConfig read;
+  const auto add = [](const char* const* names, size_t count, std::vector<Layout>& layouts) {
+    for (size_t i = 0; names && i < count; ++i) layouts.push_back(LayoutOfAbi(names[i]));
+  };
+  add(config.input_layouts, num_inputs, read.input_layouts);
+  add(config.output_layouts, num_outputs, read.output_layouts);
+  for (uint64_t i = 0; i < config.num_inplace; ++i)
+    read.inplace.emplace_back(config.inplace[2 * i], config.inplace[2 * i + 1]);
+  read.scratch_bytes = config.scratch_bytes;
+  read.cost_ns = config.cost_ns;
+  return read;
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 
 // ---- opkit/profile/recording/impl/decoder.ipp
 // Decodes records: one function for each of their types.
@@ -49489,40 +50087,43 @@ OPKIT_INLINE uint32_t ProfileDecoder::NameOf(uint32_t name) {
   return text_.empty() ? name : InternName(std::exchange(text_, {}));
 }
 
+// Each AddTo adds the fact of one type of record to a span of its invocation.
+inline void AddTo(ProfileSpan& span, const CompletedRecord& record,
+                  const ProfileDecoder::Clock& clock) {
+  const int64_t time = clock.Time(record.time);
+  if (!span.adopted && time > span.end) span.completed = time;
+}
+inline void AddTo(ProfileSpan& span, const OnDeviceRecord& record,
+                  const ProfileDecoder::Clock& clock) {
+  if (span.adopted) return;
+  // Not before the session, since the comparison of the two clocks has some error.
+  span.device_begin = (std::max)(record.begin - clock.start_ns, int64_t{0});
+  span.device_end = span.device_begin + (record.end - record.begin);
+}
+inline void AddTo(ProfileSpan& span, const PushedRecord& record, int pusher,
+                  const ProfileDecoder::Clock& clock) {
+  if (span.name == 0) span.name = record.name;
+  span.pushed = clock.Time(record.time);
+  span.pusher = pusher;
+}
+inline void AddTo(ProfileSpan& span, const WorkRecord& record) {
+  if (!span.adopted && record.shapes != 0)
+    span.work = {record.shapes, record.flops, record.bytes, record.backend};
+}
+
 OPKIT_INLINE void ProfileDecoder::Apply(const Fact& fact, ProfileSpan& span) const {
   switch (fact.record.type()) {
     case RecordType::kCompleted:
-      return Apply(fact.record.completed, span);
+      return AddTo(span, fact.record.completed, clock_);
     case RecordType::kOnDevice:
-      return Apply(fact.record.on_device, span);
+      return AddTo(span, fact.record.on_device, clock_);
     case RecordType::kPushed:
-      return Apply(fact.record.pushed, span, fact.thread);
+      return AddTo(span, fact.record.pushed, fact.thread, clock_);
     case RecordType::kWork:
-      return Apply(fact.record.work, span);
+      return AddTo(span, fact.record.work);
     default:
       return;
   }
-}
-
-OPKIT_INLINE void ProfileDecoder::Apply(const CompletedRecord& record, ProfileSpan& span) const {
-  const int64_t time = clock_.Time(record.time);
-  if (!span.adopted && time > span.end) span.completed = time;
-}
-OPKIT_INLINE void ProfileDecoder::Apply(const OnDeviceRecord& record, ProfileSpan& span) const {
-  if (span.adopted) return;
-  // Not before the session, since the comparison of the two clocks has some error.
-  span.device_begin = (std::max)(record.begin - clock_.start_ns, int64_t{0});
-  span.device_end = span.device_begin + (record.end - record.begin);
-}
-OPKIT_INLINE void ProfileDecoder::Apply(const PushedRecord& record, ProfileSpan& span,
-                                        int pusher) const {
-  if (span.name == 0) span.name = record.name;
-  span.pushed = clock_.Time(record.time);
-  span.pusher = pusher;
-}
-OPKIT_INLINE void ProfileDecoder::Apply(const WorkRecord& record, ProfileSpan& span) const {
-  if (!span.adopted && record.shapes != 0)
-    span.work = {record.shapes, record.flops, record.bytes, record.backend};
 }
 
 OPKIT_INLINE void ProfileDecoder::ApplyFacts() {
@@ -49846,12 +50447,10 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
   // Marks the next span of this thread with the operator's name as opened by the host already.
   class Known {
    public:
-    explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
-    Known(const Known&) = delete;
-    ~Known() { t_known = outer_; }
+    explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
 
    private:
-    const uint32_t outer_;
+    const ScopedValue<uint32_t> name_;
   };
 
   void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
@@ -49908,14 +50507,13 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
 
-// ---- opkit/plugin/export/impl/export_operators.ipp
+// ---- opkit/plugin/export/impl/export_threads.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+// Runs the tasks and loops of a library's operators, and knows the host's call in which they run.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
 // take CPUs from the host's. Ended before the library is unloaded.
@@ -49949,18 +50547,11 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
  private:
-  // Gives the thread the pool that it had before the operator's run. The host may share this
-  // variable.
-  struct OuterPool {
-    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
-    OuterPool(const OuterPool&) = delete;
-    ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* const own;
-  };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
-    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    // The pool that the thread had before the operator's run. The host may share this variable.
+    const ScopedValue pool(t_pool.pool, static_cast<const HostLoops&>(self).pool_);
     RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
-      const LoopRunnerScope nested(&self);
+      const ScopedValue nested(t_loop_runner, &self);
       body(begin, end);
     });
   }
@@ -49969,17 +50560,20 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 };
 // The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
-// Sets t_host_call for its own life.
-class OPKIT_IMAGE_LOCAL HostCallScope {
- public:
-  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
-  HostCallScope(const HostCallScope&) = delete;
-  HostCallScope& operator=(const HostCallScope&) = delete;
-  ~HostCallScope() { t_host_call = outer_; }
 
- private:
-  const opkit_call* const outer_;
-};
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/exported_instance.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Runs one operator of a library's registries for its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The library's operator behind one operator of the host, and the tensors that it reads and writes.
 // A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
@@ -50059,7 +50653,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
              tensor.dtype() == static_cast<DType>(view.dtype) &&
              tensor.layout() == LayoutOfAbi(layout) &&
              tensor.shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank)));
-    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+    return tensor.IsDenseAt(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
            tensor.storage() && OpTensor(view).is_dense();
   }
   static const char* InputLayout(const opkit_call* call, size_t i) {
@@ -50099,8 +50693,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
-    const LoopRunnerScope on_host(&loops);
-    const HostCallScope of_host(call);
+    const ScopedValue on_host(t_loop_runner, &loops);
+    const ScopedValue of_host(t_host_call, call);
     std::optional<HostSpans::Known> known;
     if (HostSpans::Follow()) [[unlikely]]
       known.emplace(def_.type());
@@ -50206,16 +50800,19 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // for call_
 };
 
-// Frees the registries when the library is unmapped, but not at the program's end.
-struct OPKIT_IMAGE_LOCAL ExportedRegistries {
-  ~ExportedRegistries() {
-    if (g_export_threads.described) return;
-    if (g_delete_gradients) g_delete_gradients();
-    delete &OpRegistry::Global();
-    if (g_delete_layout_registry) g_delete_layout_registry();
-    if (g_delete_names) g_delete_names();
-  }
-};
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/schema_functions.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Implements opkit_op and opkit_kernel by the schemas and kernels of a library's registries.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Functions of an opkit_op whose `author` is a schema, and of opkit_kernels whose `author` is a
 // kernel of the registry.
@@ -50415,6 +51012,32 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         }
       }
     });
+  }
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_operators.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Describes the operators and backends of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Frees the registries when the library is unmapped, but not at the program's end.
+struct OPKIT_IMAGE_LOCAL ExportedRegistries {
+  ~ExportedRegistries() {
+    if (g_export_threads.described) return;
+    if (g_delete_gradients) g_delete_gradients();
+    delete &OpRegistry::Global();
+    if (g_delete_layout_registry) g_delete_layout_registry();
+    if (g_delete_names) g_delete_names();
   }
 };
 
@@ -50644,10 +51267,7 @@ OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
   const AbiNode node(context.def());
   std::vector<std::string> symbols;
   AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
-  for (int i = 0; i < context.num_inputs(); ++i) {
-    inputs[Index(i)].present = context.HasInput(i);
-    if (const Tensor* data = context.input(i).constant) inputs.SetConstant(Index(i), *data);
-  }
+  inputs.SetInputs(context.def(), context.inputs());
   if (const opkit_status status = g_host->infer(&node.node(), inputs.data(), outputs.data());
       status != OPKIT_OK)
     Throw(CodeOfStatus(status), g_host->failure_text());
@@ -50773,7 +51393,7 @@ opkit_status AnswerHost(Call call) {
   return GuardedCall([&] {
     try {
       call();
-    } catch (const AnsweredFail&) {
+    } catch (const MxFailure&) {
       return OpStatus(FAIL);
     }
     return OpStatus();

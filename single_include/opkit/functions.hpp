@@ -1402,7 +1402,7 @@ struct DeviceTypeRegistry {
   };
   // An array, not a vector: heap memory of a library leaks when the library is unloaded.
   struct Entries {
-    static constexpr int kMost = 64;  // room for a user's type in every slot of AllocatorTable
+    static constexpr int kMost = 64;  // room for a user's type in every slot of a DeviceTable
     Entries() {
       for (const KnownDeviceType& known : kKnownDeviceTypes)
         all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
@@ -1431,7 +1431,8 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
 // Sets the function that explains why a device of the type is missing; it returns an empty string
-// for a device that is there. Backends call this.
+// for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to
+// 127.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
 // Returns why the device is missing; empty if it is there, or if its type has no such function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
@@ -1456,6 +1457,41 @@ OPKIT_COLD inline std::string ToString(Device device) {
 }}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_HPP_
+
+// ---- opkit/core/device_table.hpp
+// DeviceTable: a pointer for each device type, such as its allocator. Backends fill the tables;
+// every allocation, event and call reads them without a lock.
+#ifndef OPKIT_CORE_DEVICE_TABLE_HPP_
+#define OPKIT_CORE_DEVICE_TABLE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+inline constexpr int kDeviceSlots = 128;  // device types 0 to 127 have a place in each table
+
+// Returns the type's place in a table. Error (kOutOfRange) if it has none.
+int DeviceSlot(DeviceType type);
+
+// Pointer points to an object or a function. Thread-safe.
+template <class Pointer>
+class DeviceTable {
+ public:
+  // Error (kOutOfRange) for a type outside of 0 to 127.
+  std::atomic<Pointer>& operator[](DeviceType type) { return slots_[DeviceSlot(type)]; }
+  // Returns null if the type has no pointer, or is outside of 0 to 127. Acquire: pairs with the
+  // store, which publishes what it points to.
+  Pointer Find(DeviceType type) const {
+    const auto slot = static_cast<uint32_t>(type);
+    return slot < kDeviceSlots ? slots_[slot].load(std::memory_order_acquire) : nullptr;
+  }
+
+ private:
+  std::atomic<Pointer> slots_[kDeviceSlots] = {};
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_DEVICE_TABLE_HPP_
 
 // ---- opkit/core/allocator.hpp
 // Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
@@ -1523,15 +1559,8 @@ class CPUAllocator final : public Allocator {
 };
 
 namespace detail {
-// The allocators by device type. A fixed table, since device types are few; read without a lock.
-struct AllocatorTable {
-  static constexpr int kSlots = 128;
-  std::atomic<Allocator*> slots[kSlots] = {};
-  alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
-  AllocatorTable();
-  std::atomic<Allocator*>& operator[](DeviceType type);
-};
-AllocatorTable& Allocators();
+// Returns the allocators by device type, the CPU's from the beginning.
+DeviceTable<Allocator*>& Allocators();
 }  // namespace detail
 
 // Returns the allocator of the device type's memory. Error (kUnsupported) if no backend has set
@@ -1721,7 +1750,7 @@ class Tensor {
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
   // layout.
-  bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
+  bool IsDenseAt(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
         shape_.rank() != rank)
       return false;
@@ -1793,7 +1822,7 @@ class Tensor {
   void CopyFrom(const Tensor& source);
   // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
   // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
-  Tensor PreparedFor(const Tensor& source) const;
+  Tensor CopyDestination(const Tensor& source) const;
   // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;
 
@@ -2317,21 +2346,22 @@ Managed* ToDLPackVersioned(const Tensor& tensor) {
   return managed;
 }
 
+enum class DLPackReadOnly : uint8_t { kRefused, kAccepted };
+
 // Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
 // handle; on an Error it still belongs to the caller. A read-only tensor is an Error
-// (kInvalidArgument) unless `accept_read_only` is true: a Tensor does not remember that it must not
-// be written.
+// (kInvalidArgument) unless it is accepted: a Tensor does not remember that it must not be written.
 template <DLPackManaged Managed>
-Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
+Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::kRefused) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
   if constexpr (detail::Versioned<Managed>) {
     if (managed->version.major != dlpack::kMajorVersion)
       Throw(ErrorCode::kUnsupported, "DLPack major version ", managed->version.major,
             " is not the supported ", dlpack::kMajorVersion);
-    if ((managed->flags & dlpack::kFlagReadOnly) && !accept_read_only)
+    if ((managed->flags & dlpack::kFlagReadOnly) && read_only == DLPackReadOnly::kRefused)
       Throw(ErrorCode::kInvalidArgument,
             "the DLPack tensor is read-only: copy it, or pass "
-            "accept_read_only = true and do not write to it");
+            "DLPackReadOnly::kAccepted and do not write to it");
   }
   return detail::ImportDLPack(managed);
 }
@@ -2820,8 +2850,8 @@ class EventState : public RefCounted {
   // Allows a late report of completion, together with later work of the same stream, because few
   // threads wait for this event. A device may then save the mark in the stream. Call it before the
   // event is recorded.
-  void SetSeldomAsked() { seldom_asked_ = true; }
-  bool seldom_asked() const { return seldom_asked_; }
+  void DeferCompletion() { defers_completion_ = true; }
+  bool defers_completion() const { return defers_completion_; }
 
   // Sets the invocation whose span in a profile ends with this event. Call it before the work is
   // issued.
@@ -2850,16 +2880,16 @@ class EventState : public RefCounted {
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
   bool private_ = false;
-  bool seldom_asked_ = false;
+  bool defers_completion_ = false;
   uint64_t span_ = 0;
 };
 
 // Makes the event states of a device type. Plain EventStates are made if none was set.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
-std::atomic<EventStateFactory>& EventFactory(DeviceType type);
+detail::DeviceTable<EventStateFactory>& EventFactories();
 
 namespace detail {
-using ::opkit::EventFactory;
+using ::opkit::EventFactories;
 using ::opkit::EventState;
 using ::opkit::FailureContext;
 }  // namespace detail
@@ -3403,6 +3433,35 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 
 #endif  // OPKIT_DEVICE_COPY_HPP_
 
+// ---- opkit/base/scoped_value.hpp
+// ScopedValue: gives a variable, mostly a thread_local one, another value for the length of a
+// scope.
+#ifndef OPKIT_BASE_SCOPED_VALUE_HPP_
+#define OPKIT_BASE_SCOPED_VALUE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+//   const ScopedValue runner(t_loop_runner, &mine);
+template <class T>
+class [[nodiscard]] ScopedValue {
+ public:
+  // The variable must outlive the scope, whose end restores the value before.
+  ScopedValue(T& variable, std::type_identity_t<T> value)
+      : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
+  ScopedValue(const ScopedValue&) = delete;
+  ScopedValue& operator=(const ScopedValue&) = delete;
+  ~ScopedValue() { variable_ = std::move(outer_); }
+
+ private:
+  T& variable_;
+  T outer_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_SCOPED_VALUE_HPP_
+
 // ---- opkit/device/cpu_stream.hpp
 // CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
 // own. A real asynchronous device on every machine, with which streams, cross-stream waits,
@@ -3516,14 +3575,10 @@ inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
 // stream id operators run with.
 class CPUStreamScope {
  public:
-  explicit CPUStreamScope(CPUStream& stream)
-      : previous_(std::exchange(detail::t_cpu_stream, &stream)) {}
-  CPUStreamScope(const CPUStreamScope&) = delete;
-  CPUStreamScope& operator=(const CPUStreamScope&) = delete;
-  ~CPUStreamScope() { detail::t_cpu_stream = previous_; }
+  explicit CPUStreamScope(CPUStream& stream) : stream_(detail::t_cpu_stream, &stream) {}
 
  private:
-  CPUStream* const previous_;
+  const detail::ScopedValue<CPUStream*> stream_;
 };
 
 // Issues work on a CPUStream of device {kCPUStream, index}.
@@ -4135,6 +4190,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
+// Where the workers of a pool may run.
+enum class WorkerPlacement : uint8_t { kFree, kPinned };
+
 // A unit of work embedded in a record of its owner (such as an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
 // free it. It runs under `invocation`, by default the invocation that was current when the task was
@@ -4163,13 +4221,10 @@ inline constinit thread_local PoolThreadState t_pool;
 // Makes `pool` the pool that ParallelFor and TaskGroup use on this thread.
 class PoolScope {
  public:
-  explicit PoolScope(ThreadPool& pool) : previous_(std::exchange(detail::t_pool.pool, &pool)) {}
-  PoolScope(const PoolScope&) = delete;
-  PoolScope& operator=(const PoolScope&) = delete;
-  ~PoolScope() { detail::t_pool.pool = previous_; }
+  explicit PoolScope(ThreadPool& pool) : pool_(detail::t_pool.pool, &pool) {}
 
  private:
-  ThreadPool* previous_;
+  const detail::ScopedValue<ThreadPool*> pool_;
 };
 
 // A pool of n threads has n - 1 workers; the other thread is the one that waits (in Wait, TaskGroup
@@ -4194,9 +4249,10 @@ class ThreadPool {
   using Task = UniqueFunction<void()>;
   static constexpr int kMaxThreads = 1024;
 
-  // `name` is the prefix of the threads' names. With `pin_workers`, worker i stays on the (i +
-  // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
-  explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
+  // `name` is the prefix of the threads' names. With kPinned, worker i stays on the (i + 1)-th of
+  // the CPUs that the thread which started it may use; with kFree, the system places them.
+  explicit ThreadPool(int threads, std::string name = "opkit",
+                      WorkerPlacement placement = WorkerPlacement::kFree);
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
@@ -4290,7 +4346,7 @@ class ThreadPool {
   }
 
   const std::string name_;
-  const bool pin_workers_;
+  const WorkerPlacement placement_;
   std::atomic<int> threads_{1};
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.
@@ -4359,19 +4415,6 @@ struct LoopRunner {
   void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
 };
 OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
-
-// Makes `runner` the LoopRunner of this thread during the scope.
-class OPKIT_IMAGE_LOCAL LoopRunnerScope {
- public:
-  explicit LoopRunnerScope(const LoopRunner* runner)
-      : outer_(std::exchange(t_loop_runner, runner)) {}
-  LoopRunnerScope(const LoopRunnerScope&) = delete;
-  LoopRunnerScope& operator=(const LoopRunnerScope&) = delete;
-  ~LoopRunnerScope() { t_loop_runner = outer_; }
-
- private:
-  const LoopRunner* outer_;
-};
 
 OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
@@ -4697,6 +4740,52 @@ class OperatorDef {
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
 
+// ---- opkit/op/schema/value_schema.hpp
+// The descriptions of an operator's attributes, inputs and outputs: the same types in a schema and
+// in a library's record.
+#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// An attribute that an operator accepts.
+struct AttributeSchema {
+  std::string name;
+  std::string doc;
+  bool required = false;
+  std::optional<AttributeType> type;  // unset: any
+  std::optional<Attribute> default_value;
+  std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
+
+  // Returns the first string of an attribute that is none of the values; null if all are allowed.
+  const std::string* FindOther(const Attribute& given) const {
+    for (const std::string& found : given.values().strings) {
+      bool allowed = values.empty();
+      for (const std::string& value : values) allowed |= value == found;
+      if (!allowed) return &found;
+    }
+    return nullptr;
+  }
+};
+
+// An input or output.
+struct ValueSchema {
+  std::string name;
+  std::string doc;
+  std::vector<DType> dtypes;  // empty: any
+
+  // True if the dtype is allowed, or unknown.
+  bool Allows(DType dtype) const {
+    for (const DType allowed : dtypes)
+      if (allowed == dtype) return true;
+    return dtypes.empty() || dtype == DType::kUndefined;
+  }
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
 // ---- opkit/op/inference.hpp
 // TensorInfo and InferenceContext: the knowledge of shape and type inference about a node's inputs
 // and outputs. An extent may be a symbol or unknown; constant inputs have their data.
@@ -4720,11 +4809,17 @@ struct TensorInfo {
   OPKIT_NOINLINE TensorInfo& operator=(const TensorInfo&) = default;
   OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
   OPKIT_NOINLINE ~TensorInfo() = default;
-  // Returns the dtype, shape, device and layout of a tensor. `as_constant` lets inference read its
-  // data, if it has any.
-  static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
+  // Returns the dtype, shape, device and layout of a tensor. OfConstant also lets inference read
+  // the tensor's data, if it has any; the tensor must then outlive the TensorInfo.
+  static TensorInfo Of(const Tensor& tensor);
+  static TensorInfo OfConstant(const Tensor& tensor);
   friend std::string ToString(const TensorInfo& info);
 };
+
+namespace detail {
+// Returns the default of an attribute; null if none is declared, or if the list is null.
+const Attribute* DefaultOf(const std::vector<AttributeSchema>* declared, std::string_view name);
+}  // namespace detail
 
 // The argument of an operator's inference function, which reads the inputs and sets the outputs.
 // Outputs may already have partial information, and the function may refine inputs from it.
@@ -4739,11 +4834,16 @@ class InferenceContext {
   T Arg(std::string_view name, T fallback) const {
     return args().Get<T>(name, std::move(fallback));
   }
-  // Throws kNotFound if the node does not give the attribute.
+  // Returns the node's attribute, else the default that the operator's schema declares. Throws
+  // kNotFound if there is neither.
   template <class T>
   T Arg(std::string_view name) const {
-    return args().Get<T>(name);
+    const Attribute* fallback = args().Has(name) ? nullptr : detail::DefaultOf(declared_, name);
+    return fallback ? fallback->Get<T>() : args().Get<T>(name);
   }
+  // Sets the attributes that the schema declares, whose defaults Arg returns. OpSchema calls it;
+  // the list must outlive the context.
+  void SetDeclared(const std::vector<AttributeSchema>& declared) { declared_ = &declared; }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
@@ -4784,6 +4884,7 @@ class InferenceContext {
   static size_t Check(int i, size_t count, const char* what);
 
   const OperatorDef& def_;
+  const std::vector<AttributeSchema>* declared_ = nullptr;
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
   mutable bool lacks_data_ = false;
@@ -4991,7 +5092,7 @@ struct Kernel {
   // operator from it. The function is null for CPUContext: CreateOperator knows that one.
   const detail::TypedKernel* typed = nullptr;
   detail::MakeTyped make_typed = nullptr;
-  bool leaves_state = false;  // forward leaves its state for the backward node
+  bool shares_state_with_backward = false;  // forward leaves its state for the backward node
   // Empty: one configuration with standard layouts and the schema's in-place pairs.
   mutable KernelProposer propose;
   // True if a configuration may have other layouts than the standard one.
@@ -5032,52 +5133,6 @@ struct OpCost {
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
-
-// ---- opkit/op/schema/value_schema.hpp
-// The descriptions of an operator's attributes, inputs and outputs: the same types in a schema and
-// in a library's record.
-#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
-#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// An attribute that an operator accepts.
-struct AttributeSchema {
-  std::string name;
-  std::string doc;
-  bool required = false;
-  std::optional<AttributeType> type;  // unset: any
-  std::optional<Attribute> default_value;
-  std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
-
-  // Returns the first string of an attribute that is none of the values; null if all are allowed.
-  const std::string* FindOther(const Attribute& given) const {
-    for (const std::string& found : given.values().strings) {
-      bool allowed = values.empty();
-      for (const std::string& value : values) allowed |= value == found;
-      if (!allowed) return &found;
-    }
-    return nullptr;
-  }
-};
-
-// An input or output.
-struct ValueSchema {
-  std::string name;
-  std::string doc;
-  std::vector<DType> dtypes;  // empty: any
-
-  // True if the dtype is allowed, or unknown.
-  bool Allows(DType dtype) const {
-    for (const DType allowed : dtypes)
-      if (allowed == dtype) return true;
-    return dtypes.empty() || dtype == DType::kUndefined;
-  }
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 // ---- opkit/op/schema.hpp
 // OpSchema: the facts about an operator that are true on every device. OPERATOR_SCHEMA fills it in
@@ -5382,7 +5437,7 @@ class OpSchema {
   bool has_inference() const { return static_cast<bool>(infer_); }
   // True if the dtypes of an input or output are limited.
   bool limits_dtypes() const;
-  bool has_cost() const { return static_cast<bool>(cost_); }
+  bool has_cost() const { return cost_ || flops_; }
   int min_inputs() const { return arity_.inputs.least(); }
   int max_inputs() const { return arity_.inputs.most(); }
   int min_outputs() const { return arity_.outputs.least(); }
@@ -5465,6 +5520,7 @@ class OpSchema {
   mutable MutationFunction mutates_;
   mutable InferenceFunction infer_;
   mutable CostFunction cost_;
+  mutable UniqueFunction<uint64_t(const InferenceContext&)> flops_;
   mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
 };
@@ -5628,12 +5684,9 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
 class OPKIT_IMAGE_LOCAL PreferenceScope {
  public:
   explicit PreferenceScope(const RefCounted& preferences);
-  PreferenceScope(const PreferenceScope&) = delete;
-  PreferenceScope& operator=(const PreferenceScope&) = delete;
-  ~PreferenceScope();
 
  private:
-  const RefCounted* const outer_;
+  const ScopedValue<const RefCounted*> preferences_;
 };
 
 }  // namespace detail
@@ -5979,13 +6032,13 @@ class ScratchMemory {
 };
 
 // Schema and backend of a run, for the profiler. Pointers, so that this header needs neither class.
-// `tell` computes the work of a run.
-struct WorkOfRun {
+// `compute` computes the work of a run; null: it is unknown.
+struct RunCost {
   const OpSchema* schema = nullptr;
   const std::string* backend = nullptr;
-  SpanWork (*tell)(const WorkOfRun& work, const OperatorDef& def,
-                   const std::vector<TensorInfo>& inputs,
-                   const std::vector<TensorInfo>& outputs) = nullptr;
+  SpanWork (*compute)(const RunCost& cost, const OperatorDef& def,
+                      const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) = nullptr;
 };
 
 // The name of an operator in messages, shared with the events it records, which may outlive it.
@@ -5996,7 +6049,7 @@ class OperatorIdentity final : public FailureContext {
   OperatorDef def;
   std::string file;
   int line = 0;
-  WorkOfRun work;
+  RunCost cost;
 };
 
 // Adds to an error: the value that it is about, the operator that failed, and the operator's
@@ -6094,7 +6147,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
   // a kernel.
   std::string backend() const {
-    return identity_->work.backend ? *identity_->work.backend : std::string();
+    return identity_->cost.backend ? *identity_->cost.backend : std::string();
   }
   // Caffe2's spellings; every operator has its definition.
   const OperatorDef& debug_def() const { return def(); }
@@ -6124,8 +6177,8 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // InferenceContext's spelling. Without a fallback, throws kNotFound if the node does not give the
-  // attribute.
+  // InferenceContext's spelling. Without a fallback, both return the default that the schema
+  // declares if the node does not give the attribute; kNotFound if there is none.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -6133,8 +6186,12 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   template <class T>
   T Arg(std::string_view name) const {
-    CheckDeclared(name);
-    return def().args().Get<T>(name);
+    const Attribute* fallback = FindArgument(name) ? nullptr : FindDefault(name);
+    return fallback ? fallback->Get<T>() : def().args().Get<T>(name);
+  }
+  template <class T>
+  T GetSingleArgument(std::string_view name) const {
+    return Arg<T>(name);
   }
 
   // Return the numbers of the node's inputs and outputs, those that it leaves out included.
@@ -6162,7 +6219,7 @@ class OperatorBase : public Observable<OperatorBase> {
   const Tensor& Input(int i, DeviceType type) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     CheckDeviceType(i, tensor, type);
-    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
+    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, CopyTime::kNow);
   }
   // Returns the input as a dense tensor, for an operator that accepts strides of other inputs.
   const Tensor& DenseInput(int i) const {
@@ -6258,9 +6315,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // thread waits.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
-  // Calls EventState::SetSeldomAsked on the events of all later runs; for executors.
-  void SetEventSeldomAsked() { event_seldom_asked_ = true; }
-  bool IsEventSeldomAsked() const { return event_seldom_asked_; }
+  // Calls EventState::DeferCompletion on the events of all later runs. Executors call it.
+  void DeferEventCompletion() { defers_event_completion_ = true; }
+  bool IsEventCompletionDeferred() const { return defers_event_completion_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
     if (!other.IsEventDisabled()) WaitEvent(other.event(), stream_id);
   }
@@ -6314,7 +6371,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::InferenceCache& inference() { return inference_; }
 
   // Sets where the kernel was registered; called by CreateOperator.
-  void SetRegistration(const char* file, int line, detail::WorkOfRun work = {});
+  void SetRegistration(const char* file, int line, detail::RunCost cost = {});
   // Sets which outputs may share an input's memory (bit i of masks[o]; inputs past 63 may not);
   // called by CreateOperator. Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
@@ -6379,8 +6436,12 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
   OPKIT_COLD void CheckDeclared(std::string_view name) const;
   OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
+  // Takes no lock. In constructors the schema is that of the operator that this thread constructs.
+  OPKIT_COLD const Attribute* FindDefault(std::string_view name) const;
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
-  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
+  enum class CopyTime : uint8_t { kInOrder, kNow };  // in the order of the device's work, or now
+  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor,
+                                     CopyTime time = CopyTime::kInOrder) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // True if writing to `out` would overwrite an input. Exception: an input that the schema pairs
   // with the output, if element i of both is still at the same address. Also true if writing would
@@ -6424,7 +6485,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
-  bool event_seldom_asked_ = false;
+  bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
   bool has_output_layouts_ = false;  // true if the configuration has one that is not standard
@@ -6526,9 +6587,9 @@ uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
 // Rethrows the exception of making an operator, with the node and the kernel as context. For use in
 // a catch block.
 [[noreturn]] OPKIT_COLD void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def);
-// Computes the work of a run for a profile; the function behind WorkOfRun::tell.
-SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
-                  const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
+// Computes the work of a run for a profile; the function behind RunCost::compute.
+SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,
+                     const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
 // Throws kInvalidArgument for a configuration that does not fit the node.
 void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
 // Hooks to functions of kernel_candidates.hpp, which UseSelection fills. Only programs with kernels
@@ -6742,11 +6803,11 @@ class ResolvedOperator {
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   struct Release;
   // Marks that a call runs. Moving a ResolvedOperator does not copy the mark.
-  class InCall {
+  class CallGuard {
    public:
-    InCall() = default;
-    InCall(InCall&&) noexcept {}
-    InCall& operator=(InCall&&) noexcept { return *this; }
+    CallGuard() = default;
+    CallGuard(CallGuard&&) noexcept {}
+    CallGuard& operator=(CallGuard&&) noexcept { return *this; }
     bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
     // Release: the next call sees the results of this call.
     void End() { taken_.store(false, std::memory_order_release); }
@@ -6758,7 +6819,7 @@ class ResolvedOperator {
   const OpSchema* schema_;
   OperatorDef def_;
   detail::ResolvedCall call_;
-  InCall in_call_;
+  CallGuard call_guard_;
 };
 
 namespace detail {
@@ -6875,7 +6936,7 @@ class Operator : public OperatorBase {
       return event().SetFinished(error_message);
     if constexpr (Context::kAsynchronous) {
       TouchedStorages(event().state()->retained);
-      if (IsEventSeldomAsked()) event().state()->SetSeldomAsked();
+      if (IsEventCompletionDeferred()) event().state()->DeferCompletion();
     }
     context_.Record(event());
   }
@@ -7089,6 +7150,10 @@ class Operator : public OperatorBase {
                                                                                       fallback);   \
   }                                                                                                \
   template <class OpkitT>                                                                          \
+  OpkitT GetSingleArgument(std::string_view name) const {                                          \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name);       \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
   std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
                                           const std::vector<OpkitT>& fallback = {}) const {        \
     return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \
@@ -7253,20 +7318,25 @@ bool Registered(F add) noexcept {
     return false;
   }
 }
-OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                                      RegistrationPriority priority, const char* file, int line,
+// A kernel as a macro registers it. `file` is a literal; the registry copies the other strings.
+struct KernelRegistration {
+  const char* op;
+  DeviceType device;
+  const char* backend;  // "" or "DEFAULT": the reference backend
+  RegistrationPriority priority;
+  const char* file;
+  int line;
+};
+OPKIT_IMAGE_LOCAL bool RegisterKernel(const KernelRegistration& kernel,
                                       OperatorCreator create) noexcept;
-OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const char* op, DeviceType device,
-                                               const char* backend, RegistrationPriority priority,
-                                               const char* file, int line, OperatorCreator create,
-                                               KernelProposer propose,
+OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const KernelRegistration& kernel,
+                                               OperatorCreator create, KernelProposer propose,
                                                KernelFuser fuse = {}) noexcept;
 // Registers a plain function as creator, so that a registering unit need not compile
 // OperatorCreator.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
-OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const char* backend,
-                                        RegistrationPriority priority, const char* file, int line,
+OPKIT_IMAGE_LOCAL bool RegisterFunction(const KernelRegistration& kernel,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
@@ -7291,26 +7361,22 @@ consteval bool HasMemberPropose() {
 }
 
 template <class Op>
-OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
-                                     RegistrationPriority priority, const char* file,
-                                     int line) noexcept {
+OPKIT_IMAGE_LOCAL bool RegisterClass(const KernelRegistration& kernel) noexcept {
   if constexpr (requires { KernelFuser(&Op::Fuse); }) {
-    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                                   &Op::Propose, &Op::Fuse);
+    return RegisterProposingKernel(kernel, &CreateClass<Op>, &Op::Propose, &Op::Fuse);
   } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
-    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                                   &Op::Propose);
+    return RegisterProposingKernel(kernel, &CreateClass<Op>, &Op::Propose);
   } else {
     if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the message of CreateClass
       static_assert(!HasMemberPropose<Op>(),
                     "REGISTER_*_OPERATOR(name, Class): Class's Propose must be public, and "
                     "`static std::vector<KernelConfig> Propose(const KernelQuery&)`");
-    return RegisterFunction(op, device, backend, priority, file, line, &CreateClass<Op>);
+    return RegisterFunction(kernel, &CreateClass<Op>);
   }
 }
 
 template <template <class...> class Op>
-bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, const char*, int) {
+bool RegisterClass(const KernelRegistration&) {
   static_assert(std::is_void_v<Op<CPUContext>>,
                 "REGISTER_*_OPERATOR(name, Class): Class is a class template; write its context as "
                 "well, such as Class<CPUContext>");
@@ -7354,14 +7420,14 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
        ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
-           #name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__))
+           {#name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__}))
 // Registers by string, for names that are not identifiers and for kernels of another binary's
 // operator. A missing schema is reported at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
-          string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
+          {string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__})
 // Sets the rank of a backend: selection tries the backends that no node or preference names by
 // rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
@@ -7380,9 +7446,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
-      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
-                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
-                                      __VA_ARGS__)
+      ::opkit::detail::RegisterKernel(                                                             \
+          {#name, device, "DEFAULT", ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__}, \
+          __VA_ARGS__)
 
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
   OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)
@@ -8475,11 +8541,11 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 }  // namespace detail
 }}  // namespace opkit
 
-// OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
-//     .Default<"alpha">(1.f).Kernel<CPUContext>();
+// Registers a typed operator: the function template `name` over its context. Belongs at namespace
+// scope, after the function; runs during static initialisation and does not throw.
 //
-// Registers a typed operator. For namespace scope, after the function template `Axpy`; a static
-// initialiser.
+//   OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
+//       .Default<"alpha">(1.f).Kernel<CPUContext>();
 #define OPKIT_OP(name)                                                                             \
   OPKIT_REGISTRATION_OF(OPKIT_OP, name);                                                           \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
@@ -9688,20 +9754,9 @@ struct RandomSeed {
   std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
-inline constinit thread_local bool t_in_invoke = false;
-
-// Marks that this thread makes operators for one call of Invoke. The runs of different calls then
+// True while this thread makes operators for one call of Invoke. The runs of different calls then
 // differ by the order of the calls in the program.
-class InvokeScope {
- public:
-  InvokeScope() = default;
-  InvokeScope(const InvokeScope&) = delete;
-  InvokeScope& operator=(const InvokeScope&) = delete;
-  ~InvokeScope() { t_in_invoke = outer_; }
-
- private:
-  const bool outer_ = std::exchange(t_in_invoke, true);
-};
+inline constinit thread_local bool t_in_invoke = false;
 
 // The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
 // runs since SetSeed.
@@ -10304,13 +10359,8 @@ inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the 
 OPKIT_COLD HostError& CurrentHostError();
 // Gives this thread an empty error; restores the previous error at the end of the scope.
 class HostErrorScope {
- public:
-  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
-  ~HostErrorScope() { t_host_error = outer_; }
-
- private:
   HostErrorSlot slot_;
-  HostErrorSlot* outer_;
+  const ScopedValue<HostErrorSlot*> scope_{t_host_error, &slot_};
 };
 
 // Keeps the exception in flight as this thread's failure, and returns the status for it; for use in
@@ -10550,7 +10600,7 @@ struct OpContext {
 enum class FunctionPass : uint8_t { kForward, kBackward };
 
 namespace detail {
-inline OpStatus StatusOfAnswer(int answer) {
+inline OpStatus ToStatus(int answer) {
   if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
   return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
 }
@@ -10570,12 +10620,12 @@ class StatefulOp : public detail::RefCounted {
   }
   virtual OpStatus Forward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
                            OpResource& resource) {
-    return detail::StatusOfAnswer(Forward(List(inputs), List(outputs), resource));
+    return detail::ToStatus(Forward(List(inputs), List(outputs), resource));
   }
   // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
   virtual OpStatus Backward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
                             OpResource& resource) {
-    return detail::StatusOfAnswer(Backward(List(inputs), List(outputs), resource));
+    return detail::ToStatus(Backward(List(inputs), List(outputs), resource));
   }
   // The same with lists that are allocated at every call, and a result of SUCCESS or FAIL.
   virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
@@ -10653,7 +10703,7 @@ OpStatus CallForStatus(F& f, Args&&... args) {
   } else if constexpr (std::is_same_v<R, OpStatus>) {
     return f(std::forward<Args>(args)...);
   } else {
-    return StatusOfAnswer(static_cast<int>(f(std::forward<Args>(args)...)));
+    return ToStatus(static_cast<int>(f(std::forward<Args>(args)...)));
   }
 }
 
@@ -11496,7 +11546,7 @@ using FunctionOperatorFactory = std::unique_ptr<OperatorBase> (*)(const Operator
                                                                   const KernelConfig*,
                                                                   FunctionRecord, FunctionPass,
                                                                   size_t device);
-std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
+DeviceTable<FunctionOperatorFactory>& FunctionFactories();
 
 }  // namespace detail
 
@@ -11505,7 +11555,7 @@ std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type);
 // `type` is another device type that Context serves.
 template <DeviceContext Context>
 bool EnableFunctionOperators(DeviceType type = Context::kDeviceType) {
-  detail::FunctionFactory(type).store(
+  detail::FunctionFactories()[type].store(
       [](const OperatorDef& def, Workspace* ws, const KernelConfig* config,
          detail::FunctionRecord record, FunctionPass pass,
          size_t device) -> std::unique_ptr<OperatorBase> {
@@ -12110,40 +12160,21 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
 }
 
 namespace detail {
-// The functions given to SetDeviceAvailability, by device type.
-struct DeviceAvailability {
-  static constexpr int kMost = 16;
-  Mutex mutex;
-  DeviceType types[kMost] = {};
-  std::string (*why_not[kMost])(Device) = {};
-  int count = 0;
-};
-inline DeviceAvailability& DeviceAvailabilities() {
-  static constinit DeviceAvailability all;
-  return all;
+OPKIT_INLINE int DeviceSlot(DeviceType type) {
+  const int slot = static_cast<int>(type);
+  if (slot < 0 || slot >= kDeviceSlots)
+    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kDeviceSlots - 1);
+  return slot;
 }
+// The functions given to SetDeviceAvailability.
+inline constinit DeviceTable<std::string (*)(Device)> g_why_no_device;
 }  // namespace detail
 
 OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device)) {
-  auto& all = detail::DeviceAvailabilities();
-  detail::MutexLock lock(all.mutex);
-  int at = 0;
-  while (at < all.count && all.types[at] != type) ++at;
-  if (at == all.kMost)
-    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost},
-          " device types say whether they are there");
-  all.types[at] = type;
-  all.why_not[at] = why_not;
-  all.count = at == all.count ? at + 1 : all.count;
+  detail::g_why_no_device[type].store(why_not, std::memory_order_release);
 }
 OPKIT_INLINE std::string WhyNoDevice(Device device) {
-  std::string (*why_not)(Device) = nullptr;
-  {
-    auto& all = detail::DeviceAvailabilities();
-    detail::MutexLock lock(all.mutex);
-    for (int at = 0; at < all.count; ++at)
-      if (all.types[at] == device.type) why_not = all.why_not[at];
-  }
+  const auto why_not = detail::g_why_no_device.Find(device.type);
   return why_not ? why_not(device) : std::string();
 }
 
@@ -12195,31 +12226,23 @@ OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
 
 namespace detail {
 
-OPKIT_INLINE AllocatorTable::AllocatorTable() {
-  slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
-                                                  std::memory_order_relaxed);
-}
-
-OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type) {
-  const int slot = static_cast<int>(type);
-  if (slot < 0 || slot >= kSlots)
-    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kSlots - 1);
-  return slots[slot];
-}
-
-OPKIT_INLINE AllocatorTable& Allocators() {
+OPKIT_INLINE DeviceTable<Allocator*>& Allocators() {
+  static constinit DeviceTable<Allocator*> table;
   // Never destroyed, so that it outlives every static tensor. In static memory, because heap memory
   // of a library that is unloaded would leak.
-  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
-  static auto* table = new (room) AllocatorTable;
-  return *table;
+  alignas(CPUAllocator) static unsigned char room[sizeof(CPUAllocator)];
+  [[maybe_unused]] static const bool has_cpu = [] {
+    table[DeviceType::kCPU].store(new (room) CPUAllocator, std::memory_order_release);
+    return true;
+  }();
+  return table;
 }
 
 }  // namespace detail
 
 OPKIT_INLINE Allocator& GetAllocator(DeviceType type) {
   const DeviceType memory = MemoryDevice({type, 0}).type;
-  Allocator* allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
+  Allocator* const allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
   if (!allocator)
     Throw(ErrorCode::kUnsupported, "no allocator for device ", ToString(type),
           ": include its backend's header, or call SetAllocator");
@@ -12317,12 +12340,12 @@ OPKIT_INLINE void Tensor::CopyFrom(const Tensor& source) {
   source.CheckHost();
   source.CheckStandard("CopyFrom");
   CheckHost();
-  Tensor target = PreparedFor(source);
+  Tensor target = CopyDestination(source);
   source.CopyElementsTo(static_cast<char*>(target.raw_mutable_data()));
   *this = std::move(target);
 }
 
-OPKIT_INLINE Tensor Tensor::PreparedFor(const Tensor& source) const {
+OPKIT_INLINE Tensor Tensor::CopyDestination(const Tensor& source) const {
   Tensor target = *this;
   if (Fits(source.shape_, source.dtype_)) {
     target.Resize(source.shape_, source.dtype_);
@@ -12801,7 +12824,7 @@ OPKIT_INLINE bool EventState::Reuse() {
   exception_ = nullptr;
   context_ = {};
   private_ = false;
-  seldom_asked_ = false;
+  defers_completion_ = false;
   span_ = 0;
   callbacks_.clear();
   retained.clear();
@@ -12862,10 +12885,9 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   }
 }
 
-OPKIT_INLINE std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
-  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
+OPKIT_INLINE detail::DeviceTable<EventStateFactory>& EventFactories() {
+  static constinit detail::DeviceTable<EventStateFactory> table;
+  return table;
 }
 
 OPKIT_INLINE void Event::SetFinished(const char* error_message) {
@@ -12924,8 +12946,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
-  // Acquire: pairs with the backend's store, which publishes the backend's set-up.
-  const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+  const EventStateFactory factory = EventFactories().Find(device_.type);
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
 
@@ -12933,23 +12954,23 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
-// ---- opkit/base/own_names.hpp
+// ---- opkit/base/registration/own_names.hpp
 // The function by which a library frees its interned names before it is unmapped. Only .ipp files
 // include this header.
-#ifndef OPKIT_BASE_OWN_NAMES_HPP_
-#define OPKIT_BASE_OWN_NAMES_HPP_
+#ifndef OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
+#define OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Deletes this image's table of names; null before there is a table. The image must not use names
+// Deletes this image's table of names; empty before there is a table. The image must not use names
 // after the call.
-using DeleteNames = void (*)();
-OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
+                                                               "opkit/base/interned_names.hpp"};
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_BASE_OWN_NAMES_HPP_
+#endif  // OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
 // ---- opkit/base/impl/interned_names.ipp
 // The table of interned names.
@@ -12970,7 +12991,7 @@ struct InternedNames {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Global(); };
+      g_delete_names.Fill([] { delete &Global(); });
       pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
                      [] { Global().mutex.ResetAfterFork(); });
       return made;
@@ -13116,7 +13137,7 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
                ": only dense tensors of the standard layout leave a device; convert it there "
                "first"),
         &from);
-  target = to.PreparedFor(from);
+  target = to.CopyDestination(from);
 }
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
@@ -13566,8 +13587,8 @@ inline int DefaultThreads() {
 
 }  // namespace detail
 
-OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, bool pin_workers)
-    : name_(std::move(name)), pin_workers_(pin_workers) {
+OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, WorkerPlacement placement)
+    : name_(std::move(name)), placement_(placement) {
   SetThreads(threads);
   detail::MutexLock lock(detail::g_pools.mutex);
   if (!std::exchange(detail::g_pools.fork_handled, true)) HandleFork();
@@ -13603,7 +13624,8 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
 OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
-    return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
+    return new ThreadPool(detail::DefaultThreads(), "opkit",
+                          pin && pin[0] == '1' ? WorkerPlacement::kPinned : WorkerPlacement::kFree);
   }();
   return *pool;
 }
@@ -13684,7 +13706,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   }
   detail::t_pool = {this, &self};
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
-  if (pin_workers_) detail::PinCurrentThread(self.index + 1);
+  if (placement_ == WorkerPlacement::kPinned) detail::PinCurrentThread(self.index + 1);
   bool searching = true;
   detail::IdleSpin spin;
   for (;;) {
@@ -13970,7 +13992,7 @@ inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, 
   Mutex mutex;
   const auto work = [&] {
     const auto invocation = InvocationScope::Adopt(loop.invocation);
-    const LoopRunnerScope nested(&kInPlace);
+    const ScopedValue nested(t_loop_runner, &kInPlace);
     loop.RunChunks(mutex);
   };
   own.run(count, work);
@@ -14096,11 +14118,15 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
+OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor) {
   TensorInfo info(tensor.dtype(), tensor.shape());
   info.device = tensor.device();
   info.layout = tensor.layout();
-  if (as_constant && tensor.initialized()) info.constant = &tensor;
+  return info;
+}
+OPKIT_INLINE TensorInfo TensorInfo::OfConstant(const Tensor& tensor) {
+  TensorInfo info = Of(tensor);
+  if (tensor.initialized()) info.constant = &tensor;
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
@@ -14134,6 +14160,14 @@ inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, i
 }
 
 }  // namespace detail
+
+OPKIT_INLINE const Attribute* detail::DefaultOf(const std::vector<AttributeSchema>* declared,
+                                                std::string_view name) {
+  if (declared)
+    for (const AttributeSchema& attribute : *declared)
+      if (attribute.name == name && attribute.default_value) return &*attribute.default_value;
+  return nullptr;
+}
 
 OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
   const Tensor* known = input(i).constant;
@@ -14528,18 +14562,8 @@ OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
-  return Cost([flops = std::move(flops)](const OperatorDef& def,
-                                         const std::vector<TensorInfo>& inputs,
-                                         const std::vector<TensorInfo>& outputs) mutable {
-    OpCost cost = detail::Traffic(inputs, outputs);
-    auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
-    const InferenceContext context(def, inputs, outputs);
-    bool all = true;
-    for (const TensorInfo& output : outputs) all &= known(output);
-    for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
-    if (all) cost.flops = flops(context);
-    return cost;
-  });
+  flops_ = std::move(flops);
+  return Cost(CostFunction());
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
@@ -14582,6 +14606,7 @@ OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) co
   return {};
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
+  context.SetDeclared(attributes_.declared);
   bool known = true;
   for (int i = 0; i < context.num_inputs(); ++i)
     known &= !context.HasInput(i) || context.input(i).shape.is_known();
@@ -14615,7 +14640,16 @@ OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& d
 }
 OPKIT_INLINE OpCost OpSchema::Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
                                    const std::vector<TensorInfo>& outputs) const {
-  return cost_ ? cost_(def, inputs, outputs) : detail::Traffic(inputs, outputs);
+  if (cost_) return cost_(def, inputs, outputs);
+  OpCost cost = detail::Traffic(inputs, outputs);
+  if (!flops_) return cost;
+  auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+  bool all = std::ranges::all_of(outputs, known);
+  for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
+  InferenceContext context(def, inputs, outputs);
+  context.SetDeclared(attributes_.declared);
+  if (all) cost.flops = flops_(context);
+  return cost;
 }
 OPKIT_INLINE OpSchema::DevicePlacement OpSchema::InferDevices(const OperatorDef& def) const {
   if (devices_) return devices_(def);
@@ -14852,8 +14886,7 @@ inline const KeptPreferences* PreferencesOfThread() {
 }
 
 OPKIT_INLINE PreferenceScope::PreferenceScope(const RefCounted& preferences)
-    : outer_(std::exchange(t_preferences, &preferences)) {}
-OPKIT_INLINE PreferenceScope::~PreferenceScope() { t_preferences = outer_; }
+    : preferences_(t_preferences, &preferences) {}
 
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
@@ -15782,19 +15815,18 @@ OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
-  const detail::WorkOfRun& work = identity_->work;
-  SpanSink* const sink = work.tell ? detail::EndSpanForWork() : nullptr;
+  const detail::RunCost& cost = identity_->cost;
+  SpanSink* const sink = cost.compute ? detail::EndSpanForWork() : nullptr;
   if (!sink) return;
   try {
-    sink->Describe(work.tell(work, def(), InputTypes(), OutputTypes()));
+    sink->Describe(cost.compute(cost, def(), InputTypes(), OutputTypes()));
   } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
 
-OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line,
-                                                detail::WorkOfRun work) {
+OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line, detail::RunCost cost) {
   auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
-  identity->work = work;
+  identity->cost = cost;
   identity->file = file;
   identity->line = line;
   identity_ = identity;
@@ -15899,6 +15931,11 @@ OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) 
   CheckDeclared(name);
   return def().args().Find(name);
 }
+OPKIT_INLINE const Attribute* OperatorBase::FindDefault(std::string_view name) const {
+  const OpSchema* const known = identity_->cost.schema;
+  const OpSchema* const schema = known ? known : detail::t_argument_check.schema;
+  return schema ? detail::DefaultOf(&schema->attributes(), name) : nullptr;
+}
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
   detail::CheckInputDevice(def(), detail::Index(i), tensor, memory_device_);
   if (const Layout wanted = InputLayout(i);
@@ -15912,12 +15949,12 @@ OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tenso
   return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
 }
 OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
-                                                   bool at_once) const {
+                                                   CopyTime time) const {
   if (i < 64 && (mutated_inputs_ >> i & 1))
     detail::ThrowMutatedStrides(def(), detail::Index(i), tensor);
   return pending_.DenseInput(i, [&] {
     Tensor dense(tensor.device());
-    if (at_once)
+    if (time == CopyTime::kNow)
       dense.CopyFrom(tensor);
     else
       const_cast<OperatorBase*>(this)->CopyDense(tensor, &dense);
@@ -16179,35 +16216,31 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
         "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
 }
 
-OPKIT_INLINE SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
-                               const std::vector<TensorInfo>& inputs,
-                               const std::vector<TensorInfo>& outputs) {
+OPKIT_INLINE SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,
+                                  const std::vector<TensorInfo>& inputs,
+                                  const std::vector<TensorInfo>& outputs) {
   std::string shapes;
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
   uint32_t shapes_name = InternNameIfRoom(shapes);
   if (shapes_name == 0) shapes_name = InternName("(other shapes)");
-  const OpCost cost = work.schema->Cost(def, inputs, outputs);
-  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*work.backend)};
+  const OpCost cost = run.schema->Cost(def, inputs, outputs);
+  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*run.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
-  struct InConstruction {
-    const ArgumentCheck outer;
-    ~InConstruction() { t_argument_check = outer; }
-  };
   try {
-    const InConstruction scope{std::exchange(t_argument_check, {&schema, &CheckDeclares})};
+    const ScopedValue checked_arguments(t_argument_check, {&schema, &CheckDeclares});
     const MakeTyped make_typed =
         kernel.make_typed ? kernel.make_typed : &MakeTypedOperator<CPUContext>;
     std::unique_ptr<OperatorBase> op =
         kernel.typed ? make_typed(*kernel.typed, def, ws) : kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
-    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &ComputeWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     op->SetMutatedInputs(MutatedInputs(schema, def));
     return op;
@@ -16394,7 +16427,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
   ResolvedOperator& self;
-  ~Release() { self.in_call_.End(); }
+  ~Release() { self.call_guard_.End(); }
 };
 
 namespace detail {
@@ -16469,7 +16502,7 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ", num_inputs,
           " inputs and ", num_outputs, " outputs, but called with ", inputs.size(), " and ",
           outputs.size());
-  if (!in_call_.Begin()) [[unlikely]]
+  if (!call_guard_.Begin()) [[unlikely]]
     Throw(ErrorCode::kFailedPrecondition, "the ResolvedOperator of ", def_.type(),
           " is called while another call of it runs, and takes one thread at a time: make one for "
           "each thread");
@@ -16498,7 +16531,7 @@ OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
-  const detail::InvokeScope scope;
+  const detail::ScopedValue in_invoke(detail::t_in_invoke, true);
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
@@ -16510,7 +16543,7 @@ struct PendingOutputs::State : RefCounted {
   void Run() noexcept {
     std::exception_ptr failure;
     {  // destroys everything of the call but the outputs, before its event completes
-      const detail::InvokeScope scope;
+      const detail::ScopedValue in_invoke(detail::t_in_invoke, true);
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);
       try {
@@ -16577,12 +16610,22 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // are switched to.
 using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
 
-// Registers a device with native streams, by one line in its header. Thread-safe.
+namespace detail {
+OPKIT_IMAGE_LOCAL inline constinit DeviceTable<NativeStreamFunction> g_native_streams;
+}
+
+// Registers a device with native streams, by one line in its header. Thread-safe. Error
+// (kOutOfRange) for a type outside of 0 to 127.
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
-//   &IssueOnNpuStream);
-OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
+//                                                                          &IssueOnNpuStream);
+OPKIT_IMAGE_LOCAL inline bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  detail::g_native_streams[type].store(issue, std::memory_order_release);
+  return true;
+}
 // Returns null if no header of the type's backend was included.
-OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
+OPKIT_IMAGE_LOCAL inline NativeStreamFunction FindNativeStreams(DeviceType type) {
+  return detail::g_native_streams.Find(type);
+}
 
 }}  // namespace opkit
 
@@ -16907,46 +16950,39 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Makes a kernel without a proposer.
-inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
-                          RegistrationPriority priority, const char* file, int line,
-                          OperatorCreator create) {
+inline Kernel PlainKernel(const KernelRegistration& from, OperatorCreator create) {
   Kernel kernel;
-  kernel.op = op;
-  kernel.device = device;
-  if (*backend && std::string_view(backend) != "DEFAULT") kernel.backend = backend;
-  kernel.priority = priority;
-  kernel.file = file;
-  kernel.line = line;
+  kernel.op = from.op;
+  kernel.device = from.device;
+  if (*from.backend && std::string_view(from.backend) != "DEFAULT") kernel.backend = from.backend;
+  kernel.priority = from.priority;
+  kernel.file = from.file;
+  kernel.line = from.line;
   kernel.create = std::move(create);
   return kernel;
 }
-OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                                 RegistrationPriority priority, const char* file, int line,
+OPKIT_INLINE bool RegisterKernel(const KernelRegistration& kernel,
                                  OperatorCreator create) noexcept {
   return Registered([&] {
     UseOperatorCalls();
-    OpRegistry::Global().AddKernel(
-        PlainKernel(op, device, backend, priority, file, line, std::move(create)));
+    OpRegistry::Global().AddKernel(PlainKernel(kernel, std::move(create)));
   });
 }
-OPKIT_INLINE bool RegisterProposingKernel(const char* op, DeviceType device, const char* backend,
-                                          RegistrationPriority priority, const char* file, int line,
-                                          OperatorCreator create, KernelProposer propose,
-                                          KernelFuser fuse) noexcept {
+OPKIT_INLINE bool RegisterProposingKernel(const KernelRegistration& kernel, OperatorCreator create,
+                                          KernelProposer propose, KernelFuser fuse) noexcept {
   return Registered([&] {
     UseOperatorCalls();
     UseSelection();
-    Kernel kernel = PlainKernel(op, device, backend, priority, file, line, std::move(create));
-    kernel.proposes_layouts = true;
-    kernel.propose = std::move(propose);
-    kernel.fuse = std::move(fuse);
-    OpRegistry::Global().AddKernel(std::move(kernel));
+    Kernel proposing = PlainKernel(kernel, std::move(create));
+    proposing.proposes_layouts = true;
+    proposing.propose = std::move(propose);
+    proposing.fuse = std::move(fuse);
+    OpRegistry::Global().AddKernel(std::move(proposing));
   });
 }
-OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char* backend,
-                                   RegistrationPriority priority, const char* file, int line,
+OPKIT_INLINE bool RegisterFunction(const KernelRegistration& kernel,
                                    CreateFunction create) noexcept {
-  return RegisterKernel(op, device, backend, priority, file, line, create);
+  return RegisterKernel(kernel, create);
 }
 OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
                                               std::string (*why_not)()) noexcept {
@@ -17632,7 +17668,14 @@ class AbiValues {
   AbiValues(const AbiValues&) = delete;
 
   opkit_value* data() { return values_.data(); }
-  opkit_value& operator[](size_t i) { return values_[i]; }
+  const opkit_value& operator[](size_t i) const { return values_[i]; }
+  // For the inputs of a node: marks those that it leaves out, and passes constants.
+  void SetInputs(const OperatorDef& def, std::span<const TensorInfo> infos) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      values_[i].present = !def.inputs()[i].empty();
+      if (infos[i].constant) SetConstant(i, *infos[i].constant);
+    }
+  }
   void SetConstant(size_t i, const Tensor& tensor) {
     constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
     values_[i].constant = (*constants_.back()->data())->tensors[0];
@@ -17849,7 +17892,7 @@ struct PendingInvoke : RefCounted {
   ThreadPool& pool = ThreadPool::Current();
   Latch done{1};
   std::exception_ptr failure;  // written before the latch opens
-  bool told = false;           // the caller has waited, and has got the failure
+  bool failure_taken = false;  // the caller has waited, and has got the failure
 
   void Wait() {
     if (!done.done()) pool.Wait(done);
@@ -17927,13 +17970,13 @@ struct DeferredRun : RefCounted {
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // the failure of the completion, if any
-  std::atomic<bool> half{false};
+  std::atomic<bool> arrived_once{false};
 
   // Marks one of the two ends; the second call ends the run. Called once when the function returns
   // and once by the completion handle. Acquire and release: the second caller reads the first
   // caller's writes.
   void Arrive() {
-    if (half.exchange(true, std::memory_order_acq_rel)) End();
+    if (arrived_once.exchange(true, std::memory_order_acq_rel)) End();
   }
 
  private:
@@ -17947,12 +17990,12 @@ struct ResourceState {
   bool asynchronous = false;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Mutex mutex;  // guards `memory`, `late` and the data of `late`
+  Mutex mutex;  // guards `memory`, `deferred_run` and the data of `deferred_run`
   RunMemory memory;
   bool used = false;  // this run has memory, pending operators or a completion handle
   // A deferred run between the return of its function and its completion: memory allocated in this
   // time belongs to it.
-  DeferredRun* late = nullptr;
+  DeferredRun* deferred_run = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
@@ -17965,7 +18008,7 @@ struct ResourceState {
   template <class Add>
   void Keep(Add add) {
     MutexLock lock(mutex);
-    if (late) return add(late->memory);
+    if (deferred_run) return add(deferred_run->memory);
     used = true;
     add(memory);
   }
@@ -17973,7 +18016,7 @@ struct ResourceState {
   // may use.
   void RequireFunction(const char* what) {
     MutexLock lock(mutex);
-    if (late)
+    if (deferred_run)
       Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
             " after forward has returned; call it before");
   }
@@ -17983,7 +18026,7 @@ struct ResourceState {
     std::exception_ptr failure;
     for (const auto& one : pending) {
       one->Wait();
-      if (!one->told && !failure) failure = one->failure;
+      if (!one->failure_taken && !failure) failure = one->failure;
     }
     pending.clear();
     return failure;
@@ -17994,11 +18037,11 @@ struct ResourceState {
     run->memory = std::exchange(memory, {});
     run->state = this;
     used = false;
-    late = run;
+    deferred_run = run;
   }
   void Ended(const DeferredRun* run) {
     MutexLock lock(mutex);
-    if (late == run) late = nullptr;
+    if (deferred_run == run) deferred_run = nullptr;
   }
 };
 
@@ -18259,7 +18302,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                              const opkit_attr* const* attrs, PendingInvoke* pending) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() has no operator's name");
       const std::string name = TextOfAbi(op);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       const bool is_native = call->asynchronous && !state.launch;
@@ -18341,10 +18384,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
     return AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() has no handle");
       auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
       pending->Wait();
-      pending->told = true;
+      pending->failure_taken = true;
       if (pending->failure) std::rethrow_exception(pending->failure);
     });
   }
@@ -18658,41 +18701,19 @@ class DirectState : public StatefulOp {
 };
 
 // Returns the name of the blob in which a forward operator leaves its state.
-inline std::string FunctionStateBlob(const OperatorDef& def) {
-  return StrCat("__state of ", def.type(), " ", def.name(), " ",
-                def.outputs().empty() ? std::string() : def.outputs()[0]);
-}
-
+std::string FunctionStateBlob(const OperatorDef& def);
 inline FunctionHooks* HooksOf(const FunctionOpRecord& record) {
   return static_cast<FunctionHooks*>(record.hooks.get());
 }
-
 // Returns the operator's name for messages: "my_gemm", "my_gemm of library libmy_ops.so".
-inline std::string NameOf(const FunctionOpRecord& record) {
-  return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
-}
-
-inline constexpr char kSaysNotWhy[] =
-    "it returned FAIL, which is 0 (SUCCESS is 1); say why with OPKIT_ERROR_MSG << \"…\"";
-
-[[noreturn]] OPKIT_COLD inline void ThrowFunctionFailed(const FunctionOpRecord& record,
-                                                        const char* what, const OpStatus& status) {
-  std::string text = status.message();
-  if (const std::string& more = CurrentHostError().text; !more.empty())
-    text += (text.empty() ? "" : ": ") + more;
-  if (text.empty()) text = kSaysNotWhy;
-  Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
-}
-
+std::string NameOf(const FunctionOpRecord& record);
+// Throws the failure that a function of the record has returned. Adds the text that the function
+// gave to the host.
+[[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const FunctionOpRecord& record, const char* what,
+                                                 const OpStatus& status);
 // Returns the reason why a function of the C ABI has failed with `status`. A function that gives
 // none has often returned the status of a host function; the text of that failure is then added.
-inline std::string ReasonOf(opkit_status status) {
-  const HostError& error = CurrentHostError();
-  if (!error.text.empty()) return error.text;
-  return StrCat(status == OPKIT_FAILED ? std::string(kSaysNotWhy)
-                                       : StrCat("it returned status ", status, " without a text"),
-                error.failure.empty() ? "" : "; before, the host told it: ", error.failure);
-}
+std::string ReasonOf(opkit_status status);
 // Calls a library's function, which must not throw. Keeps an exception that comes nevertheless only
 // as text, because the exception's own code is unloaded with the library.
 template <class Call>
@@ -18707,34 +18728,11 @@ opkit_status CallGuarded(Call call) {
   return OPKIT_FAILED;
 }
 // Throws the failure that a function of the C ABI has returned.
-[[noreturn]] OPKIT_COLD inline void ThrowStatus(const FunctionOpRecord& record, const char* what,
-                                                opkit_status status) {
-  CurrentHostError().text = ReasonOf(status);
-  if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
-    ThrowFunctionFailed(record, what, OpStatus(FAIL));
-  throw Error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}))
-      .AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
-}
-
+[[noreturn]] OPKIT_COLD void ThrowStatus(const FunctionOpRecord& record, const char* what,
+                                         opkit_status status);
 // Rethrows the exception of a function of the record as an Error that names the function; for use
 // in a catch block.
-[[noreturn]] OPKIT_COLD inline void RethrowFromFunction(const FunctionOpRecord& record,
-                                                        const char* what) {
-  std::string how;
-  try {
-    throw;
-  } catch (Error& error) {
-    error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
-    throw;
-  } catch (const std::exception& thrown) {
-    how = StrCat(": ", thrown.what());
-  } catch (...) {
-    how = " something that is not a std::exception";
-  }
-  throw Error(ErrorCode::kOperatorFailed,
-              StrCat(what, " of operator ", NameOf(record), " threw", how))
-      .SetCause(std::current_exception());
-}
+[[noreturn]] OPKIT_COLD void RethrowFromFunction(const FunctionOpRecord& record, const char* what);
 // Calls a function of the record; turns a failure or an exception into an Error that names the
 // function.
 template <class Call>
@@ -18752,201 +18750,31 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
 }
 // Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs leaves
 // open.
-inline std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
-  int inputs = -1, outputs = -1;
-  if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
-  CallFunction(record, "parseAttrs",
-               [&] { return record.CountValues(record.Attrs(args), &inputs, &outputs); });
-  return {inputs, outputs};
-}
-
-inline std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def) {
-  std::vector<int> inputs;
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
-  if (record.mutate_inputs)
-    CallFunction(record, "mutateInputs",
-                 [&] { return record.mutate_inputs(record.Attrs(def.args()), inputs); });
-  for (int input : inputs)
-    if (input < 0)
-      Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
-            input);
-  return inputs;
-}
-
-inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
-  ShapeVectors shapes(infos.size());
-  for (size_t i = 0; i < infos.size(); ++i)
-    if (infos[i].shape.has_rank())
-      for (const Dim& dim : infos[i].shape.dims())
-        shapes[i].push_back(dim.is_known() ? dim.value() : -1);
-  return shapes;
-}
-inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
-  std::vector<Dim> dims;
-  for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
-  return SymbolicShape(std::move(dims));
-}
-// Calls infer_type or infer_shape. Returns false for a failure while something is unknown, because
-// the function cannot infer yet.
-template <class List>
-bool CallInference(const FunctionOpRecord& record, const char* what, bool all_known,
-                   UniqueFunction<OpStatus(const AttrMap&, List&, List&)>& function,
-                   const AttrMap& attrs, List& inputs, List& outputs) {
-  const size_t expected[] = {inputs.size(), outputs.size()};
-  const auto call = [&] { return function(attrs, inputs, outputs); };
-  if (all_known) {
-    CallFunction(record, what, call);
-  } else {
-    HostErrorScope message;
-    try {
-      if (!call().ok()) return false;
-    } catch (...) {
-      return false;
-    }
-  }
-  for (const bool is_output : {false, true})
-    if (const size_t found = (is_output ? outputs : inputs).size(); found != expected[is_output])
-      Throw(ErrorCode::kInvalidArgument, what, " of operator ", NameOf(record), " answered for ",
-            found, is_output ? " outputs" : " inputs", ", but the node has ", expected[is_output]);
-  return true;
-}
-
-// Infers dtypes. Without setInferType every output has the dtype of the first input.
-inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
-                               InferenceContext& context) {
-  if (!record.infer_type) {
-    for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
-      context.SetOutput(o, context.input_dtype(0), {});
-    return;
-  }
-  std::vector<DType> inputs, outputs;
-  bool all_known = true;
-  for (int i = 0; i < context.num_inputs(); ++i) {
-    inputs.push_back(context.input_dtype(i));
-    all_known &= inputs.back() != DType::kUndefined || !context.HasInput(i);
-  }
-  for (const TensorInfo& output : context.outputs()) outputs.push_back(output.dtype);
-  if (!CallInference(record, "inferType", all_known, record.infer_type, attrs, inputs, outputs))
-    return;
-  for (int i = 0; i < context.num_inputs(); ++i)
-    if (context.HasInput(i)) context.SetInput(i, inputs[Index(i)], {});
-  for (int o = 0; o < context.num_outputs(); ++o) context.SetOutput(o, outputs[Index(o)], {});
-}
-
-// Infers shapes. An empty shape of an output is a scalar if the ranks of all inputs are known, and
-// unknown otherwise.
-inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
-                                InferenceContext& context) {
-  if (!record.infer_shape) return;
-  bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
-  for (int i = 0; i < context.num_inputs(); ++i) {
-    if (!context.HasInput(i)) continue;
-    const SymbolicShape& shape = context.input_shape(i);
-    ranks_known &= shape.has_rank();
-    all_known &= shape.is_known();
-    anything |= shape.has_rank();
-  }
-  for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
-  if (!anything) return;
-  ShapeVectors inputs = KnownShapes(context.inputs()), outputs = KnownShapes(context.outputs());
-  if (!CallInference(record, "inferShape", all_known, record.infer_shape, attrs, inputs, outputs))
-    return;
-  for (int i = 0; i < context.num_inputs(); ++i)
-    if (const auto& extents = inputs[Index(i)]; context.HasInput(i) && !extents.empty())
-      context.SetInput(i, DType::kUndefined, ShapeOfExtents(extents));
-  for (int o = 0; o < context.num_outputs(); ++o)
-    if (const auto& extents = outputs[Index(o)]; ranks_known || !extents.empty())
-      context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
-}
-
-inline void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
-                          InferenceContext& context) {
-  if (pass == FunctionPass::kForward) {
-    FunctionHooks* const hooks = HooksOf(record);
-    const bool has_own = hooks ? hooks->has_inference() : record.infer_type || record.infer_shape;
-    if (const auto& carried = context.def().subgraphs();
-        !has_own && record.Has(OPKIT_OP_SUBGRAPH) && carried.size() == 1)
-      return carried[0].graph->Infer(context);
-    if (hooks) return hooks->Infer(context);
-    InferFunctionTypes(record, attrs, context);
-    InferFunctionShapes(record, attrs, context);
-    return;
-  }
-  // A backward node takes output gradients, inputs and outputs, and makes input gradients.
-  const int inputs = context.num_outputs(), outputs = (context.num_inputs() - inputs) / 2;
-  auto same = [&](int value, int gradient_in, int gradient_out) {
-    if (!context.HasInput(value)) return;
-    const TensorInfo info = context.input(value);
-    if (gradient_out >= 0) context.SetOutput(gradient_out, info.dtype, info.shape);
-    if (gradient_in >= 0 && context.HasInput(gradient_in))
-      context.SetInput(gradient_in, info.dtype, info.shape);
-  };
-  for (int i = 0; i < inputs; ++i) same(outputs + i, -1, i);
-  for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
-}
-
+std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args);
+// Returns the indices of the inputs that the operator writes to.
+std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def);
+// Infers the outputs of a forward node by the record's functions, by those of a library, or by the
+// one graph that the node carries. A backward node's gradients have the types of the values.
+void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
+                   InferenceContext& context);
 // Adds the operator's own figures to `cost`, which already has the bytes of its values.
-inline void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
-                         std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
-                         OpCost& cost) {
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Cost(def, inputs, outputs, cost);
-  for (const auto& values : {inputs, outputs})
-    for (const TensorInfo& value : values)
-      if (!value.shape.is_known()) return;
-  CallFunction(record, "flops's function", [&] {
-    cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
-    return OpStatus();
-  });
-}
-
-// Returns the bytes of scratch for inputs with known shapes.
-inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
-                              std::span<const TensorInfo> inputs) {
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
-  if (!record.scratch) return 0;
-  int64_t bytes = 0;
-  CallFunction(record, "scratch's function", [&] {
-    bytes = record.scratch(record.Attrs(def.args()), KnownShapes(inputs));
-    return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
-  });
-  return bytes;
-}
+void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
+                  std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
+                  OpCost& cost);
 // Returns the bytes of scratch of a node; 0 while a relevant shape is unknown. A backward node
 // needs the scratch of the forward node whose inputs and outputs it receives.
-inline int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
-                               std::span<const TensorInfo> inputs) {
-  const auto known = [&](size_t first, size_t count) {
-    for (size_t i = first; i < first + count; ++i)
-      if (!def.inputs()[i].empty() && !inputs[i].shape.is_known()) return false;
-    return true;
-  };
-  if (pass == FunctionPass::kForward)
-    return known(0, inputs.size()) ? ForwardScratch(record, def, inputs) : 0;
-  const size_t num_inputs = def.outputs().size();
-  if (def.inputs().size() < num_inputs) return 0;
-  const size_t num_outputs = (def.inputs().size() - num_inputs) / 2;
-  if (!known(num_outputs, num_inputs)) return 0;
-  const auto names = def.inputs().begin() + static_cast<std::ptrdiff_t>(num_outputs);
-  const auto middle = names + static_cast<std::ptrdiff_t>(num_inputs);
-  return ForwardScratch(
-      record,
-      OperatorDef(record.name, {names, middle},
-                  {middle, middle + static_cast<std::ptrdiff_t>(num_outputs)}, def.args())
-          .Device(def.device()),
-      inputs.subspan(num_outputs, num_inputs));
-}
+int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
+                        std::span<const TensorInfo> inputs);
 
 }  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
-// ---- opkit/op/function/impl/function_body.ipp
-// FunctionBody's definition: a node's state between its runs, the views that are the arguments of
-// its functions, and a run. A run lasts from the call of its functions until their memory is freed.
-#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
-#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
+// ---- opkit/op/function/impl/function_state.ipp
+// A node's functions, and the state that it keeps between its runs.
+#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_STATE_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_STATE_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -19081,6 +18909,18 @@ class FunctionStateHandle {
   bool owns_state_ = false;
 };
 
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_STATE_IPP_
+
+// ---- opkit/op/function/impl/function_views.ipp
+// The views of an operator's tensors that are the arguments of its functions.
+#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_VIEWS_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_VIEWS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
 // The arguments of the functions, and the memory that their views point into. A run that ends after
 // its function has returned keeps it.
 struct FunctionRun : RefCounted {
@@ -19154,7 +18994,7 @@ class FunctionViews {
     if (!bound_ || inferred_ != op_.inference().version() || !op_.inference().fresh()) return false;
     for (const BoundTensor& one : bound_tensors_)
       if (!one.blob->Holds(one.tensor) ||
-          !one.tensor->Is(one.data, one.dtype, one.extents, one.rank))
+          !one.tensor->IsDenseAt(one.data, one.dtype, one.extents, one.rank))
         return false;
     return true;
   }
@@ -19181,7 +19021,7 @@ class FunctionViews {
     const int output = static_cast<int>(o);
     if (o >= reqs_.size() || !open_[o])
       Throw(ErrorCode::kInvalidArgument, "allocate_output(", output, ") in operator ", name(),
-            o < reqs_.size() ? ": this output has its memory, or nobody wants it"
+            o < reqs_.size() ? ": this output has its memory, or the node leaves it out"
                              : StrCat(", which has ", reqs_.size(), " outputs"));
     if (const DType inferred = op_.inference().outputs()[o].dtype;
         inferred != DType::kUndefined && inferred != dtype)
@@ -19247,19 +19087,19 @@ class FunctionViews {
       inputs_[i] = &tensor;
       run.inputs[i].Bind(*readable, OpReq::kWrite);
       run.input_views[i] = run.inputs[i].view;
-      TellLayout(tensor, i, inputs_.size(), run.input_layouts, run.call.input_layouts);
+      NameLayout(tensor, i, inputs_.size(), run.input_layouts, run.call.input_layouts);
     }
   }
-  OPKIT_IMAGE_LOCAL static void TellLayout(const Tensor& tensor, size_t i, size_t count,
+  OPKIT_IMAGE_LOCAL static void NameLayout(const Tensor& tensor, size_t i, size_t count,
                                            std::vector<const char*>& names,
-                                           const char* const*& told) {
+                                           const char* const*& passed) {
     if (tensor.layout().is_standard()) [[likely]] {
-      if (told) names[i] = nullptr;
+      if (passed) names[i] = nullptr;
       return;
     }
     names.resize(count);
     names[i] = LayoutNamePointer(tensor.layout().id);
-    told = names.data();
+    passed = names.data();
   }
   [[noreturn]] OPKIT_COLD void Unreadable(size_t i, const Tensor& tensor) const {
     if (!tensor.initialized())
@@ -19374,7 +19214,7 @@ class FunctionViews {
           if (input.raw_data() == tensor->raw_data()) req = OpReq::kInplace;
       run.outputs[o].Bind(*tensor, req);
       run.output_views[o] = run.outputs[o].view;
-      TellLayout(*tensor, o, reqs_.size(), run.output_layouts, run.call.output_layouts);
+      NameLayout(*tensor, o, reqs_.size(), run.output_layouts, run.call.output_layouts);
     }
   }
   // Returns the inferred dtype and shape; without setInferShape those of the output tensor.
@@ -19419,6 +19259,19 @@ class FunctionViews {
   uint64_t inferred_ = 0;  // the inference version for which scratch was measured
   bool bound_ = false;     // the views are reusable: all requests are kWrite, no output is open
 };
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_VIEWS_IPP_
+
+// ---- opkit/op/function/impl/function_body.ipp
+// FunctionBody's definition: runs the functions of a record. A run lasts from the call of its
+// functions until their memory is freed.
+#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Runs the functions of a record for one operator.
 class RecordBody final : public FunctionBody, public OutputMaker {
@@ -19914,10 +19767,9 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-OPKIT_INLINE std::atomic<FunctionOperatorFactory>& FunctionFactory(DeviceType type) {
-  static std::atomic<FunctionOperatorFactory> factories[AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < AllocatorTable::kSlots ? slot : 0];
+OPKIT_INLINE DeviceTable<FunctionOperatorFactory>& FunctionFactories() {
+  static constinit DeviceTable<FunctionOperatorFactory> table;
+  return table;
 }
 
 // Makes the operators of a record. Not a lambda: a lambda would have FunctionOpHost's hidden
@@ -19929,8 +19781,7 @@ struct FunctionOperatorCreator {
 
   std::unique_ptr<OperatorBase> operator()(const OperatorDef& def, Workspace* ws,
                                            const KernelConfig* config) const {
-    const FunctionOperatorFactory factory =
-        FunctionFactory(def.device().type).load(std::memory_order_acquire);
+    const FunctionOperatorFactory factory = FunctionFactories().Find(def.device().type);
     if (!factory)
       throw UnsupportedOperatorFeature(
           StrCat("function operators cannot run on ", def.device().type,
@@ -19964,10 +19815,12 @@ class FunctionGradient final : public GradientMakerBase {
     }
     for (const NamedAttribute& arg : def.args()) backward.Arg(arg.name, arg.value);
     // Checks every kernel, because any backend may run the node later.
-    bool leaves_state = false;
+    bool shares_state_with_backward = false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
-      leaves_state |= kernel->leaves_state && kernel->device == def.device().type;
-    if (leaves_state) backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
+      shares_state_with_backward |=
+          kernel->shares_state_with_backward && kernel->device == def.device().type;
+    if (shares_state_with_backward)
+      backward.Arg(std::string(kStateArgument), FunctionStateBlob(def));
     backward.Device(def.device()).Backends(def.backends()).IsGradientOp(true);
     return {std::move(backward)};
   }
@@ -20029,9 +19882,10 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
     if (!backward_added_) AddBackward();
   }
   // Nodes that leave a state for their backward node are neither merged nor folded.
-  kernel.leaves_state =
+  kernel.shares_state_with_backward =
       pass == FunctionPass::kForward && device.create_state && device.shares_state;
-  if (kernel.leaves_state && schema_ && !schema_->is_stateful()) schema_->KeepsState();
+  if (kernel.shares_state_with_backward && schema_ && !schema_->is_stateful())
+    schema_->KeepsState();
   kernel.device = device.type;
   if (!backend.empty()) kernel.backend = backend;
   kernel.owner = record->in_use;
@@ -20256,7 +20110,7 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
       made_(def.outputs().size()) {
   identity_.file = kernel.file;
   identity_.line = kernel.line;
-  identity_.work = {&schema, &kernel.backend, &TellWork};
+  identity_.cost = {&schema, &kernel.backend, &ComputeWork};
   outputs_.resize(made_.size());
 } catch (...) {
   RethrowFromConstructor(kernel, def);
@@ -20364,7 +20218,7 @@ OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
   };
   try {
     sink->Describe(
-        identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
+        identity_.cost.compute(identity_.cost, identity_.def, types(inputs_), types(outputs_)));
   } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
@@ -20390,37 +20244,6 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
-
-// ---- opkit/device/impl/native_stream.ipp
-// The table of opkit/device/native_stream.hpp.
-#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
-    g_native_streams[AllocatorTable::kSlots] = {};
-
-}  // namespace detail
-
-OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
-  if (static_cast<uint64_t>(type) >= detail::AllocatorTable::kSlots)
-    Throw(ErrorCode::kOutOfRange, "a device type has the number ", static_cast<int64_t>(type),
-          "; expected 0 to ", int64_t{detail::AllocatorTable::kSlots} - 1);
-  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
-  return true;
-}
-OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
-  const auto slot = static_cast<uint64_t>(type);
-  return slot < detail::AllocatorTable::kSlots
-             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
-             : nullptr;
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
 // ---- opkit/op/impl/kernel_candidates.ipp
 // The definitions of KernelCandidates and CreateSelected.
@@ -20898,6 +20721,246 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
 }}  // namespace opkit
 
 #endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
+
+// ---- opkit/op/function/impl/function_calls.ipp
+// Calls of the functions of a FunctionOpRecord.
+#ifndef OPKIT_OP_FUNCTION_IMPL_FUNCTION_CALLS_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_FUNCTION_CALLS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE std::string FunctionStateBlob(const OperatorDef& def) {
+  return StrCat("__state of ", def.type(), " ", def.name(), " ",
+                def.outputs().empty() ? std::string() : def.outputs()[0]);
+}
+OPKIT_INLINE std::string NameOf(const FunctionOpRecord& record) {
+  return record.library.empty() ? record.name : StrCat(record.name, " of library ", record.library);
+}
+inline constexpr char kSaysNotWhy[] =
+    "it returned FAIL, which is 0 (SUCCESS is 1); say why with OPKIT_ERROR_MSG << \"…\"";
+
+[[noreturn]] OPKIT_COLD OPKIT_INLINE void ThrowFunctionFailed(const FunctionOpRecord& record,
+                                                              const char* what,
+                                                              const OpStatus& status) {
+  std::string text = status.message();
+  if (const std::string& more = CurrentHostError().text; !more.empty())
+    text += (text.empty() ? "" : ": ") + more;
+  if (text.empty()) text = kSaysNotWhy;
+  Throw(ErrorCode::kOperatorFailed, what, " of operator ", NameOf(record), " failed: ", text);
+}
+OPKIT_INLINE std::string ReasonOf(opkit_status status) {
+  const HostError& error = CurrentHostError();
+  if (!error.text.empty()) return error.text;
+  return StrCat(
+      status == OPKIT_FAILED ? std::string(kSaysNotWhy)
+                             : StrCat("it returned status ", status, " without a text"),
+      error.failure.empty() ? "" : "; before, a call of the host failed: ", error.failure);
+}
+[[noreturn]] OPKIT_COLD OPKIT_INLINE void ThrowStatus(const FunctionOpRecord& record,
+                                                      const char* what, opkit_status status) {
+  CurrentHostError().text = ReasonOf(status);
+  if (CodeOfStatus(status) == ErrorCode::kOperatorFailed)
+    ThrowFunctionFailed(record, what, OpStatus(FAIL));
+  throw Error(CodeOfStatus(status), std::exchange(CurrentHostError().text, {}))
+      .AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+}
+[[noreturn]] OPKIT_COLD OPKIT_INLINE void RethrowFromFunction(const FunctionOpRecord& record,
+                                                              const char* what) {
+  std::string how;
+  try {
+    throw;
+  } catch (Error& error) {
+    error.AddContext(StrCat("in ", what, " of operator ", NameOf(record)));
+    throw;
+  } catch (const std::exception& thrown) {
+    how = StrCat(": ", thrown.what());
+  } catch (...) {
+    how = " something that is not a std::exception";
+  }
+  throw Error(ErrorCode::kOperatorFailed,
+              StrCat(what, " of operator ", NameOf(record), " threw", how))
+      .SetCause(std::current_exception());
+}
+OPKIT_INLINE std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
+  int inputs = -1, outputs = -1;
+  if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
+  CallFunction(record, "parseAttrs",
+               [&] { return record.CountValues(record.Attrs(args), &inputs, &outputs); });
+  return {inputs, outputs};
+}
+OPKIT_INLINE std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record,
+                                                    const OperatorDef& def) {
+  std::vector<int> inputs;
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->MutatedInputs(def);
+  if (record.mutate_inputs)
+    CallFunction(record, "mutateInputs",
+                 [&] { return record.mutate_inputs(record.Attrs(def.args()), inputs); });
+  for (int input : inputs)
+    if (input < 0)
+      Throw(ErrorCode::kInvalidArgument, "mutateInputs of operator ", record.name, " names input ",
+            input);
+  return inputs;
+}
+inline ShapeVectors KnownShapes(std::span<const TensorInfo> infos) {
+  ShapeVectors shapes(infos.size());
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (infos[i].shape.has_rank())
+      for (const Dim& dim : infos[i].shape.dims())
+        shapes[i].push_back(dim.is_known() ? dim.value() : -1);
+  return shapes;
+}
+inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
+  std::vector<Dim> dims;
+  for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
+  return SymbolicShape(std::move(dims));
+}
+// Calls infer_type or infer_shape. Returns false for a failure while something is unknown, because
+// the function cannot infer yet.
+template <class List>
+bool CallInference(const FunctionOpRecord& record, const char* what, bool all_known,
+                   UniqueFunction<OpStatus(const AttrMap&, List&, List&)>& function,
+                   const AttrMap& attrs, List& inputs, List& outputs) {
+  const size_t expected[] = {inputs.size(), outputs.size()};
+  const auto call = [&] { return function(attrs, inputs, outputs); };
+  if (all_known) {
+    CallFunction(record, what, call);
+  } else {
+    HostErrorScope message;
+    try {
+      if (!call().ok()) return false;
+    } catch (...) {
+      return false;
+    }
+  }
+  for (const bool is_output : {false, true})
+    if (const size_t found = (is_output ? outputs : inputs).size(); found != expected[is_output])
+      Throw(ErrorCode::kInvalidArgument, what, " of operator ", NameOf(record), " returned ", found,
+            is_output ? " outputs" : " inputs", ", but the node has ", expected[is_output]);
+  return true;
+}
+// Infers dtypes. Without setInferType every output has the dtype of the first input.
+inline void InferFunctionTypes(FunctionOpRecord& record, const AttrMap& attrs,
+                               InferenceContext& context) {
+  if (!record.infer_type) {
+    for (int o = 0; o < context.num_outputs() && context.num_inputs() > 0; ++o)
+      context.SetOutput(o, context.input_dtype(0), {});
+    return;
+  }
+  std::vector<DType> inputs, outputs;
+  bool all_known = true;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    inputs.push_back(context.input_dtype(i));
+    all_known &= inputs.back() != DType::kUndefined || !context.HasInput(i);
+  }
+  for (const TensorInfo& output : context.outputs()) outputs.push_back(output.dtype);
+  if (!CallInference(record, "inferType", all_known, record.infer_type, attrs, inputs, outputs))
+    return;
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (context.HasInput(i)) context.SetInput(i, inputs[Index(i)], {});
+  for (int o = 0; o < context.num_outputs(); ++o) context.SetOutput(o, outputs[Index(o)], {});
+}
+// Infers shapes. An empty shape of an output is a scalar if the ranks of all inputs are known, and
+// unknown otherwise.
+inline void InferFunctionShapes(FunctionOpRecord& record, const AttrMap& attrs,
+                                InferenceContext& context) {
+  if (!record.infer_shape) return;
+  bool ranks_known = true, all_known = true, anything = context.num_inputs() == 0;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    if (!context.HasInput(i)) continue;
+    const SymbolicShape& shape = context.input_shape(i);
+    ranks_known &= shape.has_rank();
+    all_known &= shape.is_known();
+    anything |= shape.has_rank();
+  }
+  for (const TensorInfo& output : context.outputs()) anything |= output.shape.has_rank();
+  if (!anything) return;
+  ShapeVectors inputs = KnownShapes(context.inputs()), outputs = KnownShapes(context.outputs());
+  if (!CallInference(record, "inferShape", all_known, record.infer_shape, attrs, inputs, outputs))
+    return;
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (const auto& extents = inputs[Index(i)]; context.HasInput(i) && !extents.empty())
+      context.SetInput(i, DType::kUndefined, ShapeOfExtents(extents));
+  for (int o = 0; o < context.num_outputs(); ++o)
+    if (const auto& extents = outputs[Index(o)]; ranks_known || !extents.empty())
+      context.SetOutput(o, DType::kUndefined, ShapeOfExtents(extents));
+}
+OPKIT_INLINE void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass pass,
+                                InferenceContext& context) {
+  if (pass == FunctionPass::kForward) {
+    FunctionHooks* const hooks = HooksOf(record);
+    const bool has_own = hooks ? hooks->has_inference() : record.infer_type || record.infer_shape;
+    if (const auto& carried = context.def().subgraphs();
+        !has_own && record.Has(OPKIT_OP_SUBGRAPH) && carried.size() == 1)
+      return carried[0].graph->Infer(context);
+    if (hooks) return hooks->Infer(context);
+    InferFunctionTypes(record, attrs, context);
+    InferFunctionShapes(record, attrs, context);
+    return;
+  }
+  // A backward node takes output gradients, inputs and outputs, and makes input gradients.
+  const int inputs = context.num_outputs(), outputs = (context.num_inputs() - inputs) / 2;
+  auto same = [&](int value, int gradient_in, int gradient_out) {
+    if (!context.HasInput(value)) return;
+    const TensorInfo info = context.input(value);
+    if (gradient_out >= 0) context.SetOutput(gradient_out, info.dtype, info.shape);
+    if (gradient_in >= 0 && context.HasInput(gradient_in))
+      context.SetInput(gradient_in, info.dtype, info.shape);
+  };
+  for (int i = 0; i < inputs; ++i) same(outputs + i, -1, i);
+  for (int o = 0; o < outputs; ++o) same(outputs + inputs + o, o, -1);
+}
+OPKIT_INLINE void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
+                               std::span<const TensorInfo> inputs,
+                               std::span<const TensorInfo> outputs, OpCost& cost) {
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Cost(def, inputs, outputs, cost);
+  for (const auto& values : {inputs, outputs})
+    for (const TensorInfo& value : values)
+      if (!value.shape.is_known()) return;
+  CallFunction(record, "flops's function", [&] {
+    cost.flops = record.flops(record.Attrs(def.args()), KnownShapes(inputs), KnownShapes(outputs));
+    return OpStatus();
+  });
+}
+// Returns the bytes of scratch for inputs with known shapes.
+inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
+                              std::span<const TensorInfo> inputs) {
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
+  if (!record.scratch) return 0;
+  int64_t bytes = 0;
+  CallFunction(record, "scratch's function", [&] {
+    bytes = record.scratch(record.Attrs(def.args()), KnownShapes(inputs));
+    return bytes >= 0 ? OpStatus() : OpStatus::Failure("it asked for ", bytes, " bytes");
+  });
+  return bytes;
+}
+OPKIT_INLINE int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass,
+                                     const OperatorDef& def, std::span<const TensorInfo> inputs) {
+  const auto known = [&](size_t first, size_t count) {
+    for (size_t i = first; i < first + count; ++i)
+      if (!def.inputs()[i].empty() && !inputs[i].shape.is_known()) return false;
+    return true;
+  };
+  if (pass == FunctionPass::kForward)
+    return known(0, inputs.size()) ? ForwardScratch(record, def, inputs) : 0;
+  const size_t num_inputs = def.outputs().size();
+  if (def.inputs().size() < num_inputs) return 0;
+  const size_t num_outputs = (def.inputs().size() - num_inputs) / 2;
+  if (!known(num_outputs, num_inputs)) return 0;
+  const auto names = def.inputs().begin() + static_cast<std::ptrdiff_t>(num_outputs);
+  const auto middle = names + static_cast<std::ptrdiff_t>(num_inputs);
+  return ForwardScratch(
+      record,
+      OperatorDef(record.name, {names, middle},
+                  {middle, middle + static_cast<std::ptrdiff_t>(num_outputs)}, def.args())
+          .Device(def.device()),
+      inputs.subspan(num_outputs, num_inputs));
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_CALLS_IPP_
 
 // ---- opkit/op/boundary/convert/impl/op_conversion.ipp
 // Conversions of opkit_op, member by member, in both directions.
@@ -21797,12 +21860,10 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
   // Marks the next span of this thread with the operator's name as opened by the host already.
   class Known {
    public:
-    explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
-    Known(const Known&) = delete;
-    ~Known() { t_known = outer_; }
+    explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
 
    private:
-    const uint32_t outer_;
+    const ScopedValue<uint32_t> name_;
   };
 
   void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
@@ -21859,14 +21920,13 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
 
-// ---- opkit/plugin/export/impl/export_operators.ipp
+// ---- opkit/plugin/export/impl/export_threads.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+// Runs the tasks and loops of a library's operators, and knows the host's call in which they run.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
 // take CPUs from the host's. Ended before the library is unloaded.
@@ -21900,18 +21960,11 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
  private:
-  // Gives the thread the pool that it had before the operator's run. The host may share this
-  // variable.
-  struct OuterPool {
-    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
-    OuterPool(const OuterPool&) = delete;
-    ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* const own;
-  };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
-    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    // The pool that the thread had before the operator's run. The host may share this variable.
+    const ScopedValue pool(t_pool.pool, static_cast<const HostLoops&>(self).pool_);
     RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
-      const LoopRunnerScope nested(&self);
+      const ScopedValue nested(t_loop_runner, &self);
       body(begin, end);
     });
   }
@@ -21920,17 +21973,20 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 };
 // The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
-// Sets t_host_call for its own life.
-class OPKIT_IMAGE_LOCAL HostCallScope {
- public:
-  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
-  HostCallScope(const HostCallScope&) = delete;
-  HostCallScope& operator=(const HostCallScope&) = delete;
-  ~HostCallScope() { t_host_call = outer_; }
 
- private:
-  const opkit_call* const outer_;
-};
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/exported_instance.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Runs one operator of a library's registries for its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The library's operator behind one operator of the host, and the tensors that it reads and writes.
 // A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
@@ -22010,7 +22066,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
              tensor.dtype() == static_cast<DType>(view.dtype) &&
              tensor.layout() == LayoutOfAbi(layout) &&
              tensor.shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank)));
-    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+    return tensor.IsDenseAt(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
            tensor.storage() && OpTensor(view).is_dense();
   }
   static const char* InputLayout(const opkit_call* call, size_t i) {
@@ -22050,8 +22106,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
-    const LoopRunnerScope on_host(&loops);
-    const HostCallScope of_host(call);
+    const ScopedValue on_host(t_loop_runner, &loops);
+    const ScopedValue of_host(t_host_call, call);
     std::optional<HostSpans::Known> known;
     if (HostSpans::Follow()) [[unlikely]]
       known.emplace(def_.type());
@@ -22157,16 +22213,19 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // for call_
 };
 
-// Frees the registries when the library is unmapped, but not at the program's end.
-struct OPKIT_IMAGE_LOCAL ExportedRegistries {
-  ~ExportedRegistries() {
-    if (g_export_threads.described) return;
-    if (g_delete_gradients) g_delete_gradients();
-    delete &OpRegistry::Global();
-    if (g_delete_layout_registry) g_delete_layout_registry();
-    if (g_delete_names) g_delete_names();
-  }
-};
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/schema_functions.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Implements opkit_op and opkit_kernel by the schemas and kernels of a library's registries.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Functions of an opkit_op whose `author` is a schema, and of opkit_kernels whose `author` is a
 // kernel of the registry.
@@ -22366,6 +22425,32 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         }
       }
     });
+  }
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_operators.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Describes the operators and backends of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Frees the registries when the library is unmapped, but not at the program's end.
+struct OPKIT_IMAGE_LOCAL ExportedRegistries {
+  ~ExportedRegistries() {
+    if (g_export_threads.described) return;
+    if (g_delete_gradients) g_delete_gradients();
+    delete &OpRegistry::Global();
+    if (g_delete_layout_registry) g_delete_layout_registry();
+    if (g_delete_names) g_delete_names();
   }
 };
 

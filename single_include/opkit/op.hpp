@@ -2377,7 +2377,7 @@ struct DeviceTypeRegistry {
   };
   // An array, not a vector: heap memory of a library leaks when the library is unloaded.
   struct Entries {
-    static constexpr int kMost = 64;  // room for a user's type in every slot of AllocatorTable
+    static constexpr int kMost = 64;  // room for a user's type in every slot of a DeviceTable
     Entries() {
       for (const KnownDeviceType& known : kKnownDeviceTypes)
         all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
@@ -2406,7 +2406,8 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
 // Sets the function that explains why a device of the type is missing; it returns an empty string
-// for a device that is there. Backends call this.
+// for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to
+// 127.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
 // Returns why the device is missing; empty if it is there, or if its type has no such function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
@@ -2431,6 +2432,41 @@ OPKIT_COLD inline std::string ToString(Device device) {
 }}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_HPP_
+
+// ---- opkit/core/device_table.hpp
+// DeviceTable: a pointer for each device type, such as its allocator. Backends fill the tables;
+// every allocation, event and call reads them without a lock.
+#ifndef OPKIT_CORE_DEVICE_TABLE_HPP_
+#define OPKIT_CORE_DEVICE_TABLE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+inline constexpr int kDeviceSlots = 128;  // device types 0 to 127 have a place in each table
+
+// Returns the type's place in a table. Error (kOutOfRange) if it has none.
+int DeviceSlot(DeviceType type);
+
+// Pointer points to an object or a function. Thread-safe.
+template <class Pointer>
+class DeviceTable {
+ public:
+  // Error (kOutOfRange) for a type outside of 0 to 127.
+  std::atomic<Pointer>& operator[](DeviceType type) { return slots_[DeviceSlot(type)]; }
+  // Returns null if the type has no pointer, or is outside of 0 to 127. Acquire: pairs with the
+  // store, which publishes what it points to.
+  Pointer Find(DeviceType type) const {
+    const auto slot = static_cast<uint32_t>(type);
+    return slot < kDeviceSlots ? slots_[slot].load(std::memory_order_acquire) : nullptr;
+  }
+
+ private:
+  std::atomic<Pointer> slots_[kDeviceSlots] = {};
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_DEVICE_TABLE_HPP_
 
 // ---- opkit/core/allocator.hpp
 // Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
@@ -2498,15 +2534,8 @@ class CPUAllocator final : public Allocator {
 };
 
 namespace detail {
-// The allocators by device type. A fixed table, since device types are few; read without a lock.
-struct AllocatorTable {
-  static constexpr int kSlots = 128;
-  std::atomic<Allocator*> slots[kSlots] = {};
-  alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
-  AllocatorTable();
-  std::atomic<Allocator*>& operator[](DeviceType type);
-};
-AllocatorTable& Allocators();
+// Returns the allocators by device type, the CPU's from the beginning.
+DeviceTable<Allocator*>& Allocators();
 }  // namespace detail
 
 // Returns the allocator of the device type's memory. Error (kUnsupported) if no backend has set
@@ -2696,7 +2725,7 @@ class Tensor {
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
   // layout.
-  bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
+  bool IsDenseAt(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
         shape_.rank() != rank)
       return false;
@@ -2768,7 +2797,7 @@ class Tensor {
   void CopyFrom(const Tensor& source);
   // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
   // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
-  Tensor PreparedFor(const Tensor& source) const;
+  Tensor CopyDestination(const Tensor& source) const;
   // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;
 
@@ -3883,20 +3912,9 @@ struct RandomSeed {
   std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
-inline constinit thread_local bool t_in_invoke = false;
-
-// Marks that this thread makes operators for one call of Invoke. The runs of different calls then
+// True while this thread makes operators for one call of Invoke. The runs of different calls then
 // differ by the order of the calls in the program.
-class InvokeScope {
- public:
-  InvokeScope() = default;
-  InvokeScope(const InvokeScope&) = delete;
-  InvokeScope& operator=(const InvokeScope&) = delete;
-  ~InvokeScope() { t_in_invoke = outer_; }
-
- private:
-  const bool outer_ = std::exchange(t_in_invoke, true);
-};
+inline constinit thread_local bool t_in_invoke = false;
 
 // The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
 // runs since SetSeed.
@@ -4484,7 +4502,7 @@ struct OpContext {
 enum class FunctionPass : uint8_t { kForward, kBackward };
 
 namespace detail {
-inline OpStatus StatusOfAnswer(int answer) {
+inline OpStatus ToStatus(int answer) {
   if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
   return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
 }
@@ -4504,12 +4522,12 @@ class StatefulOp : public detail::RefCounted {
   }
   virtual OpStatus Forward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
                            OpResource& resource) {
-    return detail::StatusOfAnswer(Forward(List(inputs), List(outputs), resource));
+    return detail::ToStatus(Forward(List(inputs), List(outputs), resource));
   }
   // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
   virtual OpStatus Backward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
                             OpResource& resource) {
-    return detail::StatusOfAnswer(Backward(List(inputs), List(outputs), resource));
+    return detail::ToStatus(Backward(List(inputs), List(outputs), resource));
   }
   // The same with lists that are allocated at every call, and a result of SUCCESS or FAIL.
   virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
@@ -4587,7 +4605,7 @@ OpStatus CallForStatus(F& f, Args&&... args) {
   } else if constexpr (std::is_same_v<R, OpStatus>) {
     return f(std::forward<Args>(args)...);
   } else {
-    return StatusOfAnswer(static_cast<int>(f(std::forward<Args>(args)...)));
+    return ToStatus(static_cast<int>(f(std::forward<Args>(args)...)));
   }
 }
 
@@ -6453,40 +6471,21 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
 }
 
 namespace detail {
-// The functions given to SetDeviceAvailability, by device type.
-struct DeviceAvailability {
-  static constexpr int kMost = 16;
-  Mutex mutex;
-  DeviceType types[kMost] = {};
-  std::string (*why_not[kMost])(Device) = {};
-  int count = 0;
-};
-inline DeviceAvailability& DeviceAvailabilities() {
-  static constinit DeviceAvailability all;
-  return all;
+OPKIT_INLINE int DeviceSlot(DeviceType type) {
+  const int slot = static_cast<int>(type);
+  if (slot < 0 || slot >= kDeviceSlots)
+    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kDeviceSlots - 1);
+  return slot;
 }
+// The functions given to SetDeviceAvailability.
+inline constinit DeviceTable<std::string (*)(Device)> g_why_no_device;
 }  // namespace detail
 
 OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device)) {
-  auto& all = detail::DeviceAvailabilities();
-  detail::MutexLock lock(all.mutex);
-  int at = 0;
-  while (at < all.count && all.types[at] != type) ++at;
-  if (at == all.kMost)
-    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost},
-          " device types say whether they are there");
-  all.types[at] = type;
-  all.why_not[at] = why_not;
-  all.count = at == all.count ? at + 1 : all.count;
+  detail::g_why_no_device[type].store(why_not, std::memory_order_release);
 }
 OPKIT_INLINE std::string WhyNoDevice(Device device) {
-  std::string (*why_not)(Device) = nullptr;
-  {
-    auto& all = detail::DeviceAvailabilities();
-    detail::MutexLock lock(all.mutex);
-    for (int at = 0; at < all.count; ++at)
-      if (all.types[at] == device.type) why_not = all.why_not[at];
-  }
+  const auto why_not = detail::g_why_no_device.Find(device.type);
   return why_not ? why_not(device) : std::string();
 }
 
@@ -6538,31 +6537,23 @@ OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
 
 namespace detail {
 
-OPKIT_INLINE AllocatorTable::AllocatorTable() {
-  slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
-                                                  std::memory_order_relaxed);
-}
-
-OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type) {
-  const int slot = static_cast<int>(type);
-  if (slot < 0 || slot >= kSlots)
-    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kSlots - 1);
-  return slots[slot];
-}
-
-OPKIT_INLINE AllocatorTable& Allocators() {
+OPKIT_INLINE DeviceTable<Allocator*>& Allocators() {
+  static constinit DeviceTable<Allocator*> table;
   // Never destroyed, so that it outlives every static tensor. In static memory, because heap memory
   // of a library that is unloaded would leak.
-  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
-  static auto* table = new (room) AllocatorTable;
-  return *table;
+  alignas(CPUAllocator) static unsigned char room[sizeof(CPUAllocator)];
+  [[maybe_unused]] static const bool has_cpu = [] {
+    table[DeviceType::kCPU].store(new (room) CPUAllocator, std::memory_order_release);
+    return true;
+  }();
+  return table;
 }
 
 }  // namespace detail
 
 OPKIT_INLINE Allocator& GetAllocator(DeviceType type) {
   const DeviceType memory = MemoryDevice({type, 0}).type;
-  Allocator* allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
+  Allocator* const allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
   if (!allocator)
     Throw(ErrorCode::kUnsupported, "no allocator for device ", ToString(type),
           ": include its backend's header, or call SetAllocator");
@@ -6660,12 +6651,12 @@ OPKIT_INLINE void Tensor::CopyFrom(const Tensor& source) {
   source.CheckHost();
   source.CheckStandard("CopyFrom");
   CheckHost();
-  Tensor target = PreparedFor(source);
+  Tensor target = CopyDestination(source);
   source.CopyElementsTo(static_cast<char*>(target.raw_mutable_data()));
   *this = std::move(target);
 }
 
-OPKIT_INLINE Tensor Tensor::PreparedFor(const Tensor& source) const {
+OPKIT_INLINE Tensor Tensor::CopyDestination(const Tensor& source) const {
   Tensor target = *this;
   if (Fits(source.shape_, source.dtype_)) {
     target.Resize(source.shape_, source.dtype_);
@@ -6979,23 +6970,23 @@ class NameIndex {
 
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
-// ---- opkit/base/own_names.hpp
+// ---- opkit/base/registration/own_names.hpp
 // The function by which a library frees its interned names before it is unmapped. Only .ipp files
 // include this header.
-#ifndef OPKIT_BASE_OWN_NAMES_HPP_
-#define OPKIT_BASE_OWN_NAMES_HPP_
+#ifndef OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
+#define OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Deletes this image's table of names; null before there is a table. The image must not use names
+// Deletes this image's table of names; empty before there is a table. The image must not use names
 // after the call.
-using DeleteNames = void (*)();
-OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
+                                                               "opkit/base/interned_names.hpp"};
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_BASE_OWN_NAMES_HPP_
+#endif  // OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
 // ---- opkit/base/impl/interned_names.ipp
 // The table of interned names.
@@ -7016,7 +7007,7 @@ struct InternedNames {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Global(); };
+      g_delete_names.Fill([] { delete &Global(); });
       pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
                      [] { Global().mutex.ResetAfterFork(); });
       return made;
@@ -7422,7 +7413,7 @@ inline std::vector<DType> TypesOfAbi(opkit_value* values, uint64_t count) {
 }
 inline void CheckAnswers(size_t found, uint64_t expected, const char* function, const char* what) {
   if (found != expected)
-    Throw(ErrorCode::kInvalidArgument, function, " answered for ", found, " ", what,
+    Throw(ErrorCode::kInvalidArgument, function, " returned ", found, " ", what,
           ", but the node has ", expected);
 }
 inline void StoreTypesInAbi(const std::vector<DType>& types, opkit_value* values, uint64_t count,
@@ -8344,16 +8335,228 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // are switched to.
 using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
 
-// Registers a device with native streams, by one line in its header. Thread-safe.
+namespace detail {
+OPKIT_IMAGE_LOCAL inline constinit DeviceTable<NativeStreamFunction> g_native_streams;
+}
+
+// Registers a device with native streams, by one line in its header. Thread-safe. Error
+// (kOutOfRange) for a type outside of 0 to 127.
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
-//   &IssueOnNpuStream);
-OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
+//                                                                          &IssueOnNpuStream);
+OPKIT_IMAGE_LOCAL inline bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  detail::g_native_streams[type].store(issue, std::memory_order_release);
+  return true;
+}
 // Returns null if no header of the type's backend was included.
-OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
+OPKIT_IMAGE_LOCAL inline NativeStreamFunction FindNativeStreams(DeviceType type) {
+  return detail::g_native_streams.Find(type);
+}
 
 }}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_NATIVE_STREAM_HPP_
+#endif
+
+// ---- opkit/op/gradient/gradient_hook.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// Hooks into the registry of gradients, for code that must also link without it: they stay empty if
+// a program registers no gradient.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// True if a gradient is registered for an operator, including the kinds that declare that there is
+// none. RegisterGradient fills it.
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
+    "a gradient", "opkit/graph.hpp"};
+// Frees a library's registry of gradients when the library is unloaded. The registry fills it.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+#endif
+
+// ---- opkit/plugin/export/host_memory.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// HostMemory: takes the memory of a library's tensors from its host's allocators. Included by
+// definitions.
+#ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
+#define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// An allocator of this image that calls the allocator that the host has at that moment.
+class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
+ public:
+  HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
+  const char* name() const override { return own_.name(); }
+
+  // Replaces this image's allocators. Changes nothing if the program exports its symbols, so that
+  // both images share one table of allocators.
+  static void Use() {
+    if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
+    void *memory = nullptr, *owner = nullptr;
+    if (g_host->allocate(OPKIT_CPU, 0, kAlignment, &memory, &owner) != OPKIT_OK) return;
+    g_host->deallocate(owner, memory, kAlignment);
+    if (owner == &GetAllocator(DeviceType::kCPU)) return;
+    constexpr DeviceType kTypes[] = {DeviceType::kCPU, DeviceType::kGPU};
+    alignas(HostMemory) static unsigned char rooms[std::size(kTypes)][sizeof(HostMemory)];
+    static bool used = false;
+    if (std::exchange(used, true)) return;
+    for (size_t i = 0; i < std::size(kTypes); ++i)
+      if (Allocator* const own = Allocators()[kTypes[i]].load())
+        SetAllocator(kTypes[i], new (rooms[i]) HostMemory(kTypes[i], *own));
+  }
+
+ protected:
+  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
+  void* DoAllocateOn(int32_t index, int64_t bytes) override {
+    void *memory = nullptr, *owner = nullptr;
+    const opkit_status status =
+        g_host->allocate(static_cast<int32_t>(type_), index, bytes, &memory, &owner);
+    if (status == OPKIT_UNSUPPORTED)  // the host has no such memory
+      memory = own_.Allocate(bytes, index);
+    else if (status == OPKIT_OUT_OF_MEMORY)
+      return nullptr;
+    else if (status != OPKIT_OK)
+      Throw(CodeOfStatus(status), g_host->failure_text());
+    void* none = nullptr;
+    if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
+    try {
+      MutexLock lock(mutex_);
+      others_.emplace_back(memory, owner);
+      ++num_others_;
+      return memory;
+    } catch (...) {  // no memory to note it in
+      Free(owner, memory, bytes);
+      return nullptr;
+    }
+  }
+  void DoDeallocate(void* data, int64_t bytes) noexcept override {
+    void* owner = usual_.load();
+    if (num_others_.load() > 0) owner = Forget(data, owner);
+    Free(owner, data, bytes);
+  }
+
+ private:
+  void Free(void* owner, void* memory, int64_t bytes) noexcept {
+    owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
+  }
+  // Removes the entry of `data` and returns its owner; returns `usual` without an entry.
+  void* Forget(const void* data, void* usual) {
+    MutexLock lock(mutex_);
+    for (auto& one : others_) {
+      if (one.first != data) continue;
+      void* const owner = one.second;
+      one = others_.back();
+      others_.pop_back();
+      if (--num_others_ == 0) std::vector<std::pair<void*, void*>>().swap(others_);
+      return owner;
+    }
+    return usual;
+  }
+
+  const DeviceType type_;
+  Allocator& own_;
+  std::atomic<void*> usual_{nullptr};  // the first owner, which nearly all memory has
+  Mutex mutex_;                        // guards others_
+  std::vector<std::pair<void*, void*>> others_;
+  std::atomic<int64_t> num_others_{0};
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
+#endif
+
+// ---- opkit/plugin/export/host_spans.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// HostSpans: adds the spans of a library to the profile that its host records. Included by
+// definitions.
+#ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+#define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The span sink of a library. Passes on to the host the spans that the library's operators open
+// during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
+class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
+ public:
+  static void Use() { g_image_span_sink = &g_sink; }
+  // Installs the sink if the host records, else removes it. True if the host records.
+  static bool Follow() {
+    static constinit HostSpans spans;
+    SpanSink* const wanted =
+        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
+    // Relaxed, as in CurrentSpanSink: a thread that sees the sink late records later.
+    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
+    return wanted;
+  }
+  // Marks the next span of this thread with the operator's name as opened by the host already.
+  class Known {
+   public:
+    explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
+
+   private:
+    const ScopedValue<uint32_t> name_;
+  };
+
+  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
+    if (t_known != 0 && names.name == t_known) {
+      t_known = 0;
+      return Pass();
+    }
+    if (adopted) return Pass();
+    auto* const span = new (std::nothrow) Span{t_span};
+    if (!span) return Pass();
+    t_span = span;
+    // The host gives the span its identity, as a child of the current one. If both images share the
+    // current identity, that is `now`: reset it to the parent first.
+    now.id = now.parent;
+    try {
+      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
+                         InternedName(names.node).c_str(), &span->scope);
+      return;
+    } catch (...) {  // no memory for the names
+    }
+    t_span = span->outer;
+    delete span;
+    Pass();
+  }
+  void Close() noexcept override {
+    int64_t& passed = Passed();
+    if (passed > 0) return static_cast<void>(--passed);
+    Span* const span = t_span;
+    t_span = span->outer;
+    g_host->scope_end(&span->scope);
+    delete span;
+  }
+  void Completed(uint64_t) noexcept override {}
+  void Pushed(const Invocation&, SpanNames) noexcept override {}
+
+ private:
+  struct Span {
+    Span* outer;
+    int64_t passed = 0;  // open spans inside it that the host does not see
+    opkit_scope scope{};
+  };
+  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
+  static void Pass() { ++Passed(); }
+
+  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
+  inline static constinit thread_local Span* t_span = nullptr;
+  inline static constinit thread_local int64_t t_passed = 0;
+  inline static constinit thread_local uint32_t t_known = 0;  // an interned name
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
 
 // ---- opkit/op/boundary/convert/abi_node.hpp
@@ -8470,7 +8673,14 @@ class AbiValues {
   AbiValues(const AbiValues&) = delete;
 
   opkit_value* data() { return values_.data(); }
-  opkit_value& operator[](size_t i) { return values_[i]; }
+  const opkit_value& operator[](size_t i) const { return values_[i]; }
+  // For the inputs of a node: marks those that it leaves out, and passes constants.
+  void SetInputs(const OperatorDef& def, std::span<const TensorInfo> infos) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      values_[i].present = !def.inputs()[i].empty();
+      if (infos[i].constant) SetConstant(i, *infos[i].constant);
+    }
+  }
   void SetConstant(size_t i, const Tensor& tensor) {
     constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
     values_[i].constant = (*constants_.back()->data())->tensors[0];
@@ -8732,218 +8942,13 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 #endif
 
-// ---- opkit/op/gradient/gradient_hook.hpp
+// ---- opkit/plugin/export/impl/export_threads.ipp
 #ifdef OPKIT_OPKIT_HPP_
-// Hooks into the registry of gradients, for code that must also link without it: they stay empty if
-// a program registers no gradient.
-#ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
-#define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+// Runs the tasks and loops of a library's operators, and knows the host's call in which they run.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// True if a gradient is registered for an operator, including the kinds that declare that there is
-// none. RegisterGradient fills it.
-OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
-    "a gradient", "opkit/graph.hpp"};
-// Frees a library's registry of gradients when the library is unloaded. The registry fills it.
-OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
-#endif
-
-// ---- opkit/plugin/export/host_memory.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// HostMemory: takes the memory of a library's tensors from its host's allocators. Included by
-// definitions.
-#ifndef OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
-#define OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// An allocator of this image that calls the allocator that the host has at that moment.
-class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
- public:
-  HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
-  const char* name() const override { return own_.name(); }
-
-  // Replaces this image's allocators. Changes nothing if the program exports its symbols, so that
-  // both images share one table of allocators.
-  static void Use() {
-    if (!OPKIT_ABI_HAS(g_host, span_begin)) return;
-    void *memory = nullptr, *owner = nullptr;
-    if (g_host->allocate(OPKIT_CPU, 0, kAlignment, &memory, &owner) != OPKIT_OK) return;
-    g_host->deallocate(owner, memory, kAlignment);
-    if (owner == &GetAllocator(DeviceType::kCPU)) return;
-    constexpr DeviceType kTypes[] = {DeviceType::kCPU, DeviceType::kGPU};
-    alignas(HostMemory) static unsigned char rooms[std::size(kTypes)][sizeof(HostMemory)];
-    static bool used = false;
-    if (std::exchange(used, true)) return;
-    for (size_t i = 0; i < std::size(kTypes); ++i)
-      if (Allocator* const own = Allocators()[kTypes[i]].load())
-        SetAllocator(kTypes[i], new (rooms[i]) HostMemory(kTypes[i], *own));
-  }
-
- protected:
-  void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
-  void* DoAllocateOn(int32_t index, int64_t bytes) override {
-    void *memory = nullptr, *owner = nullptr;
-    const opkit_status status =
-        g_host->allocate(static_cast<int32_t>(type_), index, bytes, &memory, &owner);
-    if (status == OPKIT_UNSUPPORTED)  // the host has no such memory
-      memory = own_.Allocate(bytes, index);
-    else if (status == OPKIT_OUT_OF_MEMORY)
-      return nullptr;
-    else if (status != OPKIT_OK)
-      Throw(CodeOfStatus(status), g_host->failure_text());
-    void* none = nullptr;
-    if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
-    try {
-      MutexLock lock(mutex_);
-      others_.emplace_back(memory, owner);
-      ++num_others_;
-      return memory;
-    } catch (...) {  // no memory to note it in
-      Free(owner, memory, bytes);
-      return nullptr;
-    }
-  }
-  void DoDeallocate(void* data, int64_t bytes) noexcept override {
-    void* owner = usual_.load();
-    if (num_others_.load() > 0) owner = Forget(data, owner);
-    Free(owner, data, bytes);
-  }
-
- private:
-  void Free(void* owner, void* memory, int64_t bytes) noexcept {
-    owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
-  }
-  // Removes the entry of `data` and returns its owner; returns `usual` without an entry.
-  void* Forget(const void* data, void* usual) {
-    MutexLock lock(mutex_);
-    for (auto& one : others_) {
-      if (one.first != data) continue;
-      void* const owner = one.second;
-      one = others_.back();
-      others_.pop_back();
-      if (--num_others_ == 0) std::vector<std::pair<void*, void*>>().swap(others_);
-      return owner;
-    }
-    return usual;
-  }
-
-  const DeviceType type_;
-  Allocator& own_;
-  std::atomic<void*> usual_{nullptr};  // the first owner, which nearly all memory has
-  Mutex mutex_;                        // guards others_
-  std::vector<std::pair<void*, void*>> others_;
-  std::atomic<int64_t> num_others_{0};
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
-#endif
-
-// ---- opkit/plugin/export/host_spans.hpp
-#ifdef OPKIT_OPKIT_HPP_
-// HostSpans: adds the spans of a library to the profile that its host records. Included by
-// definitions.
-#ifndef OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
-#define OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// The span sink of a library. Passes on to the host the spans that the library's operators open
-// during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
-class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
- public:
-  static void Use() { g_image_span_sink = &g_sink; }
-  // Installs the sink if the host records, else removes it. True if the host records.
-  static bool Follow() {
-    static constinit HostSpans spans;
-    SpanSink* const wanted =
-        OPKIT_ABI_HAS(g_host, span_begin) && g_host->is_profiling() ? &spans : nullptr;
-    // Relaxed, as in CurrentSpanSink: a thread that sees the sink late records later.
-    if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
-    return wanted;
-  }
-  // Marks the next span of this thread with the operator's name as opened by the host already.
-  class Known {
-   public:
-    explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
-    Known(const Known&) = delete;
-    ~Known() { t_known = outer_; }
-
-   private:
-    const uint32_t outer_;
-  };
-
-  void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
-    if (t_known != 0 && names.name == t_known) {
-      t_known = 0;
-      return Pass();
-    }
-    if (adopted) return Pass();
-    auto* const span = new (std::nothrow) Span{t_span};
-    if (!span) return Pass();
-    t_span = span;
-    // The host gives the span its identity, as a child of the current one. If both images share the
-    // current identity, that is `now`: reset it to the parent first.
-    now.id = now.parent;
-    try {
-      g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
-                         InternedName(names.node).c_str(), &span->scope);
-      return;
-    } catch (...) {  // no memory for the names
-    }
-    t_span = span->outer;
-    delete span;
-    Pass();
-  }
-  void Close() noexcept override {
-    int64_t& passed = Passed();
-    if (passed > 0) return static_cast<void>(--passed);
-    Span* const span = t_span;
-    t_span = span->outer;
-    g_host->scope_end(&span->scope);
-    delete span;
-  }
-  void Completed(uint64_t) noexcept override {}
-  void Pushed(const Invocation&, SpanNames) noexcept override {}
-
- private:
-  struct Span {
-    Span* outer;
-    int64_t passed = 0;  // open spans inside it that the host does not see
-    opkit_scope scope{};
-  };
-  static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
-  static void Pass() { ++Passed(); }
-
-  inline static constinit std::atomic<SpanSink*> g_sink{nullptr};
-  inline static constinit thread_local Span* t_span = nullptr;
-  inline static constinit thread_local int64_t t_passed = 0;
-  inline static constinit thread_local uint32_t t_known = 0;  // an interned name
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
-#endif
-
-// ---- opkit/plugin/export/impl/export_operators.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
 // take CPUs from the host's. Ended before the library is unloaded.
@@ -8977,18 +8982,11 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
  private:
-  // Gives the thread the pool that it had before the operator's run. The host may share this
-  // variable.
-  struct OuterPool {
-    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
-    OuterPool(const OuterPool&) = delete;
-    ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* const own;
-  };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
-    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    // The pool that the thread had before the operator's run. The host may share this variable.
+    const ScopedValue pool(t_pool.pool, static_cast<const HostLoops&>(self).pool_);
     RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
-      const LoopRunnerScope nested(&self);
+      const ScopedValue nested(t_loop_runner, &self);
       body(begin, end);
     });
   }
@@ -8997,17 +8995,20 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 };
 // The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
-// Sets t_host_call for its own life.
-class OPKIT_IMAGE_LOCAL HostCallScope {
- public:
-  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
-  HostCallScope(const HostCallScope&) = delete;
-  HostCallScope& operator=(const HostCallScope&) = delete;
-  ~HostCallScope() { t_host_call = outer_; }
 
- private:
-  const opkit_call* const outer_;
-};
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/exported_instance.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// Runs one operator of a library's registries for its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The library's operator behind one operator of the host, and the tensors that it reads and writes.
 // A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
@@ -9087,7 +9088,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
              tensor.dtype() == static_cast<DType>(view.dtype) &&
              tensor.layout() == LayoutOfAbi(layout) &&
              tensor.shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank)));
-    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+    return tensor.IsDenseAt(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
            tensor.storage() && OpTensor(view).is_dense();
   }
   static const char* InputLayout(const opkit_call* call, size_t i) {
@@ -9127,8 +9128,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
-    const LoopRunnerScope on_host(&loops);
-    const HostCallScope of_host(call);
+    const ScopedValue on_host(t_loop_runner, &loops);
+    const ScopedValue of_host(t_host_call, call);
     std::optional<HostSpans::Known> known;
     if (HostSpans::Follow()) [[unlikely]]
       known.emplace(def_.type());
@@ -9234,16 +9235,19 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // for call_
 };
 
-// Frees the registries when the library is unmapped, but not at the program's end.
-struct OPKIT_IMAGE_LOCAL ExportedRegistries {
-  ~ExportedRegistries() {
-    if (g_export_threads.described) return;
-    if (g_delete_gradients) g_delete_gradients();
-    delete &OpRegistry::Global();
-    if (g_delete_layout_registry) g_delete_layout_registry();
-    if (g_delete_names) g_delete_names();
-  }
-};
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/schema_functions.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// Implements opkit_op and opkit_kernel by the schemas and kernels of a library's registries.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Functions of an opkit_op whose `author` is a schema, and of opkit_kernels whose `author` is a
 // kernel of the registry.
@@ -9443,6 +9447,32 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         }
       }
     });
+  }
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_operators.ipp
+#ifdef OPKIT_OPKIT_HPP_
+// Describes the operators and backends of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Frees the registries when the library is unmapped, but not at the program's end.
+struct OPKIT_IMAGE_LOCAL ExportedRegistries {
+  ~ExportedRegistries() {
+    if (g_export_threads.described) return;
+    if (g_delete_gradients) g_delete_gradients();
+    delete &OpRegistry::Global();
+    if (g_delete_layout_registry) g_delete_layout_registry();
+    if (g_delete_names) g_delete_names();
   }
 };
 
@@ -9837,10 +9867,7 @@ OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
   const AbiNode node(context.def());
   std::vector<std::string> symbols;
   AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
-  for (int i = 0; i < context.num_inputs(); ++i) {
-    inputs[Index(i)].present = context.HasInput(i);
-    if (const Tensor* data = context.input(i).constant) inputs.SetConstant(Index(i), *data);
-  }
+  inputs.SetInputs(context.def(), context.inputs());
   if (const opkit_status status = g_host->infer(&node.node(), inputs.data(), outputs.data());
       status != OPKIT_OK)
     Throw(CodeOfStatus(status), g_host->failure_text());
@@ -9917,13 +9944,8 @@ inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the 
 OPKIT_COLD HostError& CurrentHostError();
 // Gives this thread an empty error; restores the previous error at the end of the scope.
 class HostErrorScope {
- public:
-  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
-  ~HostErrorScope() { t_host_error = outer_; }
-
- private:
   HostErrorSlot slot_;
-  HostErrorSlot* outer_;
+  const ScopedValue<HostErrorSlot*> scope_{t_host_error, &slot_};
 };
 
 // Keeps the exception in flight as this thread's failure, and returns the status for it; for use in
@@ -9951,39 +9973,39 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
 #endif
 
-// ---- opkit/op/function/answered_fail.hpp
+// ---- opkit/op/function/mx_failure.hpp
 #ifdef OPKIT_PARTITION_HPP_
-// CallReturning: turns FAIL from a function in MXNet's spelling into an Error with the text of
+// CheckMxReturn: turns FAIL from a function in MXNet's spelling into an Error with the text of
 // OPKIT_ERROR_MSG.
-#ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
-#define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+#ifndef OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
+#define OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
 // the reason.
-class OPKIT_EXPORT AnsweredFail : public Error {
+class OPKIT_EXPORT MxFailure : public Error {
  public:
   using Error::Error;
 };
 
 // Calls f. Throws an Error with the text of OPKIT_ERROR_MSG if f returns FAIL; in a library
-// AnsweredFail, without the text.
+// MxFailure, without the text.
 template <class F>
-void CallReturning(const char* what, F&& f) {
+void CheckMxReturn(const char* what, F&& f) {
   static_cast<void>(ProgramHost());  // makes the host that keeps the text
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
   if (!IsProgramHost(g_host))
-    throw AnsweredFail(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
+    throw MxFailure(ErrorCode::kOperatorFailed, StrCat(what, " returned FAIL"));
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
-  Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
+  Throw(ErrorCode::kOperatorFailed, what, " returned FAIL", text.empty() ? "" : ": ", text);
 }
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+#endif  // OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_partitioners.ipp
@@ -10080,7 +10102,7 @@ opkit_status AnswerHost(Call call) {
   return GuardedCall([&] {
     try {
       call();
-    } catch (const AnsweredFail&) {
+    } catch (const MxFailure&) {
       return OpStatus(FAIL);
     }
     return OpStatus();
@@ -10298,39 +10320,6 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 #endif
 
-// ---- opkit/device/impl/native_stream.ipp
-#ifdef OPKIT_OPKIT_HPP_
-// The table of opkit/device/native_stream.hpp.
-#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
-    g_native_streams[AllocatorTable::kSlots] = {};
-
-}  // namespace detail
-
-OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
-  if (static_cast<uint64_t>(type) >= detail::AllocatorTable::kSlots)
-    Throw(ErrorCode::kOutOfRange, "a device type has the number ", static_cast<int64_t>(type),
-          "; expected 0 to ", int64_t{detail::AllocatorTable::kSlots} - 1);
-  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
-  return true;
-}
-OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
-  const auto slot = static_cast<uint64_t>(type);
-  return slot < detail::AllocatorTable::kSlots
-             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
-             : nullptr;
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-#endif
-
 // ---- opkit/op/call/impl/direct_call.ipp
 #ifdef OPKIT_OPKIT_HPP_
 // The definitions of DirectCall.
@@ -10351,7 +10340,7 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
       made_(def.outputs().size()) {
   identity_.file = kernel.file;
   identity_.line = kernel.line;
-  identity_.work = {&schema, &kernel.backend, &TellWork};
+  identity_.cost = {&schema, &kernel.backend, &ComputeWork};
   outputs_.resize(made_.size());
 } catch (...) {
   RethrowFromConstructor(kernel, def);
@@ -10459,7 +10448,7 @@ OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
   };
   try {
     sink->Describe(
-        identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
+        identity_.cost.compute(identity_.cost, identity_.def, types(inputs_), types(outputs_)));
   } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
@@ -10571,7 +10560,7 @@ struct PendingInvoke : RefCounted {
   ThreadPool& pool = ThreadPool::Current();
   Latch done{1};
   std::exception_ptr failure;  // written before the latch opens
-  bool told = false;           // the caller has waited, and has got the failure
+  bool failure_taken = false;  // the caller has waited, and has got the failure
 
   void Wait() {
     if (!done.done()) pool.Wait(done);
@@ -10649,13 +10638,13 @@ struct DeferredRun : RefCounted {
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // the failure of the completion, if any
-  std::atomic<bool> half{false};
+  std::atomic<bool> arrived_once{false};
 
   // Marks one of the two ends; the second call ends the run. Called once when the function returns
   // and once by the completion handle. Acquire and release: the second caller reads the first
   // caller's writes.
   void Arrive() {
-    if (half.exchange(true, std::memory_order_acq_rel)) End();
+    if (arrived_once.exchange(true, std::memory_order_acq_rel)) End();
   }
 
  private:
@@ -10669,12 +10658,12 @@ struct ResourceState {
   bool asynchronous = false;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Mutex mutex;  // guards `memory`, `late` and the data of `late`
+  Mutex mutex;  // guards `memory`, `deferred_run` and the data of `deferred_run`
   RunMemory memory;
   bool used = false;  // this run has memory, pending operators or a completion handle
   // A deferred run between the return of its function and its completion: memory allocated in this
   // time belongs to it.
-  DeferredRun* late = nullptr;
+  DeferredRun* deferred_run = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
@@ -10687,7 +10676,7 @@ struct ResourceState {
   template <class Add>
   void Keep(Add add) {
     MutexLock lock(mutex);
-    if (late) return add(late->memory);
+    if (deferred_run) return add(deferred_run->memory);
     used = true;
     add(memory);
   }
@@ -10695,7 +10684,7 @@ struct ResourceState {
   // may use.
   void RequireFunction(const char* what) {
     MutexLock lock(mutex);
-    if (late)
+    if (deferred_run)
       Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
             " after forward has returned; call it before");
   }
@@ -10705,7 +10694,7 @@ struct ResourceState {
     std::exception_ptr failure;
     for (const auto& one : pending) {
       one->Wait();
-      if (!one->told && !failure) failure = one->failure;
+      if (!one->failure_taken && !failure) failure = one->failure;
     }
     pending.clear();
     return failure;
@@ -10716,11 +10705,11 @@ struct ResourceState {
     run->memory = std::exchange(memory, {});
     run->state = this;
     used = false;
-    late = run;
+    deferred_run = run;
   }
   void Ended(const DeferredRun* run) {
     MutexLock lock(mutex);
-    if (late == run) late = nullptr;
+    if (deferred_run == run) deferred_run = nullptr;
   }
 };
 
@@ -10983,7 +10972,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                              const opkit_attr* const* attrs, PendingInvoke* pending) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() has no operator's name");
       const std::string name = TextOfAbi(op);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       const bool is_native = call->asynchronous && !state.launch;
@@ -11065,10 +11054,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
     return AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() has no handle");
       auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
       pending->Wait();
-      pending->told = true;
+      pending->failure_taken = true;
       if (pending->failure) std::rethrow_exception(pending->failure);
     });
   }

@@ -1403,7 +1403,7 @@ struct DeviceTypeRegistry {
   };
   // An array, not a vector: heap memory of a library leaks when the library is unloaded.
   struct Entries {
-    static constexpr int kMost = 64;  // room for a user's type in every slot of AllocatorTable
+    static constexpr int kMost = 64;  // room for a user's type in every slot of a DeviceTable
     Entries() {
       for (const KnownDeviceType& known : kKnownDeviceTypes)
         all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
@@ -1432,7 +1432,8 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
 // Sets the function that explains why a device of the type is missing; it returns an empty string
-// for a device that is there. Backends call this.
+// for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to
+// 127.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
 // Returns why the device is missing; empty if it is there, or if its type has no such function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
@@ -1457,6 +1458,41 @@ OPKIT_COLD inline std::string ToString(Device device) {
 }}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_HPP_
+
+// ---- opkit/core/device_table.hpp
+// DeviceTable: a pointer for each device type, such as its allocator. Backends fill the tables;
+// every allocation, event and call reads them without a lock.
+#ifndef OPKIT_CORE_DEVICE_TABLE_HPP_
+#define OPKIT_CORE_DEVICE_TABLE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+inline constexpr int kDeviceSlots = 128;  // device types 0 to 127 have a place in each table
+
+// Returns the type's place in a table. Error (kOutOfRange) if it has none.
+int DeviceSlot(DeviceType type);
+
+// Pointer points to an object or a function. Thread-safe.
+template <class Pointer>
+class DeviceTable {
+ public:
+  // Error (kOutOfRange) for a type outside of 0 to 127.
+  std::atomic<Pointer>& operator[](DeviceType type) { return slots_[DeviceSlot(type)]; }
+  // Returns null if the type has no pointer, or is outside of 0 to 127. Acquire: pairs with the
+  // store, which publishes what it points to.
+  Pointer Find(DeviceType type) const {
+    const auto slot = static_cast<uint32_t>(type);
+    return slot < kDeviceSlots ? slots_[slot].load(std::memory_order_acquire) : nullptr;
+  }
+
+ private:
+  std::atomic<Pointer> slots_[kDeviceSlots] = {};
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_DEVICE_TABLE_HPP_
 
 // ---- opkit/core/allocator.hpp
 // Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
@@ -1524,15 +1560,8 @@ class CPUAllocator final : public Allocator {
 };
 
 namespace detail {
-// The allocators by device type. A fixed table, since device types are few; read without a lock.
-struct AllocatorTable {
-  static constexpr int kSlots = 128;
-  std::atomic<Allocator*> slots[kSlots] = {};
-  alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
-  AllocatorTable();
-  std::atomic<Allocator*>& operator[](DeviceType type);
-};
-AllocatorTable& Allocators();
+// Returns the allocators by device type, the CPU's from the beginning.
+DeviceTable<Allocator*>& Allocators();
 }  // namespace detail
 
 // Returns the allocator of the device type's memory. Error (kUnsupported) if no backend has set
@@ -1722,7 +1751,7 @@ class Tensor {
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
   // layout.
-  bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
+  bool IsDenseAt(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
         shape_.rank() != rank)
       return false;
@@ -1794,7 +1823,7 @@ class Tensor {
   void CopyFrom(const Tensor& source);
   // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
   // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
-  Tensor PreparedFor(const Tensor& source) const;
+  Tensor CopyDestination(const Tensor& source) const;
   // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;
 
@@ -2318,21 +2347,22 @@ Managed* ToDLPackVersioned(const Tensor& tensor) {
   return managed;
 }
 
+enum class DLPackReadOnly : uint8_t { kRefused, kAccepted };
+
 // Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
 // handle; on an Error it still belongs to the caller. A read-only tensor is an Error
-// (kInvalidArgument) unless `accept_read_only` is true: a Tensor does not remember that it must not
-// be written.
+// (kInvalidArgument) unless it is accepted: a Tensor does not remember that it must not be written.
 template <DLPackManaged Managed>
-Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
+Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::kRefused) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
   if constexpr (detail::Versioned<Managed>) {
     if (managed->version.major != dlpack::kMajorVersion)
       Throw(ErrorCode::kUnsupported, "DLPack major version ", managed->version.major,
             " is not the supported ", dlpack::kMajorVersion);
-    if ((managed->flags & dlpack::kFlagReadOnly) && !accept_read_only)
+    if ((managed->flags & dlpack::kFlagReadOnly) && read_only == DLPackReadOnly::kRefused)
       Throw(ErrorCode::kInvalidArgument,
             "the DLPack tensor is read-only: copy it, or pass "
-            "accept_read_only = true and do not write to it");
+            "DLPackReadOnly::kAccepted and do not write to it");
   }
   return detail::ImportDLPack(managed);
 }
@@ -2821,8 +2851,8 @@ class EventState : public RefCounted {
   // Allows a late report of completion, together with later work of the same stream, because few
   // threads wait for this event. A device may then save the mark in the stream. Call it before the
   // event is recorded.
-  void SetSeldomAsked() { seldom_asked_ = true; }
-  bool seldom_asked() const { return seldom_asked_; }
+  void DeferCompletion() { defers_completion_ = true; }
+  bool defers_completion() const { return defers_completion_; }
 
   // Sets the invocation whose span in a profile ends with this event. Call it before the work is
   // issued.
@@ -2851,16 +2881,16 @@ class EventState : public RefCounted {
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
   bool private_ = false;
-  bool seldom_asked_ = false;
+  bool defers_completion_ = false;
   uint64_t span_ = 0;
 };
 
 // Makes the event states of a device type. Plain EventStates are made if none was set.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
-std::atomic<EventStateFactory>& EventFactory(DeviceType type);
+detail::DeviceTable<EventStateFactory>& EventFactories();
 
 namespace detail {
-using ::opkit::EventFactory;
+using ::opkit::EventFactories;
 using ::opkit::EventState;
 using ::opkit::FailureContext;
 }  // namespace detail
@@ -3404,6 +3434,35 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 
 #endif  // OPKIT_DEVICE_COPY_HPP_
 
+// ---- opkit/base/scoped_value.hpp
+// ScopedValue: gives a variable, mostly a thread_local one, another value for the length of a
+// scope.
+#ifndef OPKIT_BASE_SCOPED_VALUE_HPP_
+#define OPKIT_BASE_SCOPED_VALUE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+//   const ScopedValue runner(t_loop_runner, &mine);
+template <class T>
+class [[nodiscard]] ScopedValue {
+ public:
+  // The variable must outlive the scope, whose end restores the value before.
+  ScopedValue(T& variable, std::type_identity_t<T> value)
+      : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
+  ScopedValue(const ScopedValue&) = delete;
+  ScopedValue& operator=(const ScopedValue&) = delete;
+  ~ScopedValue() { variable_ = std::move(outer_); }
+
+ private:
+  T& variable_;
+  T outer_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_SCOPED_VALUE_HPP_
+
 // ---- opkit/device/cpu_stream.hpp
 // CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
 // own. A real asynchronous device on every machine, with which streams, cross-stream waits,
@@ -3517,14 +3576,10 @@ inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
 // stream id operators run with.
 class CPUStreamScope {
  public:
-  explicit CPUStreamScope(CPUStream& stream)
-      : previous_(std::exchange(detail::t_cpu_stream, &stream)) {}
-  CPUStreamScope(const CPUStreamScope&) = delete;
-  CPUStreamScope& operator=(const CPUStreamScope&) = delete;
-  ~CPUStreamScope() { detail::t_cpu_stream = previous_; }
+  explicit CPUStreamScope(CPUStream& stream) : stream_(detail::t_cpu_stream, &stream) {}
 
  private:
-  CPUStream* const previous_;
+  const detail::ScopedValue<CPUStream*> stream_;
 };
 
 // Issues work on a CPUStream of device {kCPUStream, index}.
@@ -4136,6 +4191,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
+// Where the workers of a pool may run.
+enum class WorkerPlacement : uint8_t { kFree, kPinned };
+
 // A unit of work embedded in a record of its owner (such as an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
 // free it. It runs under `invocation`, by default the invocation that was current when the task was
@@ -4164,13 +4222,10 @@ inline constinit thread_local PoolThreadState t_pool;
 // Makes `pool` the pool that ParallelFor and TaskGroup use on this thread.
 class PoolScope {
  public:
-  explicit PoolScope(ThreadPool& pool) : previous_(std::exchange(detail::t_pool.pool, &pool)) {}
-  PoolScope(const PoolScope&) = delete;
-  PoolScope& operator=(const PoolScope&) = delete;
-  ~PoolScope() { detail::t_pool.pool = previous_; }
+  explicit PoolScope(ThreadPool& pool) : pool_(detail::t_pool.pool, &pool) {}
 
  private:
-  ThreadPool* previous_;
+  const detail::ScopedValue<ThreadPool*> pool_;
 };
 
 // A pool of n threads has n - 1 workers; the other thread is the one that waits (in Wait, TaskGroup
@@ -4195,9 +4250,10 @@ class ThreadPool {
   using Task = UniqueFunction<void()>;
   static constexpr int kMaxThreads = 1024;
 
-  // `name` is the prefix of the threads' names. With `pin_workers`, worker i stays on the (i +
-  // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
-  explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
+  // `name` is the prefix of the threads' names. With kPinned, worker i stays on the (i + 1)-th of
+  // the CPUs that the thread which started it may use; with kFree, the system places them.
+  explicit ThreadPool(int threads, std::string name = "opkit",
+                      WorkerPlacement placement = WorkerPlacement::kFree);
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
@@ -4291,7 +4347,7 @@ class ThreadPool {
   }
 
   const std::string name_;
-  const bool pin_workers_;
+  const WorkerPlacement placement_;
   std::atomic<int> threads_{1};
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.
@@ -4360,19 +4416,6 @@ struct LoopRunner {
   void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
 };
 OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
-
-// Makes `runner` the LoopRunner of this thread during the scope.
-class OPKIT_IMAGE_LOCAL LoopRunnerScope {
- public:
-  explicit LoopRunnerScope(const LoopRunner* runner)
-      : outer_(std::exchange(t_loop_runner, runner)) {}
-  LoopRunnerScope(const LoopRunnerScope&) = delete;
-  LoopRunnerScope& operator=(const LoopRunnerScope&) = delete;
-  ~LoopRunnerScope() { t_loop_runner = outer_; }
-
- private:
-  const LoopRunner* outer_;
-};
 
 OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
@@ -4698,6 +4741,52 @@ class OperatorDef {
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
 
+// ---- opkit/op/schema/value_schema.hpp
+// The descriptions of an operator's attributes, inputs and outputs: the same types in a schema and
+// in a library's record.
+#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// An attribute that an operator accepts.
+struct AttributeSchema {
+  std::string name;
+  std::string doc;
+  bool required = false;
+  std::optional<AttributeType> type;  // unset: any
+  std::optional<Attribute> default_value;
+  std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
+
+  // Returns the first string of an attribute that is none of the values; null if all are allowed.
+  const std::string* FindOther(const Attribute& given) const {
+    for (const std::string& found : given.values().strings) {
+      bool allowed = values.empty();
+      for (const std::string& value : values) allowed |= value == found;
+      if (!allowed) return &found;
+    }
+    return nullptr;
+  }
+};
+
+// An input or output.
+struct ValueSchema {
+  std::string name;
+  std::string doc;
+  std::vector<DType> dtypes;  // empty: any
+
+  // True if the dtype is allowed, or unknown.
+  bool Allows(DType dtype) const {
+    for (const DType allowed : dtypes)
+      if (allowed == dtype) return true;
+    return dtypes.empty() || dtype == DType::kUndefined;
+  }
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
 // ---- opkit/op/inference.hpp
 // TensorInfo and InferenceContext: the knowledge of shape and type inference about a node's inputs
 // and outputs. An extent may be a symbol or unknown; constant inputs have their data.
@@ -4721,11 +4810,17 @@ struct TensorInfo {
   OPKIT_NOINLINE TensorInfo& operator=(const TensorInfo&) = default;
   OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
   OPKIT_NOINLINE ~TensorInfo() = default;
-  // Returns the dtype, shape, device and layout of a tensor. `as_constant` lets inference read its
-  // data, if it has any.
-  static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
+  // Returns the dtype, shape, device and layout of a tensor. OfConstant also lets inference read
+  // the tensor's data, if it has any; the tensor must then outlive the TensorInfo.
+  static TensorInfo Of(const Tensor& tensor);
+  static TensorInfo OfConstant(const Tensor& tensor);
   friend std::string ToString(const TensorInfo& info);
 };
+
+namespace detail {
+// Returns the default of an attribute; null if none is declared, or if the list is null.
+const Attribute* DefaultOf(const std::vector<AttributeSchema>* declared, std::string_view name);
+}  // namespace detail
 
 // The argument of an operator's inference function, which reads the inputs and sets the outputs.
 // Outputs may already have partial information, and the function may refine inputs from it.
@@ -4740,11 +4835,16 @@ class InferenceContext {
   T Arg(std::string_view name, T fallback) const {
     return args().Get<T>(name, std::move(fallback));
   }
-  // Throws kNotFound if the node does not give the attribute.
+  // Returns the node's attribute, else the default that the operator's schema declares. Throws
+  // kNotFound if there is neither.
   template <class T>
   T Arg(std::string_view name) const {
-    return args().Get<T>(name);
+    const Attribute* fallback = args().Has(name) ? nullptr : detail::DefaultOf(declared_, name);
+    return fallback ? fallback->Get<T>() : args().Get<T>(name);
   }
+  // Sets the attributes that the schema declares, whose defaults Arg returns. OpSchema calls it;
+  // the list must outlive the context.
+  void SetDeclared(const std::vector<AttributeSchema>& declared) { declared_ = &declared; }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
@@ -4785,6 +4885,7 @@ class InferenceContext {
   static size_t Check(int i, size_t count, const char* what);
 
   const OperatorDef& def_;
+  const std::vector<AttributeSchema>* declared_ = nullptr;
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
   mutable bool lacks_data_ = false;
@@ -4992,7 +5093,7 @@ struct Kernel {
   // operator from it. The function is null for CPUContext: CreateOperator knows that one.
   const detail::TypedKernel* typed = nullptr;
   detail::MakeTyped make_typed = nullptr;
-  bool leaves_state = false;  // forward leaves its state for the backward node
+  bool shares_state_with_backward = false;  // forward leaves its state for the backward node
   // Empty: one configuration with standard layouts and the schema's in-place pairs.
   mutable KernelProposer propose;
   // True if a configuration may have other layouts than the standard one.
@@ -5033,52 +5134,6 @@ struct OpCost {
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
-
-// ---- opkit/op/schema/value_schema.hpp
-// The descriptions of an operator's attributes, inputs and outputs: the same types in a schema and
-// in a library's record.
-#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
-#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// An attribute that an operator accepts.
-struct AttributeSchema {
-  std::string name;
-  std::string doc;
-  bool required = false;
-  std::optional<AttributeType> type;  // unset: any
-  std::optional<Attribute> default_value;
-  std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
-
-  // Returns the first string of an attribute that is none of the values; null if all are allowed.
-  const std::string* FindOther(const Attribute& given) const {
-    for (const std::string& found : given.values().strings) {
-      bool allowed = values.empty();
-      for (const std::string& value : values) allowed |= value == found;
-      if (!allowed) return &found;
-    }
-    return nullptr;
-  }
-};
-
-// An input or output.
-struct ValueSchema {
-  std::string name;
-  std::string doc;
-  std::vector<DType> dtypes;  // empty: any
-
-  // True if the dtype is allowed, or unknown.
-  bool Allows(DType dtype) const {
-    for (const DType allowed : dtypes)
-      if (allowed == dtype) return true;
-    return dtypes.empty() || dtype == DType::kUndefined;
-  }
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 // ---- opkit/op/schema.hpp
 // OpSchema: the facts about an operator that are true on every device. OPERATOR_SCHEMA fills it in
@@ -5383,7 +5438,7 @@ class OpSchema {
   bool has_inference() const { return static_cast<bool>(infer_); }
   // True if the dtypes of an input or output are limited.
   bool limits_dtypes() const;
-  bool has_cost() const { return static_cast<bool>(cost_); }
+  bool has_cost() const { return cost_ || flops_; }
   int min_inputs() const { return arity_.inputs.least(); }
   int max_inputs() const { return arity_.inputs.most(); }
   int min_outputs() const { return arity_.outputs.least(); }
@@ -5466,6 +5521,7 @@ class OpSchema {
   mutable MutationFunction mutates_;
   mutable InferenceFunction infer_;
   mutable CostFunction cost_;
+  mutable UniqueFunction<uint64_t(const InferenceContext&)> flops_;
   mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
 };
@@ -5629,12 +5685,9 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
 class OPKIT_IMAGE_LOCAL PreferenceScope {
  public:
   explicit PreferenceScope(const RefCounted& preferences);
-  PreferenceScope(const PreferenceScope&) = delete;
-  PreferenceScope& operator=(const PreferenceScope&) = delete;
-  ~PreferenceScope();
 
  private:
-  const RefCounted* const outer_;
+  const ScopedValue<const RefCounted*> preferences_;
 };
 
 }  // namespace detail
@@ -5980,13 +6033,13 @@ class ScratchMemory {
 };
 
 // Schema and backend of a run, for the profiler. Pointers, so that this header needs neither class.
-// `tell` computes the work of a run.
-struct WorkOfRun {
+// `compute` computes the work of a run; null: it is unknown.
+struct RunCost {
   const OpSchema* schema = nullptr;
   const std::string* backend = nullptr;
-  SpanWork (*tell)(const WorkOfRun& work, const OperatorDef& def,
-                   const std::vector<TensorInfo>& inputs,
-                   const std::vector<TensorInfo>& outputs) = nullptr;
+  SpanWork (*compute)(const RunCost& cost, const OperatorDef& def,
+                      const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) = nullptr;
 };
 
 // The name of an operator in messages, shared with the events it records, which may outlive it.
@@ -5997,7 +6050,7 @@ class OperatorIdentity final : public FailureContext {
   OperatorDef def;
   std::string file;
   int line = 0;
-  WorkOfRun work;
+  RunCost cost;
 };
 
 // Adds to an error: the value that it is about, the operator that failed, and the operator's
@@ -6095,7 +6148,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
   // a kernel.
   std::string backend() const {
-    return identity_->work.backend ? *identity_->work.backend : std::string();
+    return identity_->cost.backend ? *identity_->cost.backend : std::string();
   }
   // Caffe2's spellings; every operator has its definition.
   const OperatorDef& debug_def() const { return def(); }
@@ -6125,8 +6178,8 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // InferenceContext's spelling. Without a fallback, throws kNotFound if the node does not give the
-  // attribute.
+  // InferenceContext's spelling. Without a fallback, both return the default that the schema
+  // declares if the node does not give the attribute; kNotFound if there is none.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -6134,8 +6187,12 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   template <class T>
   T Arg(std::string_view name) const {
-    CheckDeclared(name);
-    return def().args().Get<T>(name);
+    const Attribute* fallback = FindArgument(name) ? nullptr : FindDefault(name);
+    return fallback ? fallback->Get<T>() : def().args().Get<T>(name);
+  }
+  template <class T>
+  T GetSingleArgument(std::string_view name) const {
+    return Arg<T>(name);
   }
 
   // Return the numbers of the node's inputs and outputs, those that it leaves out included.
@@ -6163,7 +6220,7 @@ class OperatorBase : public Observable<OperatorBase> {
   const Tensor& Input(int i, DeviceType type) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     CheckDeviceType(i, tensor, type);
-    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
+    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, CopyTime::kNow);
   }
   // Returns the input as a dense tensor, for an operator that accepts strides of other inputs.
   const Tensor& DenseInput(int i) const {
@@ -6259,9 +6316,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // thread waits.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
-  // Calls EventState::SetSeldomAsked on the events of all later runs; for executors.
-  void SetEventSeldomAsked() { event_seldom_asked_ = true; }
-  bool IsEventSeldomAsked() const { return event_seldom_asked_; }
+  // Calls EventState::DeferCompletion on the events of all later runs. Executors call it.
+  void DeferEventCompletion() { defers_event_completion_ = true; }
+  bool IsEventCompletionDeferred() const { return defers_event_completion_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
     if (!other.IsEventDisabled()) WaitEvent(other.event(), stream_id);
   }
@@ -6315,7 +6372,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::InferenceCache& inference() { return inference_; }
 
   // Sets where the kernel was registered; called by CreateOperator.
-  void SetRegistration(const char* file, int line, detail::WorkOfRun work = {});
+  void SetRegistration(const char* file, int line, detail::RunCost cost = {});
   // Sets which outputs may share an input's memory (bit i of masks[o]; inputs past 63 may not);
   // called by CreateOperator. Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
@@ -6380,8 +6437,12 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
   OPKIT_COLD void CheckDeclared(std::string_view name) const;
   OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
+  // Takes no lock. In constructors the schema is that of the operator that this thread constructs.
+  OPKIT_COLD const Attribute* FindDefault(std::string_view name) const;
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
-  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
+  enum class CopyTime : uint8_t { kInOrder, kNow };  // in the order of the device's work, or now
+  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor,
+                                     CopyTime time = CopyTime::kInOrder) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // True if writing to `out` would overwrite an input. Exception: an input that the schema pairs
   // with the output, if element i of both is still at the same address. Also true if writing would
@@ -6425,7 +6486,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
-  bool event_seldom_asked_ = false;
+  bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
   bool has_output_layouts_ = false;  // true if the configuration has one that is not standard
@@ -6527,9 +6588,9 @@ uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
 // Rethrows the exception of making an operator, with the node and the kernel as context. For use in
 // a catch block.
 [[noreturn]] OPKIT_COLD void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def);
-// Computes the work of a run for a profile; the function behind WorkOfRun::tell.
-SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
-                  const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
+// Computes the work of a run for a profile; the function behind RunCost::compute.
+SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,
+                     const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
 // Throws kInvalidArgument for a configuration that does not fit the node.
 void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
 // Hooks to functions of kernel_candidates.hpp, which UseSelection fills. Only programs with kernels
@@ -6743,11 +6804,11 @@ class ResolvedOperator {
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   struct Release;
   // Marks that a call runs. Moving a ResolvedOperator does not copy the mark.
-  class InCall {
+  class CallGuard {
    public:
-    InCall() = default;
-    InCall(InCall&&) noexcept {}
-    InCall& operator=(InCall&&) noexcept { return *this; }
+    CallGuard() = default;
+    CallGuard(CallGuard&&) noexcept {}
+    CallGuard& operator=(CallGuard&&) noexcept { return *this; }
     bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
     // Release: the next call sees the results of this call.
     void End() { taken_.store(false, std::memory_order_release); }
@@ -6759,7 +6820,7 @@ class ResolvedOperator {
   const OpSchema* schema_;
   OperatorDef def_;
   detail::ResolvedCall call_;
-  InCall in_call_;
+  CallGuard call_guard_;
 };
 
 namespace detail {
@@ -6876,7 +6937,7 @@ class Operator : public OperatorBase {
       return event().SetFinished(error_message);
     if constexpr (Context::kAsynchronous) {
       TouchedStorages(event().state()->retained);
-      if (IsEventSeldomAsked()) event().state()->SetSeldomAsked();
+      if (IsEventCompletionDeferred()) event().state()->DeferCompletion();
     }
     context_.Record(event());
   }
@@ -7090,6 +7151,10 @@ class Operator : public OperatorBase {
                                                                                       fallback);   \
   }                                                                                                \
   template <class OpkitT>                                                                          \
+  OpkitT GetSingleArgument(std::string_view name) const {                                          \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name);       \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
   std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
                                           const std::vector<OpkitT>& fallback = {}) const {        \
     return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \
@@ -7254,20 +7319,25 @@ bool Registered(F add) noexcept {
     return false;
   }
 }
-OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                                      RegistrationPriority priority, const char* file, int line,
+// A kernel as a macro registers it. `file` is a literal; the registry copies the other strings.
+struct KernelRegistration {
+  const char* op;
+  DeviceType device;
+  const char* backend;  // "" or "DEFAULT": the reference backend
+  RegistrationPriority priority;
+  const char* file;
+  int line;
+};
+OPKIT_IMAGE_LOCAL bool RegisterKernel(const KernelRegistration& kernel,
                                       OperatorCreator create) noexcept;
-OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const char* op, DeviceType device,
-                                               const char* backend, RegistrationPriority priority,
-                                               const char* file, int line, OperatorCreator create,
-                                               KernelProposer propose,
+OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const KernelRegistration& kernel,
+                                               OperatorCreator create, KernelProposer propose,
                                                KernelFuser fuse = {}) noexcept;
 // Registers a plain function as creator, so that a registering unit need not compile
 // OperatorCreator.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
-OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const char* backend,
-                                        RegistrationPriority priority, const char* file, int line,
+OPKIT_IMAGE_LOCAL bool RegisterFunction(const KernelRegistration& kernel,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
@@ -7292,26 +7362,22 @@ consteval bool HasMemberPropose() {
 }
 
 template <class Op>
-OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
-                                     RegistrationPriority priority, const char* file,
-                                     int line) noexcept {
+OPKIT_IMAGE_LOCAL bool RegisterClass(const KernelRegistration& kernel) noexcept {
   if constexpr (requires { KernelFuser(&Op::Fuse); }) {
-    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                                   &Op::Propose, &Op::Fuse);
+    return RegisterProposingKernel(kernel, &CreateClass<Op>, &Op::Propose, &Op::Fuse);
   } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
-    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                                   &Op::Propose);
+    return RegisterProposingKernel(kernel, &CreateClass<Op>, &Op::Propose);
   } else {
     if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the message of CreateClass
       static_assert(!HasMemberPropose<Op>(),
                     "REGISTER_*_OPERATOR(name, Class): Class's Propose must be public, and "
                     "`static std::vector<KernelConfig> Propose(const KernelQuery&)`");
-    return RegisterFunction(op, device, backend, priority, file, line, &CreateClass<Op>);
+    return RegisterFunction(kernel, &CreateClass<Op>);
   }
 }
 
 template <template <class...> class Op>
-bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, const char*, int) {
+bool RegisterClass(const KernelRegistration&) {
   static_assert(std::is_void_v<Op<CPUContext>>,
                 "REGISTER_*_OPERATOR(name, Class): Class is a class template; write its context as "
                 "well, such as Class<CPUContext>");
@@ -7355,14 +7421,14 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
        ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
-           #name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__))
+           {#name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__}))
 // Registers by string, for names that are not identifiers and for kernels of another binary's
 // operator. A missing schema is reported at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
-          string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
+          {string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__})
 // Sets the rank of a backend: selection tries the backends that no node or preference names by
 // rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
@@ -7381,9 +7447,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
-      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
-                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
-                                      __VA_ARGS__)
+      ::opkit::detail::RegisterKernel(                                                             \
+          {#name, device, "DEFAULT", ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__}, \
+          __VA_ARGS__)
 
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
   OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)
@@ -8476,11 +8542,11 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 }  // namespace detail
 }}  // namespace opkit
 
-// OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
-//     .Default<"alpha">(1.f).Kernel<CPUContext>();
+// Registers a typed operator: the function template `name` over its context. Belongs at namespace
+// scope, after the function; runs during static initialisation and does not throw.
 //
-// Registers a typed operator. For namespace scope, after the function template `Axpy`; a static
-// initialiser.
+//   OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
+//       .Default<"alpha">(1.f).Kernel<CPUContext>();
 #define OPKIT_OP(name)                                                                             \
   OPKIT_REGISTRATION_OF(OPKIT_OP, name);                                                           \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
@@ -9159,19 +9225,15 @@ namespace detail {
 // True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// Functions for nodes that carry one graph and run it: type inference and gradient. MakeSubgraph
-// sets `infer`. AddGradients sets `make_gradient`, and so does the compiled runtime when it is
-// loaded. A header-only program that calls neither does not compile the functions. Relaxed order is
-// enough: the functions depend on no data that the setting thread wrote.
-struct GraphSubgraphRules {
-  using Infer = void(const Graph& graph, InferenceContext& context);
-  using MakeGradient = bool(const Graph& graph, const OperatorDef& def,
-                            const std::vector<GradientValue>& g_output, GradientNames& names,
-                            GradientOpsMeta& meta);
-  std::atomic<Infer*> infer{nullptr};
-  std::atomic<MakeGradient*> make_gradient{nullptr};
-};
-OPKIT_IMAGE_LOCAL inline constinit GraphSubgraphRules g_graph_subgraph_rules;
+// Type inference and gradient of a node that carries one graph and runs it. MakeSubgraph fills the
+// first. AddGradients fills the second, and so does the compiled runtime when it is loaded. A
+// header-only program that calls neither does not compile the functions.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Graph& graph, InferenceContext& context)>
+    g_infer_graph_subgraph{"inference of a subgraph", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const Graph& graph, const OperatorDef& def,
+                                             const std::vector<GradientValue>& g_output,
+                                             GradientNames& names, GradientOpsMeta& meta)>
+    g_make_graph_gradient{"a gradient of a subgraph", "opkit/graph.hpp"};
 
 // A subgraph that is a Graph. MakeSubgraph makes its objects.
 class OPKIT_EXPORT GraphSubgraph : public SubgraphBase {
@@ -9295,7 +9357,7 @@ struct Explanation {
   // Constants that were converted to another layout, or copied to another device, when kernels were
   // selected. Runs do not repeat it.
   int converted_constants = 0;
-  // Nodes that run again because their values are not kept (MemoryPlanOptions::recompute).
+  // Nodes that run again because their values are not kept (PlanMemoryOptions::recompute).
   int recomputed_nodes = 0;
 };
 
@@ -9309,6 +9371,99 @@ std::string ToJson(const Explanation& explanation);
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_EXPLANATION_HPP_
+
+// ---- opkit/graph/memory/arena.hpp
+// The memory planner's input and output: buffers with lifetimes, and their offsets in one arena.
+// Plain numbers, without a graph; lifetimes.hpp makes buffers from a run's values.
+#ifndef OPKIT_GRAPH_MEMORY_ARENA_HPP_
+#define OPKIT_GRAPH_MEMORY_ARENA_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
+// of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
+struct MemoryInterval {
+  int64_t lower = 0;
+  int64_t upper = 1;
+  int64_t size = 0;
+  int64_t alignment = 1;
+};
+
+// For each buffer, the buffers that it must not overlap; each pair is listed on both sides. The
+// partners of buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: buffers
+// conflict if their spans of time overlap.
+struct MemoryConflicts {
+  std::vector<int64_t> starts;
+  std::vector<int> others;
+
+  bool empty() const { return starts.empty(); }
+  std::span<const int> of(size_t buffer) const {
+    return {others.data() + starts[buffer], others.data() + starts[buffer + 1]};
+  }
+};
+
+// The size of an arena, with sizes to compare it with.
+struct ArenaSize {
+  int64_t arena_bytes = 0;
+  int64_t lower_bound_bytes = 0;  // no arena can be smaller
+  int64_t naive_bytes = 0;        // every buffer in a place of its own
+  double seconds = 0;             // time that planning took
+  // Returns arena_bytes / lower_bound_bytes; 1 is perfect.
+  double ratio() const {
+    return lower_bound_bytes == 0
+               ? 1
+               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
+  }
+};
+
+// The plan of one arena. arena_bytes is a multiple of the smallest alignment among the buffers.
+// lower_bound_bytes is the size of the largest set of buffers that are live together, each rounded
+// up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
+// the largest one for up to 1,024 buffers whose order in time is partial.
+struct MemoryPlan : ArenaSize {
+  std::vector<int64_t> offsets;  // one for each buffer, in the order given
+  int64_t steps = 0;             // steps that the search took
+  const char* method = "none";   // the order or search that found it
+};
+
+// The memory of a run's planned values, summed over the devices that it uses. Graph inputs,
+// constants and outputs lie outside, and so do values whose shape a run decides, unless inference
+// gives a bound.
+struct MemorySummary : ArenaSize {
+  int planned_values = 0;
+  int bounded_values = 0;  // planned values that take an upper bound of their bytes
+  int inplace_values = 0;  // planned values that take over the bytes of an input
+  // Nodes that run again since their values are not kept (PlanMemoryOptions::recompute), and their
+  // cost as a share of that of all nodes once: 0.1 is a tenth more work, as schemas estimate it.
+  int recomputed_nodes = 0;
+  double recomputed_share = 0;
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_ARENA_HPP_
+
+// ---- opkit/graph/plan/node_choice.hpp
+// NodeChoice: the kernel that a plan has selected for a node, and its configuration.
+#ifndef OPKIT_GRAPH_PLAN_NODE_CHOICE_HPP_
+#define OPKIT_GRAPH_PLAN_NODE_CHOICE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+struct NodeChoice {
+  const Kernel* kernel = nullptr;
+  KernelConfig config;
+  int config_number = 0;           // index among the kernel's proposals
+  Device device;                   // where it runs
+  int computed_by = -1;            // the node before it whose kernel computes both; -1: its own
+  IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
+  // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
+  std::string passed_over;
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_NODE_CHOICE_HPP_
 
 // ---- opkit/engine/schedule/replay_mode.hpp
 // ReplayMode: the three ways of running a Schedule. One is chosen by an estimate, from the graph's
@@ -9412,37 +9567,14 @@ class ReplayTuner {
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
-// ---- opkit/graph/memory/types.hpp
-// The memory planner's input and output: buffers with lifetimes, and their offsets in one arena.
-// Plain numbers, without a graph; lifetimes.hpp makes buffers from a run's values.
-#ifndef OPKIT_GRAPH_MEMORY_TYPES_HPP_
-#define OPKIT_GRAPH_MEMORY_TYPES_HPP_
+// ---- opkit/graph/memory/search_options.hpp
+// MemorySearchOptions: how long PlanMemory searches for a smaller arena, and by which search.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_OPTIONS_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_OPTIONS_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
-// of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
-struct MemoryInterval {
-  int64_t lower = 0;
-  int64_t upper = 1;
-  int64_t size = 0;
-  int64_t alignment = 1;
-};
-
-// For each buffer, the buffers that it must not overlap; each pair is listed on both sides. The
-// partners of buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: buffers
-// conflict if their spans of time overlap.
-struct MemoryConflicts {
-  std::vector<int64_t> starts;
-  std::vector<int> others;
-
-  bool empty() const { return starts.empty(); }
-  std::span<const int> of(size_t buffer) const {
-    return {others.data() + starts[buffer], others.data() + starts[buffer + 1]};
-  }
-};
-
-struct MemoryPlanOptions {
+struct MemorySearchOptions {
   // time_budget and max_steps bound the search that follows the greedy portfolio. The search also
   // ends as soon as the arena is as small as the lower bound. Zero for either: the portfolio alone.
   Timeout time_budget = {};
@@ -9457,73 +9589,15 @@ struct MemoryPlanOptions {
   uint64_t seed = 0;
   // The search stops at an arena of at most this size.
   int64_t enough_bytes = 0;
-  // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
-  // graph that needs more, with the values that are live where it needs most.
-  int64_t capacity_bytes = 0;
-  // Reorders nodes that run one after the other, if fewer bytes are live at once then. What a graph
-  // computes does not change; the order of effects that no edge fixes may.
-  bool reorder_nodes = false;
-  // Makes Compile compute values again just before a late reader if the plan needs more than
-  // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
-  // costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a value
-  // or run a graph never run twice. A node that runs again has the name of its original and
-  // "#again", and so have its values; MemorySummary and Explain count them. Compile throws
-  // kInvalidArgument without capacity_bytes, which says when to stop. It also throws it for an
-  // input whose dtype or shape is open, since each shape would need its own graph. Costs Compile up
-  // to kRecomputeTries more plans, and searches whose time is quadratic in the nodes: about 0.1 s
-  // each for 1,000.
-  bool recompute = false;
-  static constexpr int kRecomputeTries = 8;
-  // The limit for the bytes of a value whose shape a run decides (NonZero): the value is planned if
-  // its bound is not larger. Other such values have a buffer of their own, which grows with the
-  // runs. All of them do if the arena would pass capacity_bytes otherwise.
-  int64_t most_bound_bytes = int64_t{64} << 20;
   // The search to use: "skyline" (if conflicts are exactly the overlapping spans) or "annealing"
   // (at most 8,192 buffers). If it cannot take the buffers, the portfolio's plan stays. Empty: the
   // first search that can. Planning throws kNotFound, with the nearest name, for any other name.
-  std::string search = {};
-};
-
-// The size of an arena, with sizes to compare it with.
-struct ArenaSize {
-  int64_t arena_bytes = 0;
-  int64_t lower_bound_bytes = 0;  // no arena can be smaller
-  int64_t naive_bytes = 0;        // every buffer in a place of its own
-  double seconds = 0;             // time that planning took
-  // Returns arena_bytes / lower_bound_bytes; 1 is perfect.
-  double ratio() const {
-    return lower_bound_bytes == 0
-               ? 1
-               : static_cast<double>(arena_bytes) / static_cast<double>(lower_bound_bytes);
-  }
-};
-
-// The plan of one arena. arena_bytes is a multiple of the smallest alignment among the buffers.
-// lower_bound_bytes is the size of the largest set of buffers that are live together, each rounded
-// up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
-// the largest one for up to 1,024 buffers whose order in time is partial.
-struct MemoryPlan : ArenaSize {
-  std::vector<int64_t> offsets;  // one for each buffer, in the order given
-  int64_t steps = 0;             // steps that the search took
-  const char* method = "none";   // the order or search that found it
-};
-
-// The memory of a run's planned values, summed over the devices that it uses. Graph inputs,
-// constants and outputs lie outside, and so do values whose shape a run decides, unless inference
-// gives a bound.
-struct MemorySummary : ArenaSize {
-  int planned_values = 0;
-  int bounded_values = 0;  // planned values that take an upper bound of their bytes
-  int inplace_values = 0;  // planned values that take over the bytes of an input
-  // Nodes that run again since their values are not kept (MemoryPlanOptions::recompute), and their
-  // cost as a share of that of all nodes once: 0.1 is a tenth more work, as schemas estimate it.
-  int recomputed_nodes = 0;
-  double recomputed_share = 0;
+  std::string name = {};
 };
 
 }}  // namespace opkit
 
-#endif  // OPKIT_GRAPH_MEMORY_TYPES_HPP_
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_OPTIONS_HPP_
 
 // ---- opkit/graph/partition/request.hpp
 // PartitionerRequest: the name of a partitioner and its options, with which a program uses it; and
@@ -9565,7 +9639,7 @@ namespace detail {
 
 // The hook by which Compile calls Partition; the first registration of a partitioner fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<PartitionerRequest>&,
-                                              PartitionReport*)>
+                                              std::shared_ptr<const PartitionReport>&)>
     g_partition{"a partitioner", "opkit/partition.hpp"};
 
 }  // namespace detail
@@ -9702,7 +9776,8 @@ PassList DefaultPasses(FoldOptions options = {});
 
 // ---- opkit/graph/selection.hpp
 // Selection: the kernel and configuration of each node of a graph. Plan::selection() returns the
-// choice of a plan. PlanOptions::selection forces it on another plan, also in another process.
+// choice of a plan. PlanSelectionOptions::forced forces it on another plan, also in another
+// process.
 #ifndef OPKIT_GRAPH_SELECTION_HPP_
 #define OPKIT_GRAPH_SELECTION_HPP_
 
@@ -9732,7 +9807,9 @@ struct SelectedKernel {
 //
 //   Selection chosen = plan.selection();
 //   SaveFile("model.selection", ToString(chosen));            // … and in another process
-//   Plan plan = Compile(graph, {.selection = ParseSelection(ReadFile("model.selection"))});
+//   PlanOptions options;
+//   options.selection.forced = ParseSelection(ReadFile("model.selection"));
+//   Plan plan = Compile(graph, options);
 struct Selection {
   std::vector<SelectedKernel> nodes;
 
@@ -9750,49 +9827,54 @@ Selection ParseSelection(std::string_view text);
 
 #endif  // OPKIT_GRAPH_SELECTION_HPP_
 
-// ---- opkit/graph/plan/types.hpp
-// The options of a plan, and the kernel that it has selected for a node.
-#ifndef OPKIT_GRAPH_PLAN_TYPES_HPP_
-#define OPKIT_GRAPH_PLAN_TYPES_HPP_
+// ---- opkit/graph/plan/options.hpp
+// PlanOptions: the options of Compile, in groups: the schedule, the kernels, the memory.
+#ifndef OPKIT_GRAPH_PLAN_OPTIONS_HPP_
+#define OPKIT_GRAPH_PLAN_OPTIONS_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-struct PartitionReport;  // graph/partition/report.hpp
-
-// The options of Compile.
-struct PlanOptions {
-  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Global(). Any number
-  // but that pool's gives the plan a pool of its own.
-  int threads = 0;
+// How the steps of a run are called.
+struct PlanScheduleOptions {
   // Nodes are called in one fixed order, whatever the number of threads.
   bool deterministic = false;
   ReplayMode mode = ReplayMode::kAuto;
-  // Passes to apply, in order, before kernels are selected; null: DefaultPasses().
-  const PassList* passes = nullptr;
-  // Partitioners, each of which may take parts of the graph and run them; called in order, after
-  // the passes (Partition of graph/partition/partition.hpp). Only with partitioners may the graph
-  // have operators that are not registered; Compile throws kNotFound if some remain.
-  std::vector<PartitionerRequest> partitioners = {};
-  // Filled in with the parts that partitioners took; may be null.
-  PartitionReport* partition_report = nullptr;
-  MemoryPlanOptions memory = {};
-  // Backends to try for every node, in this order: after those that the node names, before those
-  // preferred for the program (OpRegistry::SetPreference). Compile reads the program's preferences
-  // once: shapes that the plan meets later use the same.
-  std::vector<std::string> backends = {};
-  // kRequired requires every backend that a node names. A backend that is only preferred for the
-  // program or the plan must exist: Compile throws kNotFound instead of passing it over.
-  BackendNeed backend_need = kPreferred;
+};
+
+// Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
+struct PlanSelectionOptions {
   // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
   // kernel does not exist or does not take its node.
-  Selection selection = {};
+  Selection forced = {};
   // The quantity that selection makes small, for nodes without a forced kernel.
-  // memory.capacity_bytes bounds the memory of the whole plan.
+  // PlanMemoryOptions::capacity_bytes bounds the memory of the whole plan.
   SelectionObjective objective = SelectionObjective::kTime;
-  // Devices for nodes that name none, in the order of preference: {cuda, cpu} takes CUDA if it is
-  // available and has a kernel. Values are copied between neighbours on different devices. Empty:
-  // the CPU.
-  std::vector<Device> devices = {};
+};
+
+// Where the values of a run lie, and which of the caller's memory the plan may use.
+struct PlanMemoryOptions {
+  MemorySearchOptions search = {};
+  // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
+  // graph that needs more, with the values that are live where it needs most.
+  int64_t capacity_bytes = 0;
+  // Reorders nodes that run one after the other, if fewer bytes are live at once then. What a graph
+  // computes does not change; the order of effects that no edge fixes may.
+  bool reorder_nodes = false;
+  // Makes Compile compute values again just before a late reader if the plan needs more than
+  // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
+  // costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a value
+  // or run a graph never run twice. A node that runs again has the name of its original and
+  // "#again", and so have its values; MemorySummary and Explain count them. Compile throws
+  // kInvalidArgument without capacity_bytes, which says when to stop. It also throws it for an
+  // input whose dtype or shape is open, since each shape would need its own graph. Costs Compile up
+  // to kRecomputeTries more plans, and searches whose time is quadratic in the nodes: about 0.1 s
+  // each for 1,000.
+  bool recompute = false;
+  static constexpr int kRecomputeTries = 8;
+  // The limit for the bytes of a value whose shape a run decides (NonZero): the value is planned if
+  // its bound is not larger. Other such values have a buffer of their own, which grows with the
+  // runs. All of them do if the arena would pass capacity_bytes otherwise.
+  int64_t most_bound_bytes = int64_t{64} << 20;
   // Inputs whose memory belongs to the plan from the start of a run on. If the last reader of such
   // an input may write in place, it writes an intermediate value or an output there. After the run,
   // the tensor given for the input holds undefined data, or is returned as an output. Compile
@@ -9807,27 +9889,44 @@ struct PlanOptions {
   // or the shape of an input is open, since another shape may need the original.
   bool release_constants = false;
   // Proves every memory plan with VerifyMemoryPlan. Without NDEBUG all but large plans are proved.
-  bool verify_memory = false;
+  bool verify = false;
+};
+
+// The options of Compile.
+struct PlanOptions {
+  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Global(). Any number
+  // but that pool's gives the plan a pool of its own.
+  int threads = 0;
+  PlanScheduleOptions schedule = {};
+  // Passes to apply, in order, before kernels are selected; null: DefaultPasses(). Compile alone
+  // reads the list.
+  const PassList* passes = nullptr;
+  // Partitioners, each of which may take parts of the graph and run them; called in order, after
+  // the passes (Partition of graph/partition/partition.hpp). Plan::partition_report() has the parts
+  // that they took. Only with partitioners may the graph have operators that are not registered;
+  // Compile throws kNotFound if some remain.
+  std::vector<PartitionerRequest> partitioners = {};
+  // Backends to try for every node, in this order: after those that the node names, before those
+  // preferred for the program (OpRegistry::SetPreference). Compile reads the program's preferences
+  // once: shapes that the plan meets later use the same.
+  std::vector<std::string> backends = {};
+  // kRequired requires every backend that a node names. A backend that is only preferred for the
+  // program or the plan must exist: Compile throws kNotFound instead of passing it over.
+  BackendNeed backend_need = kPreferred;
+  PlanSelectionOptions selection = {};
+  // Devices for nodes that name none, in the order of preference: {cuda, cpu} takes CUDA if it is
+  // available and has a kernel. Values are copied between neighbours on different devices. Empty:
+  // the CPU.
+  std::vector<Device> devices = {};
+  PlanMemoryOptions memory = {};
   // The number of sets of input shapes that the plan, and each executor, keeps; the least recently
   // used set is dropped.
   int max_shapes = 8;
 };
 
-// The kernel and the configuration that were selected for a node.
-struct NodeChoice {
-  const Kernel* kernel = nullptr;
-  KernelConfig config;
-  int config_number = 0;           // index among the kernel's proposals
-  Device device;                   // where it runs
-  int computed_by = -1;            // the node before it whose kernel computes both; -1: its own
-  IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
-  // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
-  std::string passed_over;
-};
-
 }}  // namespace opkit
 
-#endif  // OPKIT_GRAPH_PLAN_TYPES_HPP_
+#endif  // OPKIT_GRAPH_PLAN_OPTIONS_HPP_
 
 // ---- opkit/graph/plan.hpp
 // Plan: a frozen graph. Compile makes it: checks the graph, rewrites it by passes, selects kernels,
@@ -9839,6 +9938,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 class PlanState;
 }
+struct PartitionReport;  // opkit/partition.hpp
 
 // A handle: copies refer to the same plan. Thread-safe.
 class Plan {
@@ -9848,7 +9948,7 @@ class Plan {
   ~Plan();
 
   // The graph that runs, after the passes and partitioners, and its view. With
-  // PlanOptions::release_constants, some of its constants have lost their elements.
+  // PlanMemoryOptions::release_constants, some of its constants have lost their elements.
   const Graph& graph() const;
   const GraphView& view() const;
   int threads() const;
@@ -9869,6 +9969,9 @@ class Plan {
   // Returns the kernels of all nodes, to save them or force them on another plan. Omits a node that
   // the kernel of another node computes: that kernel does so in the other plan too.
   Selection selection() const;
+  // Returns the parts of the graph that PlanOptions::partitioners took, and why other nodes stay.
+  // It lives as long as a handle of the plan. Throws kFailedPrecondition without partitioners.
+  const PartitionReport& partition_report() const;
   // Explains why each node has its kernel, and what conversions between layouts cost.
   Explanation Explain() const;
 
@@ -10145,11 +10248,11 @@ void UseGradientsOfGraphSubgraphs();
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
-// ---- opkit/graph/memory/lifetime_types.hpp
+// ---- opkit/graph/memory/run_order.hpp
 // A run in the form in which its memory is planned: the order of its steps, and the values that
 // they write and read. Plain numbers, which the planner and the verifier take.
-#ifndef OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
-#define OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
+#ifndef OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
+#define OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -10192,7 +10295,7 @@ struct InPlaceOption {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_GRAPH_MEMORY_LIFETIME_TYPES_HPP_
+#endif  // OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
 
 // ---- opkit/graph/memory/lifetimes.hpp
 // FindLifetimes: converts the order that an executor keeps to the buffers that memory is planned
@@ -10260,12 +10363,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // size, an alignment that is no power of two, or sizes that add up to more than an int64 holds. For
 // 100,000 buffers the portfolio alone takes less than a second.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
-                      const MemoryPlanOptions& options = {});
+                      const MemorySearchOptions& options = {});
 
 // Returns offsets for buffers with listed conflicts, for runs whose order in time is partial. The
 // spans are those of one legal order: if two overlap, the conflict must be listed too.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
-                      const MemoryPlanOptions& options = {});
+                      const MemorySearchOptions& options = {});
 
 }}  // namespace opkit
 
@@ -10618,7 +10721,8 @@ struct PartitionReport {
   int num_taken() const;  // nodes in accepted subgraphs
 };
 
-// Returns text for people: a few lines for each subgraph, then a line for each node.
+// Returns text for people: a few lines for each subgraph, then the nodes in each subgraph
+// and those that stay for the same reason.
 std::string ToString(const PartitionReport& report);
 // Returns {"taken": 2, "of": 5, "subgraphs": [{"partitioner": …, "op", "name", "kind", "nodes",
 // "inputs", "outputs", "input_bytes", "output_bytes", "open_values", "flops", "unknown_costs",
@@ -13350,40 +13454,21 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
 }
 
 namespace detail {
-// The functions given to SetDeviceAvailability, by device type.
-struct DeviceAvailability {
-  static constexpr int kMost = 16;
-  Mutex mutex;
-  DeviceType types[kMost] = {};
-  std::string (*why_not[kMost])(Device) = {};
-  int count = 0;
-};
-inline DeviceAvailability& DeviceAvailabilities() {
-  static constinit DeviceAvailability all;
-  return all;
+OPKIT_INLINE int DeviceSlot(DeviceType type) {
+  const int slot = static_cast<int>(type);
+  if (slot < 0 || slot >= kDeviceSlots)
+    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kDeviceSlots - 1);
+  return slot;
 }
+// The functions given to SetDeviceAvailability.
+inline constinit DeviceTable<std::string (*)(Device)> g_why_no_device;
 }  // namespace detail
 
 OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device)) {
-  auto& all = detail::DeviceAvailabilities();
-  detail::MutexLock lock(all.mutex);
-  int at = 0;
-  while (at < all.count && all.types[at] != type) ++at;
-  if (at == all.kMost)
-    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost},
-          " device types say whether they are there");
-  all.types[at] = type;
-  all.why_not[at] = why_not;
-  all.count = at == all.count ? at + 1 : all.count;
+  detail::g_why_no_device[type].store(why_not, std::memory_order_release);
 }
 OPKIT_INLINE std::string WhyNoDevice(Device device) {
-  std::string (*why_not)(Device) = nullptr;
-  {
-    auto& all = detail::DeviceAvailabilities();
-    detail::MutexLock lock(all.mutex);
-    for (int at = 0; at < all.count; ++at)
-      if (all.types[at] == device.type) why_not = all.why_not[at];
-  }
+  const auto why_not = detail::g_why_no_device.Find(device.type);
   return why_not ? why_not(device) : std::string();
 }
 
@@ -13435,31 +13520,23 @@ OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
 
 namespace detail {
 
-OPKIT_INLINE AllocatorTable::AllocatorTable() {
-  slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
-                                                  std::memory_order_relaxed);
-}
-
-OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type) {
-  const int slot = static_cast<int>(type);
-  if (slot < 0 || slot >= kSlots)
-    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kSlots - 1);
-  return slots[slot];
-}
-
-OPKIT_INLINE AllocatorTable& Allocators() {
+OPKIT_INLINE DeviceTable<Allocator*>& Allocators() {
+  static constinit DeviceTable<Allocator*> table;
   // Never destroyed, so that it outlives every static tensor. In static memory, because heap memory
   // of a library that is unloaded would leak.
-  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
-  static auto* table = new (room) AllocatorTable;
-  return *table;
+  alignas(CPUAllocator) static unsigned char room[sizeof(CPUAllocator)];
+  [[maybe_unused]] static const bool has_cpu = [] {
+    table[DeviceType::kCPU].store(new (room) CPUAllocator, std::memory_order_release);
+    return true;
+  }();
+  return table;
 }
 
 }  // namespace detail
 
 OPKIT_INLINE Allocator& GetAllocator(DeviceType type) {
   const DeviceType memory = MemoryDevice({type, 0}).type;
-  Allocator* allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
+  Allocator* const allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
   if (!allocator)
     Throw(ErrorCode::kUnsupported, "no allocator for device ", ToString(type),
           ": include its backend's header, or call SetAllocator");
@@ -13557,12 +13634,12 @@ OPKIT_INLINE void Tensor::CopyFrom(const Tensor& source) {
   source.CheckHost();
   source.CheckStandard("CopyFrom");
   CheckHost();
-  Tensor target = PreparedFor(source);
+  Tensor target = CopyDestination(source);
   source.CopyElementsTo(static_cast<char*>(target.raw_mutable_data()));
   *this = std::move(target);
 }
 
-OPKIT_INLINE Tensor Tensor::PreparedFor(const Tensor& source) const {
+OPKIT_INLINE Tensor Tensor::CopyDestination(const Tensor& source) const {
   Tensor target = *this;
   if (Fits(source.shape_, source.dtype_)) {
     target.Resize(source.shape_, source.dtype_);
@@ -14041,7 +14118,7 @@ OPKIT_INLINE bool EventState::Reuse() {
   exception_ = nullptr;
   context_ = {};
   private_ = false;
-  seldom_asked_ = false;
+  defers_completion_ = false;
   span_ = 0;
   callbacks_.clear();
   retained.clear();
@@ -14102,10 +14179,9 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   }
 }
 
-OPKIT_INLINE std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
-  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
+OPKIT_INLINE detail::DeviceTable<EventStateFactory>& EventFactories() {
+  static constinit detail::DeviceTable<EventStateFactory> table;
+  return table;
 }
 
 OPKIT_INLINE void Event::SetFinished(const char* error_message) {
@@ -14164,8 +14240,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
-  // Acquire: pairs with the backend's store, which publishes the backend's set-up.
-  const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+  const EventStateFactory factory = EventFactories().Find(device_.type);
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
 
@@ -14173,23 +14248,23 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
-// ---- opkit/base/own_names.hpp
+// ---- opkit/base/registration/own_names.hpp
 // The function by which a library frees its interned names before it is unmapped. Only .ipp files
 // include this header.
-#ifndef OPKIT_BASE_OWN_NAMES_HPP_
-#define OPKIT_BASE_OWN_NAMES_HPP_
+#ifndef OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
+#define OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Deletes this image's table of names; null before there is a table. The image must not use names
+// Deletes this image's table of names; empty before there is a table. The image must not use names
 // after the call.
-using DeleteNames = void (*)();
-OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
+                                                               "opkit/base/interned_names.hpp"};
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_BASE_OWN_NAMES_HPP_
+#endif  // OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
 // ---- opkit/base/impl/interned_names.ipp
 // The table of interned names.
@@ -14210,7 +14285,7 @@ struct InternedNames {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Global(); };
+      g_delete_names.Fill([] { delete &Global(); });
       pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
                      [] { Global().mutex.ResetAfterFork(); });
       return made;
@@ -14356,7 +14431,7 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
                ": only dense tensors of the standard layout leave a device; convert it there "
                "first"),
         &from);
-  target = to.PreparedFor(from);
+  target = to.CopyDestination(from);
 }
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
@@ -14806,8 +14881,8 @@ inline int DefaultThreads() {
 
 }  // namespace detail
 
-OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, bool pin_workers)
-    : name_(std::move(name)), pin_workers_(pin_workers) {
+OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, WorkerPlacement placement)
+    : name_(std::move(name)), placement_(placement) {
   SetThreads(threads);
   detail::MutexLock lock(detail::g_pools.mutex);
   if (!std::exchange(detail::g_pools.fork_handled, true)) HandleFork();
@@ -14843,7 +14918,8 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
 OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
-    return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
+    return new ThreadPool(detail::DefaultThreads(), "opkit",
+                          pin && pin[0] == '1' ? WorkerPlacement::kPinned : WorkerPlacement::kFree);
   }();
   return *pool;
 }
@@ -14924,7 +15000,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   }
   detail::t_pool = {this, &self};
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
-  if (pin_workers_) detail::PinCurrentThread(self.index + 1);
+  if (placement_ == WorkerPlacement::kPinned) detail::PinCurrentThread(self.index + 1);
   bool searching = true;
   detail::IdleSpin spin;
   for (;;) {
@@ -15210,7 +15286,7 @@ inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, 
   Mutex mutex;
   const auto work = [&] {
     const auto invocation = InvocationScope::Adopt(loop.invocation);
-    const LoopRunnerScope nested(&kInPlace);
+    const ScopedValue nested(t_loop_runner, &kInPlace);
     loop.RunChunks(mutex);
   };
   own.run(count, work);
@@ -15336,11 +15412,15 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
+OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor) {
   TensorInfo info(tensor.dtype(), tensor.shape());
   info.device = tensor.device();
   info.layout = tensor.layout();
-  if (as_constant && tensor.initialized()) info.constant = &tensor;
+  return info;
+}
+OPKIT_INLINE TensorInfo TensorInfo::OfConstant(const Tensor& tensor) {
+  TensorInfo info = Of(tensor);
+  if (tensor.initialized()) info.constant = &tensor;
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
@@ -15374,6 +15454,14 @@ inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, i
 }
 
 }  // namespace detail
+
+OPKIT_INLINE const Attribute* detail::DefaultOf(const std::vector<AttributeSchema>* declared,
+                                                std::string_view name) {
+  if (declared)
+    for (const AttributeSchema& attribute : *declared)
+      if (attribute.name == name && attribute.default_value) return &*attribute.default_value;
+  return nullptr;
+}
 
 OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
   const Tensor* known = input(i).constant;
@@ -15768,18 +15856,8 @@ OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
-  return Cost([flops = std::move(flops)](const OperatorDef& def,
-                                         const std::vector<TensorInfo>& inputs,
-                                         const std::vector<TensorInfo>& outputs) mutable {
-    OpCost cost = detail::Traffic(inputs, outputs);
-    auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
-    const InferenceContext context(def, inputs, outputs);
-    bool all = true;
-    for (const TensorInfo& output : outputs) all &= known(output);
-    for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
-    if (all) cost.flops = flops(context);
-    return cost;
-  });
+  flops_ = std::move(flops);
+  return Cost(CostFunction());
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
@@ -15822,6 +15900,7 @@ OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) co
   return {};
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
+  context.SetDeclared(attributes_.declared);
   bool known = true;
   for (int i = 0; i < context.num_inputs(); ++i)
     known &= !context.HasInput(i) || context.input(i).shape.is_known();
@@ -15855,7 +15934,16 @@ OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& d
 }
 OPKIT_INLINE OpCost OpSchema::Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
                                    const std::vector<TensorInfo>& outputs) const {
-  return cost_ ? cost_(def, inputs, outputs) : detail::Traffic(inputs, outputs);
+  if (cost_) return cost_(def, inputs, outputs);
+  OpCost cost = detail::Traffic(inputs, outputs);
+  if (!flops_) return cost;
+  auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+  bool all = std::ranges::all_of(outputs, known);
+  for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
+  InferenceContext context(def, inputs, outputs);
+  context.SetDeclared(attributes_.declared);
+  if (all) cost.flops = flops_(context);
+  return cost;
 }
 OPKIT_INLINE OpSchema::DevicePlacement OpSchema::InferDevices(const OperatorDef& def) const {
   if (devices_) return devices_(def);
@@ -15937,8 +16025,7 @@ inline const KeptPreferences* PreferencesOfThread() {
 }
 
 OPKIT_INLINE PreferenceScope::PreferenceScope(const RefCounted& preferences)
-    : outer_(std::exchange(t_preferences, &preferences)) {}
-OPKIT_INLINE PreferenceScope::~PreferenceScope() { t_preferences = outer_; }
+    : preferences_(t_preferences, &preferences) {}
 
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
@@ -16867,19 +16954,18 @@ OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
-  const detail::WorkOfRun& work = identity_->work;
-  SpanSink* const sink = work.tell ? detail::EndSpanForWork() : nullptr;
+  const detail::RunCost& cost = identity_->cost;
+  SpanSink* const sink = cost.compute ? detail::EndSpanForWork() : nullptr;
   if (!sink) return;
   try {
-    sink->Describe(work.tell(work, def(), InputTypes(), OutputTypes()));
+    sink->Describe(cost.compute(cost, def(), InputTypes(), OutputTypes()));
   } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
 
-OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line,
-                                                detail::WorkOfRun work) {
+OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line, detail::RunCost cost) {
   auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
-  identity->work = work;
+  identity->cost = cost;
   identity->file = file;
   identity->line = line;
   identity_ = identity;
@@ -16984,6 +17070,11 @@ OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) 
   CheckDeclared(name);
   return def().args().Find(name);
 }
+OPKIT_INLINE const Attribute* OperatorBase::FindDefault(std::string_view name) const {
+  const OpSchema* const known = identity_->cost.schema;
+  const OpSchema* const schema = known ? known : detail::t_argument_check.schema;
+  return schema ? detail::DefaultOf(&schema->attributes(), name) : nullptr;
+}
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
   detail::CheckInputDevice(def(), detail::Index(i), tensor, memory_device_);
   if (const Layout wanted = InputLayout(i);
@@ -16997,12 +17088,12 @@ OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tenso
   return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
 }
 OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
-                                                   bool at_once) const {
+                                                   CopyTime time) const {
   if (i < 64 && (mutated_inputs_ >> i & 1))
     detail::ThrowMutatedStrides(def(), detail::Index(i), tensor);
   return pending_.DenseInput(i, [&] {
     Tensor dense(tensor.device());
-    if (at_once)
+    if (time == CopyTime::kNow)
       dense.CopyFrom(tensor);
     else
       const_cast<OperatorBase*>(this)->CopyDense(tensor, &dense);
@@ -17264,35 +17355,31 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
         "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
 }
 
-OPKIT_INLINE SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
-                               const std::vector<TensorInfo>& inputs,
-                               const std::vector<TensorInfo>& outputs) {
+OPKIT_INLINE SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,
+                                  const std::vector<TensorInfo>& inputs,
+                                  const std::vector<TensorInfo>& outputs) {
   std::string shapes;
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
   uint32_t shapes_name = InternNameIfRoom(shapes);
   if (shapes_name == 0) shapes_name = InternName("(other shapes)");
-  const OpCost cost = work.schema->Cost(def, inputs, outputs);
-  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*work.backend)};
+  const OpCost cost = run.schema->Cost(def, inputs, outputs);
+  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*run.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
-  struct InConstruction {
-    const ArgumentCheck outer;
-    ~InConstruction() { t_argument_check = outer; }
-  };
   try {
-    const InConstruction scope{std::exchange(t_argument_check, {&schema, &CheckDeclares})};
+    const ScopedValue checked_arguments(t_argument_check, {&schema, &CheckDeclares});
     const MakeTyped make_typed =
         kernel.make_typed ? kernel.make_typed : &MakeTypedOperator<CPUContext>;
     std::unique_ptr<OperatorBase> op =
         kernel.typed ? make_typed(*kernel.typed, def, ws) : kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
-    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &ComputeWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     op->SetMutatedInputs(MutatedInputs(schema, def));
     return op;
@@ -17493,20 +17580,9 @@ struct RandomSeed {
   std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
-inline constinit thread_local bool t_in_invoke = false;
-
-// Marks that this thread makes operators for one call of Invoke. The runs of different calls then
+// True while this thread makes operators for one call of Invoke. The runs of different calls then
 // differ by the order of the calls in the program.
-class InvokeScope {
- public:
-  InvokeScope() = default;
-  InvokeScope(const InvokeScope&) = delete;
-  InvokeScope& operator=(const InvokeScope&) = delete;
-  ~InvokeScope() { t_in_invoke = outer_; }
-
- private:
-  const bool outer_ = std::exchange(t_in_invoke, true);
-};
+inline constinit thread_local bool t_in_invoke = false;
 
 // The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
 // runs since SetSeed.
@@ -17599,7 +17675,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
   ResolvedOperator& self;
-  ~Release() { self.in_call_.End(); }
+  ~Release() { self.call_guard_.End(); }
 };
 
 namespace detail {
@@ -17674,7 +17750,7 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ", num_inputs,
           " inputs and ", num_outputs, " outputs, but called with ", inputs.size(), " and ",
           outputs.size());
-  if (!in_call_.Begin()) [[unlikely]]
+  if (!call_guard_.Begin()) [[unlikely]]
     Throw(ErrorCode::kFailedPrecondition, "the ResolvedOperator of ", def_.type(),
           " is called while another call of it runs, and takes one thread at a time: make one for "
           "each thread");
@@ -17703,7 +17779,7 @@ OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
-  const detail::InvokeScope scope;
+  const detail::ScopedValue in_invoke(detail::t_in_invoke, true);
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
@@ -17715,7 +17791,7 @@ struct PendingOutputs::State : RefCounted {
   void Run() noexcept {
     std::exception_ptr failure;
     {  // destroys everything of the call but the outputs, before its event completes
-      const detail::InvokeScope scope;
+      const detail::ScopedValue in_invoke(detail::t_in_invoke, true);
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);
       try {
@@ -17782,12 +17858,22 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // are switched to.
 using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
 
-// Registers a device with native streams, by one line in its header. Thread-safe.
+namespace detail {
+OPKIT_IMAGE_LOCAL inline constinit DeviceTable<NativeStreamFunction> g_native_streams;
+}
+
+// Registers a device with native streams, by one line in its header. Thread-safe. Error
+// (kOutOfRange) for a type outside of 0 to 127.
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
-//   &IssueOnNpuStream);
-OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
+//                                                                          &IssueOnNpuStream);
+OPKIT_IMAGE_LOCAL inline bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  detail::g_native_streams[type].store(issue, std::memory_order_release);
+  return true;
+}
 // Returns null if no header of the type's backend was included.
-OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
+OPKIT_IMAGE_LOCAL inline NativeStreamFunction FindNativeStreams(DeviceType type) {
+  return detail::g_native_streams.Find(type);
+}
 
 }}  // namespace opkit
 
@@ -18112,46 +18198,39 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Makes a kernel without a proposer.
-inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
-                          RegistrationPriority priority, const char* file, int line,
-                          OperatorCreator create) {
+inline Kernel PlainKernel(const KernelRegistration& from, OperatorCreator create) {
   Kernel kernel;
-  kernel.op = op;
-  kernel.device = device;
-  if (*backend && std::string_view(backend) != "DEFAULT") kernel.backend = backend;
-  kernel.priority = priority;
-  kernel.file = file;
-  kernel.line = line;
+  kernel.op = from.op;
+  kernel.device = from.device;
+  if (*from.backend && std::string_view(from.backend) != "DEFAULT") kernel.backend = from.backend;
+  kernel.priority = from.priority;
+  kernel.file = from.file;
+  kernel.line = from.line;
   kernel.create = std::move(create);
   return kernel;
 }
-OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                                 RegistrationPriority priority, const char* file, int line,
+OPKIT_INLINE bool RegisterKernel(const KernelRegistration& kernel,
                                  OperatorCreator create) noexcept {
   return Registered([&] {
     UseOperatorCalls();
-    OpRegistry::Global().AddKernel(
-        PlainKernel(op, device, backend, priority, file, line, std::move(create)));
+    OpRegistry::Global().AddKernel(PlainKernel(kernel, std::move(create)));
   });
 }
-OPKIT_INLINE bool RegisterProposingKernel(const char* op, DeviceType device, const char* backend,
-                                          RegistrationPriority priority, const char* file, int line,
-                                          OperatorCreator create, KernelProposer propose,
-                                          KernelFuser fuse) noexcept {
+OPKIT_INLINE bool RegisterProposingKernel(const KernelRegistration& kernel, OperatorCreator create,
+                                          KernelProposer propose, KernelFuser fuse) noexcept {
   return Registered([&] {
     UseOperatorCalls();
     UseSelection();
-    Kernel kernel = PlainKernel(op, device, backend, priority, file, line, std::move(create));
-    kernel.proposes_layouts = true;
-    kernel.propose = std::move(propose);
-    kernel.fuse = std::move(fuse);
-    OpRegistry::Global().AddKernel(std::move(kernel));
+    Kernel proposing = PlainKernel(kernel, std::move(create));
+    proposing.proposes_layouts = true;
+    proposing.propose = std::move(propose);
+    proposing.fuse = std::move(fuse);
+    OpRegistry::Global().AddKernel(std::move(proposing));
   });
 }
-OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char* backend,
-                                   RegistrationPriority priority, const char* file, int line,
+OPKIT_INLINE bool RegisterFunction(const KernelRegistration& kernel,
                                    CreateFunction create) noexcept {
-  return RegisterKernel(op, device, backend, priority, file, line, create);
+  return RegisterKernel(kernel, create);
 }
 OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
                                               std::string (*why_not)()) noexcept {
@@ -18945,6 +19024,38 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
 
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_IPP_
 
+// ---- opkit/base/indexed_vector.hpp
+// IndexedVector: a std::vector whose operator[] takes an int or an enumerator as it is. Nodes,
+// values and steps are numbered by int, so that -1 may mean "none"; containers count in size_t.
+#ifndef OPKIT_BASE_INDEXED_VECTOR_HPP_
+#define OPKIT_BASE_INDEXED_VECTOR_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+template <class T>
+class IndexedVector : public std::vector<T> {
+  using Base = std::vector<T>;
+
+ public:
+  using Base::Base;
+  IndexedVector(Base values) : Base(std::move(values)) {}  // NOLINT: implicit
+
+  // Returns the element of that number, which must not be negative.
+  template <class Number>
+  decltype(auto) operator[](Number i) {
+    return Base::operator[](static_cast<size_t>(i));
+  }
+  template <class Number>
+  decltype(auto) operator[](Number i) const {
+    return Base::operator[](static_cast<size_t>(i));
+  }
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_INDEXED_VECTOR_HPP_
+
 // ---- opkit/graph/impl/graph_view.ipp
 // GraphView's definitions: numbers the values, finds the edges between nodes and sorts the nodes
 // topologically.
@@ -19009,7 +19120,7 @@ class EdgeCollector {
     if (number < 0)
       Throw(ErrorCode::kNotFound, "node ", ToString(Node(node)), " has the control input '", name,
             "', but no node has that name");
-    const std::vector<int>& named = named_[Index(number)];
+    const std::vector<int>& named = named_[number];
     if (named.size() > 1)
       Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
             "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
@@ -19041,21 +19152,21 @@ class EdgeCollector {
 
   const GraphView& view_;
   std::vector<GraphView::Edge> edges_;
-  NameIndex names_;                      // node names; filled for the first control input
-  std::vector<std::vector<int>> named_;  // the nodes of each name
+  NameIndex names_;                        // node names; filled for the first control input
+  IndexedVector<std::vector<int>> named_;  // the nodes of each name
 };
 
 // Returns a cycle among the nodes that still wait, each behind the node that it waits for. Every
 // such node has a predecessor that still waits, so a walk backwards must visit a node again.
 OPKIT_COLD inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
-  std::vector<int> before(waits.size(), -1), path;
-  std::vector<char> met(waits.size(), 0);
+  IndexedVector<int> before(waits.size(), -1), path;
+  IndexedVector<char> met(waits.size(), 0);
   int node = -1;
   for (const GraphView::Edge& edge : view.edges())
     if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
-      before[Index(node = edge.to)] = edge.from;
-  for (; !met[Index(node)]; node = before[Index(node)]) {
-    met[Index(node)] = 1;
+      before[node = edge.to] = edge.from;
+  for (; !met[node]; node = before[node]) {
+    met[node] = 1;
     path.push_back(node);
   }
   return {path.rbegin(), std::make_reverse_iterator(std::find(path.begin(), path.end(), node))};
@@ -19069,10 +19180,10 @@ inline std::vector<int> SortNodes(const GraphView& view) {
     for (int node = 0; node < view.num_nodes(); ++node) order.push_back(node);
     return order;
   }
-  std::vector<std::vector<int>> after(Index(view.num_nodes()));
+  IndexedVector<std::vector<int>> after(Index(view.num_nodes()));
   std::vector<int> waits(after.size(), 0);
   for (const GraphView::Edge& edge : view.edges()) {
-    after[Index(edge.from)].push_back(edge.to);
+    after[edge.from].push_back(edge.to);
     ++waits[Index(edge.to)];
   }
   std::vector<int> ready;  // a heap with the least node on top
@@ -19087,7 +19198,7 @@ inline std::vector<int> SortNodes(const GraphView& view) {
     std::pop_heap(ready.begin(), ready.end(), later);
     order.push_back(ready.back());
     ready.pop_back();
-    for (int next : after[Index(order.back())]) {
+    for (int next : after[order.back()]) {
       --waits[Index(next)];
       push_ready(next);
     }
@@ -19299,7 +19410,7 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
   Workspace ws;
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    infos.push_back(inputs[i] ? TensorInfo::Of(*inputs[i], true) : TensorInfo());
+    infos.push_back(inputs[i] ? TensorInfo::OfConstant(*inputs[i]) : TensorInfo());
     if (inputs[i]) *ws.CreateTensor(def.inputs()[i]) = *inputs[i];
   }
   const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
@@ -19353,8 +19464,8 @@ class SymbolTable {
   Dim Resolve(Dim dim) const {
     while (dim.is_symbol()) {
       const int number = names_.Find(dim.symbol());
-      if (number < 0 || bound_[Index(number)].is_unknown()) break;
-      dim = bound_[Index(number)];
+      if (number < 0 || bound_[number].is_unknown()) break;
+      dim = bound_[number];
     }
     return dim;
   }
@@ -19387,12 +19498,12 @@ class SymbolTable {
   // Returns the symbol and the source of its binding; "" for a plain number.
   std::string Origin(const Dim& dim) const {
     if (!dim.is_symbol()) return "";
-    return StrCat(" (", dim.symbol(), ", ", where_[Index(names_.Find(dim.symbol()))], ")");
+    return StrCat(" (", dim.symbol(), ", ", where_[names_.Find(dim.symbol())], ")");
   }
 
   NameIndex names_;
-  std::vector<Dim> bound_;          // by symbol: the extent that it equals
-  std::vector<std::string> where_;  // source of each binding, for messages
+  IndexedVector<Dim> bound_;          // by symbol: the extent that it equals
+  IndexedVector<std::string> where_;  // source of each binding, for messages
 };
 
 // The state of one InferGraph: the types found so far and the symbols.
@@ -19461,7 +19572,7 @@ class GraphInference {
   void Evaluate(int node, const OperatorDef& def, std::span<const int> ins,
                 std::span<const int> outs, const std::string& where) {
     constexpr int64_t kMaxElements = 1024;  // enough for shapes and axes
-    char& evaluated = evaluated_[Index(node)];
+    char& evaluated = evaluated_[node];
     if (evaluated || ins.empty()) return;
     std::vector<const Tensor*> inputs;
     for (const int value : ins) {
@@ -19545,7 +19656,7 @@ class GraphInference {
   const UnknownOperators unknown_;
   GraphTypes types_;
   SymbolTable symbols_;
-  std::vector<char> evaluated_;  // by node: Evaluate tried it
+  IndexedVector<char> evaluated_;  // by node: Evaluate tried it
   bool changed_ = false;
 };
 
@@ -19559,7 +19670,7 @@ OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Grap
   for (const GraphInput& input : graph.inputs())
     inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
   for (const GraphConstant& constant : graph.constants())
-    inference.Know(view.FindValue(constant.name), TensorInfo::Of(constant.value, true),
+    inference.Know(view.FindValue(constant.name), TensorInfo::OfConstant(constant.value),
                    "constant '" + constant.name + "'");
   for (const GraphInput& input : known) {
     if (!graph.IsInput(input.name)) {
@@ -19672,7 +19783,7 @@ class DotWriter {
         "  fontname=\"Helvetica\";\n"
         "  node [fontname=\"Helvetica\", fontsize=10, style=filled];\n"
         "  edge [fontname=\"Helvetica\", fontsize=8];\n";
-    DrawGraph(graph, types, "", "  ");
+    DrawGraph({graph, types, "", "  "});
     return out_ + "}\n";
   }
   // Makes Write draw a box around each group of nodes.
@@ -19711,72 +19822,88 @@ class DotWriter {
     return out;
   }
 
-  // `prefix` makes the names of a subgraph's boxes unique; "" for the whole graph.
-  OPKIT_COLD void DrawGraph(const Graph& graph, const GraphTypes* types, const std::string& prefix,
-                            const std::string& indent) {
-    NameMap<std::string> makers;  // by value: the box that made or wrote it last
-    const auto maker_of = [&](const std::string& value) {
-      std::string& box = makers[value];
-      if (box.empty()) {  // nothing makes the value: the graph has an error
-        box = StrCat(prefix, "m", missing_++);
-        DrawNode(indent, box, value + "\nmissing", "shape=ellipse, color=red, fillcolor=white");
-      }
-      return box;
-    };
-    for (size_t i = 0; i < graph.inputs().size(); ++i) {
-      const GraphInput& input = graph.inputs()[i];
-      DrawNode(indent, StrCat(prefix, "i", i), input.name + "\n" + ToString(input.info),
-               "shape=ellipse, fillcolor=\"#cfe8cf\"");
-      makers[input.name] = StrCat(prefix, "i", i);
-    }
-    for (size_t i = 0; i < graph.constants().size(); ++i) {
-      const GraphConstant& constant = graph.constants()[i];
-      if (!options_.constants && !graph.IsOutput(constant.name)) continue;
-      DrawNode(indent, StrCat(prefix, "c", i),
-               constant.name + "\n" + ToString(TensorInfo::Of(constant.value)),
-               "shape=note, fillcolor=\"#eeeeee\"");
-      makers[constant.name] = StrCat(prefix, "c", i);
-    }
+  // A graph that is being drawn. `prefix` makes the names of a subgraph's boxes unique; "" for the
+  // whole graph.
+  struct Drawn {
+    const Graph& graph;
+    const GraphTypes* types;
+    const std::string prefix, indent;
+    NameMap<std::string> makers = {};  // by value: the box that made or wrote it last
+  };
+
+  OPKIT_COLD void DrawGraph(Drawn drawn) {
+    const Graph& graph = drawn.graph;
+    DrawSources(drawn);
     for (int n = 0; n < graph.num_nodes(); ++n)
       for (const std::string& output : graph.node(n).outputs())
-        if (graph.Producer(output) == n) makers[output] = StrCat(prefix, "n", n);
-    for (int n = 0; n < graph.num_nodes(); ++n) {
-      const OperatorDef& def = graph.node(n);
-      const std::string box = StrCat(prefix, "n", n);
-      const auto is_line = [&](const std::string& input) {  // drawn as a line of the box, no edge
-        return !options_.constants && graph.IsConstant(input) && !makers.Has(input);
-      };
-      std::string label = Label(def);
-      for (const std::string& input : def.inputs())
-        if (is_line(input))
-          label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
-      const std::string* const backend =
-          backends_ && prefix.empty() ? &(*backends_)[Index(n)] : nullptr;
-      if (backend && !backend->empty()) label += "\n" + *backend;
-      const bool converts = backend && backend->empty();
-      DrawNode(indent, box, label,
-               converts ? "shape=box, fillcolor=\"#f8d48a\"" : "shape=box, fillcolor=\"#cfdff3\"");
-      for (const std::string& input : def.inputs()) {
-        if (input.empty() || is_line(input)) continue;
-        DrawEdge(indent, maker_of(input), box, "label=" + Quote(Describe(input, types)));
-      }
-      ForEachRewritten(def, [&](const std::string& name) { makers[name] = box; });
-      for (const std::string& name : def.control_inputs()) {
-        int from = 0;
-        while (from < graph.num_nodes() && graph.node(from).name() != name) ++from;
-        if (from < graph.num_nodes())
-          DrawEdge(indent, StrCat(prefix, "n", from), box, "style=dashed");
-      }
-      for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, indent);
-    }
-    if (groups_ && prefix.empty()) DrawGroups(indent);
+        if (graph.Producer(output) == n) drawn.makers[output] = StrCat(drawn.prefix, "n", n);
+    for (int n = 0; n < graph.num_nodes(); ++n) DrawOperator(drawn, n);
+    if (groups_ && drawn.prefix.empty()) DrawGroups(drawn.indent);
     for (size_t o = 0; o < graph.outputs().size(); ++o) {
       const std::string& output = graph.outputs()[o];
-      const std::string box = StrCat(prefix, "o", o);
-      const std::string maker = maker_of(output);
-      DrawNode(indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
-      DrawEdge(indent, maker, box, types ? "label=" + Quote(ToString(types->at(output))) : "");
+      const std::string box = StrCat(drawn.prefix, "o", o);
+      const std::string maker = MakerOf(drawn, output);
+      DrawNode(drawn.indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
+      DrawEdge(drawn.indent, maker, box,
+               drawn.types ? "label=" + Quote(ToString(drawn.types->at(output))) : "");
     }
+  }
+  // Returns the box of a value. Draws a red one if nothing makes it: the graph has an error.
+  std::string MakerOf(Drawn& drawn, const std::string& value) {
+    std::string& box = drawn.makers[value];
+    if (box.empty()) {
+      box = StrCat(drawn.prefix, "m", missing_++);
+      DrawNode(drawn.indent, box, value + "\nmissing", "shape=ellipse, color=red, fillcolor=white");
+    }
+    return box;
+  }
+  // Draws the inputs and the constants.
+  OPKIT_COLD void DrawSources(Drawn& drawn) {
+    const auto draw = [&](const std::string& box, const std::string& name, const TensorInfo& info,
+                          const char* look) {
+      DrawNode(drawn.indent, box, name + "\n" + ToString(info), look);
+      drawn.makers[name] = box;
+    };
+    const Graph& graph = drawn.graph;
+    for (size_t i = 0; i < graph.inputs().size(); ++i)
+      draw(StrCat(drawn.prefix, "i", i), graph.inputs()[i].name, graph.inputs()[i].info,
+           "shape=ellipse, fillcolor=\"#cfe8cf\"");
+    for (size_t i = 0; i < graph.constants().size(); ++i)
+      if (const GraphConstant& constant = graph.constants()[i];
+          options_.constants || graph.IsOutput(constant.name))
+        draw(StrCat(drawn.prefix, "c", i), constant.name, TensorInfo::Of(constant.value),
+             "shape=note, fillcolor=\"#eeeeee\"");
+  }
+  // Draws a node with its edges and subgraphs.
+  OPKIT_COLD void DrawOperator(Drawn& drawn, int n) {
+    const Graph& graph = drawn.graph;
+    const OperatorDef& def = graph.node(n);
+    const std::string box = StrCat(drawn.prefix, "n", n);
+    const auto is_line = [&](const std::string& input) {  // drawn as a line of the box, no edge
+      return !options_.constants && graph.IsConstant(input) && !drawn.makers.Has(input);
+    };
+    std::string label = Label(def);
+    for (const std::string& input : def.inputs())
+      if (is_line(input))
+        label += StrCat("\n", input, " ", TensorInfo::Of(*graph.FindConstant(input)));
+    const std::string* const backend =
+        backends_ && drawn.prefix.empty() ? &(*backends_)[Index(n)] : nullptr;
+    if (backend && !backend->empty()) label += "\n" + *backend;
+    const bool converts = backend && backend->empty();
+    DrawNode(drawn.indent, box, label,
+             converts ? "shape=box, fillcolor=\"#f8d48a\"" : "shape=box, fillcolor=\"#cfdff3\"");
+    for (const std::string& input : def.inputs())
+      if (!input.empty() && !is_line(input))
+        DrawEdge(drawn.indent, MakerOf(drawn, input), box,
+                 "label=" + Quote(Describe(input, drawn.types)));
+    ForEachRewritten(def, [&](const std::string& name) { drawn.makers[name] = box; });
+    for (const std::string& name : def.control_inputs()) {
+      int from = 0;
+      while (from < graph.num_nodes() && graph.node(from).name() != name) ++from;
+      if (from < graph.num_nodes())
+        DrawEdge(drawn.indent, StrCat(drawn.prefix, "n", from), box, "style=dashed");
+    }
+    for (const NamedSubgraph& item : def.subgraphs()) DrawSubgraph(item, box, drawn.indent);
   }
   OPKIT_COLD void DrawGroups(const std::string& indent) {
     constexpr const char* kColours[] = {"#fde3b0", "#d9ead3", "#ead1dc", "#d0e0e3",
@@ -19801,7 +19928,7 @@ class DotWriter {
     out_ += StrCat(indent, "  label=", Quote(item.name)) + ";\n";
     DrawNode(indent + "  ", prefix + "head", "", "shape=point, style=invis");
     if (const Graph* inner = GraphOf(*item.graph))
-      DrawGraph(*inner, nullptr, prefix, indent + "  ");
+      DrawGraph({*inner, nullptr, prefix, indent + "  "});
     else
       DrawNode(indent + "  ", prefix + "text", item.graph->Describe(),
                "shape=plaintext, style=\"\"");
@@ -20440,7 +20567,7 @@ class SubexpressionMerger {
   Graph Result() const {
     std::vector<OperatorDef> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[Index(node)]) continue;
+      if (removed_[node]) continue;
       OperatorDef& def = nodes.emplace_back(graph_.node(node));
       const auto ins = view_.inputs(node), outs = view_.outputs(node);
       for (size_t i = 0; i < ins.size(); ++i)
@@ -20479,8 +20606,8 @@ class SubexpressionMerger {
     std::vector<std::vector<int>> members_;  // by the number in `keys_`
   };
 
-  int Same(int value) const { return same_[Index(value)]; }
-  const std::string& Name(int value) const { return view_.name(called_[Index(value)]); }
+  int Same(int value) const { return same_[value]; }
+  const std::string& Name(int value) const { return view_.name(called_[value]); }
 
   void MergeConstants() {
     Candidates known;
@@ -20490,7 +20617,7 @@ class SubexpressionMerger {
       const auto same = [&](int other) {
         return Attribute(*view_.constant(other)) == Attribute(*tensor);
       };
-      same_[Index(value)] = known.FindOrAdd(FirstBytes(*tensor), value, same);
+      same_[value] = known.FindOrAdd(FirstBytes(*tensor), value, same);
     }
   }
   // Returns the group key of a constant: its type and up to 256 bytes of its data.
@@ -20526,22 +20653,21 @@ class SubexpressionMerger {
     const auto kept = view_.outputs(first), gone = view_.outputs(node);
     bool names_clash = false;
     for (size_t o = 0; o < gone.size(); ++o)
-      names_clash |=
-          gone[o] >= 0 && view_.IsOutput(gone[o]) && view_.IsOutput(called_[Index(kept[o])]);
-    removed_[Index(node)] = !names_clash;
+      names_clash |= gone[o] >= 0 && view_.IsOutput(gone[o]) && view_.IsOutput(called_[kept[o]]);
+    removed_[node] = !names_clash;
     for (size_t o = 0; o < gone.size(); ++o) {
       if (gone[o] < 0) continue;
-      same_[Index(gone[o])] = kept[o];
-      if (!names_clash && view_.IsOutput(gone[o])) called_[Index(kept[o])] = gone[o];
+      same_[gone[o]] = kept[o];
+      if (!names_clash && view_.IsOutput(gone[o])) called_[kept[o]] = gone[o];
     }
   }
 
   const Graph& graph_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<char> removed_;  // by node
-  std::vector<int> same_;      // by value: the value that is read instead
-  std::vector<int> called_;    // by value: the value whose name it gets
+  IndexedVector<char> removed_;  // by node
+  IndexedVector<int> same_;      // by value: the value that is read instead
+  IndexedVector<int> called_;    // by value: the value whose name it gets
 };
 
 }  // namespace detail
@@ -20574,8 +20700,8 @@ class ConstantFolder {
         known_(Index(view_.num_values())),
         folded_(Index(graph.num_nodes()), 0) {
     for (int value = 0; value < view_.num_values(); ++value)
-      if (view_.IsConstant(value)) known_[Index(value)] = *view_.constant(value);
-    for (const int node : view_.order()) folded_[Index(node)] = Folds(node);
+      if (view_.IsConstant(value)) known_[value] = *view_.constant(value);
+    for (const int node : view_.order()) folded_[node] = Folds(node);
   }
 
   Graph Result() const {
@@ -20586,13 +20712,12 @@ class ConstantFolder {
     }
     std::vector<OperatorDef> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (!folded_[Index(node)]) {
+      if (!folded_[node]) {
         nodes.push_back(graph_.node(node));
         continue;
       }
       for (const int value : view_.outputs(node))
-        if (value >= 0 && IsNeeded(value))
-          constants.push_back({view_.name(value), known_[Index(value)]});
+        if (value >= 0 && IsNeeded(value)) constants.push_back({view_.name(value), known_[value]});
     }
     return WithContents(graph_, std::move(constants), std::move(nodes));
   }
@@ -20601,13 +20726,13 @@ class ConstantFolder {
   // True if the value is an output of the graph or a node that is not folded reads it.
   bool IsNeeded(int value) const {
     bool needed = view_.IsOutput(value);
-    for (const int node : view_.consumers(value)) needed |= !folded_[Index(node)];
+    for (const int node : view_.consumers(value)) needed |= !folded_[node];
     return needed;
   }
   bool Folds(int node) {
     const OperatorDef& def = graph_.node(node);
     for (const int value : view_.inputs(node))
-      if (value >= 0 && !known_[Index(value)].initialized()) return false;
+      if (value >= 0 && !known_[value].initialized()) return false;
     for (const int value : view_.outputs(node))  // a constant may not be written to
       if (value >= 0 && view_.IsRewritten(value)) return false;
     if (IsWaitedFor(def, control_) || !def.control_inputs().empty() || !MayEvaluate(def))
@@ -20623,7 +20748,7 @@ class ConstantFolder {
   bool IsTooLarge(const OperatorDef& def, int node) const {
     std::vector<TensorInfo> inputs;
     for (const int value : view_.inputs(node))
-      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::Of(known_[Index(value)], true));
+      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::OfConstant(known_[value]));
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     double bytes = 0;
     for (const TensorInfo& output : schema.InferOutputs(def, std::move(inputs)))
@@ -20633,7 +20758,7 @@ class ConstantFolder {
   bool Run(const OperatorDef& def, int node) {
     std::vector<const Tensor*> inputs;
     for (const int value : view_.inputs(node))
-      inputs.push_back(value < 0 ? nullptr : &known_[Index(value)]);
+      inputs.push_back(value < 0 ? nullptr : &known_[value]);
     std::vector<Tensor> results = EvaluateNode(def, inputs);
     const auto outs = view_.outputs(node);
     int64_t bytes = 0;
@@ -20643,7 +20768,7 @@ class ConstantFolder {
       if (!results[o].initialized() || bytes > options_.max_bytes) return false;
     }
     for (size_t o = 0; o < outs.size(); ++o)
-      if (outs[o] >= 0) known_[Index(outs[o])] = std::move(results[o]);
+      if (outs[o] >= 0) known_[outs[o]] = std::move(results[o]);
     return true;
   }
 
@@ -20651,8 +20776,8 @@ class ConstantFolder {
   const FoldOptions options_;
   const GraphView view_;
   const NameIndex control_;
-  std::vector<Tensor> known_;  // by value; uninitialized if the data is not known
-  std::vector<char> folded_;   // by node
+  IndexedVector<Tensor> known_;  // by value; uninitialized if the data is not known
+  IndexedVector<char> folded_;   // by node
 };
 
 }  // namespace detail
@@ -20695,11 +20820,11 @@ class LiveNodes {
     }
   }
 
-  bool operator[](int node) const { return live_[Index(node)] != 0; }
+  bool operator[](int node) const { return live_[node] != 0; }
 
  private:
   void Mark(int node) {
-    if (!std::exchange(live_[Index(node)], 1)) todo_.push_back(node);
+    if (!std::exchange(live_[node], 1)) todo_.push_back(node);
   }
   // Marks the producer of the value and the nodes that rewrite it before node `reader`.
   void Need(int value, int reader) {
@@ -20712,7 +20837,7 @@ class LiveNodes {
   const Graph& graph_;
   const GraphView& view_;
   std::map<std::string_view, int> named_;
-  std::vector<char> live_;
+  IndexedVector<char> live_;
   std::vector<int> todo_;
 };
 
@@ -21105,6 +21230,7 @@ class RunsBodies {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Owns the operators and the workspace with their blobs. One executor uses it at a time.
 class BoundNodes {
  public:
   // Creates every operator by its choice, in the order of the view. If the constructor of a kernel
@@ -21130,7 +21256,7 @@ class BoundNodes {
       blobs_.push_back(blob);
     }
     for (int node : view.order()) {
-      auto& op = operators_[Index(node)];
+      auto& op = operators_[node];
       while (!op) {
         const NodeChoice& choice = choices[Index(node)];
         try {
@@ -21148,10 +21274,10 @@ class BoundNodes {
   }
 
   Workspace& workspace() { return workspace_; }
-  OperatorBase& op(int node) const { return *operators_[Index(node)]; }
+  OperatorBase& op(int node) const { return *operators_[node]; }
   // Returns the blob of a value. Inputs and the constants that are read hold a tensor; other blobs
   // are empty until they are written.
-  Blob& blob(int value) const { return *blobs_[Index(value)]; }
+  Blob& blob(int value) const { return *blobs_[value]; }
   // Returns the operators of the bodies that are planned with this graph.
   std::vector<std::unique_ptr<BoundNodes>>& bodies() { return bodies_; }
 
@@ -21162,9 +21288,10 @@ class BoundNodes {
   }
 
   Workspace workspace_;
-  std::vector<Blob*> blobs_;                              // by value
-  std::vector<std::unique_ptr<OperatorBase>> operators_;  // by node; destroyed before the workspace
-  std::vector<std::unique_ptr<BoundNodes>> bodies_;       // destroyed before the blobs
+  IndexedVector<Blob*> blobs_;  // by value
+  IndexedVector<std::unique_ptr<OperatorBase>>
+      operators_;                                    // by node; destroyed before the workspace
+  std::vector<std::unique_ptr<BoundNodes>> bodies_;  // destroyed before the blobs
 };
 
 }  // namespace detail
@@ -21204,6 +21331,8 @@ class ConvertedConstants {
   std::vector<Item> items_;
 };
 
+// Owns the graph with converters and its types, and maps the numbers of the graph before to its
+// own.
 class ConvertedGraph {
  public:
   // Inserts the converters. `types` has the layouts that the choices give to the values of `view`.
@@ -21218,7 +21347,7 @@ class ConvertedGraph {
   const GraphTypes& types() const { return types_; }
   // Returns the number in view() of a value of the plan's view. For an output of the graph this is
   // the value as it is returned, in the standard layout; else the value as its node makes it.
-  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   // Returns the names of the constants that nodes read in `before`, from which this graph was made,
   // but that nothing reads here: only converted copies are read.
   std::vector<std::string> UnreadConstants(const GraphView& before) const {
@@ -21239,7 +21368,7 @@ class ConvertedGraph {
   Graph graph_;
   GraphView view_;
   GraphTypes types_;
-  std::vector<int> value_of_;
+  IndexedVector<int> value_of_;
 };
 
 // Hook for ConvertedGraph::Make; called if NeedsConverters is true.
@@ -21263,6 +21392,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Owns the fused graph, its types and its choices, and maps the numbers of the plan's graph to its
+// own.
 class FusedGraph {
  public:
   // True if a selected kernel may fuse the next node with its own.
@@ -21286,12 +21417,12 @@ class FusedGraph {
   const std::vector<NodeChoice>& choices() const { return choices_; }
   // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
   // they run.
-  std::span<const int> PartsOf(int node) const { return parts_[Index(node)]; }
+  std::span<const int> PartsOf(int node) const { return parts_[node]; }
   // Returns the node of view() that computes a node of the plan's graph.
-  int NodeOf(int plan_node) const { return node_of_[Index(plan_node)]; }
+  int NodeOf(int plan_node) const { return node_of_[plan_node]; }
   // Returns the number in view() of a value of the plan's view; -1 for a value between two fused
   // nodes. Inputs and constants keep their numbers.
-  int ValueOf(int plan_value) const { return value_of_[Index(plan_value)]; }
+  int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 
  private:
@@ -21302,9 +21433,9 @@ class FusedGraph {
   GraphView view_;
   GraphTypes types_;
   std::vector<NodeChoice> choices_;
-  std::vector<std::vector<int>> parts_;
-  std::vector<int> node_of_;
-  std::vector<int> value_of_;
+  IndexedVector<std::vector<int>> parts_;
+  IndexedVector<int> node_of_;
+  IndexedVector<int> value_of_;
 };
 
 // Hook for FusedGraph::Make.
@@ -21336,7 +21467,7 @@ struct NodeRating {
     double conversion_ns = 0;  // estimate for converting and copying its inputs
     int64_t bytes = -1;        // memory of a run, if that is the objective; -1: unknown
   };
-  std::vector<Rated> candidates;
+  IndexedVector<Rated> candidates;
   int best = -1;  // -1: none can be chosen
 
   // Returns why a candidate is not the best one.
@@ -21384,6 +21515,7 @@ constexpr double EstimatedCopyNs(int64_t bytes) {
   return 10'000 + 0.1 * static_cast<double>(bytes);
 }
 
+// Selects a kernel and a configuration for each node, and the next one if a constructor refuses.
 class KernelSelector {
  public:
   struct Options {
@@ -21428,9 +21560,7 @@ class KernelSelector {
   }
   void FindForced();
   void CheckForcedDevice(const SelectedKernel& forced, const OperatorDef& def) const;
-  const SelectedKernel* Forced(int node) const {
-    return forced_.empty() ? nullptr : forced_[Index(node)];
-  }
+  const SelectedKernel* Forced(int node) const { return forced_.empty() ? nullptr : forced_[node]; }
 
   const GraphView& view_;
   GraphTypes& types_;
@@ -21441,10 +21571,10 @@ class KernelSelector {
     int config;
     std::string why;
   };
-  std::vector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
+  IndexedVector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
   // By node, empty if nothing is forced: its forced kernel or null, and its name in selections.
-  std::vector<const SelectedKernel*> forced_;
-  std::vector<std::string> names_;
+  IndexedVector<const SelectedKernel*> forced_;
+  IndexedVector<std::string> names_;
 };
 
 // Returns a node's name in selections: its first output, or its own name if it has no output.
@@ -21502,15 +21632,15 @@ struct PlannedBody;
 // that runs bodies is one step for its beginning, the steps of the bodies, and one for its end.
 class PlannedMemory {
  public:
+  // How PlanArenas plans.
   struct Options {
-    MemoryPlanOptions plan;
-    bool verify = false;
+    PlanMemoryOptions plan;
     bool walked = false;       // steps run one after the other, in their order
     std::vector<int> donated;  // inputs, by value of the view
   };
 
   // The specialization must have its schedule and its bodies before PlanArenas is called.
-  PlannedMemory(const Specialization& plan, const MemoryPlanOptions& options)
+  PlannedMemory(const Specialization& plan, const PlanMemoryOptions& options)
       : plan_(plan), most_bound_bytes_(options.most_bound_bytes) {}
   // Plans the memory of the outermost graph and of all bodies in it. Throws kOutOfMemory, with the
   // values that are live together, if a capacity is too small; else the errors of PlanMemory.
@@ -21525,7 +21655,7 @@ class PlannedMemory {
   // True if an output of the graph lies in a donated input.
   bool IsDonated(int output) const;
 
-  size_t NumberOf(int value) const { return value_numbers_[Index(value)]; }
+  size_t NumberOf(int value) const { return value_numbers_[value]; }
   size_t NumberOfScratch(int step) const { return first_scratch_ + Index(step); }
   // Returns the step of the schedule that a step of the memory plan belongs to.
   int StepOf(int64_t memory_step) const;
@@ -21576,10 +21706,10 @@ class PlannedMemory {
   int64_t most_bound_bytes_;                  // negative: bounds are not used
   std::vector<int> donated_;                  // inputs whose memory is the plan's
   std::vector<int> donated_outputs_;          // outputs that lie in a donated input
-  std::vector<size_t> value_numbers_;         // by value
+  IndexedVector<size_t> value_numbers_;       // by value
   size_t first_scratch_ = 0;                  // number of the first step's scratch
   size_t first_number_ = 0, end_number_ = 0;  // range of its own numbers and its bodies'
-  std::vector<int> begin_, end_;              // by step: its number in the memory plan
+  IndexedVector<int> begin_, end_;            // by step: its number in the memory plan
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
   MemorySummary summary_;
@@ -21621,13 +21751,13 @@ struct PlannedBody {
   IntrusivePtr<Specialization> plan;
 };
 
+// Built by its constructor, then only read, but for mode(), TakeNodes and ReleaseConstant.
 class Specialization final : public RefCounted {
  public:
   struct Options {
     bool walked = false;  // steps run one after the other, in their order
     bool in_order = false;
-    MemoryPlanOptions memory;
-    bool verify_memory = false;
+    PlanMemoryOptions memory;
     ConvertedConstants* converted_constants = nullptr;  // of the plan
     KernelSelector::Options selection = {};
     std::span<const int> donated = {};  // values of the plan's graph; none in a body
@@ -21669,8 +21799,8 @@ class Specialization final : public RefCounted {
   // Returns the node of view() that computes a node of the plan's graph.
   int NodeOf(int plan_node) const { return fused_ ? fused_->NodeOf(plan_node) : plan_node; }
   // Returns the choice for a node of view(); plan_choice(), for a node of the plan's graph.
-  const NodeChoice& choice(int node) const { return choices_[Index(node)]; }
-  const NodeChoice& plan_choice(int node) const { return selected_[Index(node)]; }
+  const NodeChoice& choice(int node) const { return choices_[node]; }
+  const NodeChoice& plan_choice(int node) const { return selected_[node]; }
   const Schedule& schedule() const { return *schedule_; }
   // True if an entry of the schedule only fixes the order in which steps are called, and waits for
   // no work: the graph has no such edge.
@@ -21696,8 +21826,8 @@ class Specialization final : public RefCounted {
   }
   // True if some operator completes after it has returned.
   bool may_pend() const { return may_pend_; }
-  bool IsAsynchronous(int node) const { return asynchronous_[Index(node)] != 0; }
-  int stream(int node) const { return streams_[Index(node)]; }
+  bool IsAsynchronous(int node) const { return asynchronous_[node] != 0; }
+  int stream(int node) const { return streams_[node]; }
   // Returns the bodies that are planned with this graph, in the order of the nodes that carry them.
   const std::vector<std::unique_ptr<PlannedBody>>& bodies() const { return bodies_; }
   std::span<const std::unique_ptr<PlannedBody>> BodiesOf(int node) const {
@@ -21707,9 +21837,9 @@ class Specialization final : public RefCounted {
   }
   // For a body: returns the enclosing graph's value that this value is; -1 for a value of the
   // body's own.
-  int OuterOf(int value) const { return outer_[Index(value)]; }
+  int OuterOf(int value) const { return outer_[value]; }
   // True if a node of this graph or of an enclosing graph rewrites the value.
-  bool IsRewritten(int value) const { return rewritten_[Index(value)] != 0; }
+  bool IsRewritten(int value) const { return rewritten_[value] != 0; }
 
   // Returns the names of constants of which only converted copies are read. ReleaseConstant drops
   // the original of one of them here.
@@ -21782,18 +21912,18 @@ class Specialization final : public RefCounted {
   std::vector<TensorInfo> inputs_;
   GraphTypes plan_types_;
   KernelSelector selector_;
-  std::vector<NodeChoice> selected_;           // by node of the plan's graph
-  std::vector<NodeChoice> choices_;            // by node of view()
+  IndexedVector<NodeChoice> selected_;         // by node of the plan's graph
+  IndexedVector<NodeChoice> choices_;          // by node of view()
   std::unique_ptr<FusedGraph> fused_;          // null if nothing is fused
   std::unique_ptr<ConvertedGraph> converted_;  // null if no converter is needed
   std::optional<Schedule> schedule_;
-  std::vector<char> asynchronous_;  // by node
-  std::vector<int> streams_;        // by node
-  std::vector<char> follows_;  // by step, if in order: the graph has an edge from the step before
+  IndexedVector<char> asynchronous_;  // by node
+  IndexedVector<int> streams_;        // by node
+  IndexedVector<char> follows_;  // by step, if in order: the graph has an edge from the step before
   bool may_pend_ = false;
   std::vector<std::unique_ptr<PlannedBody>> bodies_;  // ordered by node
-  std::vector<int> outer_;                            // by value; see OuterOf
-  std::vector<char> rewritten_;                       // by value
+  IndexedVector<int> outer_;                          // by value; see OuterOf
+  IndexedVector<char> rewritten_;                     // by value
   PlannedMemory memory_;
   mutable Mutex mode_mutex_;
   std::string mode_ = "no executor has been made yet";
@@ -21896,34 +22026,21 @@ struct ViewedGraph {
   const GraphView view;
 };
 
+// Shared by the copies of a Plan and by its executors. Thread-safe where a function says so.
 class PlanState final : public RefCounted {
  public:
-  // The effect of MemoryPlanOptions::recompute, with the numbers of MemorySummary.
+  // The effect of PlanMemoryOptions::recompute, with the numbers of MemorySummary.
   struct Recomputed {
     int nodes = 0;
     double share = 0;
   };
 
-  PlanState(Graph graph, const PlanOptions& options, IntrusivePtr<RefCounted> preferences)
-      : options_(options),
-        preferences_(std::move(preferences)),
-        graph_(std::make_unique<ViewedGraph>(std::move(graph))),
-        specializations_(options.max_shapes) {
-    if (options.threads < 0 || options.max_shapes < 1)
-      Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
-            options.threads, " and ", options.max_shapes);
-    options_.passes = nullptr;  // the list belongs to the caller, as the report does
-    options_.partition_report = nullptr;
-    if (options.threads != 0 && options.threads != ThreadPool::Global().threads())
-      own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
-    FindDonated();
-    for (const auto& input : this->graph().inputs()) {
-      inputs_.push_back(input.info);
-      inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
-    }
-  }
+  PlanState(Graph graph, const PlanOptions& options, IntrusivePtr<RefCounted> preferences,
+            std::shared_ptr<const PartitionReport> partition_report);
 
   const PlanOptions& options() const { return options_; }
+  // Returns null unless partitioners were named.
+  const PartitionReport* partition_report() const { return partition_report_.get(); }
   // Returns the preferences for backends that were in force during Compile.
   const RefCounted& preferences() const { return *preferences_; }
   // Returns the inputs whose memory belongs to the plan during a run.
@@ -21939,23 +22056,10 @@ class PlanState final : public RefCounted {
   // Returns the specialization for these inputs and, unless `nodes` is null, operators for one
   // executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
-                                          std::unique_ptr<BoundNodes>* nodes) {
-    MutexLock lock(mutex_);
-    IntrusivePtr<Specialization> found = specializations_.Find(inputs);
-    if (!found) {
-      found = Make(inputs);
-      specializations_.Add(found);
-    }
-    if (nodes) *nodes = found->TakeNodes();
-    return found;
-  }
+                                          std::unique_ptr<BoundNodes>* nodes);
   // Makes Latest() return a specialization that an executor has kept; the plan may have dropped it.
   // Thread-safe.
-  void SetLatest(IntrusivePtr<Specialization> specialization) {
-    MutexLock lock(mutex_);
-    if (!specializations_.Find(specialization->inputs()))
-      specializations_.Add(std::move(specialization));
-  }
+  void SetLatest(IntrusivePtr<Specialization> specialization);
   // Makes a specialization that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeOf(view(), std::move(inputs), options_.memory);
@@ -21963,13 +22067,7 @@ class PlanState final : public RefCounted {
   // Makes a specialization of a graph with the same inputs, for their declared shapes. Its memory
   // may be of any size and has no values of bounded size; the search for a better memory plan stops
   // at the capacity.
-  OPKIT_COLD IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const {
-    MemoryPlanOptions memory = options_.memory;
-    memory.enough_bytes = (std::max)(memory.enough_bytes, memory.capacity_bytes);
-    memory.capacity_bytes = 0;
-    memory.most_bound_bytes = -1;
-    return MakeOf(view, inputs_, memory);
-  }
+  IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const;
   // Replaces the plan's graph by another with the same inputs and outputs. Call it before any run.
   void UseGraph(std::unique_ptr<ViewedGraph> graph, Recomputed recomputed) {
     graph_ = std::move(graph);
@@ -21981,40 +22079,19 @@ class PlanState final : public RefCounted {
     specializations_.Add(std::move(specialization));
   }
   // Replaces the forced kernels. Call it before the specialization that they are for is made.
-  void SetSelection(Selection selection) { options_.selection = std::move(selection); }
+  void SetSelection(Selection selection) { options_.selection.forced = std::move(selection); }
   const Recomputed& recomputed() const { return recomputed_; }
   // True if steps run one after the other, in their order.
   bool IsWalked() const {
-    return options_.deterministic || options_.mode == ReplayMode::kWalk ||
-           (options_.mode == ReplayMode::kAuto && pool().threads() == 1);
+    return options_.schedule.deterministic || options_.schedule.mode == ReplayMode::kWalk ||
+           (options_.schedule.mode == ReplayMode::kAuto && pool().threads() == 1);
   }
   // Infers types_for_any(). Throws for a graph that is wrong whatever its input shapes are.
-  OPKIT_COLD void CheckForAnyShapes() {
-    types_for_any_.emplace(InferGraph(view()));
-    for (const OperatorDef& def : graph().nodes()) {
-      if (options_.backend_need == kRequired) CheckBackends(def);
-      if (!HasKernel(def)) ThrowNoKernel(def, "");
-    }
-  }
+  void CheckForAnyShapes();
   // Drops the constants of which Latest() reads only converted copies. Latest() must be the
   // specialization for the plan's only input shapes. Not synchronised.
-  OPKIT_COLD void ReleaseConstants() {
-    const auto latest = GetLatest();
-    const std::vector<std::string> names = latest->UnreadConstants();
-    if (names.empty()) return;
-    explanation_ = g_explain_converted(*latest);  // first, since kernels may read constants
-    for (const std::string& name : names) {
-      latest->ReleaseConstant(name);
-      graph_->graph.ReleaseConstant(name);
-    }
-    converted_constants_.Clear();
-  }
-  Explanation Explain() const {
-    const PreferenceScope scope(*preferences_);
-    Explanation explanation = explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
-    explanation.recomputed_nodes = recomputed_.nodes;
-    return explanation;
-  }
+  void ReleaseConstants();
+  Explanation Explain() const;
   // Returns what is known of the values for any shapes of the inputs; null if these shapes are
   // known.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
@@ -22024,60 +22101,18 @@ class PlanState final : public RefCounted {
     return specializations_.latest();
   }
   // Returns the same; throws kFailedPrecondition instead of returning null.
-  IntrusivePtr<Specialization> GetLatest() const {
-    auto latest = Latest();
-    if (!latest)
-      Throw(ErrorCode::kFailedPrecondition,
-            "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
-            "every input a shape");
-    return latest;
-  }
+  IntrusivePtr<Specialization> GetLatest() const;
 
  private:
   // True if a kernel exists on the node's device or, if it names none, on one of
   // PlanOptions::devices.
-  OPKIT_COLD bool HasKernel(const OperatorDef& def) const {
-    if (options_.devices.empty() || def.device() != Device{})
-      return !KernelOrder(def, /*by_rank=*/true).empty();
-    for (const Device device : options_.devices)
-      if (!KernelOrder(OperatorDef(def).Device(device), /*by_rank=*/true).empty()) return true;
-    return false;
-  }
-  OPKIT_COLD void FindDonated() {
-    std::vector<std::string> names;
-    for (const GraphInput& input : graph().inputs()) names.push_back(input.name);
-    for (const std::string& name : options_.donated_inputs) {
-      const int value = view().FindValue(name);
-      if (value < 0 || !view().IsInput(value))
-        Throw(ErrorCode::kNotFound, "PlanOptions::donated_inputs names '", name,
-              "', which is no input of the graph", SuggestName(name, names));
-      const char* const why = view().IsRewritten(value) ? "rewritten by a node of the graph"
-                              : view().IsOutput(value)  ? "an output of the graph too"
-                                                        : nullptr;
-      if (why)
-        Throw(ErrorCode::kInvalidArgument, "PlanOptions::donated_inputs names '", name,
-              "', which is ", why, ", so that its caller reads it after a run");
-      donated_.push_back(value);
-    }
-  }
-  OPKIT_COLD IntrusivePtr<Specialization> MakeOf(const GraphView& view,
-                                                 std::vector<TensorInfo> inputs,
-                                                 const MemoryPlanOptions& memory) const {
-    const PreferenceScope scope(*preferences_);
-    return MakeIntrusive<Specialization>(
-        view, std::move(inputs),
-        Specialization::Options{IsWalked(),
-                                options_.deterministic,
-                                memory,
-                                options_.verify_memory,
-                                &converted_constants_,
-                                {options_.backend_need,
-                                 options_.selection.nodes.empty() ? nullptr : &options_.selection,
-                                 &options_.devices, options_.objective},
-                                donated_});
-  }
+  bool HasKernel(const OperatorDef& def) const;
+  void FindDonated();
+  IntrusivePtr<Specialization> MakeOf(const GraphView& view, std::vector<TensorInfo> inputs,
+                                      const PlanMemoryOptions& memory) const;
 
   PlanOptions options_;
+  const std::shared_ptr<const PartitionReport> partition_report_;
   const IntrusivePtr<RefCounted> preferences_;
   std::unique_ptr<ViewedGraph> graph_;
   Recomputed recomputed_;
@@ -22157,7 +22192,7 @@ RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 
 // ---- opkit/graph/plan/recomputed_graph.hpp
 // FitByRecomputation: fits a plan's memory into its capacity by computing values again
-// (MemoryPlanOptions::recompute). Compile calls it after the passes, instead of specializing the
+// (PlanMemoryOptions::recompute). Compile calls it after the passes, instead of specializing the
 // graph as it is.
 #ifndef OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
@@ -22322,9 +22357,9 @@ namespace detail {
 OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::string& prefix,
                                        Selection& selection) {
   const Graph& graph = found.plan_view().graph();
-  const std::vector<std::string> names = SelectionNames(graph);
+  const IndexedVector<std::string> names = SelectionNames(graph);
   for (int node = 0; node < graph.num_nodes(); ++node) {
-    const std::string& name = names[Index(node)];
+    const std::string& name = names[node];
     const NodeChoice& choice = found.plan_choice(node);
     if (choice.computed_by >= 0) continue;
     selection.nodes.push_back({prefix + name, choice.kernel->backend, choice.config_number,
@@ -22342,6 +22377,12 @@ OPKIT_INLINE Selection Plan::selection() const {
   return selection;
 }
 
+OPKIT_INLINE const PartitionReport& Plan::partition_report() const {
+  if (!state_->partition_report())
+    Throw(ErrorCode::kFailedPrecondition,
+          "the plan has no partition report: PlanOptions named no partitioners");
+  return *state_->partition_report();
+}
 OPKIT_INLINE Explanation Plan::Explain() const { return state_->Explain(); }
 OPKIT_INLINE std::string ToString(const Plan& plan) {
   const auto found = plan.state()->Latest();
@@ -22409,8 +22450,9 @@ OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
 }
 
 // Returns Partition's result. Throws kNotFound if no partitioner is registered at all.
-OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& options) {
-  if (g_partition) return g_partition(graph, options.partitioners, options.partition_report);
+OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& options,
+                                    std::shared_ptr<const PartitionReport>& report) {
+  if (g_partition) return g_partition(graph, options.partitioners, report);
   Throw(ErrorCode::kNotFound, "no partitioner '", options.partitioners[0].name,
         "' is registered; REGISTER_PARTITIONER registers one");
 }
@@ -22427,12 +22469,13 @@ OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view opt
 }
 
 // Returns the graph that the plan runs: after passes and partitioners.
-inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options) {
+inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options,
+                           std::shared_ptr<const PartitionReport>& report) {
   const bool parted = !options.partitioners.empty();
   Graph prepared = ApplyPasses(graph, options.passes ? *options.passes : DefaultPasses(),
                                parted ? UnknownOperators::kAllowed : UnknownOperators::kRefused);
   if (!parted) return prepared;
-  prepared = Partitioned(prepared, options);
+  prepared = Partitioned(prepared, options, report);
   CheckOperatorsKnown(prepared);
   return prepared;
 }
@@ -22443,18 +22486,20 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return SpanNames{InternName("Compile")}; });
-  if (options.release_constants)
-    detail::CheckInputsKnown(graph, "PlanOptions::release_constants", "what is dropped");
+  if (options.memory.release_constants)
+    detail::CheckInputsKnown(graph, "PlanMemoryOptions::release_constants", "what is dropped");
   if (options.memory.recompute) {
     if (options.memory.capacity_bytes == 0)
       Throw(ErrorCode::kInvalidArgument,
-            "MemoryPlanOptions::recompute needs capacity_bytes: the bytes that the plan is to fit");
-    detail::CheckInputsKnown(graph, "MemoryPlanOptions::recompute", "other nodes to run again");
+            "PlanMemoryOptions::recompute needs capacity_bytes: the bytes that the plan is to fit");
+    detail::CheckInputsKnown(graph, "PlanMemoryOptions::recompute", "other nodes to run again");
   }
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
   const detail::PreferenceScope preferring(*preferences);
-  auto state = detail::MakeIntrusive<detail::PlanState>(detail::PreparedGraph(graph, options),
-                                                        options, preferences);
+  std::shared_ptr<const PartitionReport> report;
+  Graph prepared = detail::PreparedGraph(graph, options, report);
+  auto state = detail::MakeIntrusive<detail::PlanState>(std::move(prepared), options, preferences,
+                                                        std::move(report));
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
@@ -22464,7 +22509,7 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
       detail::FitByRecomputation(*state);
     else
       state->Specialize(state->inputs(), nullptr);
-    if (options.release_constants) state->ReleaseConstants();
+    if (options.memory.release_constants) state->ReleaseConstants();
   } else {
     state->CheckForAnyShapes();
   }
@@ -22602,11 +22647,11 @@ class ReplayCore : public RefCounted {
   // counter: its target runs on this thread or is handed over under the mutex.
   bool Release(int entry) {
     if (Schedule::IsOnly(entry)) return true;
-    std::atomic_ref<int> counter(counters_[Index(Schedule::TargetOf(entry))]);
+    std::atomic_ref<int> counter(counters_[Schedule::TargetOf(entry)]);
     return counter.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
   // Returns the link of a node in a ReadyChain.
-  int& Next(int node) { return counters_[Index(node)]; }
+  int& Next(int node) { return counters_[node]; }
   void Push(ReadyChain& chain, int node) {
     Next(node) = std::exchange(chain.head, node);
     ++chain.size;
@@ -22637,7 +22682,7 @@ class ReplayCore : public RefCounted {
   virtual bool MustStop(Watch watch) = 0;
 
   const int threads_;
-  std::vector<int> counters_;
+  IndexedVector<int> counters_;
 
   // Read by every thread after every node, written rarely.
   alignas(kCacheLine) std::atomic<Watch> watch_{Watch::kNothing};
@@ -22907,6 +22952,7 @@ class Replay {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// An executor's arenas, one for each device. They only grow.
 class SharedArenas {
  public:
   // True if Take would have to replace an arena by a larger one.
@@ -23116,7 +23162,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // operator's own handle must not be read while the operator is issued again.
   void SetInFlight(int i, std::optional<Event> event) {
     MutexLock lock(in_flight_mutex_);
-    in_flight_[Index(i)] = std::move(event);
+    in_flight_[i] = std::move(event);
   }
   void CancelPending();
 
@@ -23132,7 +23178,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void CheckInferred(const Step& step, const Place& place) const {
     if (!place.blob->IsType<Tensor>()) return;
     const Tensor& made = place.blob->Get<Tensor>();
-    const InferenceCache::Output& inferred = inferred_[Index(place.inferred)];
+    const InferenceCache::Output& inferred = inferred_[place.inferred];
     const bool allowed = inferred.Allows(made) && (inferred.known || IsWithinBound(place, made));
     if (!allowed && made.initialized()) [[unlikely]]
       ThrowContradicts(step.op->def(), place.blob->name(), made,
@@ -23204,7 +23250,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void FillArena(const ArenaPlan& arena, const Storage& storage);
 
   // Members that a run of a body reads come first, in one cache line.
-  std::vector<Step> steps_;
+  IndexedVector<Step> steps_;
   BoundPlan* const root_;    // the plan of the outermost graph; `this` unless this is a body
   uint64_t first_id_ = 0;    // invocation id of the first step in this run
   uint64_t ids_before_ = 0;  // steps of the whole run that are numbered before these
@@ -23212,10 +23258,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   IntrusivePtr<Specialization> specialization_;
   std::unique_ptr<BoundNodes> own_nodes_;  // null for a body: the root owns its nodes
   BoundNodes* const nodes_;
-  std::vector<IntrusivePtr<BoundPlan>> bodies_;
-  std::vector<InferenceCache::Output> inferred_;  // by Place::inferred
-  std::vector<Place> places_;                     // the outputs of each step, step by step
-  std::vector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
+  IndexedVector<IntrusivePtr<BoundPlan>> bodies_;
+  IndexedVector<InferenceCache::Output> inferred_;  // by Place::inferred
+  std::vector<Place> places_;                       // the outputs of each step, step by step
+  IndexedVector<OperatorBase*> waits_;  // the operators that each step waits for, step by step
   SharedArenas* shared_arenas_ = nullptr;
   std::vector<Storage> arenas_;  // from shared_arenas_; empty between ReleaseArenas and UseArenas
   std::vector<std::pair<int, Storage>> donated_;  // donated inputs, by value, and their memory
@@ -23229,10 +23275,11 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   Mutex moved_mutex_;
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
-  std::vector<std::optional<Event>> in_flight_;  // by step; empty unless the step may be unfinished
-  std::vector<int> implied_, polled_;            // steps on devices, with and without Step::implied
-  int64_t polled_until_ns_ = -1;                 // negative: this run was not polled yet
-  std::optional<Replay<Body>> replay_;           // empty for a body, which its operator runs
+  IndexedVector<std::optional<Event>>
+      in_flight_;                       // by step; empty unless the step may be unfinished
+  std::vector<int> implied_, polled_;   // steps on devices, with and without Step::implied
+  int64_t polled_until_ns_ = -1;        // negative: this run was not polled yet
+  std::optional<Replay<Body>> replay_;  // empty for a body, which its operator runs
 };
 
 }  // namespace detail
@@ -23248,8 +23295,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// The inputs and outputs of one executor, in the order of the graph. Shares the tensors' memory.
 class TensorBindings {
  public:
+  // An input of the graph and its tensor.
   struct Input {
     int value;
     Tensor tensor;
@@ -23257,6 +23306,7 @@ class TensorBindings {
     bool rewritten;  // a node of the graph rewrites it
     bool donated;    // runs may write to it
   };
+  // An output of the graph and, if the caller has bound one, its tensor.
   struct Output {
     int value;
     Tensor bound;
@@ -23266,14 +23316,7 @@ class TensorBindings {
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
-    for (const auto& input : view.graph().inputs())
-      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
-    for (const int value : donated) inputs_[Index(value)].donated = true;
-    for (const auto& rewrite : view.rewrites())  // inputs are the first values
-      if (view.IsInput(rewrite.value)) inputs_[Index(rewrite.value)].rewritten = true;
-    for (int value : view.outputs()) outputs_.push_back({value, {}, false});
-  }
+  TensorBindings(const GraphView& view, std::span<const int> donated);
 
   std::vector<Input>& inputs() { return inputs_; }
   const std::vector<Input>& inputs() const { return inputs_; }
@@ -23285,90 +23328,20 @@ class TensorBindings {
   // Returns the input of that name; null if the graph has none.
   Input* FindInput(std::string_view name) { return Find(inputs_, name); }
   Output* FindOutput(std::string_view name) { return Find(outputs_, name); }
-  [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {
-    std::vector<std::string> names;
-    for (const Input& input : inputs_) names.push_back(this->name(input));
-    for (const Output& output : outputs_) names.push_back(this->name(output));
-    Throw(ErrorCode::kNotFound, "the graph has no input or output '", name, "'",
-          SuggestName(name, names));
-  }
+  [[noreturn]] void ThrowUnknown(std::string_view name) const;
 
   // Throws for a tensor that the graph does not take as this input.
-  void Check(const Input& input, const Tensor& tensor) const {
-    const std::string& name = this->name(input);
-    const TensorInfo& info = view_.graph().FindInput(name)->info;
-    if (!tensor.initialized())
-      Throw(ErrorCode::kUninitialized, "the tensor given for input '", name, "' has no data");
-    const bool dtype_differs = DTypeDiffers(info, tensor);
-    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()))
-      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '", name,
-            "' of the graph is ", ToString(info), ", but the tensor given is ", tensor);
-    if (MemoryDevice(tensor.device()) != MemoryDevice(info.device))
-      Throw(ErrorCode::kInvalidArgument, "input '", name, "' of the graph is on ",
-            ToString(info.device), ", but the tensor given is ", tensor, "; copy it there first");
-    if (!tensor.layout().is_standard())
-      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name,
-            "' must have the standard layout, but is ", tensor);
-    if (!tensor.is_dense() && (input.rewritten || !IsHostAccessible(tensor.device().type)))
-      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
-            input.rewritten ? "the graph writes to it" : "it is not on the host");
-    if (input.rewritten || input.donated) CheckApartFromGraph("given for input", name, tensor);
-  }
+  void Check(const Input& input, const Tensor& tensor) const;
   // Throws for a tensor that this output cannot be written to, whatever type the output has.
-  void Check(const Output& output, const Tensor& tensor) const {
-    if (!tensor.initialized() || !tensor.is_dense() || !tensor.layout().is_standard())
-      Throw(ErrorCode::kInvalidArgument, "the tensor bound to output '", name(output),
-            "' must have memory and be dense, but is ", tensor);
-    if (view_.producer(output.value) < 0)
-      Throw(ErrorCode::kInvalidArgument, "output '", name(output),
-            "' of the graph is an input or a constant itself, and cannot be bound");
-    CheckApartFromGraph("bound to output", name(output), tensor);
-  }
+  void Check(const Output& output, const Tensor& tensor) const;
   // Throws for a tensor that differs from the output's type.
-  void CheckType(const Output& output, const TensorInfo& info, const Tensor& tensor) const {
-    const bool dtype_differs = DTypeDiffers(info, tensor);
-    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()) ||
-        MemoryDevice(info.device) != MemoryDevice(tensor.device()))
-      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "output '",
-            name(output), "' of the graph is ", ToString(info), " on ", ToString(info.device),
-            ", but the tensor bound to it is ", tensor);
-  }
+  void CheckType(const Output& output, const TensorInfo& info, const Tensor& tensor) const;
 
   // Returns the input types of the next run. Throws kInvalidArgument for an input without a tensor.
-  std::vector<TensorInfo> InputTypes() const {
-    std::vector<TensorInfo> infos;
-    for (const Input& input : inputs_) {
-      if (input.tensor.dtype() == DType::kUndefined)
-        Throw(ErrorCode::kInvalidArgument, "nothing was given for input '", name(input),
-              "' of the graph; Run({{\"", name(input), "\", tensor}}), or Bind it");
-      infos.push_back(TensorInfo::Of(input.tensor));
-      infos.back().layout = Layout();
-    }
-    return infos;
-  }
+  std::vector<TensorInfo> InputTypes() const;
   // Throws kInvalidArgument if the graph writes to memory that another tensor here shares.
-  void CheckOverlaps() const {
-    const auto share = [&](const Tensor& a, const Tensor& b, const char* what, int first,
-                           int second) {
-      if (a.SharesMemoryWith(b))
-        Throw(ErrorCode::kInvalidArgument, what, " '", view_.name(first), "' and '",
-              view_.name(second), "' share memory, and the graph writes to it; give each its own");
-    };
-    for (size_t i = 0; i < outputs_.size(); ++i)
-      for (size_t j = 0; j < i; ++j)
-        share(outputs_[i].bound, outputs_[j].bound, "the tensors bound to the outputs",
-              outputs_[j].value, outputs_[i].value);
-    for (const Input& input : inputs_)
-      for (const Input& other : inputs_)
-        if ((input.rewritten || input.donated) && &input != &other)
-          share(input.tensor, other.tensor, "the tensors given for the inputs", input.value,
-                other.value);
-  }
-  bool IsInputMemory(const Tensor& tensor) const {
-    for (const Input& input : inputs_)
-      if (input.tensor.SharesMemoryWith(tensor)) return true;
-    return false;
-  }
+  void CheckOverlaps() const;
+  bool IsInputMemory(const Tensor& tensor) const;
 
  private:
   template <class Item>
@@ -23378,39 +23351,17 @@ class TensorBindings {
     return nullptr;
   }
   // Throws kInvalidArgument for memory that the graph holds and that runs would overwrite.
-  void CheckApartFromGraph(const char* use, const std::string& name, const Tensor& tensor) const {
-    if (const std::string holder = HolderOf(view_.graph(), tensor); !holder.empty())
-      Throw(ErrorCode::kInvalidArgument, "the tensor ", use, " '", name, "' shares memory with ",
-            holder, " of the graph, which runs would overwrite; give it memory of its own");
-  }
+  void CheckApartFromGraph(const char* use, const std::string& name, const Tensor& tensor) const;
   // Returns the constant or attribute, in subgraphs too, that shares memory with the tensor; empty
   // if there is none.
-  OPKIT_COLD static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
-    for (const GraphConstant& constant : graph.constants())
-      if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
-    for (const OperatorDef& def : graph.nodes()) {
-      for (const NamedAttribute& arg : def.args())
-        for (const Tensor& held : TensorsOf(arg.value))
-          if (held.SharesMemoryWith(tensor))
-            return StrCat("attribute '", arg.name, "' of node ", ToString(def));
-      for (const NamedSubgraph& item : def.subgraphs())
-        if (const Graph* inner = GraphOf(*item.graph))
-          if (std::string holder = HolderOf(*inner, tensor); !holder.empty())
-            return StrCat(holder, " of '", item.name, "'");
-    }
-    return {};
-  }
-  static std::vector<Tensor> TensorsOf(const Attribute& attribute) {
-    if (attribute.type() == AttributeType::kTensor) return {attribute.Get<Tensor>()};
-    if (attribute.type() != AttributeType::kTensors) return {};
-    return attribute.Get<std::vector<Tensor>>();
-  }
+  static std::string HolderOf(const Graph& graph, const Tensor& tensor);
+  static std::vector<Tensor> TensorsOf(const Attribute& attribute);
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
     return info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
   }
 
   const GraphView& view_;
-  std::vector<Input> inputs_;
+  IndexedVector<Input> inputs_;
   std::vector<Output> outputs_;
 };
 
@@ -23751,7 +23702,7 @@ class Executor::Impl {
     std::unique_ptr<detail::BoundNodes> nodes;
     auto specialization = state().Specialize(infos, &nodes);
     ReplayOptions replay;
-    replay.mode = state().options().mode;
+    replay.mode = state().options().schedule.mode;
     replay.may_pend = specialization->may_pend();
     // The memory plan holds only for steps that run one after the other; the pool has got more
     // threads since it was made.
@@ -24017,9 +23968,7 @@ OPKIT_INLINE bool MakeBodyGradient(const Graph& body, const OperatorDef& def,
   return true;
 }
 
-OPKIT_INLINE void UseGradientsOfGraphSubgraphs() {
-  g_graph_subgraph_rules.make_gradient.store(&MakeBodyGradient, std::memory_order_relaxed);
-}
+OPKIT_INLINE void UseGradientsOfGraphSubgraphs() { g_make_graph_gradient.Fill(&MakeBodyGradient); }
 #ifdef OPKIT_COMPILED
 [[maybe_unused]] static const bool kDifferentiatesGraphSubgraphs =
     (UseGradientsOfGraphSubgraphs(), true);
@@ -24147,14 +24096,14 @@ class GradientNodes {
 
   // Removes gradient nodes on which no value in `needed` depends.
   void Prune(NameIndex needed) {
-    std::vector<char> removed(Index(graph_.num_nodes()), 0);
+    IndexedVector<char> removed(Index(graph_.num_nodes()), 0);
     for (int i = graph_.num_nodes(); i-- > num_before_;) {
       bool keep = HasEffect(graph_.node(i));
       for (const std::string& output : graph_.node(i).outputs())
         keep |= !output.empty() && needed.Find(output) >= 0;
       ForEachRewritten(graph_.node(i),
                        [&](const std::string& input) { keep |= needed.Find(input) >= 0; });
-      removed[Index(i)] = !keep;
+      removed[i] = !keep;
       if (keep)
         for (const std::string& input : graph_.node(i).inputs()) needed.Add(input);
     }
@@ -24246,7 +24195,7 @@ class GradientBuilder {
     Throw(ErrorCode::kNotFound, "the graph has no value '", name, "' (", what, ")",
           SuggestName(name, view_.names()));
   }
-  bool HasGradient(int value) const { return !gradients_[Index(value)].empty(); }
+  bool HasGradient(int value) const { return !gradients_[value].empty(); }
   bool Differentiable(int value) const {
     const DType dtype = types_[value].dtype;
     return dtype != DType::kBool && !IsInteger(dtype);
@@ -24268,7 +24217,7 @@ class GradientBuilder {
               ", so the ones that its gradient starts from have no ",
               loss.dtype == DType::kUndefined ? "dtype" : "shape",
               " yet; name a value that holds them in GradientOptions::seed");
-      gradients_[Index(loss_)].push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
+      gradients_[loss_].push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
     } else {
       AddSeedOf(loss_, options_.seed, "GradientOptions::seed");
     }
@@ -24288,19 +24237,19 @@ class GradientBuilder {
     if (dtypes_differ || !SymbolicShape::Merge(seed.shape, loss.shape))
       Throw(ErrorCode::kInvalidArgument, "the seed '", seed_name, "' is ", ToString(seed),
             ", but the loss '", view_.name(value), "' is ", ToString(loss), "; they must be alike");
-    gradients_[Index(value)].push_back(seed_name);
+    gradients_[value].push_back(seed_name);
   }
 
   // Marks the values that depend on the wanted values through nodes that have gradients.
   void MarkReached() {
-    for (int value : wrt_) reached_[Index(value)] = 1;
+    for (int value : wrt_) reached_[value] = 1;
     for (int node : view_.order()) {
       bool reached = false;
-      for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[Index(value)];
+      for (int value : view_.inputs(node)) reached |= value >= 0 && reached_[value];
       if (!reached || KindOf(graph_.node(node)) == GradientKind::kNone) continue;
-      carries_[Index(node)] = 1;
+      carries_[node] = 1;
       const auto mark = [&](int value) {
-        if (value >= 0 && Differentiable(value)) reached_[Index(value)] = 1;
+        if (value >= 0 && Differentiable(value)) reached_[value] = 1;
       };
       for (int value : view_.outputs(node)) mark(value);
       for (const auto& rewrite : RewritesOf(node)) mark(rewrite.value);
@@ -24320,7 +24269,7 @@ class GradientBuilder {
         Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
               view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
               "' flows, and a gradient is that of one value; let the node write another one");
-    if (!carries_[Index(node)]) return;
+    if (!carries_[node]) return;
     std::vector<GradientValue> g_output;
     bool flows = false;
     try {
@@ -24333,8 +24282,7 @@ class GradientBuilder {
       nodes_.Add(node, meta);
       const auto inputs = view_.inputs(node);
       for (size_t i = 0; i < inputs.size(); ++i)
-        if (inputs[i] >= 0 && reached_[Index(inputs[i])])
-          AddGradient(inputs[i], node, meta.g_input[i]);
+        if (inputs[i] >= 0 && reached_[inputs[i]]) AddGradient(inputs[i], node, meta.g_input[i]);
     } catch (...) {
       RethrowInContext(
           StrCat("in the gradient of node ", ToString(def), ", on the path ", PathThrough(node)));
@@ -24351,15 +24299,15 @@ class GradientBuilder {
         Throw(ErrorCode::kUnsupported, "the gradient of '", view_.name(value), "' is '", *part,
               "' itself, which a node of the graph rewrites; let that node write another value");
     }
-    auto& list = gradients_[Index(value)];
-    if (list.empty()) giver_[Index(value)] = node;
+    auto& list = gradients_[value];
+    if (list.empty()) giver_[value] = node;
     list.push_back(gradient);
     if (gradient.IsDense()) made_.push_back({value, node, gradient.dense});
   }
 
   // Returns the gradient of a value. If it has several, adds their sum to the graph.
   GradientValue Total(int value) {
-    auto& list = gradients_[Index(value)];
+    auto& list = gradients_[value];
     if (list.empty()) return {};
     if (list.size() > 1) list.assign(1, nodes_.Sum(view_.name(value), list, options_.sum_operator));
     return list.front();
@@ -24387,14 +24335,14 @@ class GradientBuilder {
   // Throws if a gradient node reads a value that is rewritten after the node whose gradient it
   // computes: gradient nodes run behind all others.
   void CheckRewritten() const {
-    std::vector<int> last(gradients_.size(), -1);  // by value: the last node that rewrites it
-    for (const auto& rewrite : view_.rewrites()) last[Index(rewrite.value)] = rewrite.node;
+    IndexedVector<int> last(gradients_.size(), -1);  // by value: the last node that rewrites it
+    for (const auto& rewrite : view_.rewrites()) last[rewrite.value] = rewrite.node;
     for (size_t i = 0; i < nodes_.origins().size(); ++i) {
       const int origin = nodes_.origins()[i];
       const OperatorDef& op = nodes_.graph().node(nodes_.num_before() + static_cast<int>(i));
       for (const std::string& input : op.inputs()) {
         const int value = view_.FindValue(input);
-        const int node = value < 0 ? -1 : last[Index(value)];
+        const int node = value < 0 ? -1 : last[value];
         if (node > origin)
           Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " needs '", input,
                 "' as node ", ToString(graph_.node(origin)), " saw it, but node ",
@@ -24413,7 +24361,7 @@ class GradientBuilder {
       return -1;
     };
     for (int at = node; at >= 0;) {
-      const int next = first(view_.inputs(at), [&](int value) { return reached_[Index(value)]; });
+      const int next = first(view_.inputs(at), [&](int value) { return reached_[value]; });
       if (next < 0) break;
       path.insert(path.begin(), next);
       const bool wanted = std::find(wrt_.begin(), wrt_.end(), next) != wrt_.end();
@@ -24423,7 +24371,7 @@ class GradientBuilder {
       const int next = first(view_.outputs(at), [&](int value) { return HasGradient(value); });
       if (next < 0) break;
       path.push_back(next);
-      at = next == loss_ ? -1 : giver_[Index(next)];
+      at = next == loss_ ? -1 : giver_[next];
     }
     constexpr size_t kShown = 5;  // values at either end
     std::string text;
@@ -24439,8 +24387,8 @@ class GradientBuilder {
 
   // Throws kInvalidArgument for a wanted value without a gradient, with the probable reason.
   [[noreturn]] OPKIT_COLD void ThrowUnreached(int value) const {
-    std::vector<char> after(reached_.size(), 0), before(reached_.size(), 0);
-    after[Index(value)] = before[Index(loss_)] = 1;
+    IndexedVector<char> after(reached_.size(), 0), before(reached_.size(), 0);
+    after[value] = before[loss_] = 1;
     auto any = [](const std::vector<char>& marks, std::span<const int> values) {
       return std::any_of(values.begin(), values.end(),
                          [&](int v) { return v >= 0 && marks[Index(v)]; });
@@ -24454,8 +24402,8 @@ class GradientBuilder {
     for (size_t i = view_.order().size(); i-- > 0;)
       if (const int node = view_.order()[i]; any(before, view_.outputs(node)))
         mark(before, view_.inputs(node));
-    std::string why = after[Index(loss_)] ? "the operators on the way give it none"
-                                          : "no path of nodes leads from it to the loss";
+    std::string why = after[loss_] ? "the operators on the way give it none"
+                                   : "no path of nodes leads from it to the loss";
     for (int node : view_.order()) {
       if (!any(after, view_.inputs(node)) || !any(before, view_.outputs(node))) continue;
       const OperatorDef& def = graph_.node(node);
@@ -24480,11 +24428,11 @@ class GradientBuilder {
     int value, node;
     std::string gradient;
   };
-  std::vector<Made> made_;                             // dense gradients, before they are summed
-  std::vector<char> carries_;                          // by node: gradients flow through it
-  std::vector<char> reached_;                          // by value: it depends on a wanted value
-  std::vector<int> giver_;                             // by value: the node of its first gradient
-  std::vector<std::vector<GradientValue>> gradients_;  // by value: the gradients to sum up
+  std::vector<Made> made_;                               // dense gradients, before they are summed
+  IndexedVector<char> carries_;                          // by node: gradients flow through it
+  IndexedVector<char> reached_;                          // by value: it depends on a wanted value
+  IndexedVector<int> giver_;                             // by value: the node of its first gradient
+  IndexedVector<std::vector<GradientValue>> gradients_;  // by value: the gradients to sum up
 };
 
 }  // namespace detail
@@ -24512,6 +24460,7 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Rows of bits, each of whole 64-bit words, so that a row is searched word by word.
 class BitMatrix {
  public:
   BitMatrix() = default;
@@ -24553,7 +24502,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // List i is items[starts[i]] up to items[starts[i + 1]].
 struct FlatLists {
   std::vector<int64_t> starts;
-  std::vector<int> items;
+  IndexedVector<int> items;
 
   FlatLists() = default;
   // `visit(add)` calls add(list, item) for every item, those of one list from the last to the
@@ -24563,7 +24512,7 @@ struct FlatLists {
     visit([&](size_t list, size_t) { ++starts[list]; });
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
     items.resize(Index(starts.back()));
-    visit([&](size_t list, size_t item) { items[Index(--starts[list])] = static_cast<int>(item); });
+    visit([&](size_t list, size_t item) { items[--starts[list]] = static_cast<int>(item); });
   }
 
   bool empty() const { return starts.empty(); }
@@ -24617,7 +24566,7 @@ class StepOrder {
 
   bool Precedes(int u, int v) const {
     if (has_matrix()) return before_.Get(Index(v), Index(u));
-    return done_[Index(u)] <= start_[Index(v)] || HasPath(u, v);
+    return done_[u] <= start_[v] || HasPath(u, v);
   }
   bool has_matrix() const { return words() > 0; }
   size_t words() const { return before_.words(); }
@@ -24626,8 +24575,8 @@ class StepOrder {
 
   // Return the times of step v. Without a matrix, done(u) <= start(v) only if u precedes v; with a
   // matrix, the times are those of the stored order.
-  int64_t start(int v) const { return start_[Index(v)]; }
-  int64_t done(int v) const { return done_[Index(v)]; }
+  int64_t start(int v) const { return start_[v]; }
+  int64_t done(int v) const { return done_[v]; }
   // Return a time before every step, and a time after every step.
   int64_t begin() const { return -1; }
   int64_t end() const { return end_; }
@@ -24650,8 +24599,8 @@ class StepOrder {
     for (size_t e = 0; e < run_.before.size(); ++e) {
       const size_t after = Index(run_.after[e]);
       const int64_t done = start_[after] + (alone(after) ? 0 : 1);
-      int64_t& known = done_[Index(run_.before[e])];
-      if (done < known && done > start_[Index(run_.before[e])]) known = done;
+      int64_t& known = done_[run_.before[e]];
+      if (done < known && done > start_[run_.before[e]]) known = done;
     }
   }
 
@@ -24659,19 +24608,19 @@ class StepOrder {
   // after the last tick that precedes it and is done before the first tick that it precedes.
   void ClockByLongestPath() {
     const size_t n = Index(run_.nodes);
-    std::vector<int> depth(n, 0), via(n, -1), tick(n, -1);
+    IndexedVector<int> depth(n, 0), via(n, -1), tick(n, -1);
     int last = 0;
     for (size_t v = 0; v < n; ++v) {
       for (int u : predecessors_.of(v)) {
-        if (depth[Index(u)] < depth[v]) continue;
-        depth[v] = depth[Index(u)] + 1;
+        if (depth[u] < depth[v]) continue;
+        depth[v] = depth[u] + 1;
         via[v] = u;
       }
-      if (depth[v] > depth[Index(last)]) last = static_cast<int>(v);
+      if (depth[v] > depth[last]) last = static_cast<int>(v);
     }
     if (n == 0) return;
-    const int ticks = depth[Index(last)] + 1;
-    for (int v = last; v >= 0; v = via[Index(v)]) tick[Index(v)] = depth[Index(v)];
+    const int ticks = depth[last] + 1;
+    for (int v = last; v >= 0; v = via[v]) tick[v] = depth[v];
     end_ = 2 * int64_t{ticks};
     start_.assign(n, -1);
     done_.assign(n, end_);
@@ -24686,7 +24635,7 @@ class StepOrder {
     for (size_t v = n; v-- > 0;) {
       if (tick[v] >= 0) done_[v] = 2 * int64_t{tick[v]} + 1;
       const int64_t before = tick[v] >= 0 ? 2 * int64_t{tick[v]} : done_[v];
-      for (int u : predecessors_.of(v)) done_[Index(u)] = (std::min)(done_[Index(u)], before);
+      for (int u : predecessors_.of(v)) done_[u] = (std::min)(done_[u], before);
     }
   }
 
@@ -24705,7 +24654,7 @@ class StepOrder {
 
   const RunOrder& run_;
   const FlatLists predecessors_;  // of each step
-  std::vector<int64_t> start_, done_;
+  IndexedVector<int64_t> start_, done_;
   int64_t end_ = 0;
   BitMatrix before_;  // [v] holds the steps that precede v; empty unless the order is exact
 };
@@ -24827,8 +24776,8 @@ class ValueMerger {
     last_step_[kept] = alone ? option.node : last_step_[merged];
     last_joined_[kept] = members_[kept].size() + (alone ? 0 : last_joined_[merged]);
     for (int i : members_[merged]) {
-      root_[Index(i)] = static_cast<int>(kept);
-      offset_[Index(i)] += offset_[input];
+      root_[i] = static_cast<int>(kept);
+      offset_[i] += offset_[input];
       members_[kept].push_back(i);
     }
     members_[merged].clear();
@@ -24862,8 +24811,8 @@ class ValueMerger {
 
   const std::vector<RunValue>& values_;
   const StepOrder& order_;
-  std::vector<int> root_;
-  std::vector<int64_t> offset_;  // in the root
+  IndexedVector<int> root_;
+  IndexedVector<int64_t> offset_;  // in the root
   std::vector<std::vector<int>> members_;
   std::vector<int> last_step_;       // of each root: the last granted step; -1: none
   std::vector<size_t> last_joined_;  // of each root: where in members_ those of that step begin
@@ -24881,8 +24830,8 @@ struct BufferUses {
 inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
                                MemoryConflicts* conflicts) {
   const size_t n = uses.from_begin.size(), words = order.words();
-  BitMatrix precedes(n, n);             // [b] holds the buffers that precede buffer b
-  std::vector<uint64_t> common(words);  // steps that precede every touch of b
+  BitMatrix precedes(n, n);               // [b] holds the buffers that precede buffer b
+  IndexedVector<uint64_t> common(words);  // steps that precede every touch of b
   const auto all_in_common = [&](size_t a) {
     for (int step : uses.steps.of(a))
       if (!((common[Index(step) / 64] >> (step % 64)) & 1)) return false;
@@ -24989,12 +24938,13 @@ OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vecto
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// The buffers to place, numbered without the empty ones. All sizes are in `unit` bytes.
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
   std::vector<int> buffer;     // the index of each in the input
   std::vector<int> size;       // in units
   std::vector<int> alignment;  // in units, a power of two
-  std::vector<int> lower;      // sections [lower, upper) in which it is live
+  IndexedVector<int> lower;    // sections [lower, upper) in which it is live
   std::vector<int> upper;
   int sections = 0;
   std::vector<int> total;    // the units live in each section
@@ -25035,20 +24985,9 @@ struct SearchBudget {
 inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
 
 // Returns, for each buffer, the units that are live in the most crowded section of its span.
-inline std::vector<int64_t> Peaks(const MemoryProblem& problem) {
-  std::vector<int64_t> peaks;
-  for (size_t i = 0; i < Index(problem.count); ++i)
-    peaks.push_back(*std::max_element(problem.total.begin() + problem.lower[i],
-                                      problem.total.begin() + problem.upper[i]));
-  return peaks;
-}
+std::vector<int64_t> Peaks(const MemoryProblem& problem);
 
-inline std::vector<int64_t> Lengths(const MemoryProblem& problem) {
-  std::vector<int64_t> lengths;
-  for (size_t i = 0; i < Index(problem.count); ++i)
-    lengths.push_back(problem.upper[i] - problem.lower[i]);
-  return lengths;
-}
+std::vector<int64_t> Lengths(const MemoryProblem& problem);
 
 // Returns the indices of `keys` by ascending key; equal keys keep their order.
 template <class Key>
@@ -25060,216 +24999,18 @@ inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {
   return (bytes + power_of_two - 1) & -power_of_two;
 }
 
-// Returns the smallest alignment of the buffers. Throws kInvalidArgument for a buffer that cannot
-// be planned, kOutOfRange for too many buffers.
-inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals) {
-  if (intervals.size() > 1'000'000'000)
-    Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
-  int64_t smallest = 0;
-  for (size_t i = 0; i < intervals.size(); ++i) {
-    const MemoryInterval& buffer = intervals[i];
-    if (buffer.lower >= buffer.upper)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " is live in [", buffer.lower, ", ",
-            buffer.upper, "): expected lower < upper");
-    if (buffer.size < 0)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has ", buffer.size,
-            " bytes: expected 0 or more");
-    if (buffer.alignment <= 0 || (buffer.alignment & (buffer.alignment - 1)) != 0)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has alignment ", buffer.alignment,
-            ": expected a power of two");
-    if (buffer.size > 0 && (smallest == 0 || buffer.alignment < smallest))
-      smallest = buffer.alignment;
-  }
-  return smallest == 0 ? 1 : smallest;
-}
-
 // Fills in sizes, alignments and their unit.
-inline void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem) {
-  const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
-  int64_t unit = 0, worst = 0;  // worst: the sum of sizes, with padding before each
-  for (size_t i = 0; i < intervals.size(); ++i) {
-    const MemoryInterval& buffer = intervals[i];
-    if (buffer.size == 0) continue;
-    problem->buffer.push_back(static_cast<int>(i));
-    int64_t padded = 0;
-    if (__builtin_add_overflow(buffer.size, rounding - 1, &padded) ||
-        __builtin_add_overflow(worst, buffer.alignment - rounding, &worst) ||
-        __builtin_add_overflow(worst, padded &= -rounding, &worst))
-      Throw(ErrorCode::kOutOfRange, "the buffers' sizes add up to more than an int64 holds at ",
-            "buffer ", i, " of ", buffer.size, " bytes");
-    problem->naive_bytes += padded;
-    unit = std::gcd(padded, unit);
-  }
-  problem->count = static_cast<int>(problem->buffer.size());
-  if (problem->count == 0) return;
-  for (int i : problem->buffer) {
-    const int64_t alignment = intervals[Index(i)].alignment;
-    if (unit % alignment != 0) unit = std::gcd(unit, alignment);
-  }
-  // Offsets are int. If the exact unit is too small for that, sizes are rounded up to a larger one;
-  // this adds less than 2^-28 of their sum.
-  while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
-  problem->unit = unit;
-  for (int i : problem->buffer) {
-    const MemoryInterval& buffer = intervals[Index(i)];
-    problem->size.push_back(static_cast<int>((buffer.size - 1) / unit + 1));
-    problem->alignment.push_back(static_cast<int>((std::max)(buffer.alignment / unit, int64_t{1})));
-  }
-}
+void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem);
 
 // Cuts time into sections. A section ends when a buffer ends after another began: the live set of
 // any other moment is part of a section's live set.
-inline void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem) {
-  const size_t n = problem->buffer.size();
-  std::vector<int64_t> lower, upper, bytes;
-  for (int i : problem->buffer) {
-    const MemoryInterval& buffer = intervals[Index(i)];
-    lower.push_back(buffer.lower);
-    upper.push_back(buffer.upper);
-    bytes.push_back(RoundUp(buffer.size, problem->rounding));
-  }
-  const std::vector<int> begins = SortedBy(lower), ends = SortedBy(upper);
-  problem->lower.resize(n);
-  problem->upper.resize(n);
-  int live = 0;
-  bool began = false;
-  int64_t live_bytes = 0;
-  for (size_t b = 0, e = 0; e < n;) {
-    const size_t end = Index(ends[e]);
-    if (b < n && lower[Index(begins[b])] < upper[end]) {
-      const size_t begin = Index(begins[b++]);
-      problem->lower[begin] = problem->sections;
-      problem->pairs += live++;
-      live_bytes += bytes[begin];
-      problem->bound_bytes = (std::max)(problem->bound_bytes, live_bytes);
-      began = true;
-    } else {
-      if (began) ++problem->sections;
-      began = false;
-      problem->upper[end] = problem->sections;
-      --live;
-      live_bytes -= bytes[end];
-      ++e;
-    }
-  }
-  std::vector<int>& total = problem->total;
-  total.assign(Index(problem->sections) + 1, 0);
-  for (size_t i = 0; i < n; ++i) {
-    total[Index(problem->lower[i])] += problem->size[i];
-    total[Index(problem->upper[i])] -= problem->size[i];
-  }
-  std::partial_sum(total.begin(), total.end(), total.begin());
-  problem->bound = *std::max_element(total.begin(), total.end());
-}
+void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem);
 
 // Lists the conflicts of overlapping spans. Takes time and space in proportion to their number.
-inline void ListConflicts(MemoryProblem* problem) {
-  const std::vector<int> order = SortedBy(problem->lower);
-  std::vector<int> live;
-  problem->conflicts = FlatLists(problem->buffer.size(), [&](auto add) {
-    live.clear();
-    for (int i : order) {
-      std::erase_if(live, [&](int other) {
-        return problem->upper[Index(other)] <= problem->lower[Index(i)];
-      });
-      for (int other : live) {
-        add(Index(i), Index(other));
-        add(Index(other), Index(i));
-      }
-      live.push_back(i);
-    }
-  });
-}
-
-// Returns, for each number, the lists that hold it, in ascending order.
-template <class Lists>
-FlatLists Transpose(size_t n, const Lists& lists) {
-  return FlatLists(n, [&](auto add) {
-    for (size_t i = n; i-- > 0;)
-      for (int other : lists.of(i)) add(Index(other), i);
-  });
-}
-
-inline void CheckConflicts(size_t n, const MemoryConflicts& conflicts) {
-  if (conflicts.starts.size() != n + 1 || conflicts.starts[0] != 0 ||
-      conflicts.starts[n] != static_cast<int64_t>(conflicts.others.size()))
-    Throw(ErrorCode::kInvalidArgument, "expected the starts of ", n, " conflict lists and their ",
-          "end, from 0 to ", conflicts.others.size(), "; found ", conflicts.starts.size(),
-          " numbers");
-  for (size_t i = 0; i < n; ++i)
-    if (conflicts.starts[i] > conflicts.starts[i + 1])
-      Throw(ErrorCode::kInvalidArgument, "the conflict list of buffer ", i, " ends at ",
-            conflicts.starts[i + 1], ", before its start at ", conflicts.starts[i]);
-  for (size_t i = 0; i < n; ++i)
-    for (int other : conflicts.of(i))
-      if (other < 0 || Index(other) >= n || Index(other) == i)
-        Throw(ErrorCode::kInvalidArgument, "buffer ", i, " lists a conflict with buffer ", other,
-              ": expected another of the ", n, " buffers");
-}
-
-// Raises the lower bound. A set of buffers that all conflict with each other can be larger than any
-// live set of the given spans: grows the largest live set by buffers that conflict with all of it.
-inline void RaiseBound(MemoryProblem* problem) {
-  const size_t n = problem->buffer.size();
-  const auto peak = static_cast<int>(
-      std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  std::vector<int> met(n, 0);  // by buffer: the members in conflict with it; -1 for a member
-  int members = 0;
-  const auto join = [&](size_t i) {
-    met[i] = -1;
-    ++members;
-    for (int other : problem->conflicts.of(i))
-      if (met[Index(other)] >= 0) ++met[Index(other)];
-  };
-  for (size_t i = 0; i < n; ++i)
-    if (problem->lower[i] <= peak && peak < problem->upper[i]) join(i);
-  for (;;) {
-    size_t best = n;
-    for (size_t i = 0; i < n; ++i)
-      if (met[i] == members && (best == n || problem->size[i] > problem->size[best])) best = i;
-    if (best == n) return;
-    join(best);
-    problem->bound += problem->size[best];
-  }
-}
+void ListConflicts(MemoryProblem* problem);
 
 // Checks the conflicts and renumbers them without the empty buffers.
-inline void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProblem* problem) {
-  CheckConflicts(n, conflicts);
-  const FlatLists reverse = Transpose(n, conflicts);
-  const FlatLists sorted = Transpose(n, reverse);
-  std::vector<int> number(n, -1);
-  for (size_t i = 0; i < problem->buffer.size(); ++i)
-    number[Index(problem->buffer[i])] = static_cast<int>(i);
-  int64_t overlapping = 0;
-  std::vector<int64_t>& starts = problem->conflicts.starts;
-  std::vector<int>& items = problem->conflicts.items;
-  starts.push_back(0);
-  for (size_t i = 0; i < n; ++i) {
-    const auto listed = sorted.of(i), listing = reverse.of(i);
-    if (!std::equal(listed.begin(), listed.end(), listing.begin(), listing.end()))
-      Throw(ErrorCode::kInvalidArgument, "expected every conflict on the lists of both buffers; ",
-            "the lists of buffer ", i, " and its partners do not agree");
-    if (number[i] < 0) continue;
-    const size_t a = Index(number[i]);
-    int last = -1;
-    for (int other : listed) {
-      if (number[Index(other)] < 0 || other == std::exchange(last, other)) continue;
-      const size_t b = Index(number[Index(other)]);
-      items.push_back(static_cast<int>(b));
-      if (problem->lower[a] < problem->upper[b] && problem->lower[b] < problem->upper[a])
-        ++overlapping;
-    }
-    starts.push_back(static_cast<int64_t>(items.size()));
-  }
-  if (overlapping != 2 * problem->pairs)
-    Throw(ErrorCode::kInvalidArgument, "the spans of ", problem->pairs, " pairs of buffers ",
-          "overlap, but only ", overlapping / 2, " of these pairs are listed as conflicts");
-  const auto listed = static_cast<int64_t>(items.size()) / 2;
-  problem->spans_decide = listed == problem->pairs;
-  problem->pairs = listed;
-  if (!problem->spans_decide) RaiseBound(problem);
-}
+void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProblem* problem);
 
 }  // namespace detail
 }}  // namespace opkit
@@ -25508,7 +25249,7 @@ inline constexpr int64_t kPortfolioWork = 15'000'000;
 // Tries several orders and keeps the best; stops at `enough` units.
 inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best) {
   const size_t n = Index(problem.count);
-  const std::vector<int64_t> size(problem.size.begin(), problem.size.end());
+  const IndexedVector<int64_t> size(problem.size.begin(), problem.size.end());
   const std::vector<int64_t> alignment(problem.alignment.begin(), problem.alignment.end());
   const std::vector<int64_t> length = Lengths(problem);
   std::vector<int64_t> area(n), start(n), peak(n), crowd(n);
@@ -25517,7 +25258,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
     area[i] = size[i] * length[i];
     start[i] = -problem.lower[i];
     if (!listed) continue;
-    for (int other : problem.conflicts.of(i)) crowd[i] += size[Index(other)];
+    for (int other : problem.conflicts.of(i)) crowd[i] += size[other];
   }
   std::vector<int> offsets;
   int64_t work = 0;
@@ -25775,6 +25516,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class SearchEnd { kFound, kImpossible, kGaveUp };
 
+// One search. It keeps its weights from one Run to the next. Not thread-safe.
 class SkylineSearch {
  public:
   explicit SkylineSearch(const MemoryProblem& problem)
@@ -25846,84 +25588,19 @@ class SkylineSearch {
   size_t Lower(size_t i) const { return Index(problem_.lower[i]); }
   size_t Upper(size_t i) const { return Index(problem_.upper[i]); }
 
-  void Reset() {
-    lowest_.assign(count_, 0);
-    offsets_.assign(count_, 0);
-    floor_.assign(sections_, 0);
-    unplaced_in_.assign(problem_.total.begin(),
-                        problem_.total.begin() + static_cast<std::ptrdiff_t>(sections_));
-    unplaced_ = count_;
-    frames_.clear();
-    choices_.clear();
-    trail_.clear();
-    dirty_mark_.assign(sections_, 1);
-    dirty_.resize(sections_);
-    std::iota(dirty_.begin(), dirty_.end(), 0);
-  }
+  void Reset();
 
   // Raises buffer j's lowest offset, and marks the sections that had their floor from it as dirty.
-  void Lift(size_t j, int offset) {
-    const int old = lowest_[j];
-    Record(static_cast<int>(j), old);
-    lowest_[j] = offset;
-    for (size_t s = Lower(j); s < Upper(j); ++s)
-      if (floor_[s] == old && !dirty_mark_[s]) {
-        dirty_mark_[s] = 1;
-        dirty_.push_back(static_cast<int>(s));
-      }
-  }
+  void Lift(size_t j, int offset);
   void Record(int changed, int old) { trail_.push_back({changed, old}); }
 
   // Brings the floors up to date. Returns false if some section cannot hold its unplaced buffers.
-  bool Consistent() {
-    bool consistent = true;
-    for (int section : dirty_) {
-      const size_t s = Index(section);
-      dirty_mark_[s] = 0;
-      if (!consistent) continue;
-      int floor = kNone;
-      for (int i : cover_.of(s)) floor = (std::min)(floor, lowest_[Index(i)]);
-      if (floor != floor_[s]) {
-        Record(~section, floor_[s]);
-        floor_[s] = floor;
-      }
-      if (floor != kNone && floor + unplaced_in_[s] > ceiling_) {
-        weight_[s] += 1;
-        consistent = false;
-      }
-    }
-    dirty_.clear();
-    return consistent;
-  }
+  bool Consistent();
 
-  void Undo(const Frame& frame) {
-    for (; trail_.size() > frame.trail; trail_.pop_back()) {
-      const auto [changed, old] = trail_.back();
-      if (changed >= 0)
-        lowest_[Index(changed)] = old;
-      else
-        floor_[Index(~changed)] = old;
-    }
-    if (frame.placed < 0) return;
-    const size_t i = Index(frame.placed);
-    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] += problem_.size[i];
-    ++unplaced_;
-  }
+  void Undo(const Frame& frame);
 
   // Takes the frame's next choice. Returns false if there is none left.
-  bool Advance(Frame* frame) {
-    frame->placed = -1;
-    while (frame->next < frame->end) {
-      const size_t i = Index(choices_[frame->next++]);
-      if (frame->floor + problem_.size[i] > ceiling_ || IsTwin(*frame, i)) continue;
-      Place(i, frame->floor);
-      frame->placed = static_cast<int>(i);
-      return true;
-    }
-    if (frame->passed) return false;
-    frame->passed = true;
-    return Pass(*frame);
-  }
+  bool Advance(Frame* frame);
 
   // True if an equal buffer has been tried in this frame before.
   bool IsTwin(const Frame& frame, size_t i) const {
@@ -25936,89 +25613,20 @@ class SkylineSearch {
     return false;
   }
 
-  void Place(size_t i, int offset) {
-    const int top = offset + problem_.size[i];
-    offsets_[i] = offset;
-    --unplaced_;
-    for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] -= problem_.size[i];
-    Lift(i, kNone);
-    for (int other : problem_.conflicts.of(i)) {
-      const size_t j = Index(other);
-      if (lowest_[j] < top) Lift(j, AlignUnits(top, problem_.alignment[j]));
-    }
-  }
+  void Place(size_t i, int offset);
 
   // Leaves the floor empty at the edge: raises its buffers to the next height where one may lie.
   // Returns false if they cannot lie there under the ceiling.
-  bool Pass(const Frame& frame) {
-    const size_t s = frame.section;
-    int next = kNone;
-    for (int buffer : cover_.of(s)) {
-      const size_t i = Index(buffer);
-      if (lowest_[i] > frame.floor)
-        next = (std::min)(next, lowest_[i]);
-      else  // it rests on a buffer of the valley that does not reach the edge
-        for (int below : problem_.conflicts.of(i)) {
-          const size_t j = Index(below);
-          const int top = lowest_[j] + problem_.size[j];
-          if (top < next && !(Lower(j) <= s && s < Upper(j))) next = top;
-        }
-    }
-    if (next >= kNone || next + unplaced_in_[s] > ceiling_) {
-      weight_[s] += 1;
-      return false;
-    }
-    for (int buffer : cover_.of(s)) {
-      const size_t i = Index(buffer);
-      if (lowest_[i] < next) Lift(i, AlignUnits(next, problem_.alignment[i]));
-    }
-    return true;
-  }
+  bool Pass(const Frame& frame);
 
   int Choices(size_t s) const {
     int choices = 0;
-    for (int i : cover_.of(s)) choices += lowest_[Index(i)] == floor_[s];
+    for (int i : cover_.of(s)) choices += lowest_[i] == floor_[s];
     return choices;
   }
 
   // Picks the edge to decide next and lists the buffers that may lie there, by rank.
-  void OpenFrame() {
-    double best = 0;
-    size_t edge = sections_;
-    const auto consider = [&](size_t s) {
-      const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
-      // Among equal edges the lowest is taken; the share of the floor in the score stays below any
-      // other difference.
-      const double score =
-          (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
-      if (edge < sections_ && score >= best) return;
-      best = score;
-      edge = s;
-    };
-    for (size_t left = 0; left < sections_;) {
-      size_t right = left + 1;
-      while (right < sections_ && floor_[right] == floor_[left]) ++right;
-      if (floor_[left] != kNone && (left == 0 || floor_[left - 1] > floor_[left]) &&
-          (right == sections_ || floor_[right] > floor_[left])) {
-        consider(left);
-        if (right - left > 1) consider(right - 1);
-      }
-      left = right;
-    }
-    Frame frame;
-    frame.section = edge;
-    frame.floor = floor_[edge];
-    frame.first = frame.next = choices_.size();
-    frame.trail = trail_.size();
-    for (int i : cover_.of(edge)) {
-      if (lowest_[Index(i)] != frame.floor) continue;
-      const auto is_before = [&](int a, int b) { return (*rank_)[Index(a)] < (*rank_)[Index(b)]; };
-      const auto first = choices_.begin() + static_cast<std::ptrdiff_t>(frame.first);
-      choices_.insert(std::lower_bound(first, choices_.end(), i, is_before), i);
-    }
-    frame.end = choices_.size();
-    frames_.push_back(frame);
-  }
+  void OpenFrame();
 
   const MemoryProblem& problem_;
   const size_t count_, sections_;
@@ -26031,9 +25639,9 @@ class SkylineSearch {
   const std::vector<int>* rank_ = nullptr;
   int64_t nodes_ = 0;
   size_t unplaced_ = 0;
-  std::vector<int> lowest_;  // the offset of each buffer on top of the placed ones
+  IndexedVector<int> lowest_;  // the offset of each buffer on top of the placed ones
   std::vector<int> offsets_;
-  std::vector<int> floor_;        // the lowest of `lowest_` in each section
+  IndexedVector<int> floor_;      // the lowest of `lowest_` in each section
   std::vector<int> unplaced_in_;  // the units not yet placed in each section
   struct Change {
     int changed, old;  // buffer i as i, section s as ~s
@@ -26070,8 +25678,8 @@ inline std::vector<int> DrawRanks(const MemoryProblem& problem, const std::vecto
                                            by_size * log(problem.size[i]) + by_peak * log(peak[i]) +
                                            (noise > 0 ? noise * random.normal() : 0)));
   const std::vector<int> order = SortedBy(keys);
-  std::vector<int> rank(n);
-  for (size_t i = 0; i < n; ++i) rank[Index(order[i])] = static_cast<int>(i);
+  IndexedVector<int> rank(n);
+  for (size_t i = 0; i < n; ++i) rank[order[i]] = static_cast<int>(i);
   return rank;
 }
 
@@ -26100,7 +25708,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
     if (middle < lowest || middle >= best->height) middle = lowest + (best->height - lowest) / 2;
     const int goal = (std::max)(budget->enough, lowest);
     const int ceiling = boldly || middle < goal ? goal : middle;
-    const std::vector<int> rank = DrawRanks(problem, length, peak, random);
+    const IndexedVector<int> rank = DrawRanks(problem, length, peak, random);
     const int64_t nodes = problem.count + kNodes * Luby(round / 2 + 1);
     const int64_t affordable = budget->steps / problem.count + 1;
     const SearchEnd end =
@@ -26132,7 +25740,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct PlannerSearch {
-  const char* name;  // for MemoryPlanOptions::search
+  const char* name;  // for MemorySearchOptions::name
   bool (*applies)(const MemoryProblem& problem);
   void (*run)(const MemoryProblem& problem, SearchBudget* budget, Placing* best);
 };
@@ -26192,11 +25800,11 @@ inline MemoryPlan FinishPlan(const MemoryProblem& problem, size_t buffers, const
   return plan;
 }
 
-inline int64_t StepLimit(const MemoryProblem& problem, const MemoryPlanOptions& options) {
+inline int64_t StepLimit(const MemoryProblem& problem, const MemorySearchOptions& options) {
   if (options.max_steps >= 0) return options.max_steps;
   if (!options.time_budget.is_forever()) return (std::numeric_limits<int64_t>::max)();
-  constexpr int64_t kDefault = MemoryPlanOptions::kDefaultSteps;
-  constexpr int64_t kPerSquare = MemoryPlanOptions::kStepsPerSquare;
+  constexpr int64_t kDefault = MemorySearchOptions::kDefaultSteps;
+  constexpr int64_t kPerSquare = MemorySearchOptions::kStepsPerSquare;
   const int64_t square = int64_t{problem.count} * problem.count;
   return problem.spans_decide || square > kDefault / kPerSquare ? kDefault : kPerSquare * square;
 }
@@ -26204,15 +25812,15 @@ inline int64_t StepLimit(const MemoryProblem& problem, const MemoryPlanOptions& 
 }  // namespace detail
 
 OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
-                                   const MemoryPlanOptions& options) {
+                                   const MemorySearchOptions& options) {
   return PlanMemory(intervals, MemoryConflicts(), options);
 }
 
 OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
                                    const MemoryConflicts& conflicts,
-                                   const MemoryPlanOptions& options) {
+                                   const MemorySearchOptions& options) {
   const int64_t began_ns = detail::MonotonicNs();
-  detail::CheckSearchName(options.search);
+  detail::CheckSearchName(options.name);
   detail::MemoryProblem problem;
   MeasureBuffers(buffers, &problem);
   CutSections(buffers, &problem);
@@ -26233,7 +25841,7 @@ OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
     budget.deadline_ns = options.time_budget.DeadlineNs();
     budget.seed = options.seed;
     budget.enough = enough_units();
-    detail::SearchPlacing(options.search, problem, &budget, &best);
+    detail::SearchPlacing(options.name, problem, &budget, &best);
   }
   MemoryPlan plan = FinishPlan(problem, buffers.size(), best);
   plan.steps = most_steps - budget.steps;
@@ -26371,12 +25979,12 @@ class RunVerifier {
   // edges have completed and those of lower stages have returned.
   void CheckOrder() {
     const size_t n = Index(run_.nodes);
-    std::vector<std::vector<int>> before(n);
-    for (size_t e = 0; e < run_.before.size(); ++e)
-      before[Index(run_.after[e])].push_back(run_.before[e]);
+    IndexedVector<std::vector<int>> before(n);
+    for (size_t e = 0; e < run_.before.size(); ++e) before[run_.after[e]].push_back(run_.before[e]);
     std::vector<uint8_t> touched(values_.size());
     for (size_t first = 0; first < n; first += 64) {
-      std::vector<uint64_t> started(n, 0), completed(n, 0);  // bit k: step first + k has completed
+      IndexedVector<uint64_t> started(n, 0),
+          completed(n, 0);  // bit k: step first + k has completed
       uint64_t lower_stages = 0, this_stage = 0;
       for (size_t v = first; v < n; ++v) {
         if (!run_.stages.empty() && v > first && run_.stages[v] != run_.stages[v - 1]) {
@@ -26384,7 +25992,7 @@ class RunVerifier {
           this_stage = 0;
         }
         started[v] = lower_stages;
-        for (int u : before[v]) started[v] |= completed[Index(u)];
+        for (int u : before[v]) started[v] |= completed[u];
         completed[v] = started[v] | (v < first + 64 ? uint64_t{1} << (v - first) : 0);
         const bool returns_early = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
         if (!run_.stages.empty()) this_stage |= returns_early ? started[v] : completed[v];
@@ -26520,7 +26128,7 @@ class MemoryCsvReader {
       cells_ = Cells();
       if (cells_.size() != header_cells_)
         Fail("expected ", header_cells_, " cells as in the header, found ", cells_.size());
-      const std::string_view id = cells_[Index(columns_[kId])];
+      const std::string_view id = cells_[columns_[kId]];
       if (id.find('\r') != id.npos) Fail("id '", id, "' has a carriage return inside");
       if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
       ids.Add(id);
@@ -26572,7 +26180,7 @@ class MemoryCsvReader {
       Fail("expected the columns id,lower,upper,size and perhaps offset, found '", line_, "'");
   }
   int64_t Number(Column column) const {
-    const std::string_view cell = cells_[Index(columns_[column])];
+    const std::string_view cell = cells_[columns_[column]];
     int64_t value = 0;
     const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
     if (error != std::errc() || end != cell.data() + cell.size())
@@ -26584,8 +26192,8 @@ class MemoryCsvReader {
   }
 
   std::string_view rest_, line_;
-  std::vector<std::string_view> cells_;  // of line_
-  int columns_[kColumns];                // index of each column in a line; -1: not in the header
+  IndexedVector<std::string_view> cells_;  // of line_
+  int columns_[kColumns];                  // index of each column in a line; -1: not in the header
   size_t header_cells_ = 0;
   int number_ = 0;  // of line_, from 1
 };
@@ -27244,13 +26852,11 @@ class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
-    if (auto* const infer = g_graph_subgraph_rules.infer.load(std::memory_order_relaxed))
-      infer(graph, context);
+    if (g_infer_graph_subgraph) g_infer_graph_subgraph(graph, context);
   }
   bool MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                     GradientNames& names, GradientOpsMeta& meta) const override {
-    auto* const make = g_graph_subgraph_rules.make_gradient.load(std::memory_order_relaxed);
-    return make && make(graph, def, g_output, names, meta);
+    return g_make_graph_gradient && g_make_graph_gradient(graph, def, g_output, names, meta);
   }
   std::vector<int> MutatedInputs() const override {
     std::vector<int> mutated;
@@ -27283,100 +26889,31 @@ OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) 
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-inline void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
-  if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
-  for (const int node : nodes) view.graph().node(node);  // throws kOutOfRange for a wrong index
-}
+void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes);
 
-inline std::string PathText(const Graph& graph, const std::vector<int>& path) {
-  std::string text;
-  for (const int node : path) text += (text.empty() ? "" : "  ->  ") + ToString(graph.node(node));
-  return text;
-}
+std::string PathText(const Graph& graph, const std::vector<int>& path);
 
 // Extracts sets of nodes from one graph, one after the other. The time of each depends only on the
 // size of the set.
 class SubgraphExtractor {
  public:
-  SubgraphExtractor(const GraphView& view, const GraphTypes* types)
-      : view_(view),
-        types_(types),
-        node_mark_(Index(view.num_nodes()), 0),
-        value_mark_(Index(view.num_values()), 0) {
-    for (const GraphView::Rewrite& rewrite : view.rewrites())
-      rewritten_by_.emplace_back(rewrite.node, rewrite.value);
-    std::sort(rewritten_by_.begin(), rewritten_by_.end());
-  }
+  SubgraphExtractor(const GraphView& view, const GraphTypes* types);
 
   // Returns the nodes as a graph. `nodes` must be in ascending order.
-  ExtractedSubgraph Extract(const std::vector<int>& nodes) {
-    ++mark_;
-    ExtractedSubgraph found;
-    for (const int node : nodes) node_mark_[Index(node)] = mark_;
-    NameIndex names;
-    for (const int node : nodes) {
-      const OperatorDef& def = view_.graph().node(node);
-      if (!def.name().empty()) names.Add(def.name());
-      for (auto own = std::lower_bound(rewritten_by_.begin(), rewritten_by_.end(),
-                                       std::pair<int, int>(node, -1));
-           own != rewritten_by_.end() && own->first == node; ++own)
-        if (!Inside(view_.producer(own->second)))
-          Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " rewrites '",
-                view_.name(own->second), "', which is made outside of the subgraph");
-      for (const int value : view_.inputs(node))
-        if (value >= 0 && !Inside(view_.producer(value))) Read(value, found);
-    }
-    for (const int node : nodes) {
-      const OperatorDef& def = view_.graph().node(node);
-      found.body.AddNode(WithoutOutsideControl(def, names, found.control_inputs));
-      for (const int value : view_.outputs(node))
-        if (value >= 0 && view_.producer(value) == node && IsUsedOutside(value))
-          found.outputs.push_back(view_.name(value));
-    }
-    for (const std::string& output : found.outputs) found.body.AddOutput(output);
-    return found;
-  }
+  ExtractedSubgraph Extract(const std::vector<int>& nodes);
 
  private:
-  bool Inside(int node) const { return node >= 0 && node_mark_[Index(node)] == mark_; }
+  bool Inside(int node) const { return node >= 0 && node_mark_[node] == mark_; }
   // Adds a value from outside as a constant or an input of the body, once.
-  void Read(int value, ExtractedSubgraph& found) {
-    if (std::exchange(value_mark_[Index(value)], mark_) == mark_) return;
-    const std::string& name = view_.name(value);
-    if (const Tensor* constant = view_.constant(value)) {
-      found.body.AddConstant(name, *constant);
-      return;
-    }
-    TensorInfo info;
-    if (types_) info = (*types_)[value];
-    found.body.AddInput(name, info.dtype, info.shape, info.device);
-    found.inputs.push_back(name);
-  }
-  bool IsUsedOutside(int value) const {
-    if (view_.IsOutput(value)) return true;
-    for (const int reader : view_.consumers(value))
-      if (!Inside(reader)) return true;
-    return false;
-  }
+  void Read(int value, ExtractedSubgraph& found);
+  bool IsUsedOutside(int value) const;
   // Returns the node without control inputs from outside, and adds these to `outside`.
   static OperatorDef WithoutOutsideControl(const OperatorDef& def, const NameIndex& inside,
-                                           std::vector<std::string>& outside) {
-    bool crosses = false;
-    for (const std::string& name : def.control_inputs()) {
-      if (inside.Find(name) >= 0) continue;
-      crosses = true;
-      if (std::find(outside.begin(), outside.end(), name) == outside.end()) outside.push_back(name);
-    }
-    if (!crosses) return def;
-    OperatorDef copy(def);
-    std::erase_if(copy.mutable_control_inputs(),
-                  [&](const std::string& name) { return inside.Find(name) < 0; });
-    return copy;
-  }
+                                           std::vector<std::string>& outside);
 
   const GraphView& view_;
   const GraphTypes* const types_;
-  std::vector<int> node_mark_, value_mark_;        // equal to mark_: inside, or read by the set
+  IndexedVector<int> node_mark_, value_mark_;      // equal to mark_: inside, or read by the set
   std::vector<std::pair<int, int>> rewritten_by_;  // node, value
   int mark_ = 0;
 };
@@ -27384,146 +26921,26 @@ class SubgraphExtractor {
 // Replaces sets of nodes. A "unit" is a node of the result: a replacement or an unchanged node.
 class NodeReplacer {
  public:
-  NodeReplacer(const GraphView& view, const std::vector<NodeReplacement>& replacements)
-      : view_(view), replacements_(replacements), unit_(Index(view.num_nodes()), -1) {
-    for (const NodeReplacement& replacement : replacements) {
-      CheckNodeSet(view, replacement.nodes);
-      for (const int node : replacement.nodes) {
-        if (unit_[Index(node)] >= 0)
-          Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
-                " is replaced twice");
-        unit_[Index(node)] = static_cast<int>(units_.size());
-      }
-      units_.push_back(*std::min_element(replacement.nodes.begin(), replacement.nodes.end()));
-    }
-    for (int node = 0; node < view.num_nodes(); ++node)
-      if (unit_[Index(node)] < 0) {
-        unit_[Index(node)] = static_cast<int>(units_.size());
-        units_.push_back(node);
-      }
-  }
+  NodeReplacer(const GraphView& view, const std::vector<NodeReplacement>& replacements);
 
   // Returns, for each node of the result, the nodes of the graph that it represents.
-  std::vector<std::vector<int>> NodesInOrder() const {
-    std::vector<std::vector<int>> nodes;
-    for (const int unit : Order())
-      nodes.push_back(Index(unit) < replacements_.size() ? replacements_[Index(unit)].nodes
-                                                         : std::vector<int>{units_[Index(unit)]});
-    return nodes;
-  }
-  Graph Result() const {
-    const Graph& graph = view_.graph();
-    NameIndex renamed;  // names of replaced nodes
-    std::vector<size_t> by;
-    for (size_t i = 0; i < replacements_.size(); ++i)
-      for (const int node : replacements_[i].nodes)
-        if (!graph.node(node).name().empty() && renamed.Find(graph.node(node).name()) < 0) {
-          renamed.Add(graph.node(node).name());
-          by.push_back(i);
-        }
-    std::vector<OperatorDef> nodes;
-    for (const int unit : Order()) {
-      const bool is_new = Index(unit) < replacements_.size();
-      OperatorDef def = is_new ? replacements_[Index(unit)].def : graph.node(units_[Index(unit)]);
-      if (!def.control_inputs().empty()) RenameControl(def, renamed, by);
-      nodes.push_back(std::move(def));
-    }
-    std::vector<char> used(Index(view_.num_values()), 0);
-    for (int node = 0; node < view_.num_nodes(); ++node)
-      if (Index(unit_[Index(node)]) >= replacements_.size())
-        for (const int value : view_.inputs(node))
-          if (value >= 0) used[Index(value)] = 1;
-    for (const NodeReplacement& replacement : replacements_)
-      for (const std::string& name : replacement.def.inputs())
-        if (const int value = view_.FindValue(name); value >= 0) used[Index(value)] = 1;
-    std::vector<GraphConstant> constants;
-    for (const GraphConstant& constant : graph.constants()) {
-      const int value = view_.FindValue(constant.name);
-      if (used[Index(value)] || view_.IsOutput(value) || view_.consumers(value).empty())
-        constants.push_back(constant);
-    }
-    Graph result = WithContents(graph, std::move(constants), std::move(nodes));
-    const GraphView checked(result);
-    return result;
-  }
+  std::vector<std::vector<int>> NodesInOrder() const;
+  Graph Result() const;
 
  private:
   // Replaces the names of replaced nodes in the control inputs.
   void RenameControl(OperatorDef& def, const NameIndex& renamed,
-                     const std::vector<size_t>& by) const {
-    std::vector<std::string> names;
-    for (const std::string& name : def.control_inputs()) {
-      const int number = renamed.Find(name);
-      const std::string& now = number < 0 ? name : replacements_[by[Index(number)]].def.name();
-      if (std::find(names.begin(), names.end(), now) == names.end()) names.push_back(now);
-    }
-    def.mutable_control_inputs() = std::move(names);
-  }
+                     const std::vector<size_t>& by) const;
   // Sorts the units by Kahn's algorithm; of several ready units, the unit with the least first node
   // comes first.
-  std::vector<int> Order() const {
-    std::vector<GraphView::Edge> edges;
-    for (const GraphView::Edge& edge : CutProblemOf(view_).edges) {
-      const int from = unit_[Index(edge.from)], to = unit_[Index(edge.to)];
-      if (from != to) edges.push_back({from, to});
-    }
-    std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
-      return a.from != b.from ? a.from < b.from : a.to < b.to;
-    });
-    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-    std::vector<size_t> first(units_.size() + 1, 0);
-    std::vector<int> waits(units_.size(), 0);
-    for (const GraphView::Edge& edge : edges)
-      ++first[Index(edge.from) + 1], ++waits[Index(edge.to)];
-    for (size_t i = 0; i < units_.size(); ++i) first[i + 1] += first[i];
-    const auto later = [this](int a, int b) { return units_[Index(a)] > units_[Index(b)]; };
-    std::vector<int> ready;  // a heap with the first unit on top
-    const auto push = [&](int unit) {
-      ready.push_back(unit);
-      std::push_heap(ready.begin(), ready.end(), later);
-    };
-    for (size_t i = 0; i < units_.size(); ++i)
-      if (waits[i] == 0) push(static_cast<int>(i));
-    std::vector<int> order;
-    while (!ready.empty()) {
-      std::pop_heap(ready.begin(), ready.end(), later);
-      const int unit = ready.back();
-      ready.pop_back();
-      order.push_back(unit);
-      for (size_t i = first[Index(unit)]; i < first[Index(unit) + 1]; ++i)
-        if (--waits[Index(edges[i].to)] == 0) push(edges[i].to);
-    }
-    if (order.size() < units_.size()) ThrowUnitCycle(edges, waits);
-    return order;
-  }
-  [[noreturn]] OPKIT_COLD void ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
-                                              const std::vector<int>& waits) const {
-    std::vector<int> before(units_.size(), -1), path;
-    int unit = -1;
-    for (const GraphView::Edge& edge : edges)
-      if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
-        before[Index(unit = edge.to)] = edge.from;
-    std::vector<char> met(units_.size(), 0);
-    for (; !met[Index(unit)]; unit = before[Index(unit)]) {
-      met[Index(unit)] = 1;
-      path.push_back(unit);
-    }
-    std::string text;
-    const auto name = [&](int u) {
-      return Index(u) < replacements_.size() ? ToString(replacements_[Index(u)].def)
-                                             : ToString(view_.graph().node(units_[Index(u)]));
-    };
-    const auto begin = std::find(path.begin(), path.end(), unit);
-    for (auto u = path.rbegin(); u != std::make_reverse_iterator(begin); ++u)
-      text += name(*u) + "  ->  ";
-    Throw(ErrorCode::kInvalidArgument, "the subgraphs would wait for each other: ", text,
-          name(path.back()));
-  }
+  std::vector<int> Order() const;
+  [[noreturn]] void ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
+                                   const std::vector<int>& waits) const;
 
   const GraphView& view_;
   const std::vector<NodeReplacement>& replacements_;
-  std::vector<int> unit_;   // by node: its unit; replacements are the first units
-  std::vector<int> units_;  // by unit: its first node
+  IndexedVector<int> unit_;   // by node: its unit; replacements are the first units
+  IndexedVector<int> units_;  // by unit: its first node
 };
 
 }  // namespace detail
@@ -27577,6 +26994,22 @@ inline std::string CountText(size_t count, const char* one) {
   return StrCat(count, " ", one, count == 1 ? "" : "s");
 }
 
+// Returns "Relu 2 'c', 3; Add 5": the nodes' numbers by operator, with the names of up to eight
+// nodes.
+inline std::string ListNodes(const Graph& graph, const std::vector<int>& nodes) {
+  std::vector<std::pair<std::string, std::string>> lists;
+  for (const int node : nodes) {
+    const OperatorDef& def = graph.node(node);
+    auto list = std::ranges::find(lists, def.type(), &decltype(lists)::value_type::first);
+    if (list == lists.end()) list = lists.insert(list, {def.type(), ""});
+    list->second += StrCat(list->second.empty() ? " " : ", ", node);
+    if (nodes.size() <= 8 && !def.name().empty()) list->second += StrCat(" '", def.name(), "'");
+  }
+  std::string out;
+  for (const auto& [type, numbers] : lists) out += (out.empty() ? "" : "; ") + type + numbers;
+  return out;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE int PartitionReport::num_taken() const {
@@ -27611,17 +27044,19 @@ OPKIT_INLINE std::string ToString(const PartitionReport& report) {
                     " ns as the nodes that it replaces");
     out += '\n';
   }
+  std::vector<std::pair<std::string, std::vector<int>>> groups;  // nodes of the same answer
   for (size_t n = 0; n < report.nodes.size(); ++n) {
-    out += StrCat("node ", n, " ", report.graph.node(static_cast<int>(n)), ": ");
-    if (const int s = report.nodes[n].subgraph; s >= 0) {
-      out += StrCat("in subgraph ", s, "\n");
-      continue;
-    }
-    std::string why;
-    for (const auto& [partitioner, reason] : report.nodes[n].refused)
-      why += StrCat(why.empty() ? "" : "; ", partitioner, ": ", reason);
-    out += (why.empty() ? "stays" : "stays; " + why) + "\n";
+    const PartitionReport::Node& node = report.nodes[n];
+    std::string answer = "stay";
+    if (const int s = node.subgraph; s >= 0) answer = StrCat("in subgraph ", s);
+    for (const auto& [partitioner, reason] : node.refused)
+      if (node.subgraph < 0) answer += StrCat("; ", partitioner, ": ", reason);
+    auto group = std::ranges::find(groups, answer, &decltype(groups)::value_type::first);
+    if (group == groups.end()) group = groups.insert(group, {answer, {}});
+    group->second.push_back(static_cast<int>(n));
   }
+  for (const auto& [answer, members] : groups)
+    out += StrCat(answer, "\n  ", detail::ListNodes(report.graph, members), "\n");
   return out;
 }
 
@@ -27896,7 +27331,14 @@ class AbiValues {
   AbiValues(const AbiValues&) = delete;
 
   opkit_value* data() { return values_.data(); }
-  opkit_value& operator[](size_t i) { return values_[i]; }
+  const opkit_value& operator[](size_t i) const { return values_[i]; }
+  // For the inputs of a node: marks those that it leaves out, and passes constants.
+  void SetInputs(const OperatorDef& def, std::span<const TensorInfo> infos) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      values_[i].present = !def.inputs()[i].empty();
+      if (infos[i].constant) SetConstant(i, *infos[i].constant);
+    }
+  }
   void SetConstant(size_t i, const Tensor& tensor) {
     constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
     values_[i].constant = (*constants_.back()->data())->tensors[0];
@@ -28276,7 +27718,7 @@ struct PendingInvoke : RefCounted {
   ThreadPool& pool = ThreadPool::Current();
   Latch done{1};
   std::exception_ptr failure;  // written before the latch opens
-  bool told = false;           // the caller has waited, and has got the failure
+  bool failure_taken = false;  // the caller has waited, and has got the failure
 
   void Wait() {
     if (!done.done()) pool.Wait(done);
@@ -28354,13 +27796,13 @@ struct DeferredRun : RefCounted {
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // the failure of the completion, if any
-  std::atomic<bool> half{false};
+  std::atomic<bool> arrived_once{false};
 
   // Marks one of the two ends; the second call ends the run. Called once when the function returns
   // and once by the completion handle. Acquire and release: the second caller reads the first
   // caller's writes.
   void Arrive() {
-    if (half.exchange(true, std::memory_order_acq_rel)) End();
+    if (arrived_once.exchange(true, std::memory_order_acq_rel)) End();
   }
 
  private:
@@ -28374,12 +27816,12 @@ struct ResourceState {
   bool asynchronous = false;
   void* context = nullptr;
   void (*launch)(void* context, UniqueFunction<void()> work) = nullptr;
-  Mutex mutex;  // guards `memory`, `late` and the data of `late`
+  Mutex mutex;  // guards `memory`, `deferred_run` and the data of `deferred_run`
   RunMemory memory;
   bool used = false;  // this run has memory, pending operators or a completion handle
   // A deferred run between the return of its function and its completion: memory allocated in this
   // time belongs to it.
-  DeferredRun* late = nullptr;
+  DeferredRun* deferred_run = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
   std::vector<IntrusivePtr<HostedGraph>> graphs;
   std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
@@ -28392,7 +27834,7 @@ struct ResourceState {
   template <class Add>
   void Keep(Add add) {
     MutexLock lock(mutex);
-    if (late) return add(late->memory);
+    if (deferred_run) return add(deferred_run->memory);
     used = true;
     add(memory);
   }
@@ -28400,7 +27842,7 @@ struct ResourceState {
   // may use.
   void RequireFunction(const char* what) {
     MutexLock lock(mutex);
-    if (late)
+    if (deferred_run)
       Throw(ErrorCode::kFailedPrecondition, what, " in operator ", op,
             " after forward has returned; call it before");
   }
@@ -28410,7 +27852,7 @@ struct ResourceState {
     std::exception_ptr failure;
     for (const auto& one : pending) {
       one->Wait();
-      if (!one->told && !failure) failure = one->failure;
+      if (!one->failure_taken && !failure) failure = one->failure;
     }
     pending.clear();
     return failure;
@@ -28421,11 +27863,11 @@ struct ResourceState {
     run->memory = std::exchange(memory, {});
     run->state = this;
     used = false;
-    late = run;
+    deferred_run = run;
   }
   void Ended(const DeferredRun* run) {
     MutexLock lock(mutex);
-    if (late == run) late = nullptr;
+    if (deferred_run == run) deferred_run = nullptr;
   }
 };
 
@@ -28490,7 +27932,7 @@ class PlannedHostedGraph final : public HostedGraph {
   static PlanOptions Options() {
     PlanOptions options;
     options.threads = ThreadPool::Current().threads();
-    options.mode = ReplayMode::kWalk;
+    options.schedule.mode = ReplayMode::kWalk;
     return options;
   }
 
@@ -28544,11 +27986,11 @@ inline double MeasureNs(const Graph& graph) {
 }
 
 // True if a run of `def` takes less time than a run of the nodes of `body`. The time of `def`
-// includes the copies that it makes of its inputs and outputs. Stores both times in `told`. Returns
-// true without a measurement if an operator of the body is not registered. Throws
+// includes the copies that it makes of its inputs and outputs. Stores both times in `entry`.
+// Returns true without a measurement if an operator of the body is not registered. Throws
 // kFailedPrecondition for an input with open dtype or shape, kUnsupported for a node on a device
 // whose memory the host cannot access, and the errors of a run.
-inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& told) {
+inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& entry) {
   for (const OperatorDef& node : body.nodes())
     if (!OpRegistry::Global().FindSchema(node.type())) return true;
   if (!IsHostAccessible(def.device().type))
@@ -28566,9 +28008,9 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
   alone.mutable_control_inputs().clear();
   whole.AddNode(std::move(alone));
   for (const std::string& output : body.outputs()) whole.AddOutput(output);
-  told.flat_ns = MeasureNs(body);
-  told.own_ns = MeasureNs(whole);
-  return told.own_ns < told.flat_ns;
+  entry.flat_ns = MeasureNs(body);
+  entry.own_ns = MeasureNs(whole);
+  return entry.own_ns < entry.flat_ns;
 }
 
 }  // namespace detail
@@ -28652,7 +28094,7 @@ class PartitionRun {
     std::vector<int> nodes;  // in ascending order
     int kind = kAnySubgraph;
     bool dropped = false;
-    PartitionReport::Subgraph told;  // its entry in the report
+    PartitionReport::Subgraph entry;  // its entry in the report
   };
 
   // Calls Mark and applies the exclusions: sets the kinds of nodes and the reasons for the others.
@@ -28671,7 +28113,7 @@ class PartitionRun {
       if (!state_.taken.empty() && state_.taken[Index(node)] && !limits_.see_taken)
         Keep(node, "taken already");
       else if (kind == kNotTaken)
-        why_[Index(node)] =
+        why_[node] =
             answer.reasons()[Index(node)].empty() ? "unsupported" : answer.reasons()[Index(node)];
       else if (in(limits_.exclude_ops, def.type()))
         Keep(node, StrCat("excluded: operator ", def.type()));
@@ -28681,7 +28123,7 @@ class PartitionRun {
   }
   void Keep(int node, std::string why) {
     problem_.kinds[Index(node)] = kNotTaken;
-    why_[Index(node)] = std::move(why);
+    why_[node] = std::move(why);
   }
   void CheckExcludedNodes() const {
     if (limits_.exclude_nodes.empty()) return;
@@ -28718,7 +28160,7 @@ class PartitionRun {
     groups_.resize(Index(cut.num_groups));
     for (int node = 0; node < view_.num_nodes(); ++node) {
       if (cut.group[Index(node)] < 0) continue;
-      Group& group = groups_[Index(cut.group[Index(node)])];
+      Group& group = groups_[cut.group[Index(node)]];
       group.nodes.push_back(node);
       group.kind = (std::max)(group.kind, problem_.kinds[Index(node)]);
     }
@@ -28763,7 +28205,7 @@ class PartitionRun {
   }
   void Drop(Group& group, const std::string& why) {
     group.dropped = true;
-    for (const int node : group.nodes) why_[Index(node)] = why;
+    for (const int node : group.nodes) why_[node] = why;
   }
   // Returns the reason why the group could not be joined with a neighbour; "" if unknown. Does so
   // for the first few groups only, since each path takes time linear in the size of the graph.
@@ -28771,13 +28213,13 @@ class PartitionRun {
     if (neighbours_.empty()) {
       neighbours_.assign(groups_.size(), -1);
       for (const GraphView::Edge& edge : problem_.joins) {
-        const int from = group_of_[Index(edge.from)], to = group_of_[Index(edge.to)];
+        const int from = group_of_[edge.from], to = group_of_[edge.to];
         if (from == to || from < 0 || to < 0) continue;
-        neighbours_[Index(from)] = to;
-        neighbours_[Index(to)] = from;
+        neighbours_[from] = to;
+        neighbours_[to] = from;
       }
     }
-    const int other = neighbours_[Index(g)];
+    const int other = neighbours_[g];
     if (other < 0 || paths_left_ == 0) return "";
     --paths_left_;
     std::vector<char> inside(group_of_.size(), 0);
@@ -28798,7 +28240,7 @@ class PartitionRun {
       if (group.dropped) continue;
       ExtractedSubgraph extracted = extractor.Extract(group.nodes);
       const std::string op = partitioner_->SubgraphOperator(group.kind);
-      Tell(group, op, extracted);
+      FillEntry(group, op, extracted);
       if (extracted.outputs.empty()) {
         Reject(group, "rejected: it has no outputs");
         continue;
@@ -28836,13 +28278,13 @@ class PartitionRun {
       def.Subgraph("body", MakeSubgraph(body));
       if (const std::string why = schema->Verify(def); !why.empty())
         Throw(ErrorCode::kInvalidArgument, why, "; in the node for a subgraph, ", ToString(def));
-      if (limits_.accept_if_faster && !IsFaster(body, def, group.told)) {
-        Reject(group, StrCat("not faster: ", group.told.own_ns, " ns, and ", group.told.flat_ns,
+      if (limits_.accept_if_faster && !IsFaster(body, def, group.entry)) {
+        Reject(group, StrCat("not faster: ", group.entry.own_ns, " ns, and ", group.entry.flat_ns,
                              " ns as it is"));
         continue;
       }
       names.Add(name);
-      group.told.name = name;
+      group.entry.name = name;
       replacements_.push_back({group.nodes, std::move(def)});
     }
   }
@@ -28855,33 +28297,33 @@ class PartitionRun {
     if (schema.TakesArgument("isAux")) def.Arg("isAux", std::vector<int64_t>(is_arg.size(), 0));
   }
   void Reject(Group& group, std::string why) {
-    group.told.rejected = why;
+    group.entry.rejected = why;
     Drop(group, why);
   }
   // Fills in the report's entry of a group.
-  void Tell(Group& group, const std::string& op, const ExtractedSubgraph& extracted) {
-    PartitionReport::Subgraph& told = group.told;
-    told.partitioner = request_.name;
-    told.op = op;
-    told.kind = group.kind;
-    told.inputs = extracted.inputs;
-    told.outputs = extracted.outputs;
+  void FillEntry(Group& group, const std::string& op, const ExtractedSubgraph& extracted) {
+    PartitionReport::Subgraph& entry = group.entry;
+    entry.partitioner = request_.name;
+    entry.op = op;
+    entry.kind = group.kind;
+    entry.inputs = extracted.inputs;
+    entry.outputs = extracted.outputs;
     const auto add = [&](const std::string& name, uint64_t& bytes) {
       const TensorInfo& info = types_.at(name);
       if (info.dtype == DType::kUndefined || !info.shape.is_known())
-        ++told.open_values;
+        ++entry.open_values;
       else
         bytes += OpSchema::Bytes(info);
     };
-    for (const std::string& name : told.inputs) add(name, told.input_bytes);
-    for (const std::string& name : told.outputs) add(name, told.output_bytes);
+    for (const std::string& name : entry.inputs) add(name, entry.input_bytes);
+    for (const std::string& name : entry.outputs) add(name, entry.output_bytes);
     for (const int node : group.nodes) {
-      for (const int original : state_.origin[Index(node)]) told.nodes.push_back(original);
-      AddCost(node, told);
+      for (const int original : state_.origin[Index(node)]) entry.nodes.push_back(original);
+      AddCost(node, entry);
     }
-    std::sort(told.nodes.begin(), told.nodes.end());
+    std::sort(entry.nodes.begin(), entry.nodes.end());
   }
-  void AddCost(int node, PartitionReport::Subgraph& told) const {
+  void AddCost(int node, PartitionReport::Subgraph& entry) const {
     const OperatorDef& def = state_.graph.node(node);
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     const std::vector<TensorInfo> inputs = types_.Of(structure_.inputs(node));
@@ -28890,20 +28332,19 @@ class PartitionRun {
     for (const auto* infos : {&inputs, &outputs})
       for (const TensorInfo& info : *infos) known &= info.shape.is_known();
     if (known)
-      told.flops += static_cast<uint64_t>(schema->Cost(def, inputs, outputs).flops);
+      entry.flops += static_cast<uint64_t>(schema->Cost(def, inputs, outputs).flops);
     else
-      ++told.unknown_costs;
+      ++entry.unknown_costs;
   }
 
   void RequireAll() const {
     std::string list;
     int outside = 0;
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
-        continue;
+      if (why_[node].empty() || (!state_.taken.empty() && state_.taken[Index(node)])) continue;
       constexpr int kMaxListed = 50;
       if (++outside <= kMaxListed)
-        list += StrCat("\n  ", state_.graph.node(node), ": ", why_[Index(node)]);
+        list += StrCat("\n  ", state_.graph.node(node), ": ", why_[node]);
     }
     if (outside > 0)
       Throw(ErrorCode::kFailedPrecondition, "require_all is set, and ", outside, " of ",
@@ -28911,17 +28352,16 @@ class PartitionRun {
   }
   void Record() {
     for (Group& group : groups_) {
-      if (group.told.op.empty()) continue;  // dropped before Review
+      if (group.entry.op.empty()) continue;  // dropped before Review
       const auto number = static_cast<int>(report_.subgraphs.size());
-      if (group.told.rejected.empty())
-        for (const int node : group.told.nodes) report_.nodes[Index(node)].subgraph = number;
-      report_.subgraphs.push_back(std::move(group.told));
+      if (group.entry.rejected.empty())
+        for (const int node : group.entry.nodes) report_.nodes[Index(node)].subgraph = number;
+      report_.subgraphs.push_back(std::move(group.entry));
     }
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (why_[Index(node)].empty() || (!state_.taken.empty() && state_.taken[Index(node)]))
-        continue;
+      if (why_[node].empty() || (!state_.taken.empty() && state_.taken[Index(node)])) continue;
       for (const int original : state_.origin[Index(node)])
-        report_.nodes[Index(original)].refused.emplace_back(request_.name, why_[Index(node)]);
+        report_.nodes[Index(original)].refused.emplace_back(request_.name, why_[node]);
     }
   }
   PartitionState Replace() const {
@@ -28936,7 +28376,7 @@ class PartitionRun {
                       state_.origin[Index(node)].end());
       next.origin.push_back(std::move(origin));
       const bool was_taken = !state_.taken.empty() && state_.taken[Index(nodes[0])];
-      next.taken.push_back(why_[Index(nodes[0])].empty() || was_taken);
+      next.taken.push_back(why_[nodes[0]].empty() || was_taken);
     }
     return next;
   }
@@ -28950,11 +28390,11 @@ class PartitionRun {
   const GraphTypes types_;
   const PartitionView view_;
   CutProblem problem_;
-  std::vector<std::string> why_;  // by node: the reason why it stays; empty: it is taken
-  std::vector<Group> groups_;
-  std::vector<int> group_of_;    // by node; -1: none
-  std::vector<int> neighbours_;  // by group: a group that it was not joined with; -1: none
-  int paths_left_ = 16;          // how often CycleText may still search
+  IndexedVector<std::string> why_;  // by node: the reason why it stays; empty: it is taken
+  IndexedVector<Group> groups_;
+  IndexedVector<int> group_of_;    // by node; -1: none
+  IndexedVector<int> neighbours_;  // by group: a group that it was not joined with; -1: none
+  int paths_left_ = 16;            // how often CycleText may still search
   std::vector<NodeReplacement> replacements_;
 };
 
@@ -28967,23 +28407,36 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
   for (const PartitionerRequest& request : partitioners)
     PartitionerRegistry::Global().Get(request.name);  // throws kNotFound for an unknown name
   Check(graph, UnknownOperators::kAllowed);
-  PartitionReport told;
-  told.graph = graph;
-  told.nodes.resize(detail::Index(graph.num_nodes()));
+  PartitionReport made;
+  made.graph = graph;
+  made.nodes.resize(detail::Index(graph.num_nodes()));
   detail::PartitionState state{graph, {}, {}};
   for (int node = 0; node < graph.num_nodes(); ++node) state.origin.push_back({node});
   for (const PartitionerRequest& request : partitioners) try {
-      state = detail::PartitionRun(state, request, told).Run();
+      state = detail::PartitionRun(state, request, made).Run();
     } catch (...) {
       detail::RethrowInContext("in partitioner '" + request.name + "'");
     }
-  if (report) *report = std::move(told);
+  if (report) *report = std::move(made);
   return std::move(state.graph);
 }
 
+namespace detail {
+
+// Partition as Compile calls it: `report` is the plan's.
+inline Graph PartitionForPlan(const Graph& graph,
+                              const std::vector<PartitionerRequest>& partitioners,
+                              std::shared_ptr<const PartitionReport>& report) {
+  const auto made = std::make_shared<PartitionReport>();
+  report = made;
+  return Partition(graph, partitioners, made.get());
+}
+
+}  // namespace detail
+
 OPKIT_INLINE bool RegisterPartitioner(detail::IntrusivePtr<const Partitioner> partitioner,
                                       const char* file, int line) noexcept {
-  detail::g_partition.Fill(&Partition);
+  detail::g_partition.Fill(&detail::PartitionForPlan);
   return PartitionerRegistry::Global().Register(std::move(partitioner), file, line);
 }
 
@@ -29054,15 +28507,15 @@ class GroupGraph {
     out_.resize(n);
     in_.resize(n);
     for (const GraphView::Edge& edge : problem.edges) {
-      out_[Index(edge.from)].push_back(edge.to);
-      in_[Index(edge.to)].push_back(edge.from);
+      out_[edge.from].push_back(edge.to);
+      in_[edge.to].push_back(edge.from);
     }
     label_.resize(n);
     before_.assign(n, -1);
     after_.assign(n, -1);
     for (size_t i = 0; i + 1 < n; ++i) {
-      after_[Index(problem.order[i])] = problem.order[i + 1];
-      before_[Index(problem.order[i + 1])] = problem.order[i];
+      after_[problem.order[i]] = problem.order[i + 1];
+      before_[problem.order[i + 1]] = problem.order[i];
     }
     first_ = n > 0 ? problem.order[0] : -1;
     Relabel();
@@ -29073,8 +28526,7 @@ class GroupGraph {
 
   // Returns the node that represents the group of `node`.
   int Find(int node) {
-    while (parent_[Index(node)] != node)
-      node = parent_[Index(node)] = parent_[Index(parent_[Index(node)])];
+    while (parent_[node] != node) node = parent_[node] = parent_[parent_[node]];
     return node;
   }
   // Joins the groups of u and v, between which there must be an edge from u to v. Returns false if
@@ -29103,11 +28555,11 @@ class GroupGraph {
 
   // True if kinds, classes and sizes allow one group of a and b.
   bool Fit(int a, int b) const {
-    const int x = kind_[Index(a)], y = kind_[Index(b)];
+    const int x = kind_[a], y = kind_[b];
     if (x == kNotTaken || y == kNotTaken) return false;
     if (x != y && x != kAnySubgraph && y != kAnySubgraph) return false;
     if (!class_.empty() && class_[Index(a)] != class_[Index(b)]) return false;
-    return max_size_ <= 0 || int64_t{size_[Index(a)]} + size_[Index(b)] <= max_size_;
+    return max_size_ <= 0 || int64_t{size_[a]} + size_[b] <= max_size_;
   }
 
   // Searches for a path from a to b other than their edge: alternates a walk forwards from a and a
@@ -29130,7 +28582,7 @@ class GroupGraph {
     at_front_ = !forward_.done();
     Walk& walk = at_front_ ? backward_ : forward_;
     std::sort(walk.met.begin(), walk.met.end(),
-              [this](int x, int y) { return label_[Index(x)] < label_[Index(y)]; });
+              [this](int x, int y) { return label_[x] < label_[y]; });
     if (at_front_)
       MoveBefore(walk.met, a);
     else
@@ -29154,11 +28606,10 @@ class GroupGraph {
     }
     list[done++] = next;
     if (next == to) return group == from ? Step::kOn : Step::kMeets;
-    const int64_t at = label_[Index(next)];
-    if (at < (std::min)(label_[Index(from)], label_[Index(to)]) ||
-        at > (std::max)(label_[Index(from)], label_[Index(to)]))
+    const int64_t at = label_[next];
+    if (at < (std::min)(label_[from], label_[to]) || at > (std::max)(label_[from], label_[to]))
       return Step::kOn;
-    int& stamp = stamp_[Index(next)];
+    int& stamp = stamp_[next];
     if (stamp == theirs) return Step::kMeets;
     if (stamp == mine) return Step::kOn;
     stamp = mine;
@@ -29172,11 +28623,11 @@ class GroupGraph {
   void Contract(int a, int b) {
     const int place = at_front_ ? a : b, other = at_front_ ? b : a;
     Unlink(other);
-    const auto edges_of = [this](int g) { return out_[Index(g)].size() + in_[Index(g)].size(); };
+    const auto edges_of = [this](int g) { return out_[g].size() + in_[g].size(); };
     const int root = edges_of(a) >= edges_of(b) ? a : b, child = root == a ? b : a;
-    parent_[Index(child)] = root;
-    size_[Index(root)] += size_[Index(child)];
-    kind_[Index(root)] = (std::max)(kind_[Index(root)], kind_[Index(child)]);
+    parent_[child] = root;
+    size_[root] += size_[child];
+    kind_[root] = (std::max)(kind_[root], kind_[child]);
     for (auto* edges : {&out_, &in_}) {
       std::vector<int>&to = (*edges)[Index(root)], &from = (*edges)[Index(child)];
       to.insert(to.end(), from.begin(), from.end());
@@ -29187,37 +28638,37 @@ class GroupGraph {
 
   // Removes a group from the list.
   void Unlink(int g) {
-    const int left = before_[Index(g)], right = after_[Index(g)];
-    (left < 0 ? first_ : after_[Index(left)]) = right;
-    if (right >= 0) before_[Index(right)] = left;
+    const int left = before_[g], right = after_[g];
+    (left < 0 ? first_ : after_[left]) = right;
+    if (right >= 0) before_[right] = left;
   }
   // Puts group g at the position and label of group `place`, which leaves the list.
   void TakePlace(int g, int place) {
-    const int left = before_[Index(g)] = before_[Index(place)];
-    const int right = after_[Index(g)] = after_[Index(place)];
-    label_[Index(g)] = label_[Index(place)];
-    (left < 0 ? first_ : after_[Index(left)]) = g;
-    if (right >= 0) before_[Index(right)] = g;
+    const int left = before_[g] = before_[place];
+    const int right = after_[g] = after_[place];
+    label_[g] = label_[place];
+    (left < 0 ? first_ : after_[left]) = g;
+    if (right >= 0) before_[right] = g;
   }
   void LinkBetween(int left, int g, int right) {
-    before_[Index(g)] = left;
-    after_[Index(g)] = right;
-    (left < 0 ? first_ : after_[Index(left)]) = g;
-    if (right >= 0) before_[Index(right)] = g;
+    before_[g] = left;
+    after_[g] = right;
+    (left < 0 ? first_ : after_[left]) = g;
+    if (right >= 0) before_[right] = g;
   }
   // Moves groups directly before group `place`, in their order. Assigns labels close to that of the
   // left neighbour, which keeps the gap before `place` for later moves.
   void MoveBefore(const std::vector<int>& groups, int place) {
     if (groups.empty()) return;
     for (const int g : groups) Unlink(g);
-    const int left = before_[Index(place)];
-    const int64_t low = left < 0 ? 0 : label_[Index(left)];
-    const int64_t step = StepOf(label_[Index(place)] - low, groups.size());
+    const int left = before_[place];
+    const int64_t low = left < 0 ? 0 : label_[left];
+    const int64_t step = StepOf(label_[place] - low, groups.size());
     int last = left;
     int64_t label = low;
     for (const int g : groups) {
       LinkBetween(last, g, place);
-      label_[Index(g)] = label += step;
+      label_[g] = label += step;
       last = g;
     }
     if (step == 0) Relabel();
@@ -29226,14 +28677,14 @@ class GroupGraph {
   void MoveAfter(const std::vector<int>& groups, int place) {
     if (groups.empty()) return;
     for (const int g : groups) Unlink(g);
-    const int right = after_[Index(place)];
-    const int64_t high = right < 0 ? kEnd : label_[Index(right)];
-    const int64_t step = StepOf(high - label_[Index(place)], groups.size());
+    const int right = after_[place];
+    const int64_t high = right < 0 ? kEnd : label_[right];
+    const int64_t step = StepOf(high - label_[place], groups.size());
     int last = place;
     int64_t label = high - step * static_cast<int64_t>(groups.size());
     for (const int g : groups) {
       LinkBetween(last, g, right);
-      label_[Index(g)] = label;
+      label_[g] = label;
       label += step;
       last = g;
     }
@@ -29248,18 +28699,18 @@ class GroupGraph {
   void Relabel() {
     const int64_t step = kEnd / (static_cast<int64_t>(label_.size()) + 1);
     int64_t label = 0;
-    for (int g = first_; g >= 0; g = after_[Index(g)]) label_[Index(g)] = label += step;
+    for (int g = first_; g >= 0; g = after_[g]) label_[g] = label += step;
   }
 
   const int max_size_;
   // All vectors are by node; the data of a group is at the node that represents it.
-  std::vector<int> parent_, size_, kind_;
+  IndexedVector<int> parent_, size_, kind_;
   const std::vector<int>& class_;
-  std::vector<std::vector<int>> out_, in_;
-  std::vector<int64_t> label_;       // increases along the list
-  std::vector<int> before_, after_;  // neighbours in the list
+  IndexedVector<std::vector<int>> out_, in_;
+  IndexedVector<int64_t> label_;       // increases along the list
+  IndexedVector<int> before_, after_;  // neighbours in the list
   int first_ = -1;
-  std::vector<int> stamp_;  // the last walk that visited the group
+  IndexedVector<int> stamp_;  // the last walk that visited the group
   int next_stamp_ = 0;
   Walk forward_, backward_;
   bool at_front_ = false;
@@ -29281,7 +28732,7 @@ class SubgraphCutter {
   }
 
   CutResult Cut() {
-    const auto later = [this](int a, int b) { return place_[Index(a)] > place_[Index(b)]; };
+    const auto later = [this](int a, int b) { return place_[a] > place_[b]; };
     // Sort by the reader; of its producers, the nearest in the order comes first.
     std::sort(joins_.begin(), joins_.end(), [&](const auto& a, const auto& b) {
       return a.to != b.to ? later(b.to, a.to) : later(a.from, b.from);
@@ -29316,15 +28767,15 @@ class SubgraphCutter {
               "; it is -2 for a node that is not taken, -1 for any subgraph, or a kind from 0 on");
     int place = 0;
     for (const int node : problem_.order) {
-      if (node < 0 || Index(node) >= n || place_[Index(node)] >= 0)
+      if (node < 0 || Index(node) >= n || place_[node] >= 0)
         Throw(ErrorCode::kInvalidArgument, "the order of a cut names node ", node,
               " twice, or has no node of that number");
-      place_[Index(node)] = place++;
+      place_[node] = place++;
     }
     for (const auto* edges : {&problem_.edges, &problem_.joins})
       for (const GraphView::Edge& edge : *edges)
         if (edge.from < 0 || edge.to < 0 || Index(edge.from) >= n || Index(edge.to) >= n ||
-            place_[Index(edge.from)] >= place_[Index(edge.to)])
+            place_[edge.from] >= place_[edge.to])
           Throw(ErrorCode::kInvalidArgument, "the order of a cut contradicts the edge from ",
                 edge.from, " to ", edge.to);
   }
@@ -29338,10 +28789,10 @@ class SubgraphCutter {
     }
     CutResult result;
     result.group.assign(problem_.order.size(), -1);
-    std::vector<int> number(problem_.order.size(), -1);
+    IndexedVector<int> number(problem_.order.size(), -1);
     for (const int node : problem_.order) {
       if (problem_.kinds[Index(node)] == kNotTaken) continue;
-      int& known = number[Index(groups.Find(node))];
+      int& known = number[groups.Find(node)];
       if (known < 0) known = result.num_groups++;
       result.group[Index(node)] = known;
     }
@@ -29349,25 +28800,24 @@ class SubgraphCutter {
   }
   // Returns the number of connected components of the taken nodes: no cut has fewer subgraphs.
   int Components() {
-    std::vector<int> parent(problem_.order.size());
+    IndexedVector<int> parent(problem_.order.size());
     std::iota(parent.begin(), parent.end(), 0);
     const auto find = [&](int node) {
-      while (parent[Index(node)] != node)
-        node = parent[Index(node)] = parent[Index(parent[Index(node)])];
+      while (parent[node] != node) node = parent[node] = parent[parent[node]];
       return node;
     };
     int count = taken_;
     for (const GraphView::Edge& edge : joins_) {
       const int a = find(edge.from), b = find(edge.to);
       if (a == b) continue;
-      parent[Index(a)] = b;
+      parent[a] = b;
       --count;
     }
     return count;
   }
 
   const CutProblem& problem_;
-  std::vector<int> place_;  // by node: its position in the order
+  IndexedVector<int> place_;  // by node: its position in the order
   std::vector<GraphView::Edge> joins_;
   int taken_ = 0;
 };
@@ -29412,23 +28862,23 @@ OPKIT_INLINE std::vector<int> PathThroughOutside(const CutProblem& problem,
   if (inside.size() != n)
     Throw(ErrorCode::kInvalidArgument, "PathThroughOutside needs a flag for each of ", n,
           " nodes, found ", inside.size());
-  std::vector<size_t> first(n + 1, 0);
+  detail::IndexedVector<size_t> first(n + 1, 0);
   for (const GraphView::Edge& edge : problem.edges) ++first[Index(edge.from) + 1];
   for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
   std::vector<int> targets(problem.edges.size());
-  std::vector<size_t> next(first.begin(), first.end() - 1);
-  for (const GraphView::Edge& edge : problem.edges) targets[next[Index(edge.from)]++] = edge.to;
+  detail::IndexedVector<size_t> next(first.begin(), first.end() - 1);
+  for (const GraphView::Edge& edge : problem.edges) targets[next[edge.from]++] = edge.to;
   // For each node outside that a path from the set reaches: the node before it on that path.
-  std::vector<int> from(n, -1);
+  detail::IndexedVector<int> from(n, -1);
   for (const int node : problem.order) {
-    if (!inside[Index(node)] && from[Index(node)] < 0) continue;
-    for (size_t i = first[Index(node)]; i < first[Index(node) + 1]; ++i) {
+    if (!inside[Index(node)] && from[node] < 0) continue;
+    for (size_t i = first[node]; i < first[Index(node) + 1]; ++i) {
       const int to = targets[i];
       if (!inside[Index(to)]) {
-        if (from[Index(to)] < 0) from[Index(to)] = node;
+        if (from[to] < 0) from[to] = node;
       } else if (!inside[Index(node)]) {
         std::vector<int> path{to, node};
-        while (!inside[Index(path.back())]) path.push_back(from[Index(path.back())]);
+        while (!inside[Index(path.back())]) path.push_back(from[path.back()]);
         return {path.rbegin(), path.rend()};
       }
     }
@@ -29879,19 +29329,19 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
   using detail::Index;
   const PartitionView& view = answer.view();
   enum : char { kFree, kGrowing, kTaken };
-  std::vector<char> state(Index(view.num_nodes()), kFree);
+  detail::IndexedVector<char> state(Index(view.num_nodes()), kFree);
   int set = 0;
   for (const PartitionNode& seed : view.nodes_in_order()) {
-    if (state[Index(seed.index())] != kFree || seed.is_taken()) continue;
+    if (state[seed.index()] != kFree || seed.is_taken()) continue;
     selector.Reset();
     if (!selector.Select(seed)) continue;
     std::vector<PartitionNode> found;
     const auto take = [&](const PartitionNode& node) {
-      state[Index(node.index())] = kGrowing;
+      state[node.index()] = kGrowing;
       found.push_back(node);
     };
     const auto is_free = [&](const PartitionNode& node) {
-      return node.exists() && state[Index(node.index())] == kFree && !node.is_taken();
+      return node.exists() && state[node.index()] == kFree && !node.is_taken();
     };
     take(seed);
     for (size_t next = 0; next < found.size(); ++next) {
@@ -29912,17 +29362,16 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
       Throw(ErrorCode::kOutOfRange, "the selector gives a subgraph the kind ", kind,
             "; it is -1 for any, or a number from 0 on");
     for (const PartitionNode& node : selector.Filter(found)) {
-      if (node.index() < 0 || node.index() >= view.num_nodes() ||
-          state[Index(node.index())] != kGrowing)
+      if (node.index() < 0 || node.index() >= view.num_nodes() || state[node.index()] != kGrowing)
         Throw(ErrorCode::kInvalidArgument, "Filter answered node ", node.index(),
               ", which was not among its candidates or came twice");
-      state[Index(node.index())] = kTaken;
+      state[node.index()] = kTaken;
       answer.Take(node, kind, set);
     }
     ++set;
     for (const PartitionNode& node : found)
-      if (state[Index(node.index())] == kGrowing) {
-        state[Index(node.index())] = kFree;
+      if (state[node.index()] == kGrowing) {
+        state[node.index()] = kFree;
         answer.Refuse(node, "dropped by Filter");
       }
   }
@@ -30486,13 +29935,8 @@ inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the 
 OPKIT_COLD HostError& CurrentHostError();
 // Gives this thread an empty error; restores the previous error at the end of the scope.
 class HostErrorScope {
- public:
-  HostErrorScope() : outer_(t_host_error) { t_host_error = &slot_; }
-  ~HostErrorScope() { t_host_error = outer_; }
-
- private:
   HostErrorSlot slot_;
-  HostErrorSlot* outer_;
+  const ScopedValue<HostErrorSlot*> scope_{t_host_error, &slot_};
 };
 
 // Keeps the exception in flight as this thread's failure, and returns the status for it; for use in
@@ -30519,38 +29963,38 @@ OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
 
-// ---- opkit/op/function/answered_fail.hpp
-// CallReturning: turns FAIL from a function in MXNet's spelling into an Error with the text of
+// ---- opkit/op/function/mx_failure.hpp
+// CheckMxReturn: turns FAIL from a function in MXNet's spelling into an Error with the text of
 // OPKIT_ERROR_MSG.
-#ifndef OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
-#define OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+#ifndef OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
+#define OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
 // the reason.
-class OPKIT_EXPORT AnsweredFail : public Error {
+class OPKIT_EXPORT MxFailure : public Error {
  public:
   using Error::Error;
 };
 
 // Calls f. Throws an Error with the text of OPKIT_ERROR_MSG if f returns FAIL; in a library
-// AnsweredFail, without the text.
+// MxFailure, without the text.
 template <class F>
-void CallReturning(const char* what, F&& f) {
+void CheckMxReturn(const char* what, F&& f) {
   static_cast<void>(ProgramHost());  // makes the host that keeps the text
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
   if (!IsProgramHost(g_host))
-    throw AnsweredFail(ErrorCode::kOperatorFailed, StrCat(what, " answered FAIL"));
+    throw MxFailure(ErrorCode::kOperatorFailed, StrCat(what, " returned FAIL"));
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
-  Throw(ErrorCode::kOperatorFailed, what, " answered FAIL", text.empty() ? "" : ": ", text);
+  Throw(ErrorCode::kOperatorFailed, what, " returned FAIL", text.empty() ? "" : ": ", text);
 }
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_FUNCTION_ANSWERED_FAIL_HPP_
+#endif  // OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
 
 // ---- opkit/graph/partition/impl/register_partitioner.ipp
 // The definitions of REGISTER_PARTITIONER: partitioners made of functions.
@@ -30613,7 +30057,7 @@ OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& 
   SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
   std::vector<int> ids(json.nodes.size(), kNotTaken);
   StringMapArgument options(arguments);
-  CallReturning("setSupportedOps' function", [&] { return call(json.text, ids, options); });
+  CheckMxReturn("setSupportedOps' function", [&] { return call(json.text, ids, options); });
   if (ids.size() != json.nodes.size())
     Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids.size(),
           " ids for ", json.nodes.size(), " nodes");
@@ -30635,7 +30079,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   }
   TensorMapArgument args(std::move(constants)), aux;
   bool accept = true;
-  CallReturning("setAcceptSubgraph's function", [&] {
+  CheckMxReturn("setAcceptSubgraph's function", [&] {
     return call(WriteSymbolJson(view, types, review.IsArg()).text, review.id(), &accept, options,
                 attributes, args, aux);
   });
@@ -30756,7 +30200,7 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
       made_(def.outputs().size()) {
   identity_.file = kernel.file;
   identity_.line = kernel.line;
-  identity_.work = {&schema, &kernel.backend, &TellWork};
+  identity_.cost = {&schema, &kernel.backend, &ComputeWork};
   outputs_.resize(made_.size());
 } catch (...) {
   RethrowFromConstructor(kernel, def);
@@ -30864,7 +30308,7 @@ OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
   };
   try {
     sink->Describe(
-        identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
+        identity_.cost.compute(identity_.cost, identity_.def, types(inputs_), types(outputs_)));
   } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
@@ -30890,37 +30334,6 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
-
-// ---- opkit/device/impl/native_stream.ipp
-// The table of opkit/device/native_stream.hpp.
-#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
-    g_native_streams[AllocatorTable::kSlots] = {};
-
-}  // namespace detail
-
-OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
-  if (static_cast<uint64_t>(type) >= detail::AllocatorTable::kSlots)
-    Throw(ErrorCode::kOutOfRange, "a device type has the number ", static_cast<int64_t>(type),
-          "; expected 0 to ", int64_t{detail::AllocatorTable::kSlots} - 1);
-  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
-  return true;
-}
-OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
-  const auto slot = static_cast<uint64_t>(type);
-  return slot < detail::AllocatorTable::kSlots
-             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
-             : nullptr;
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
 // ---- opkit/op/impl/kernel_candidates.ipp
 // The definitions of KernelCandidates and CreateSelected.
@@ -31206,19 +30619,19 @@ class ScheduleBuilder {
   static bool IsEarly(int pred) { return Schedule::IsEarly(pred); }
 
   // Returns the original number of the i-th node in execution order.
-  int node(int i) const { return order_.empty() ? i : order_[Index(i)]; }
-  int* preds_of(int node) { return preds_.data() + pred_begin_[Index(node)]; }
+  int node(int i) const { return order_.empty() ? i : order_[i]; }
+  int* preds_of(int node) { return preds_.data() + pred_begin_[node]; }
 
   void SetPredecessors(const ScheduleEdge* edges, int64_t edge_count) {
     count_.assign(Index(size_), 0);
-    for (int64_t i = 0; i < edge_count; ++i) ++count_[Index(edges[i].to)];
+    for (int64_t i = 0; i < edge_count; ++i) ++count_[edges[i].to];
     pred_begin_.resize(Index(size_));
     std::exclusive_scan(count_.begin(), count_.end(), pred_begin_.begin(), 0);
     std::fill(count_.begin(), count_.end(), 0);
     preds_.resize(Index(edge_count));
     for (int64_t i = 0; i < edge_count; ++i) {
       const auto& [from, to, early] = edges[i];
-      preds_of(to)[count_[Index(to)]++] = early ? from | kEarly : from;
+      preds_of(to)[count_[to]++] = early ? from | kEarly : from;
     }
   }
 
@@ -31226,27 +30639,27 @@ class ScheduleBuilder {
   // so a predecessor found on it closes a cycle.
   void Sort() {
     constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
-    std::vector<int> next_pred(Index(size_), kNew), path;
+    IndexedVector<int> next_pred(Index(size_), kNew), path;
     order_.reserve(Index(size_));
     const auto enter = [&](int node) {
-      next_pred[Index(node)] = pred_begin_[Index(node)];
+      next_pred[node] = pred_begin_[node];
       path.push_back(node);
     };
     for (int i = 0; i < size_; ++i) {
       const int first = options_.given ? (*options_.given)[Index(i)] : i;
-      if (next_pred[Index(first)] == kNew) enter(first);
+      if (next_pred[first] == kNew) enter(first);
       while (!path.empty()) {
         const int node = path.back();
-        int& next = next_pred[Index(node)];
-        if (next == pred_begin_[Index(node)] + count_[Index(node)]) {
+        int& next = next_pred[node];
+        if (next == pred_begin_[node] + count_[node]) {
           next = kPlaced;
           order_.push_back(node);
           path.pop_back();
           continue;
         }
-        const int pred = TargetOf(preds_[Index(next++)]);
-        if (next_pred[Index(pred)] >= 0) ThrowCycle(path, pred);
-        if (next_pred[Index(pred)] == kNew) enter(pred);
+        const int pred = TargetOf(preds_[next++]);
+        if (next_pred[pred] >= 0) ThrowCycle(path, pred);
+        if (next_pred[pred] == kNew) enter(pred);
       }
     }
   }
@@ -31281,17 +30694,17 @@ class ScheduleBuilder {
     for (int i = 0; i < size_; ++i) {
       const int node = this->node(i);
       const int* const preds = preds_of(node);
-      const int count = count_[Index(node)];
+      const int count = count_[node];
       int deepest = -1, shallowest = size_;
       for (int p = 0; p < count; ++p) {
-        const int above = level_[Index(TargetOf(preds[p]))];
+        const int above = level_[TargetOf(preds[p])];
         deepest = (std::max)(deepest, above);
         shallowest = (std::min)(shallowest, above);
         for (int q = 0; q < p && p < kFewPreds; ++q)
           may_be_implied = may_be_implied || TargetOf(preds[p]) == TargetOf(preds[q]);
       }
       may_be_implied = may_be_implied || shallowest < deepest || count > kFewPreds;
-      level_[Index(node)] = ++deepest;
+      level_[node] = ++deepest;
       if (Index(deepest) + 1 == level_begin.size()) level_begin.push_back(0);
       ++level_begin[Index(deepest) + 1];
     }
@@ -31312,17 +30725,16 @@ class ScheduleBuilder {
 
   void SetLevelOrder() {
     bool sorted = true;
-    for (int i = 1; i < size_ && sorted; ++i)
-      sorted = level_[Index(node(i - 1))] <= level_[Index(node(i))];
+    for (int i = 1; i < size_ && sorted; ++i) sorted = level_[node(i - 1)] <= level_[node(i)];
     if (sorted) return;
     const bool by_level = options_.order == ScheduleOrder::kLevels ||
                           (options_.order == ScheduleOrder::kLevelsIfWide &&
                            size_ / Schedule::kWideLevel >= out_.levels());
-    std::vector<int> place(out_.level_begin_), order(Index(size_));
+    IndexedVector<int> place(out_.level_begin_), order(Index(size_));
     for (int i = 0; i < size_; ++i) {
       const int node = this->node(i);
       // Original numbers where the nodes are to be stored by level, else numbers in stored order.
-      order[Index(place[Index(level_[Index(node)])]++)] = by_level ? node : i;
+      order[place[level_[node]]++] = by_level ? node : i;
     }
     (by_level ? order_ : out_.level_order_) = std::move(order);
   }
@@ -31335,7 +30747,7 @@ class ScheduleBuilder {
     std::vector<int> seen(Index(size_), -1);
     if (size_ > Schedule::kExactNodes) {
       for (int i = 0; i < size_; ++i) {
-        if (count_[Index(node(i))] < 2) continue;
+        if (count_[node(i)] < 2) continue;
         DropTwins(node(i), seen);
         DropTriangles(node(i));
       }
@@ -31351,7 +30763,7 @@ class ScheduleBuilder {
       const int node = this->node(i);
       DropTwins(node, seen);
       int* const preds = preds_of(node);
-      int& count = count_[Index(node)];
+      int& count = count_[node];
       uint64_t* const to_any = &any[words * Index(node)];
       uint64_t* const to_late = has_early ? &late[words * Index(node)] : to_any;
       for (int p = 0; p < count; ++p) {
@@ -31378,15 +30790,15 @@ class ScheduleBuilder {
   // Keeps the stronger one of edges given twice.
   void DropTwins(int node, std::vector<int>& seen) {
     int* const preds = preds_of(node);
-    int& count = count_[Index(node)];
+    int& count = count_[node];
     int kept = 0;
     for (int p = 0; p < count; ++p) {
       const int pred = TargetOf(preds[p]);
       int twin = kept;
       if (count <= kFewPreds) {
         for (twin = 0; twin < kept && TargetOf(preds[twin]) != pred;) ++twin;
-      } else if (seen[Index(pred)] >= pred_begin_[Index(node)]) {
-        twin = seen[Index(pred)] - pred_begin_[Index(node)];
+      } else if (seen[Index(pred)] >= pred_begin_[node]) {
+        twin = seen[Index(pred)] - pred_begin_[node];
         // The mark may belong to another node, whose predecessors lie behind these.
         if (twin >= kept || TargetOf(preds[twin]) != pred) twin = kept;
       }
@@ -31394,7 +30806,7 @@ class ScheduleBuilder {
         if (!IsEarly(preds[p])) preds[twin] = pred;
         continue;
       }
-      if (count > kFewPreds) seen[Index(pred)] = pred_begin_[Index(node)] + kept;
+      if (count > kFewPreds) seen[Index(pred)] = pred_begin_[node] + kept;
       preds[kept++] = preds[p];
     }
     count = kept;
@@ -31404,12 +30816,12 @@ class ScheduleBuilder {
   // predecessors.
   void DropTriangles(int node) {
     int* const preds = preds_of(node);
-    int& count = count_[Index(node)];
+    int& count = count_[node];
     const int looked_at = (std::min)(count, kFewPreds);
     unsigned implied = 0;  // bit p: preds[p]
     for (int p = 0; p < looked_at; ++p) {
       const int between = TargetOf(preds[p]);
-      const int steps = (std::min)(count_[Index(between)], kFewPreds);
+      const int steps = (std::min)(count_[between], kFewPreds);
       const int* const before = preds_of(between);
       for (int s = 0; s < steps; ++s) {
         for (int q = 0; q < looked_at; ++q)
@@ -31443,7 +30855,7 @@ class ScheduleBuilder {
         const int original = out_.original_of(to);
         const int* const preds = preds_of(original);
         bool follows = false;  // there is an edge from the node before
-        for (int p = 0; p < count_[Index(original)]; ++p) {
+        for (int p = 0; p < count_[original]; ++p) {
           const int from = out_.node_of(TargetOf(preds[p]));
           follows = follows || from == to - 1;
           f(from, to, IsEarly(preds[p]));
@@ -31458,13 +30870,13 @@ class ScheduleBuilder {
     int total = 0;
     for (int& begin : out_.entry_begin_) begin = std::exchange(total, total + begin);
     out_.entries_.resize(Index(total));
-    std::vector<int> end(out_.entry_begin_.begin(), out_.entry_begin_.end() - 1);
+    IndexedVector<int> end(out_.entry_begin_.begin(), out_.entry_begin_.end() - 1);
     for (const bool early : {true, false}) {
       if (early && !out_.has_early_) continue;
       for_each([&](int from, int to, bool is_early) {
         if (is_early != early) return;
         const int only = out_.in_degree_[Index(to)] == 1 ? Schedule::kOnly : 0;
-        out_.entries_[Index(end[Index(from)]++)] = to | (early ? kEarly : 0) | only;
+        out_.entries_[Index(end[from]++)] = to | (early ? kEarly : 0) | only;
       });
     }
   }
@@ -31474,8 +30886,8 @@ class ScheduleBuilder {
   const ScheduleOptions& options_;
   // Predecessors by original number: those of node n are preds_[pred_begin_[n] ..], count_[n] of
   // them, marked with kEarly.
-  std::vector<int> pred_begin_, preds_, count_, level_;
-  std::vector<int>
+  IndexedVector<int> pred_begin_, preds_, count_, level_;
+  IndexedVector<int>
       order_;  // original numbers in execution order; empty when the given order is one
 };
 
@@ -31855,7 +31267,7 @@ OPKIT_COLD OPKIT_INLINE Selection KernelSelector::ForcedInside(int node,
                                                                std::string_view body) const {
   Selection inside;
   if (!options_.forced) return inside;
-  const std::string prefix = SelectionPrefix(names_[Index(node)], body);
+  const std::string prefix = SelectionPrefix(names_[node], body);
   for (const SelectedKernel& one : options_.forced->nodes)
     if (one.node.starts_with(prefix)) {
       inside.nodes.push_back(one);
@@ -31919,7 +31331,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   std::vector<std::string> bodies;
   for (int node = 0; node < view_.num_nodes(); ++node)
     for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
-      bodies.push_back(SelectionPrefix(names_[Index(node)], item.name));
+      bodies.push_back(SelectionPrefix(names_[node], item.name));
   for (const SelectedKernel& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
@@ -31938,7 +31350,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
     CheckForcedDevice(one, def);
-    const SelectedKernel*& forced = forced_[Index(node)];
+    const SelectedKernel*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
                    forced->device != one.device))
       Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
@@ -31989,7 +31401,7 @@ OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,
 OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate& candidate) const {
   if (!candidate.dropped.empty()) return candidate.dropped;
   if (!refused_.empty())
-    for (const Refusal& one : refused_[Index(node)])
+    for (const Refusal& one : refused_[node])
       if (one.kernel == candidate.kernel && one.config == candidate.number) return one.why;
   const auto why_no_layout = [&](std::span<const int> values, const std::vector<Layout>& layouts,
                                  const char* kind) -> std::string {
@@ -32063,9 +31475,9 @@ inline bool IsBetter(const NodeRating::Rated& first, const NodeRating::Rated& se
          second_ns + second.conversion_ns < first_ns + first.conversion_ns;
 }
 OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
-  const Rated& one = candidates[Index(i)];
+  const Rated& one = candidates[i];
   if (!one.candidate.dropped.empty() || best < 0) return one.candidate.dropped;
-  const Rated& chosen = candidates[Index(best)];
+  const Rated& chosen = candidates[best];
   const auto estimate = [](const Rated& rated) {
     const auto us = [](double ns) { return StrCat(Microseconds(ns), " us"); };
     return us(rated.candidate.config.cost_ns) +
@@ -32182,7 +31594,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
                                                                 NodeChoice& choice) {
   const RegistryUse use;
   if (refused_.empty()) refused_.resize(Index(view_.num_nodes()));
-  refused_[Index(node)].push_back({choice.kernel, choice.config_number, why});
+  refused_[node].push_back({choice.kernel, choice.config_number, why});
   const KernelConfig before = std::move(choice.config);
   const Device device = choice.device;
   Select(node, choice);
@@ -32333,7 +31745,7 @@ OPKIT_COLD OPKIT_INLINE std::string PlannedMemory::LargestIn(const ArenaPlan& ar
 // Adds the order of the steps inside `step`: its bodies run one after the other, and so do the
 // steps of each body.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& order) const {
-  int last = begin_[Index(step)];
+  int last = begin_[step];
   const auto follow = [&](int next) {
     order.before.push_back(last);
     order.after.push_back(next);
@@ -32345,7 +31757,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& orde
       Of(*body).OrderBodies(inner, order);
       last = Of(*body).end_[Index(inner)];
     }
-  if (!bodies.empty()) follow(end_[Index(step)]);
+  if (!bodies.empty()) follow(end_[step]);
 }
 
 OPKIT_INLINE void PlannedMemory::OrderSteps(bool walked) {
@@ -32354,8 +31766,8 @@ OPKIT_INLINE void PlannedMemory::OrderSteps(bool walked) {
     OrderBodies(step, run_order_);
     for (int entry : EntriesOf(plan_.schedule(), step)) {
       if (plan_.IsOrderOnly(step, entry)) continue;
-      run_order_.before.push_back(end_[Index(step)]);
-      run_order_.after.push_back(begin_[Index(Schedule::TargetOf(entry))]);
+      run_order_.before.push_back(end_[step]);
+      run_order_.after.push_back(begin_[Schedule::TargetOf(entry)]);
     }
   }
   if (walked && !plan_.may_pend())
@@ -32417,7 +31829,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     RunValue& scratch = arena.values[NumberOfScratch(step)];
     scratch.external = false;
     scratch.bytes = Scratch(node);
-    scratch.producer = begin_[Index(step)];
+    scratch.producer = begin_[step];
   }
   for (const std::unique_ptr<PlannedBody>& body : plan_.bodies())
     Of(*body).Describe(arena, end_[step_of(body->node)], planned_values);
@@ -32439,7 +31851,7 @@ OPKIT_INLINE void PlannedMemory::AllowInPlace(ArenaPlan& arena, int node, int in
   if (from < 0 || to < 0 || from == to || view.producer(to) != node) return;
   const bool known = plan_.types()[from].shape.is_known() && plan_.types()[to].shape.is_known();
   if (!known && !HaveSameElements(node, input, output)) return;
-  const int step = end_[Index(plan_.schedule().node_of(node))];
+  const int step = end_[plan_.schedule().node_of(node)];
   const RunValue& read = arena.values[NumberOf(from)];
   const RunValue& written = arena.values[NumberOf(to)];
   if (read.external || written.external || written.producer != step) return;
@@ -32477,15 +31889,15 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::HaveSameElements(int node, int input
   const OperatorDef& def = view.graph().node(node);
   const OpSchema* const schema = OpRegistry::Global().FindSchema(def.type());
   if (!schema || plan_.PartsOf(node).size() != 1) return false;  // a fused node computes more
-  std::vector<TensorInfo> infos = plan_.types().Of(view.inputs(node));
+  IndexedVector<TensorInfo> infos = plan_.types().Of(view.inputs(node));
   for (size_t i = 0; i < infos.size(); ++i)
     for (int axis = 0; infos[i].shape.has_rank() && axis < infos[i].shape.rank(); ++axis)
       if (Dim& dim = infos[i].shape[axis]; !dim.is_known())
         dim = Sym(StrCat(view.inputs(node)[i], " ", axis));
-  const SymbolicShape from = infos[Index(input)].shape;
+  const SymbolicShape from = infos[input].shape;
   try {
-    const std::vector<TensorInfo> made = schema->InferOutputs(def, std::move(infos));
-    return detail::HaveSameElements(from, made[Index(output)].shape);
+    const IndexedVector<TensorInfo> made = schema->InferOutputs(def, std::move(infos));
+    return detail::HaveSameElements(from, made[output].shape);
   } catch (const Error&) {
     return false;
   }
@@ -32589,15 +32001,17 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
   std::vector<MemoryInterval> buffers = arena.lifetimes.buffers;
   for (const int input : donated_)
     if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[Index(buffer)].size = 0;
-  const auto plan = [&] { return PlanMemory(buffers, arena.lifetimes.conflicts, options.plan); };
+  const auto plan = [&] {
+    return PlanMemory(buffers, arena.lifetimes.conflicts, options.plan.search);
+  };
   arena.plan = InContext(plan, [&] { return LargestIn(arena); });
   PlaceDonated(arena);
   CheckCapacity(arena, options.plan.capacity_bytes);
-  // The most values that are verified unless options.verify is set: the time grows with their
+  // The most values that are verified unless options.plan.verify is set: the time grows with their
   // square.
   [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
-  if (options.verify) Verify(arena);
-  OPKIT_ASSERT(options.verify || arena.values.size() > kCheaplyVerified || Verify(arena));
+  if (options.plan.verify) Verify(arena);
+  OPKIT_ASSERT(options.plan.verify || arena.values.size() > kCheaplyVerified || Verify(arena));
   summary_.arena_bytes += arena.plan.arena_bytes;
   summary_.lower_bound_bytes += arena.plan.lower_bound_bytes;
   summary_.seconds += arena.plan.seconds;
@@ -32609,7 +32023,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena,
                                                           int64_t capacity) const {
   if (capacity < 0)
-    Throw(ErrorCode::kInvalidArgument, "MemoryPlanOptions::capacity_bytes is ", capacity);
+    Throw(ErrorCode::kInvalidArgument, "PlanMemoryOptions::capacity_bytes is ", capacity);
   if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
   const std::vector<MemoryInterval>& buffers = arena.lifetimes.buffers;
   // Find the step at which the most bytes are live.
@@ -32655,7 +32069,7 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
 // verifier then does not depend on how Describe treats bodies.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
-    const int node = plan_.schedule().original_of(step), end = end_[Index(step)];
+    const int node = plan_.schedule().original_of(step), end = end_[step];
     if (!plan_.BodiesOf(node).empty()) continue;  // the steps of its bodies read and write
     const auto touch = [&](const auto& touched) {
       for (const int value : touched) {
@@ -32767,7 +32181,7 @@ OPKIT_INLINE void Specialization::FuseNodes(const Options& options) {
   choices_ = fused_ ? fused_->choices() : selected_;
   for (int node = 0; node < plan_view_.num_nodes(); ++node)
     if (const int first = PartsOf(NodeOf(node)).front(); first != node)
-      selected_[Index(node)].computed_by = first;
+      selected_[node].computed_by = first;
 }
 
 OPKIT_INLINE void Specialization::InsertConverters(const Options& options,
@@ -32786,9 +32200,9 @@ OPKIT_INLINE bool Specialization::BindNodes(const Enclosing* enclosing) {
   const auto refused = [&](int node, const std::string& why) {
     const std::vector<int> parts = PartsOf(node);
     if (parts.size() != 1) throw UnsupportedOperatorFeature(why);
-    NodeChoice& choice = selected_[Index(parts[0])];
+    NodeChoice& choice = selected_[parts[0]];
     if (!selector_.SelectAfterRefusal(parts[0], why, choice)) throw OtherLayouts();
-    choices_[Index(node)] = choice;
+    choices_[node] = choice;
     ShareDescriptors(node);
   };
   try {
@@ -32809,7 +32223,7 @@ OPKIT_INLINE void Specialization::ShareDescriptors(int node) {
       layouts[i] = layout;
     }
   };
-  KernelConfig& config = choices_[Index(node)].config;
+  KernelConfig& config = choices_[node].config;
   share(view().inputs(node), config.input_layouts);
   share(view().outputs(node), config.output_layouts);
 }
@@ -32820,7 +32234,7 @@ OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosin
   if (enclosing) {
     const GraphView& outside = enclosing->plan.view();
     const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
-      if (at < values.size()) outer_[Index(ValueOf(plan_value))] = values[at];
+      if (at < values.size()) outer_[ValueOf(plan_value)] = values[at];
     };
     for (size_t i = 0; i < inputs_.size(); ++i)  // inputs are the first values
       bind(static_cast<int>(i), outside.inputs(enclosing->node), Index(enclosing->body.inputs[i]));
@@ -32829,8 +32243,8 @@ OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosin
         bind(value, outside.outputs(enclosing->node), o);
   }
   for (int value = 0; value < view().num_values(); ++value)
-    rewritten_[Index(value)] = view().IsRewritten(value) ||
-                               (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
+    rewritten_[value] = view().IsRewritten(value) ||
+                        (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
 }
 
 OPKIT_COLD OPKIT_INLINE std::vector<Blob*> Specialization::OuterBlobs(
@@ -32906,7 +32320,7 @@ OPKIT_COLD OPKIT_INLINE bool Specialization::Fits(const PlannedBody& body,
 
 OPKIT_INLINE void Specialization::MakeSchedule(const Options& options) {
   auto supports = [&](int node) {
-    return asynchronous_[Index(node)] != 0 && first_nodes_->op(node).SupportsAsyncScheduling();
+    return asynchronous_[node] != 0 && first_nodes_->op(node).SupportsAsyncScheduling();
   };
   for (int node = 0; node < view().num_nodes(); ++node) {
     asynchronous_.push_back(first_nodes_->op(node).HasAsyncPart());
@@ -32934,7 +32348,7 @@ OPKIT_INLINE void Specialization::MakeSchedule(const Options& options) {
     follows_.assign(Index(schedule_->size()), 0);
     for (const auto& edge : view().edges()) {
       const int to = schedule_->node_of(edge.to);
-      if (schedule_->node_of(edge.from) + 1 == to) follows_[Index(to)] = 1;
+      if (schedule_->node_of(edge.from) + 1 == to) follows_[to] = 1;
     }
   }
 }
@@ -32942,7 +32356,7 @@ OPKIT_INLINE void Specialization::MakeSchedule(const Options& options) {
 OPKIT_INLINE void Specialization::AssignStreams() {
   constexpr int kStreams = 4;
   streams_.assign(Index(view().num_nodes()), 0);
-  std::vector<char> continued(streams_.size(), 0);
+  IndexedVector<char> continued(streams_.size(), 0);
   int next = 0;
   for (int step = 0; step < schedule_->size(); ++step) {
     const int node = schedule_->original_of(step);
@@ -32951,19 +32365,19 @@ OPKIT_INLINE void Specialization::AssignStreams() {
     const auto& edges = view().edges();
     for (size_t e = view().FirstEdgeTo(node); e < edges.size() && edges[e].to == node; ++e) {
       const auto& edge = edges[e];
-      if (!IsAsynchronous(edge.from) || continued[Index(edge.from)] ||
+      if (!IsAsynchronous(edge.from) || continued[edge.from] ||
           first_nodes_->op(edge.from).device() != first_nodes_->op(node).device())
         continue;
-      continued[Index(edge.from)] = 1;
-      stream = streams_[Index(edge.from)];
+      continued[edge.from] = 1;
+      stream = streams_[edge.from];
       break;
     }
-    streams_[Index(node)] = stream >= 0 ? stream : next++ % kStreams;
+    streams_[node] = stream >= 0 ? stream : next++ % kStreams;
   }
 }
 
 OPKIT_INLINE void Specialization::PlanMemory(const Options& options) {
-  PlannedMemory::Options memory{options.memory, options.verify_memory, options.walked, {}};
+  PlannedMemory::Options memory{options.memory, options.walked, {}};
   for (const int input : options.donated) memory.donated.push_back(ValueOf(input));
   memory_.PlanArenas(memory);
 }
@@ -33078,6 +32492,144 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
+// ---- opkit/graph/plan/impl/plan_state.ipp
+// Definitions of PlanState.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_PLAN_STATE_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_PLAN_STATE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE PlanState::PlanState(Graph graph, const PlanOptions& options,
+                                  IntrusivePtr<RefCounted> preferences,
+                                  std::shared_ptr<const PartitionReport> partition_report)
+    : options_(options),
+      partition_report_(std::move(partition_report)),
+      preferences_(std::move(preferences)),
+      graph_(std::make_unique<ViewedGraph>(std::move(graph))),
+      specializations_(options.max_shapes) {
+  if (options.threads < 0 || options.max_shapes < 1)
+    Throw(ErrorCode::kInvalidArgument, "a plan needs threads >= 0 and max_shapes >= 1, found ",
+          options.threads, " and ", options.max_shapes);
+  options_.passes = nullptr;  // the list belongs to the caller
+  if (options.threads != 0 && options.threads != ThreadPool::Global().threads())
+    own_pool_ = std::make_unique<ThreadPool>(options.threads, "opkit-plan");
+  FindDonated();
+  for (const auto& input : this->graph().inputs()) {
+    inputs_.push_back(input.info);
+    inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
+  }
+}
+
+OPKIT_INLINE IntrusivePtr<Specialization> PlanState::Specialize(
+    const std::vector<TensorInfo>& inputs, std::unique_ptr<BoundNodes>* nodes) {
+  MutexLock lock(mutex_);
+  IntrusivePtr<Specialization> found = specializations_.Find(inputs);
+  if (!found) {
+    found = Make(inputs);
+    specializations_.Add(found);
+  }
+  if (nodes) *nodes = found->TakeNodes();
+  return found;
+}
+
+OPKIT_INLINE void PlanState::SetLatest(IntrusivePtr<Specialization> specialization) {
+  MutexLock lock(mutex_);
+  if (!specializations_.Find(specialization->inputs()))
+    specializations_.Add(std::move(specialization));
+}
+
+OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeUnbounded(
+    const GraphView& view) const {
+  PlanMemoryOptions memory = options_.memory;
+  memory.search.enough_bytes = (std::max)(memory.search.enough_bytes, memory.capacity_bytes);
+  memory.capacity_bytes = 0;
+  memory.most_bound_bytes = -1;
+  return MakeOf(view, inputs_, memory);
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::CheckForAnyShapes() {
+  types_for_any_.emplace(InferGraph(view()));
+  for (const OperatorDef& def : graph().nodes()) {
+    if (options_.backend_need == kRequired) CheckBackends(def);
+    if (!HasKernel(def)) ThrowNoKernel(def, "");
+  }
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::ReleaseConstants() {
+  const auto latest = GetLatest();
+  const std::vector<std::string> names = latest->UnreadConstants();
+  if (names.empty()) return;
+  explanation_ = g_explain_converted(*latest);  // first, since kernels may read constants
+  for (const std::string& name : names) {
+    latest->ReleaseConstant(name);
+    graph_->graph.ReleaseConstant(name);
+  }
+  converted_constants_.Clear();
+}
+
+OPKIT_INLINE Explanation PlanState::Explain() const {
+  const PreferenceScope scope(*preferences_);
+  Explanation explanation = explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
+  explanation.recomputed_nodes = recomputed_.nodes;
+  return explanation;
+}
+
+OPKIT_INLINE IntrusivePtr<Specialization> PlanState::GetLatest() const {
+  auto latest = Latest();
+  if (!latest)
+    Throw(ErrorCode::kFailedPrecondition,
+          "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
+          "every input a shape");
+  return latest;
+}
+
+OPKIT_COLD OPKIT_INLINE bool PlanState::HasKernel(const OperatorDef& def) const {
+  if (options_.devices.empty() || def.device() != Device{})
+    return !KernelOrder(def, /*by_rank=*/true).empty();
+  for (const Device device : options_.devices)
+    if (!KernelOrder(OperatorDef(def).Device(device), /*by_rank=*/true).empty()) return true;
+  return false;
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
+  std::vector<std::string> names;
+  for (const GraphInput& input : graph().inputs()) names.push_back(input.name);
+  for (const std::string& name : options_.memory.donated_inputs) {
+    const int value = view().FindValue(name);
+    if (value < 0 || !view().IsInput(value))
+      Throw(ErrorCode::kNotFound, "PlanMemoryOptions::donated_inputs names '", name,
+            "', which is no input of the graph", SuggestName(name, names));
+    const char* const why = view().IsRewritten(value) ? "rewritten by a node of the graph"
+                            : view().IsOutput(value)  ? "an output of the graph too"
+                                                      : nullptr;
+    if (why)
+      Throw(ErrorCode::kInvalidArgument, "PlanMemoryOptions::donated_inputs names '", name,
+            "', which is ", why, ", so that its caller reads it after a run");
+    donated_.push_back(value);
+  }
+}
+
+OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
+    const GraphView& view, std::vector<TensorInfo> inputs, const PlanMemoryOptions& memory) const {
+  const PreferenceScope scope(*preferences_);
+  return MakeIntrusive<Specialization>(
+      view, std::move(inputs),
+      Specialization::Options{
+          IsWalked(),
+          options_.schedule.deterministic,
+          memory,
+          &converted_constants_,
+          {options_.backend_need,
+           options_.selection.forced.nodes.empty() ? nullptr : &options_.selection.forced,
+           &options_.devices, options_.selection.objective},
+          donated_});
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_PLAN_STATE_IPP_
+
 // ---- opkit/graph/memory/impl/recompute.ipp
 // Definitions of Recompute: greedy rematerialization. Finds the live bytes of a run and the
 // candidates at its peak, and rates them.
@@ -33098,16 +32650,16 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
     if (problem.bytes[v] < 0)
       Throw(ErrorCode::kInvalidArgument, "value ", v, " has ", problem.bytes[v],
             " bytes: expected 0 or more");
-  std::vector<int> maker(values, -1);
+  IndexedVector<int> maker(values, -1);
   for (size_t s = 0; s < problem.steps.size(); ++s)
     for (const int value : problem.steps[s].outputs) {
       if (value < 0 || Index(value) >= values)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " makes value ", value, ", expected one of ",
               values);
-      if (maker[Index(value)] >= 0)
-        Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ",
-              maker[Index(value)], " and by step ", s);
-      maker[Index(value)] = static_cast<int>(s);
+      if (maker[value] >= 0)
+        Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ", maker[value],
+              " and by step ", s);
+      maker[value] = static_cast<int>(s);
     }
   for (size_t s = 0; s < problem.steps.size(); ++s) {
     const RecomputeProblem::Step& step = problem.steps[s];
@@ -33115,9 +32667,9 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
       if (value < 0 || Index(value) >= values)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", expected one of ",
               values);
-      if (maker[Index(value)] >= static_cast<int>(s))
+      if (maker[value] >= static_cast<int>(s))
         Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", which step ",
-              maker[Index(value)], " makes after that");
+              maker[value], " makes after that");
     }
     for (const auto& [input, output] : step.in_place)
       if (input < 0 || Index(input) >= step.inputs.size() || output < 0 ||
@@ -33137,17 +32689,17 @@ class Recomputer {
  public:
   Recomputer(const RecomputeProblem& problem, int64_t target)
       : problem_(problem), target_(target), turns_of_(problem.steps.size()) {
-    const std::vector<int> maker = CheckRecomputeProblem(problem);
-    std::vector<char> is_read(problem.steps.size(), 0);
+    const IndexedVector<int> maker = CheckRecomputeProblem(problem);
+    IndexedVector<char> is_read(problem.steps.size(), 0);
     for (size_t s = 0; s < problem.steps.size(); ++s) {
       Turn turn{static_cast<int>(s), {}};
       std::vector<int>& made_as = made_as_.emplace_back();
       for (const int value : StepAt(turn.step).inputs) {
-        const int from = maker[Index(value)];
+        const int from = maker[value];
         turn.makers.push_back(from);
         made_as.push_back(-1);
         if (from < 0) continue;
-        is_read[Index(from)] = 1;
+        is_read[from] = 1;
         const std::vector<int>& outputs = StepAt(from).outputs;
         made_as.back() =
             static_cast<int>(std::find(outputs.begin(), outputs.end(), value) - outputs.begin());
@@ -33173,14 +32725,13 @@ class Recomputer {
     while (peak_ > target_ && turns_.size() < most_turns && Improve()) lowered = true;
     if (lowered && peak_ <= target_) Prune();
     result_.peak_bytes = peak_;
-    std::vector<char> has_run(problem_.steps.size(), 0);
+    IndexedVector<char> has_run(problem_.steps.size(), 0);
     for (const int number : order_) {
-      const Turn& turn = turns_[Index(number)];
+      const Turn& turn = turns_[number];
       RecomputedRun::Step& step = result_.steps.emplace_back();
       step.step = turn.step;
-      for (const int maker : turn.makers)
-        step.makers.push_back(maker < 0 ? -1 : place_[Index(maker)]);
-      step.again = std::exchange(has_run[Index(turn.step)], 1) != 0;
+      for (const int maker : turn.makers) step.makers.push_back(maker < 0 ? -1 : place_[maker]);
+      step.again = std::exchange(has_run[turn.step], 1) != 0;
       step.moved = turn.moved;
       if (step.again) result_.added_cost += StepAt(turn.step).cost;
     }
@@ -33230,20 +32781,20 @@ class Recomputer {
   };
 
   const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[Index(step)]; }
-  const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[Index(turn)].step); }
+  const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[turn].step); }
   int64_t BytesOf(int value) const { return problem_.bytes[Index(value)]; }
   // True if an output is read after the run. Only the turns of the given run keep such outputs.
   bool IsKept(int turn, size_t output) const {
     return Index(turn) < problem_.steps.size() &&
            problem_.kept[Index(StepOf(turn).outputs[output])] != 0;
   }
-  size_t Slot(int turn, size_t output) const { return first_slot_[Index(turn)] + output; }
-  int PlaceOf(int turn) const { return place_[Index(turn)]; }
+  size_t Slot(int turn, size_t output) const { return first_slot_[turn] + output; }
+  int PlaceOf(int turn) const { return place_[turn]; }
   int end() const { return static_cast<int>(order_.size()); }
 
   int AddTurn(Turn turn) {
     const int number = static_cast<int>(turns_.size());
-    turns_of_[Index(turn.step)].push_back(number);
+    turns_of_[turn.step].push_back(number);
     first_slot_.push_back(slots_);
     slots_ += StepAt(turn.step).outputs.size();
     turns_.push_back(std::move(turn));
@@ -33255,7 +32806,7 @@ class Recomputer {
     int64_t bytes = step.scratch_bytes;
     std::vector<char> taken;  // by input; those that are there from the start take nothing
     for (size_t i = 0; i < step.inputs.size(); ++i) {
-      taken.push_back(made_as_[Index(number)][i] < 0);
+      taken.push_back(made_as_[number][i] < 0);
       if (!taken.back()) bytes += BytesOf(step.inputs[i]);
     }
     for (size_t o = 0; o < step.outputs.size(); ++o) {
@@ -33279,9 +32830,9 @@ class Recomputer {
     place_.assign(turns_.size(), -1);
     last_use_.assign(slots_, -1);
     granted_.assign(slots_, 0);
-    for (int at = 0; at < end(); ++at) place_[Index(order_[Index(at)])] = at;
+    for (int at = 0; at < end(); ++at) place_[order_[at]] = at;
     for (int at = 0; at < end(); ++at) {
-      const Turn& turn = turns_[Index(order_[Index(at)])];
+      const Turn& turn = turns_[order_[at]];
       for (size_t i = 0; i < turn.makers.size(); ++i)
         if (turn.makers[i] >= 0) last_use_[SlotRead(turn, i)] = at;
     }
@@ -33289,27 +32840,27 @@ class Recomputer {
     across_.assign(order_.size(), 0);
     for (const int turn : order_)
       for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o) {
-        live_[Index(PlaceOf(turn))] += BytesOf(StepOf(turn).outputs[o]);
+        live_[PlaceOf(turn)] += BytesOf(StepOf(turn).outputs[o]);
         live_[Index(LastPlace(turn, o)) + 1] -= BytesOf(StepOf(turn).outputs[o]);
       }
     for (size_t at = 1; at < live_.size(); ++at) live_[at] += live_[at - 1];
     live_.pop_back();
     for (int at = 0; at < end(); ++at) {
-      const RecomputeProblem::Step& step = StepOf(order_[Index(at)]);
-      across_[Index(at)] = live_[Index(at)];
-      for (const int value : step.outputs) across_[Index(at)] -= BytesOf(value);
-      live_[Index(at)] += step.scratch_bytes - Grant(at);
+      const RecomputeProblem::Step& step = StepOf(order_[at]);
+      across_[at] = live_[at];
+      for (const int value : step.outputs) across_[at] -= BytesOf(value);
+      live_[at] += step.scratch_bytes - Grant(at);
     }
     peak_ = 0;
     peak_at_ = -1;
     above_.assign(1, 0);
     for (int at = 0; at < end(); ++at) {
-      above_.push_back(above_.back() + (live_[Index(at)] > target_));
-      if (live_[Index(at)] > peak_) peak_ = live_[Index(at)], peak_at_ = at;
+      above_.push_back(above_.back() + (live_[at] > target_));
+      if (live_[at] > peak_) peak_ = live_[at], peak_at_ = at;
     }
   }
   size_t SlotRead(const Turn& turn, size_t input) const {
-    return Slot(turn.makers[input], Index(made_as_[Index(turn.step)][input]));
+    return Slot(turn.makers[input], Index(made_as_[turn.step][input]));
   }
   // Returns the last place at which the value is live.
   int LastPlace(int turn, size_t output) const {
@@ -33318,19 +32869,19 @@ class Recomputer {
   }
   // Returns the bytes that outputs at a place take over from inputs.
   int64_t Grant(int at) {
-    const Turn& turn = turns_[Index(order_[Index(at)])];
+    const Turn& turn = turns_[order_[at]];
     const RecomputeProblem::Step& step = StepAt(turn.step);
-    std::vector<char> given(step.in_place.empty() ? 0 : step.outputs.size(), 0);
+    IndexedVector<char> given(step.in_place.empty() ? 0 : step.outputs.size(), 0);
     int64_t sum = 0;
     for (const auto& [i, o] : step.in_place) {
       const int value = step.inputs[Index(i)];
       const int64_t bytes = BytesOf(step.outputs[Index(o)]);
       const int maker = turn.makers[Index(i)];
       if (maker < 0 || bytes > BytesOf(value)) continue;
-      const size_t output = Index(made_as_[Index(turn.step)][Index(i)]), slot = Slot(maker, output);
+      const size_t output = Index(made_as_[turn.step][Index(i)]), slot = Slot(maker, output);
       if (IsKept(maker, output)) continue;
-      if (last_use_[slot] != at || granted_[slot] > 0 || given[Index(o)]) continue;
-      given[Index(o)] = 1;
+      if (last_use_[slot] != at || granted_[slot] > 0 || given[o]) continue;
+      given[o] = 1;
       sum += granted_[slot] = bytes;
     }
     return sum;
@@ -33374,8 +32925,8 @@ class Recomputer {
     last_touch_.assign(slots_, -1);
     next_use_.assign(slots_, -1);
     for (int at = 0; at < end(); ++at) {
-      const int number = order_[Index(at)];
-      const Turn& turn = turns_[Index(number)];
+      const int number = order_[at];
+      const Turn& turn = turns_[number];
       for (size_t o = 0; at <= peak_at_ && o < StepAt(turn.step).outputs.size(); ++o)
         last_touch_[Slot(number, o)] = at;
       for (size_t i = 0; i < turn.makers.size(); ++i) {
@@ -33389,7 +32940,7 @@ class Recomputer {
     }
     std::vector<Candidate> found;
     for (int at = 0; at < peak_at_; ++at) {
-      Candidate one{order_[Index(at)], end(), 0};
+      Candidate one{order_[at], end(), 0};
       const RecomputeProblem::Step& step = StepOf(one.turn);
       if (!step.repeatable) continue;
       for (size_t o = 0; o < step.outputs.size(); ++o)
@@ -33402,7 +32953,7 @@ class Recomputer {
         const int touch = last_touch_[Slot(one.turn, o)];
         lowers |= touch < peak_at_;
         one.most += static_cast<double>(BytesOf(step.outputs[o])) *
-                    (above_[Index(one.place)] - above_[Index(touch) + 1]);
+                    (above_[one.place] - above_[Index(touch) + 1]);
       }
       if (!lowers) continue;
       const double cost = CostWithout(one.turn) + step.cost;
@@ -33420,7 +32971,7 @@ class Recomputer {
   // no other readers, since it is then dropped.
   double CostWithout(int turn) const {
     const RecomputeProblem::Step& step = StepOf(turn);
-    if (!droppable_[Index(turns_[Index(turn)].step)]) return 0;
+    if (!droppable_[turns_[turn].step]) return 0;
     for (size_t o = 0; o < step.outputs.size(); ++o)
       if (last_touch_[Slot(turn, o)] > PlaceOf(turn)) return 0;
     return -step.cost;
@@ -33435,7 +32986,7 @@ class Recomputer {
             {last_touch_[Slot(turn, o)] + 1, one.of.place, -BytesOf(StepOf(turn).outputs[o])});
     one.cost = CostWithout(turn);
     int made = 0;
-    return Make(one, turns_[Index(turn)].step, -1, missing, &made);
+    return Make(one, turns_[turn].step, -1, missing, &made);
   }
   // Adds a turn for `step`, after the turns that it needs, and sets `made` to its number.
   bool Make(Rating& one, int step, int moved, Missing missing, int* made) const {
@@ -33443,9 +32994,8 @@ class Recomputer {
     NewTurn turn{step, moved, {}};
     for (size_t i = 0; i < StepAt(step).inputs.size(); ++i) {
       int maker = -1;
-      const int given = turns_[Index(turns_of_[Index(step)].front())].makers[i];
-      if (given >= 0 &&
-          !Obtain(one, turns_[Index(given)].step, Index(made_as_[Index(step)][i]), missing, &maker))
+      const int given = turns_[turns_of_[step].front()].makers[i];
+      if (given >= 0 && !Obtain(one, turns_[given].step, Index(made_as_[step][i]), missing, &maker))
         return false;
       turn.makers.push_back(maker);
     }
@@ -33462,7 +33012,7 @@ class Recomputer {
     for (size_t i = 0; i < one.made.size(); ++i)
       if (one.made[i].step == step) return *maker = -2 - static_cast<int>(i), true;
     int before = -1, after = -1;  // the nearest turns to the place
-    for (const int turn : turns_of_[Index(step)]) {
+    for (const int turn : turns_of_[step]) {
       const int at = PlaceOf(turn);
       if (at < 0) continue;
       if (at >= one.of.place) {
@@ -33491,7 +33041,7 @@ class Recomputer {
   bool Raises(int turn, size_t output, int place) const {
     const int64_t bytes = BytesOf(StepOf(turn).outputs[output]);
     for (int at = LastPlace(turn, output) + 1; at < place; ++at)
-      if (live_[Index(at)] + bytes > target_) return true;
+      if (live_[at] + bytes > target_) return true;
     return false;
   }
   void Extend(Rating& one, int turn, size_t output) const {
@@ -33519,8 +33069,8 @@ class Recomputer {
     int begin = end(), finish = 0;
     for (const Change& change : one.changes) {
       if (change.begin >= change.end) continue;
-      change_[Index(change.begin)] += change.bytes;
-      change_[Index(change.end)] -= change.bytes;
+      change_[change.begin] += change.bytes;
+      change_[change.end] -= change.bytes;
       begin = (std::min)(begin, change.begin);
       finish = (std::max)(finish, change.end);
     }
@@ -33535,12 +33085,12 @@ class Recomputer {
     };
     int64_t sum = 0;
     for (int at = begin; at < finish; ++at) {
-      sum += std::exchange(change_[Index(at)], 0);
-      const int64_t before = live_[Index(at)];
+      sum += std::exchange(change_[at], 0);
+      const int64_t before = live_[at];
       one.gain += above(before) - above(before + sum);
       if (sum > 0) look(before + sum);
     }
-    change_[Index(finish)] = 0;
+    change_[finish] = 0;
     if (!lowers) return false;
     for (const int64_t bytes : BytesOfMade(one)) {
       one.gain -= above(bytes);
@@ -33551,16 +33101,16 @@ class Recomputer {
   // Returns the bytes that are live while each of the new turns runs.
   std::vector<int64_t> BytesOfMade(const Rating& one) const {
     const std::vector<NewTurn>& made = one.made;
-    int64_t base = across_[Index(one.of.place)] + one.extended_bytes;
+    int64_t base = across_[one.of.place] + one.extended_bytes;
     const RecomputeProblem::Step& origin = StepOf(one.of.turn);
     for (size_t o = 0; o < origin.outputs.size(); ++o)
       if (last_use_[Slot(one.of.turn, o)] >= one.of.place && !IsKept(one.of.turn, o))
         base -= BytesOf(origin.outputs[o]);
-    std::vector<size_t> last(made.size());  // the last new turn that reads what the turn makes
+    IndexedVector<size_t> last(made.size());  // the last new turn that reads what the turn makes
     for (size_t i = 0; i < made.size(); ++i) {
       last[i] = made[i].turn >= 0 || i + 1 == made.size() ? made.size() : i;
       for (const int maker : made[i].makers)
-        if (maker <= -2 && last[Index(-2 - maker)] < i) last[Index(-2 - maker)] = i;
+        if (maker <= -2 && last[-2 - maker] < i) last[-2 - maker] = i;
     }
     std::vector<int64_t> bytes(made.size(), base);
     for (size_t i = 0; i < made.size(); ++i) {
@@ -33575,24 +33125,24 @@ class Recomputer {
   // Changes.
 
   void Apply(const Rating& one) {
-    std::vector<int> numbers;
+    IndexedVector<int> numbers;
     for (const NewTurn& made : one.made) {
       Turn turn{made.step, {}, true};
       for (const int maker : made.makers)
-        turn.makers.push_back(maker <= -2 ? numbers[Index(-2 - maker)] : maker);
+        turn.makers.push_back(maker <= -2 ? numbers[-2 - maker] : maker);
       if (made.turn < 0) {
         numbers.push_back(AddTurn(std::move(turn)));
         continue;
       }
       numbers.push_back(made.turn);
       std::erase(order_, made.turn);  // it stood behind the place
-      turns_[Index(made.turn)] = std::move(turn);
+      turns_[made.turn] = std::move(turn);
     }
     for (size_t at = Index(one.of.place); at < order_.size(); ++at) {
-      Turn& reader = turns_[Index(order_[at])];
+      Turn& reader = turns_[order_[at]];
       for (size_t i = 0; i < reader.makers.size(); ++i)
         if (reader.makers[i] == one.of.turn &&
-            !IsKept(one.of.turn, Index(made_as_[Index(reader.step)][i])))
+            !IsKept(one.of.turn, Index(made_as_[reader.step][i])))
           reader.makers[i] = numbers.back();
     }
     order_.insert(order_.begin() + one.of.place, numbers.begin(), numbers.end());
@@ -33601,14 +33151,14 @@ class Recomputer {
   }
   // Drops turns that nothing reads any more.
   void DropUnused() {
-    std::vector<char> is_read(turns_.size(), 0);
+    IndexedVector<char> is_read(turns_.size(), 0);
     std::vector<int> left;
     for (size_t at = order_.size(); at-- > 0;) {
       const int number = order_[at];
-      const Turn& turn = turns_[Index(number)];
-      if (!is_read[Index(number)] && droppable_[Index(turn.step)]) continue;
+      const Turn& turn = turns_[number];
+      if (!is_read[number] && droppable_[turn.step]) continue;
       for (const int maker : turn.makers)
-        if (maker >= 0) is_read[Index(maker)] = 1;
+        if (maker >= 0) is_read[maker] = 1;
       left.push_back(number);
     }
     order_.assign(left.rbegin(), left.rend());
@@ -33626,7 +33176,7 @@ class Recomputer {
       const std::vector<int> order = order_;
       std::vector<int*> changed;
       for (const int reader : order_)
-        for (int& maker : turns_[Index(reader)].makers)
+        for (int& maker : turns_[reader].makers)
           if (maker == turn) changed.push_back(&maker);
       for (int* const maker : changed) *maker = before;
       DropUnused();
@@ -33640,7 +33190,7 @@ class Recomputer {
   // Returns the nearest earlier turn of the same step; -1 if there is none.
   int TurnBefore(int turn) const {
     int before = -1;
-    for (const int other : turns_of_[Index(turns_[Index(turn)].step)])
+    for (const int other : turns_of_[turns_[turn].step])
       if (PlaceOf(other) >= 0 && PlaceOf(other) < PlaceOf(turn) &&
           (before < 0 || PlaceOf(other) > PlaceOf(before)))
         before = other;
@@ -33650,25 +33200,25 @@ class Recomputer {
   const RecomputeProblem& problem_;
   const int64_t target_;
   RecomputedRun result_;
-  std::vector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
-  std::vector<char> droppable_;             // by step: unread turns of it are dropped
-  std::vector<std::vector<int>> turns_of_;  // by step
-  std::vector<Turn> turns_;
-  std::vector<int> order_;          // turns
-  std::vector<size_t> first_slot_;  // by turn; a slot is an output of a turn
+  IndexedVector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
+  IndexedVector<char> droppable_;             // by step: unread turns of it are dropped
+  IndexedVector<std::vector<int>> turns_of_;  // by step
+  IndexedVector<Turn> turns_;
+  IndexedVector<int> order_;          // turns
+  IndexedVector<size_t> first_slot_;  // by turn; a slot is an output of a turn
   size_t slots_ = 0;
   double given_cost_ = 0;
   // Results of Measure.
-  std::vector<int> place_;        // by turn: its place in order_; -1: no longer there
+  IndexedVector<int> place_;      // by turn: its place in order_; -1: no longer there
   std::vector<int> last_use_;     // by slot; -1: none
   std::vector<int64_t> granted_;  // by slot: the bytes that its last reader takes over in place
-  std::vector<int64_t> live_, across_;  // by place: while its turn runs, and just before
-  std::vector<int> above_;              // by place: how many before it are above the target
+  IndexedVector<int64_t> live_, across_;  // by place: while its turn runs, and just before
+  IndexedVector<int> above_;              // by place: how many before it are above the target
   int64_t peak_ = 0;
   int peak_at_ = -1;
   // By slot: the last touch up to the peak and the first after it; -1: none.
   std::vector<int> last_touch_, next_use_;
-  std::vector<int64_t> change_;  // by place: sums of Rate, zero between its calls
+  IndexedVector<int64_t> change_;  // by place: sums of Rate, zero between its calls
 };
 
 }  // namespace detail
@@ -33757,7 +33307,7 @@ class RecomputedGraph::Writer {
       : from_(from), run_(run), walked_(walked), names_(run.steps.size()) {
     const Graph& graph = from.view_.graph();
     for (const OperatorDef& def : graph.nodes())
-      if (!def.name().empty()) ++named_[Index(Number(def.name()))];
+      if (!def.name().empty()) ++named_[Number(def.name())];
     for (size_t at = 0; at < run.steps.size(); ++at) {
       anchored_.push_back(anchor_);
       for (const int part : from.parts_[Index(run.steps[at].step)]) WritePart(at, part);
@@ -33779,7 +33329,7 @@ class RecomputedGraph::Writer {
       const int maker = MakerOf(at, inputs[i]);
       if (maker < 0) continue;
       // An input whose maker already waits for the same node makes this wait unnecessary.
-      if (run_.steps[Index(maker)].moved && anchored_[Index(maker)] == anchor_) waits = false;
+      if (run_.steps[Index(maker)].moved && anchored_[maker] == anchor_) waits = false;
       const std::string& name = NameOf(Index(maker), inputs[i]);
       if (name != def.inputs()[i]) def.mutable_inputs()[i] = name;
     }
@@ -33822,13 +33372,13 @@ class RecomputedGraph::Writer {
   }
   std::string FreshNodeName(std::string name) {
     while (node_names_.Find(name) >= 0) name += "'";
-    ++named_[Index(Number(name))];
+    ++named_[Number(name)];
     return name;
   }
   // Returns the name of the node to wait for. Renames the node if it has no name or shares it.
   const std::string& NameAnchor() {
-    OperatorDef& def = nodes_[Index(anchor_)];
-    if (def.name().empty() || named_[Index(node_names_.Find(def.name()))] > 1)
+    OperatorDef& def = nodes_[anchor_];
+    if (def.name().empty() || named_[node_names_.Find(def.name())] > 1)
       def.Name(FreshNodeName(SelectionName(def).empty() ? def.type() : SelectionName(def)));
     return def.name();
   }
@@ -33837,12 +33387,12 @@ class RecomputedGraph::Writer {
   const RecomputedRun& run_;
   const bool walked_;
   Rewritten out_;
-  std::vector<OperatorDef> nodes_;
+  IndexedVector<OperatorDef> nodes_;
   std::vector<std::vector<std::pair<int, std::string>>> names_;  // by place: new value names
-  std::vector<int> anchored_;                                    // by place: the anchor there
+  IndexedVector<int> anchored_;                                  // by place: the anchor there
   int anchor_ = -1;  // the last of nodes_ that was not moved; -1 before it
   NameIndex values_, node_names_;
-  std::vector<int> named_;  // by number of node_names_: how many nodes have it
+  IndexedVector<int> named_;  // by number of node_names_: how many nodes have it
 };
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::Rewritten RecomputedGraph::Rewrite(
@@ -33887,7 +33437,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
   // A selection made from a recomputed plan names nodes that run again, which this graph does not
   // have yet.
   Selection forced, aside;
-  for (const SelectedKernel& one : state.options().selection.nodes)
+  for (const SelectedKernel& one : state.options().selection.forced.nodes)
     (IsNameOfRepeat(state.graph(), one.node) ? aside : forced).nodes.push_back(one);
   state.SetSelection(forced);
   try {
@@ -33909,7 +33459,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
   } best{nullptr, {}, {}, arena->plan.arena_bytes, as_given.given_bytes};
   // The steps may count bytes that the plan does not need; the target is higher by these.
   int64_t target = capacity + (std::max)(as_given.given_bytes - best.bytes, int64_t{0});
-  for (int i = 0; i < MemoryPlanOptions::kRecomputeTries && target >= as_given.least_bytes; ++i) {
+  for (int i = 0; i < PlanMemoryOptions::kRecomputeTries && target >= as_given.least_bytes; ++i) {
     const RecomputedRun run = Recompute(steps.problem(), target);
     if (run.peak_bytes >= best.peak) break;
     best.peak = run.peak_bytes;
@@ -34605,9 +34155,9 @@ OPKIT_INLINE void BoundPlan::RunBody() {
 
 OPKIT_INLINE void BoundPlan::CompleteImplied() {
   if (implied_.empty()) return;
-  for (int i : implied_) steps_[Index(i)].op->event().state()->Passed();
+  for (int i : implied_) steps_[i].op->event().state()->Passed();
   MutexLock lock(in_flight_mutex_);
-  for (int i : implied_) in_flight_[Index(i)].reset();
+  for (int i : implied_) in_flight_[i].reset();
 }
 
 OPKIT_INLINE void BoundPlan::Cancel() {
@@ -34642,7 +34192,7 @@ OPKIT_INLINE NodeState BoundPlan::RunScoped(int i, const Step& step) {
 OPKIT_INLINE void BoundPlan::IssueTo(const Step& step) {
   const IssueScope issue(step.op->device().type != DeviceType::kCPU);
   for (int wait = step.first_wait; wait < step.end_wait; ++wait)
-    step.op->WaitEvent(waits_[Index(wait)]->event(), step.stream);
+    step.op->WaitEvent(waits_[wait]->event(), step.stream);
   step.op->RunAsync(step.stream);
 }
 
@@ -34665,7 +34215,7 @@ OPKIT_INLINE NodeState BoundPlan::Issue(int i, const Step& step) {
 }
 
 OPKIT_INLINE void BoundPlan::OnStepCompleted(int i) {
-  const std::exception_ptr failure = steps_[Index(i)].op->event().exception();
+  const std::exception_ptr failure = steps_[i].op->event().exception();
   SetInFlight(i, {});
   if (failure) FailPending(failure);
   replay_->Complete(i, failure);
@@ -34679,7 +34229,7 @@ OPKIT_INLINE bool BoundPlan::PollPending() {
     std::optional<Event> event;
     {
       MutexLock lock(in_flight_mutex_);
-      event = in_flight_[Index(i)];
+      event = in_flight_[i];
     }
     if (event) static_cast<void>(event->Query());
   }
@@ -34795,7 +34345,7 @@ OPKIT_INLINE void BoundPlan::MakeSteps() {
     // Host work completes its own event, also when it fails; it needs no polling.
     if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
     step.implied = FollowsFromOthers(static_cast<int>(i));
-    if (step.implied) step.op->SetEventSeldomAsked();
+    if (step.implied) step.op->DeferEventCompletion();
     (step.implied ? implied_ : polled_).push_back(static_cast<int>(i));
   }
 }
@@ -34804,9 +34354,9 @@ OPKIT_INLINE bool BoundPlan::FollowsFromOthers(int i) const {
   bool waited_for = false;
   for (int entry : EntriesOf(specialization_->schedule(), i)) {
     if (!Schedule::IsEarly(entry)) return false;
-    const Step& next = steps_[Index(Schedule::TargetOf(entry))];
+    const Step& next = steps_[Schedule::TargetOf(entry)];
     waited_for |= !specialization_->IsOrderOnly(i, entry) && next.asynchronous &&
-                  next.op->device().type == steps_[Index(i)].op->device().type;
+                  next.op->device().type == steps_[i].op->device().type;
   }
   return waited_for;
 }
@@ -34819,9 +34369,9 @@ OPKIT_INLINE void BoundPlan::MakeBodies() {
   for (size_t i = 0; i < planned.size();) {
     const int node = planned[i]->node;
     auto& carrier = dynamic_cast<RunsBodies&>(nodes_->op(node));
-    std::vector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
+    IndexedVector<BodyRunner*> runners(carrier.bodies().size(), nullptr);
     for (; i < planned.size() && planned[i]->node == node; ++i)
-      runners[Index(planned[i]->number)] = bodies_[i].get();
+      runners[planned[i]->number] = bodies_[i].get();
     carrier.UseRunners(std::move(runners));
   }
 }
@@ -34847,7 +34397,7 @@ OPKIT_INLINE void BoundPlan::AppendSteps(std::vector<Step*>& order) {
     order.push_back(&steps_[i]);
     const int node = specialization_->schedule().original_of(static_cast<int>(i));
     for (const std::unique_ptr<PlannedBody>& body : specialization_->BodiesOf(node))
-      bodies_[Index(&body - planned.data())]->AppendSteps(order);
+      bodies_[&body - planned.data()]->AppendSteps(order);
   }
 }
 
@@ -34870,7 +34420,7 @@ OPKIT_INLINE void BoundPlan::MakeWaits() {
   for (size_t i = 0; i < steps_.size(); ++i) {
     steps_[i].first_wait = static_cast<int>(waits_.size());
     if (steps_[i].asynchronous)
-      for (int from : early.of(i)) waits_.push_back(steps_[Index(from)].op);
+      for (int from : early.of(i)) waits_.push_back(steps_[from].op);
     steps_[i].end_wait = static_cast<int>(waits_.size());
   }
 }
@@ -34952,6 +34502,542 @@ OPKIT_INLINE void BoundPlan::FillArena(const ArenaPlan& arena, const Storage& st
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
+
+// ---- opkit/graph/plan/impl/tensor_bindings.ipp
+// Definitions of TensorBindings: its checks of the caller's tensors.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_COLD OPKIT_INLINE TensorBindings::TensorBindings(const GraphView& view,
+                                                       std::span<const int> donated)
+    : view_(view) {
+  for (const auto& input : view.graph().inputs())
+    inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+  for (const int value : donated) inputs_[value].donated = true;
+  for (const auto& rewrite : view.rewrites())  // inputs are the first values
+    if (view.IsInput(rewrite.value)) inputs_[rewrite.value].rewritten = true;
+  for (int value : view.outputs()) outputs_.push_back({value, {}, false});
+}
+
+OPKIT_COLD OPKIT_INLINE void TensorBindings::ThrowUnknown(std::string_view name) const {
+  std::vector<std::string> names;
+  for (const Input& input : inputs_) names.push_back(this->name(input));
+  for (const Output& output : outputs_) names.push_back(this->name(output));
+  Throw(ErrorCode::kNotFound, "the graph has no input or output '", name, "'",
+        SuggestName(name, names));
+}
+
+OPKIT_INLINE void TensorBindings::Check(const Input& input, const Tensor& tensor) const {
+  const std::string& name = this->name(input);
+  const TensorInfo& info = view_.graph().FindInput(name)->info;
+  if (!tensor.initialized())
+    Throw(ErrorCode::kUninitialized, "the tensor given for input '", name, "' has no data");
+  const bool dtype_differs = DTypeDiffers(info, tensor);
+  if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()))
+    Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '", name,
+          "' of the graph is ", ToString(info), ", but the tensor given is ", tensor);
+  if (MemoryDevice(tensor.device()) != MemoryDevice(info.device))
+    Throw(ErrorCode::kInvalidArgument, "input '", name, "' of the graph is on ",
+          ToString(info.device), ", but the tensor given is ", tensor, "; copy it there first");
+  if (!tensor.layout().is_standard())
+    Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name,
+          "' must have the standard layout, but is ", tensor);
+  if (!tensor.is_dense() && (input.rewritten || !IsHostAccessible(tensor.device().type)))
+    Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
+          input.rewritten ? "the graph writes to it" : "it is not on the host");
+  if (input.rewritten || input.donated) CheckApartFromGraph("given for input", name, tensor);
+}
+
+OPKIT_INLINE void TensorBindings::Check(const Output& output, const Tensor& tensor) const {
+  if (!tensor.initialized() || !tensor.is_dense() || !tensor.layout().is_standard())
+    Throw(ErrorCode::kInvalidArgument, "the tensor bound to output '", name(output),
+          "' must have memory and be dense, but is ", tensor);
+  if (view_.producer(output.value) < 0)
+    Throw(ErrorCode::kInvalidArgument, "output '", name(output),
+          "' of the graph is an input or a constant itself, and cannot be bound");
+  CheckApartFromGraph("bound to output", name(output), tensor);
+}
+
+OPKIT_INLINE void TensorBindings::CheckType(const Output& output, const TensorInfo& info,
+                                            const Tensor& tensor) const {
+  const bool dtype_differs = DTypeDiffers(info, tensor);
+  if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()) ||
+      MemoryDevice(info.device) != MemoryDevice(tensor.device()))
+    Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "output '",
+          name(output), "' of the graph is ", ToString(info), " on ", ToString(info.device),
+          ", but the tensor bound to it is ", tensor);
+}
+
+OPKIT_INLINE std::vector<TensorInfo> TensorBindings::InputTypes() const {
+  std::vector<TensorInfo> infos;
+  for (const Input& input : inputs_) {
+    if (input.tensor.dtype() == DType::kUndefined)
+      Throw(ErrorCode::kInvalidArgument, "nothing was given for input '", name(input),
+            "' of the graph; Run({{\"", name(input), "\", tensor}}), or Bind it");
+    infos.push_back(TensorInfo::Of(input.tensor));
+    infos.back().layout = Layout();
+  }
+  return infos;
+}
+
+OPKIT_INLINE void TensorBindings::CheckOverlaps() const {
+  const auto share = [&](const Tensor& a, const Tensor& b, const char* what, int first,
+                         int second) {
+    if (a.SharesMemoryWith(b))
+      Throw(ErrorCode::kInvalidArgument, what, " '", view_.name(first), "' and '",
+            view_.name(second), "' share memory, and the graph writes to it; give each its own");
+  };
+  for (size_t i = 0; i < outputs_.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      share(outputs_[i].bound, outputs_[j].bound, "the tensors bound to the outputs",
+            outputs_[j].value, outputs_[i].value);
+  for (const Input& input : inputs_)
+    for (const Input& other : inputs_)
+      if ((input.rewritten || input.donated) && &input != &other)
+        share(input.tensor, other.tensor, "the tensors given for the inputs", input.value,
+              other.value);
+}
+
+OPKIT_INLINE bool TensorBindings::IsInputMemory(const Tensor& tensor) const {
+  for (const Input& input : inputs_)
+    if (input.tensor.SharesMemoryWith(tensor)) return true;
+  return false;
+}
+
+OPKIT_INLINE void TensorBindings::CheckApartFromGraph(const char* use, const std::string& name,
+                                                      const Tensor& tensor) const {
+  if (const std::string holder = HolderOf(view_.graph(), tensor); !holder.empty())
+    Throw(ErrorCode::kInvalidArgument, "the tensor ", use, " '", name, "' shares memory with ",
+          holder, " of the graph, which runs would overwrite; give it memory of its own");
+}
+
+OPKIT_COLD OPKIT_INLINE std::string TensorBindings::HolderOf(const Graph& graph,
+                                                             const Tensor& tensor) {
+  for (const GraphConstant& constant : graph.constants())
+    if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
+  for (const OperatorDef& def : graph.nodes()) {
+    for (const NamedAttribute& arg : def.args())
+      for (const Tensor& held : TensorsOf(arg.value))
+        if (held.SharesMemoryWith(tensor))
+          return StrCat("attribute '", arg.name, "' of node ", ToString(def));
+    for (const NamedSubgraph& item : def.subgraphs())
+      if (const Graph* inner = GraphOf(*item.graph))
+        if (std::string holder = HolderOf(*inner, tensor); !holder.empty())
+          return StrCat(holder, " of '", item.name, "'");
+  }
+  return {};
+}
+
+OPKIT_INLINE std::vector<Tensor> TensorBindings::TensorsOf(const Attribute& attribute) {
+  if (attribute.type() == AttributeType::kTensor) return {attribute.Get<Tensor>()};
+  if (attribute.type() != AttributeType::kTensors) return {};
+  return attribute.Get<std::vector<Tensor>>();
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
+
+// ---- opkit/graph/memory/impl/problem.ipp
+// Definitions: makes a MemoryProblem from buffers and their conflicts.
+#ifndef OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
+#define OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE std::vector<int64_t> Peaks(const MemoryProblem& problem) {
+  std::vector<int64_t> peaks;
+  for (size_t i = 0; i < Index(problem.count); ++i)
+    peaks.push_back(*std::max_element(problem.total.begin() + problem.lower[i],
+                                      problem.total.begin() + problem.upper[i]));
+  return peaks;
+}
+
+OPKIT_INLINE std::vector<int64_t> Lengths(const MemoryProblem& problem) {
+  std::vector<int64_t> lengths;
+  for (size_t i = 0; i < Index(problem.count); ++i)
+    lengths.push_back(problem.upper[i] - problem.lower[i]);
+  return lengths;
+}
+
+// Returns the smallest alignment of the buffers. Throws kInvalidArgument for a buffer that cannot
+// be planned, kOutOfRange for too many buffers.
+inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals) {
+  if (intervals.size() > 1'000'000'000)
+    Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
+  int64_t smallest = 0;
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    const MemoryInterval& buffer = intervals[i];
+    if (buffer.lower >= buffer.upper)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " is live in [", buffer.lower, ", ",
+            buffer.upper, "): expected lower < upper");
+    if (buffer.size < 0)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has ", buffer.size,
+            " bytes: expected 0 or more");
+    if (buffer.alignment <= 0 || (buffer.alignment & (buffer.alignment - 1)) != 0)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has alignment ", buffer.alignment,
+            ": expected a power of two");
+    if (buffer.size > 0 && (smallest == 0 || buffer.alignment < smallest))
+      smallest = buffer.alignment;
+  }
+  return smallest == 0 ? 1 : smallest;
+}
+
+OPKIT_INLINE void MeasureBuffers(const std::vector<MemoryInterval>& intervals,
+                                 MemoryProblem* problem) {
+  const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
+  int64_t unit = 0, worst = 0;  // worst: the sum of sizes, with padding before each
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    const MemoryInterval& buffer = intervals[i];
+    if (buffer.size == 0) continue;
+    problem->buffer.push_back(static_cast<int>(i));
+    int64_t padded = 0;
+    if (__builtin_add_overflow(buffer.size, rounding - 1, &padded) ||
+        __builtin_add_overflow(worst, buffer.alignment - rounding, &worst) ||
+        __builtin_add_overflow(worst, padded &= -rounding, &worst))
+      Throw(ErrorCode::kOutOfRange, "the buffers' sizes add up to more than an int64 holds at ",
+            "buffer ", i, " of ", buffer.size, " bytes");
+    problem->naive_bytes += padded;
+    unit = std::gcd(padded, unit);
+  }
+  problem->count = static_cast<int>(problem->buffer.size());
+  if (problem->count == 0) return;
+  for (int i : problem->buffer) {
+    const int64_t alignment = intervals[Index(i)].alignment;
+    if (unit % alignment != 0) unit = std::gcd(unit, alignment);
+  }
+  // Offsets are int. If the exact unit is too small for that, sizes are rounded up to a larger one;
+  // this adds less than 2^-28 of their sum.
+  while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
+  problem->unit = unit;
+  for (int i : problem->buffer) {
+    const MemoryInterval& buffer = intervals[Index(i)];
+    problem->size.push_back(static_cast<int>((buffer.size - 1) / unit + 1));
+    problem->alignment.push_back(static_cast<int>((std::max)(buffer.alignment / unit, int64_t{1})));
+  }
+}
+
+OPKIT_INLINE void CutSections(const std::vector<MemoryInterval>& intervals,
+                              MemoryProblem* problem) {
+  const size_t n = problem->buffer.size();
+  IndexedVector<int64_t> lower, upper, bytes;
+  for (int i : problem->buffer) {
+    const MemoryInterval& buffer = intervals[Index(i)];
+    lower.push_back(buffer.lower);
+    upper.push_back(buffer.upper);
+    bytes.push_back(RoundUp(buffer.size, problem->rounding));
+  }
+  const std::vector<int> begins = SortedBy(lower), ends = SortedBy(upper);
+  problem->lower.resize(n);
+  problem->upper.resize(n);
+  int live = 0;
+  bool began = false;
+  int64_t live_bytes = 0;
+  for (size_t b = 0, e = 0; e < n;) {
+    const size_t end = Index(ends[e]);
+    if (b < n && lower[begins[b]] < upper[end]) {
+      const size_t begin = Index(begins[b++]);
+      problem->lower[begin] = problem->sections;
+      problem->pairs += live++;
+      live_bytes += bytes[begin];
+      problem->bound_bytes = (std::max)(problem->bound_bytes, live_bytes);
+      began = true;
+    } else {
+      if (began) ++problem->sections;
+      began = false;
+      problem->upper[end] = problem->sections;
+      --live;
+      live_bytes -= bytes[end];
+      ++e;
+    }
+  }
+  std::vector<int>& total = problem->total;
+  total.assign(Index(problem->sections) + 1, 0);
+  for (size_t i = 0; i < n; ++i) {
+    total[Index(problem->lower[i])] += problem->size[i];
+    total[Index(problem->upper[i])] -= problem->size[i];
+  }
+  std::partial_sum(total.begin(), total.end(), total.begin());
+  problem->bound = *std::max_element(total.begin(), total.end());
+}
+
+OPKIT_INLINE void ListConflicts(MemoryProblem* problem) {
+  const std::vector<int> order = SortedBy(problem->lower);
+  std::vector<int> live;
+  problem->conflicts = FlatLists(problem->buffer.size(), [&](auto add) {
+    live.clear();
+    for (int i : order) {
+      std::erase_if(live, [&](int other) {
+        return problem->upper[Index(other)] <= problem->lower[Index(i)];
+      });
+      for (int other : live) {
+        add(Index(i), Index(other));
+        add(Index(other), Index(i));
+      }
+      live.push_back(i);
+    }
+  });
+}
+
+// Returns, for each number, the lists that hold it, in ascending order.
+template <class Lists>
+FlatLists Transpose(size_t n, const Lists& lists) {
+  return FlatLists(n, [&](auto add) {
+    for (size_t i = n; i-- > 0;)
+      for (int other : lists.of(i)) add(Index(other), i);
+  });
+}
+
+inline void CheckConflicts(size_t n, const MemoryConflicts& conflicts) {
+  if (conflicts.starts.size() != n + 1 || conflicts.starts[0] != 0 ||
+      conflicts.starts[n] != static_cast<int64_t>(conflicts.others.size()))
+    Throw(ErrorCode::kInvalidArgument, "expected the starts of ", n, " conflict lists and their ",
+          "end, from 0 to ", conflicts.others.size(), "; found ", conflicts.starts.size(),
+          " numbers");
+  for (size_t i = 0; i < n; ++i)
+    if (conflicts.starts[i] > conflicts.starts[i + 1])
+      Throw(ErrorCode::kInvalidArgument, "the conflict list of buffer ", i, " ends at ",
+            conflicts.starts[i + 1], ", before its start at ", conflicts.starts[i]);
+  for (size_t i = 0; i < n; ++i)
+    for (int other : conflicts.of(i))
+      if (other < 0 || Index(other) >= n || Index(other) == i)
+        Throw(ErrorCode::kInvalidArgument, "buffer ", i, " lists a conflict with buffer ", other,
+              ": expected another of the ", n, " buffers");
+}
+
+// Raises the lower bound. A set of buffers that all conflict with each other can be larger than any
+// live set of the given spans: grows the largest live set by buffers that conflict with all of it.
+inline void RaiseBound(MemoryProblem* problem) {
+  const size_t n = problem->buffer.size();
+  const auto peak = static_cast<int>(
+      std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
+  IndexedVector<int> met(n, 0);  // by buffer: the members in conflict with it; -1 for a member
+  int members = 0;
+  const auto join = [&](size_t i) {
+    met[i] = -1;
+    ++members;
+    for (int other : problem->conflicts.of(i))
+      if (met[other] >= 0) ++met[other];
+  };
+  for (size_t i = 0; i < n; ++i)
+    if (problem->lower[i] <= peak && peak < problem->upper[i]) join(i);
+  for (;;) {
+    size_t best = n;
+    for (size_t i = 0; i < n; ++i)
+      if (met[i] == members && (best == n || problem->size[i] > problem->size[best])) best = i;
+    if (best == n) return;
+    join(best);
+    problem->bound += problem->size[best];
+  }
+}
+
+OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
+                                MemoryProblem* problem) {
+  CheckConflicts(n, conflicts);
+  const FlatLists reverse = Transpose(n, conflicts);
+  const FlatLists sorted = Transpose(n, reverse);
+  IndexedVector<int> number(n, -1);
+  for (size_t i = 0; i < problem->buffer.size(); ++i)
+    number[problem->buffer[i]] = static_cast<int>(i);
+  int64_t overlapping = 0;
+  std::vector<int64_t>& starts = problem->conflicts.starts;
+  std::vector<int>& items = problem->conflicts.items;
+  starts.push_back(0);
+  for (size_t i = 0; i < n; ++i) {
+    const auto listed = sorted.of(i), listing = reverse.of(i);
+    if (!std::equal(listed.begin(), listed.end(), listing.begin(), listing.end()))
+      Throw(ErrorCode::kInvalidArgument, "expected every conflict on the lists of both buffers; ",
+            "the lists of buffer ", i, " and its partners do not agree");
+    if (number[i] < 0) continue;
+    const size_t a = Index(number[i]);
+    int last = -1;
+    for (int other : listed) {
+      if (number[other] < 0 || other == std::exchange(last, other)) continue;
+      const size_t b = Index(number[other]);
+      items.push_back(static_cast<int>(b));
+      if (problem->lower[a] < problem->upper[b] && problem->lower[b] < problem->upper[a])
+        ++overlapping;
+    }
+    starts.push_back(static_cast<int64_t>(items.size()));
+  }
+  if (overlapping != 2 * problem->pairs)
+    Throw(ErrorCode::kInvalidArgument, "the spans of ", problem->pairs, " pairs of buffers ",
+          "overlap, but only ", overlapping / 2, " of these pairs are listed as conflicts");
+  const auto listed = static_cast<int64_t>(items.size()) / 2;
+  problem->spans_decide = listed == problem->pairs;
+  problem->pairs = listed;
+  if (!problem->spans_decide) RaiseBound(problem);
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
+
+// ---- opkit/graph/memory/search/impl/skyline_search.ipp
+// Definitions of SkylineSearch: its steps down, its steps back, and what it prunes.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE void SkylineSearch::Reset() {
+  lowest_.assign(count_, 0);
+  offsets_.assign(count_, 0);
+  floor_.assign(sections_, 0);
+  unplaced_in_.assign(problem_.total.begin(),
+                      problem_.total.begin() + static_cast<std::ptrdiff_t>(sections_));
+  unplaced_ = count_;
+  frames_.clear();
+  choices_.clear();
+  trail_.clear();
+  dirty_mark_.assign(sections_, 1);
+  dirty_.resize(sections_);
+  std::iota(dirty_.begin(), dirty_.end(), 0);
+}
+
+OPKIT_INLINE void SkylineSearch::Lift(size_t j, int offset) {
+  const int old = lowest_[j];
+  Record(static_cast<int>(j), old);
+  lowest_[j] = offset;
+  for (size_t s = Lower(j); s < Upper(j); ++s)
+    if (floor_[s] == old && !dirty_mark_[s]) {
+      dirty_mark_[s] = 1;
+      dirty_.push_back(static_cast<int>(s));
+    }
+}
+
+OPKIT_INLINE bool SkylineSearch::Consistent() {
+  bool consistent = true;
+  for (int section : dirty_) {
+    const size_t s = Index(section);
+    dirty_mark_[s] = 0;
+    if (!consistent) continue;
+    int floor = kNone;
+    for (int i : cover_.of(s)) floor = (std::min)(floor, lowest_[i]);
+    if (floor != floor_[s]) {
+      Record(~section, floor_[s]);
+      floor_[s] = floor;
+    }
+    if (floor != kNone && floor + unplaced_in_[s] > ceiling_) {
+      weight_[s] += 1;
+      consistent = false;
+    }
+  }
+  dirty_.clear();
+  return consistent;
+}
+
+OPKIT_INLINE void SkylineSearch::Undo(const Frame& frame) {
+  for (; trail_.size() > frame.trail; trail_.pop_back()) {
+    const auto [changed, old] = trail_.back();
+    if (changed >= 0)
+      lowest_[changed] = old;
+    else
+      floor_[~changed] = old;
+  }
+  if (frame.placed < 0) return;
+  const size_t i = Index(frame.placed);
+  for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] += problem_.size[i];
+  ++unplaced_;
+}
+
+OPKIT_INLINE bool SkylineSearch::Advance(Frame* frame) {
+  frame->placed = -1;
+  while (frame->next < frame->end) {
+    const size_t i = Index(choices_[frame->next++]);
+    if (frame->floor + problem_.size[i] > ceiling_ || IsTwin(*frame, i)) continue;
+    Place(i, frame->floor);
+    frame->placed = static_cast<int>(i);
+    return true;
+  }
+  if (frame->passed) return false;
+  frame->passed = true;
+  return Pass(*frame);
+}
+
+OPKIT_INLINE void SkylineSearch::Place(size_t i, int offset) {
+  const int top = offset + problem_.size[i];
+  offsets_[i] = offset;
+  --unplaced_;
+  for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] -= problem_.size[i];
+  Lift(i, kNone);
+  for (int other : problem_.conflicts.of(i)) {
+    const size_t j = Index(other);
+    if (lowest_[j] < top) Lift(j, AlignUnits(top, problem_.alignment[j]));
+  }
+}
+
+OPKIT_INLINE bool SkylineSearch::Pass(const Frame& frame) {
+  const size_t s = frame.section;
+  int next = kNone;
+  for (int buffer : cover_.of(s)) {
+    const size_t i = Index(buffer);
+    if (lowest_[i] > frame.floor)
+      next = (std::min)(next, lowest_[i]);
+    else  // it rests on a buffer of the valley that does not reach the edge
+      for (int below : problem_.conflicts.of(i)) {
+        const size_t j = Index(below);
+        const int top = lowest_[j] + problem_.size[j];
+        if (top < next && !(Lower(j) <= s && s < Upper(j))) next = top;
+      }
+  }
+  if (next >= kNone || next + unplaced_in_[s] > ceiling_) {
+    weight_[s] += 1;
+    return false;
+  }
+  for (int buffer : cover_.of(s)) {
+    const size_t i = Index(buffer);
+    if (lowest_[i] < next) Lift(i, AlignUnits(next, problem_.alignment[i]));
+  }
+  return true;
+}
+
+OPKIT_INLINE void SkylineSearch::OpenFrame() {
+  double best = 0;
+  size_t edge = sections_;
+  const auto consider = [&](size_t s) {
+    const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
+    // Among equal edges the lowest is taken; the share of the floor in the score stays below any
+    // other difference.
+    const double score =
+        (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
+    if (edge < sections_ && score >= best) return;
+    best = score;
+    edge = s;
+  };
+  for (size_t left = 0; left < sections_;) {
+    size_t right = left + 1;
+    while (right < sections_ && floor_[right] == floor_[left]) ++right;
+    if (floor_[left] != kNone && (left == 0 || floor_[left - 1] > floor_[left]) &&
+        (right == sections_ || floor_[right] > floor_[left])) {
+      consider(left);
+      if (right - left > 1) consider(right - 1);
+    }
+    left = right;
+  }
+  Frame frame;
+  frame.section = edge;
+  frame.floor = floor_[edge];
+  frame.first = frame.next = choices_.size();
+  frame.trail = trail_.size();
+  for (int i : cover_.of(edge)) {
+    if (lowest_[i] != frame.floor) continue;
+    const auto is_before = [&](int a, int b) { return (*rank_)[Index(a)] < (*rank_)[Index(b)]; };
+    const auto first = choices_.begin() + static_cast<std::ptrdiff_t>(frame.first);
+    choices_.insert(std::lower_bound(first, choices_.end(), i, is_before), i);
+  }
+  frame.end = choices_.size();
+  frames_.push_back(frame);
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
 
 // ---- opkit/graph/impl/body_inference.ipp
 // The definitions of body inference, and a cache of results: a body is inferred once for each set
@@ -35080,13 +35166,243 @@ inline void InferGraphSubgraph(const Graph& body, InferenceContext& context) {
     InferAsBody(context, body, "the graph", UnknownOperators::kAllowed);
 }
 OPKIT_INLINE void UseInferenceOfGraphSubgraphs() {
-  g_graph_subgraph_rules.infer.store(&InferGraphSubgraph, std::memory_order_relaxed);
+  g_infer_graph_subgraph.Fill(&InferGraphSubgraph);
 }
 
 }  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
+
+// ---- opkit/graph/partition/impl/node_sets.ipp
+// Definitions of SubgraphExtractor and NodeReplacer.
+#ifndef OPKIT_GRAPH_PARTITION_IMPL_NODE_SETS_IPP_
+#define OPKIT_GRAPH_PARTITION_IMPL_NODE_SETS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
+  if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
+  for (const int node : nodes) view.graph().node(node);  // throws kOutOfRange for a wrong index
+}
+
+OPKIT_INLINE std::string PathText(const Graph& graph, const std::vector<int>& path) {
+  std::string text;
+  for (const int node : path) text += (text.empty() ? "" : "  ->  ") + ToString(graph.node(node));
+  return text;
+}
+
+OPKIT_INLINE SubgraphExtractor::SubgraphExtractor(const GraphView& view, const GraphTypes* types)
+    : view_(view),
+      types_(types),
+      node_mark_(Index(view.num_nodes()), 0),
+      value_mark_(Index(view.num_values()), 0) {
+  for (const GraphView::Rewrite& rewrite : view.rewrites())
+    rewritten_by_.emplace_back(rewrite.node, rewrite.value);
+  std::sort(rewritten_by_.begin(), rewritten_by_.end());
+}
+
+OPKIT_INLINE ExtractedSubgraph SubgraphExtractor::Extract(const std::vector<int>& nodes) {
+  ++mark_;
+  ExtractedSubgraph found;
+  for (const int node : nodes) node_mark_[node] = mark_;
+  NameIndex names;
+  for (const int node : nodes) {
+    const OperatorDef& def = view_.graph().node(node);
+    if (!def.name().empty()) names.Add(def.name());
+    for (auto own = std::lower_bound(rewritten_by_.begin(), rewritten_by_.end(),
+                                     std::pair<int, int>(node, -1));
+         own != rewritten_by_.end() && own->first == node; ++own)
+      if (!Inside(view_.producer(own->second)))
+        Throw(ErrorCode::kInvalidArgument, "node ", ToString(def), " rewrites '",
+              view_.name(own->second), "', which is made outside of the subgraph");
+    for (const int value : view_.inputs(node))
+      if (value >= 0 && !Inside(view_.producer(value))) Read(value, found);
+  }
+  for (const int node : nodes) {
+    const OperatorDef& def = view_.graph().node(node);
+    found.body.AddNode(WithoutOutsideControl(def, names, found.control_inputs));
+    for (const int value : view_.outputs(node))
+      if (value >= 0 && view_.producer(value) == node && IsUsedOutside(value))
+        found.outputs.push_back(view_.name(value));
+  }
+  for (const std::string& output : found.outputs) found.body.AddOutput(output);
+  return found;
+}
+
+OPKIT_INLINE void SubgraphExtractor::Read(int value, ExtractedSubgraph& found) {
+  if (std::exchange(value_mark_[value], mark_) == mark_) return;
+  const std::string& name = view_.name(value);
+  if (const Tensor* constant = view_.constant(value)) {
+    found.body.AddConstant(name, *constant);
+    return;
+  }
+  TensorInfo info;
+  if (types_) info = (*types_)[value];
+  found.body.AddInput(name, info.dtype, info.shape, info.device);
+  found.inputs.push_back(name);
+}
+
+OPKIT_INLINE bool SubgraphExtractor::IsUsedOutside(int value) const {
+  if (view_.IsOutput(value)) return true;
+  for (const int reader : view_.consumers(value))
+    if (!Inside(reader)) return true;
+  return false;
+}
+
+OPKIT_INLINE OperatorDef SubgraphExtractor::WithoutOutsideControl(
+    const OperatorDef& def, const NameIndex& inside, std::vector<std::string>& outside) {
+  bool crosses = false;
+  for (const std::string& name : def.control_inputs()) {
+    if (inside.Find(name) >= 0) continue;
+    crosses = true;
+    if (std::find(outside.begin(), outside.end(), name) == outside.end()) outside.push_back(name);
+  }
+  if (!crosses) return def;
+  OperatorDef copy(def);
+  std::erase_if(copy.mutable_control_inputs(),
+                [&](const std::string& name) { return inside.Find(name) < 0; });
+  return copy;
+}
+
+OPKIT_INLINE NodeReplacer::NodeReplacer(const GraphView& view,
+                                        const std::vector<NodeReplacement>& replacements)
+    : view_(view), replacements_(replacements), unit_(Index(view.num_nodes()), -1) {
+  for (const NodeReplacement& replacement : replacements) {
+    CheckNodeSet(view, replacement.nodes);
+    for (const int node : replacement.nodes) {
+      if (unit_[node] >= 0)
+        Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
+              " is replaced twice");
+      unit_[node] = static_cast<int>(units_.size());
+    }
+    units_.push_back(*std::min_element(replacement.nodes.begin(), replacement.nodes.end()));
+  }
+  for (int node = 0; node < view.num_nodes(); ++node)
+    if (unit_[node] < 0) {
+      unit_[node] = static_cast<int>(units_.size());
+      units_.push_back(node);
+    }
+}
+
+OPKIT_INLINE std::vector<std::vector<int>> NodeReplacer::NodesInOrder() const {
+  std::vector<std::vector<int>> nodes;
+  for (const int unit : Order())
+    nodes.push_back(Index(unit) < replacements_.size() ? replacements_[Index(unit)].nodes
+                                                       : std::vector<int>{units_[unit]});
+  return nodes;
+}
+
+OPKIT_INLINE Graph NodeReplacer::Result() const {
+  const Graph& graph = view_.graph();
+  NameIndex renamed;  // names of replaced nodes
+  std::vector<size_t> by;
+  for (size_t i = 0; i < replacements_.size(); ++i)
+    for (const int node : replacements_[i].nodes)
+      if (!graph.node(node).name().empty() && renamed.Find(graph.node(node).name()) < 0) {
+        renamed.Add(graph.node(node).name());
+        by.push_back(i);
+      }
+  std::vector<OperatorDef> nodes;
+  for (const int unit : Order()) {
+    const bool is_new = Index(unit) < replacements_.size();
+    OperatorDef def = is_new ? replacements_[Index(unit)].def : graph.node(units_[unit]);
+    if (!def.control_inputs().empty()) RenameControl(def, renamed, by);
+    nodes.push_back(std::move(def));
+  }
+  IndexedVector<char> used(Index(view_.num_values()), 0);
+  for (int node = 0; node < view_.num_nodes(); ++node)
+    if (Index(unit_[node]) >= replacements_.size())
+      for (const int value : view_.inputs(node))
+        if (value >= 0) used[value] = 1;
+  for (const NodeReplacement& replacement : replacements_)
+    for (const std::string& name : replacement.def.inputs())
+      if (const int value = view_.FindValue(name); value >= 0) used[value] = 1;
+  std::vector<GraphConstant> constants;
+  for (const GraphConstant& constant : graph.constants()) {
+    const int value = view_.FindValue(constant.name);
+    if (used[value] || view_.IsOutput(value) || view_.consumers(value).empty())
+      constants.push_back(constant);
+  }
+  Graph result = WithContents(graph, std::move(constants), std::move(nodes));
+  const GraphView checked(result);
+  return result;
+}
+
+OPKIT_INLINE void NodeReplacer::RenameControl(OperatorDef& def, const NameIndex& renamed,
+                                              const std::vector<size_t>& by) const {
+  std::vector<std::string> names;
+  for (const std::string& name : def.control_inputs()) {
+    const int number = renamed.Find(name);
+    const std::string& now = number < 0 ? name : replacements_[by[Index(number)]].def.name();
+    if (std::find(names.begin(), names.end(), now) == names.end()) names.push_back(now);
+  }
+  def.mutable_control_inputs() = std::move(names);
+}
+
+OPKIT_INLINE std::vector<int> NodeReplacer::Order() const {
+  std::vector<GraphView::Edge> edges;
+  for (const GraphView::Edge& edge : CutProblemOf(view_).edges) {
+    const int from = unit_[edge.from], to = unit_[edge.to];
+    if (from != to) edges.push_back({from, to});
+  }
+  std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
+    return a.from != b.from ? a.from < b.from : a.to < b.to;
+  });
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  IndexedVector<size_t> first(units_.size() + 1, 0);
+  std::vector<int> waits(units_.size(), 0);
+  for (const GraphView::Edge& edge : edges) ++first[Index(edge.from) + 1], ++waits[Index(edge.to)];
+  for (size_t i = 0; i < units_.size(); ++i) first[i + 1] += first[i];
+  const auto later = [this](int a, int b) { return units_[a] > units_[b]; };
+  std::vector<int> ready;  // a heap with the first unit on top
+  const auto push = [&](int unit) {
+    ready.push_back(unit);
+    std::push_heap(ready.begin(), ready.end(), later);
+  };
+  for (size_t i = 0; i < units_.size(); ++i)
+    if (waits[i] == 0) push(static_cast<int>(i));
+  std::vector<int> order;
+  while (!ready.empty()) {
+    std::pop_heap(ready.begin(), ready.end(), later);
+    const int unit = ready.back();
+    ready.pop_back();
+    order.push_back(unit);
+    for (size_t i = first[unit]; i < first[Index(unit) + 1]; ++i)
+      if (--waits[Index(edges[i].to)] == 0) push(edges[i].to);
+  }
+  if (order.size() < units_.size()) ThrowUnitCycle(edges, waits);
+  return order;
+}
+
+OPKIT_COLD OPKIT_INLINE void NodeReplacer::ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
+                                                          const std::vector<int>& waits) const {
+  IndexedVector<int> before(units_.size(), -1), path;
+  int unit = -1;
+  for (const GraphView::Edge& edge : edges)
+    if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
+      before[unit = edge.to] = edge.from;
+  IndexedVector<char> met(units_.size(), 0);
+  for (; !met[unit]; unit = before[unit]) {
+    met[unit] = 1;
+    path.push_back(unit);
+  }
+  std::string text;
+  const auto name = [&](int u) {
+    return Index(u) < replacements_.size() ? ToString(replacements_[Index(u)].def)
+                                           : ToString(view_.graph().node(units_[u]));
+  };
+  const auto begin = std::find(path.begin(), path.end(), unit);
+  for (auto u = path.rbegin(); u != std::make_reverse_iterator(begin); ++u)
+    text += name(*u) + "  ->  ";
+  Throw(ErrorCode::kInvalidArgument, "the subgraphs would wait for each other: ", text,
+        name(path.back()));
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PARTITION_IMPL_NODE_SETS_IPP_
 
 // ---- opkit/op/boundary/convert/impl/abi_attributes.ipp
 // Tensors and attributes across the ABI: outgoing views, and the checks of incoming structs.
@@ -35418,7 +35734,7 @@ class SymbolJsonWriter {
     nodes_.push_back(node);
   }
   void WriteVariable(int value) {
-    made_by_[Index(value)] = {static_cast<int>(nodes_.size()), 0};
+    made_by_[value] = {static_cast<int>(nodes_.size()), 0};
     Begin(-1, "null", view_.name(value));
     // Inputs are the first values.
     const bool is_arg = Index(value) >= is_arg_.size() || is_arg_[Index(value)];
@@ -35438,7 +35754,7 @@ class SymbolJsonWriter {
     const auto outs = view_.outputs(node);
     WriteTypes(outs);
     for (size_t o = 0; o < outs.size(); ++o)
-      if (outs[o] >= 0) made_by_[Index(outs[o])] = {number, static_cast<int>(o)};
+      if (outs[o] >= 0) made_by_[outs[o]] = {number, static_cast<int>(o)};
   }
   // Writes the entries of the values that are there.
   template <class Values>
@@ -35446,7 +35762,7 @@ class SymbolJsonWriter {
     json_.BeginArray();
     for (const int value : values) {
       if (value < 0) continue;
-      const auto& [node, output] = made_by_[Index(value)];
+      const auto& [node, output] = made_by_[value];
       json_.Value(std::array{node, output, 0});
     }
     json_.EndArray();
@@ -35472,7 +35788,7 @@ class SymbolJsonWriter {
   const GraphView& view_;
   const GraphTypes& types_;
   const std::vector<bool>& is_arg_;
-  std::vector<std::pair<int, int>> made_by_;  // by value: the text's node and output that make it
+  IndexedVector<std::pair<int, int>> made_by_;  // by value: the text's node and output that make it
   std::string text_;
   JsonWriter json_{text_};
   std::vector<int> nodes_;
@@ -35752,7 +36068,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                              const opkit_attr* const* attrs, PendingInvoke* pending) {
     return AnswerCaller([&] {
       ResourceState& state = StateOf(call);
-      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() is not told which operator");
+      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() has no operator's name");
       const std::string name = TextOfAbi(op);
       std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
       const bool is_native = call->asynchronous && !state.launch;
@@ -35834,10 +36150,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
     return AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() is not told what for");
+      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() has no handle");
       auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
       pending->Wait();
-      pending->told = true;
+      pending->failure_taken = true;
       if (pending->failure) std::rethrow_exception(pending->failure);
     });
   }
@@ -36047,7 +36363,7 @@ class LiveBytes {
   int64_t Growth(int node) const {
     int64_t growth = Made(node);
     ForEachInput(node, [&](int value) {
-      if (uses_[Index(value)] == 1) growth -= bytes_(value);
+      if (uses_[value] == 1) growth -= bytes_(value);
     });
     return growth;
   }
@@ -36055,10 +36371,10 @@ class LiveBytes {
     live_ += Made(node);
     peak_ = (std::max)(peak_, live_);
     ForEachInput(node, [&](int value) {
-      if (--uses_[Index(value)] == 0) live_ -= bytes_(value);
+      if (--uses_[value] == 0) live_ -= bytes_(value);
     });
     for (const int value : view_.outputs(node))
-      if (value >= 0 && uses_[Index(value)] == 0) live_ -= bytes_(value);
+      if (value >= 0 && uses_[value] == 0) live_ -= bytes_(value);
   }
   int64_t peak() const { return peak_; }
 
@@ -36081,7 +36397,7 @@ class LiveBytes {
 
   const GraphView& view_;
   const FunctionRef<int64_t(int value)> bytes_;
-  std::vector<int> uses_;  // by value: uses that are still to come
+  IndexedVector<int> uses_;  // by value: uses that are still to come
   int64_t live_ = 0, peak_ = 0;
 };
 
@@ -36098,14 +36414,14 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
                                                 FunctionRef<int64_t(int value)> bytes) {
   using detail::Index;
   constexpr size_t kLookedAt = 64;
-  std::vector<int> waits(Index(view.num_nodes()), 0), ready, order;
-  std::vector<std::vector<int>> after(waits.size());
+  detail::IndexedVector<int> waits(Index(view.num_nodes()), 0), ready, order;
+  detail::IndexedVector<std::vector<int>> after(waits.size());
   for (const GraphView::Edge& edge : view.edges()) {
-    ++waits[Index(edge.to)];
-    after[Index(edge.from)].push_back(edge.to);
+    ++waits[edge.to];
+    after[edge.from].push_back(edge.to);
   }
   for (const int node : view.order())
-    if (waits[Index(node)] == 0) ready.push_back(node);
+    if (waits[node] == 0) ready.push_back(node);
   detail::LiveBytes live(view, bytes);
   while (!ready.empty()) {
     const size_t count = (std::min)(ready.size(), kLookedAt);
@@ -36116,8 +36432,8 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
     ready.erase(next);
     order.push_back(node);
     live.Run(node);
-    for (const int waiting : after[Index(node)])
-      if (--waits[Index(waiting)] == 0) ready.push_back(waiting);
+    for (const int waiting : after[node])
+      if (--waits[waiting] == 0) ready.push_back(waiting);
   }
   return live.peak() < PeakBytes(view, view.order(), bytes) ? order : view.order();
 }
@@ -36462,12 +36778,10 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
   // Marks the next span of this thread with the operator's name as opened by the host already.
   class Known {
    public:
-    explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
-    Known(const Known&) = delete;
-    ~Known() { t_known = outer_; }
+    explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
 
    private:
-    const uint32_t outer_;
+    const ScopedValue<uint32_t> name_;
   };
 
   void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
@@ -36524,14 +36838,13 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
 
-// ---- opkit/plugin/export/impl/export_operators.ipp
+// ---- opkit/plugin/export/impl/export_threads.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+// Runs the tasks and loops of a library's operators, and knows the host's call in which they run.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
 // take CPUs from the host's. Ended before the library is unloaded.
@@ -36565,18 +36878,11 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
  private:
-  // Gives the thread the pool that it had before the operator's run. The host may share this
-  // variable.
-  struct OuterPool {
-    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
-    OuterPool(const OuterPool&) = delete;
-    ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* const own;
-  };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
-    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    // The pool that the thread had before the operator's run. The host may share this variable.
+    const ScopedValue pool(t_pool.pool, static_cast<const HostLoops&>(self).pool_);
     RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
-      const LoopRunnerScope nested(&self);
+      const ScopedValue nested(t_loop_runner, &self);
       body(begin, end);
     });
   }
@@ -36585,17 +36891,20 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 };
 // The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
-// Sets t_host_call for its own life.
-class OPKIT_IMAGE_LOCAL HostCallScope {
- public:
-  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
-  HostCallScope(const HostCallScope&) = delete;
-  HostCallScope& operator=(const HostCallScope&) = delete;
-  ~HostCallScope() { t_host_call = outer_; }
 
- private:
-  const opkit_call* const outer_;
-};
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/exported_instance.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Runs one operator of a library's registries for its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The library's operator behind one operator of the host, and the tensors that it reads and writes.
 // A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
@@ -36675,7 +36984,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
              tensor.dtype() == static_cast<DType>(view.dtype) &&
              tensor.layout() == LayoutOfAbi(layout) &&
              tensor.shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank)));
-    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+    return tensor.IsDenseAt(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
            tensor.storage() && OpTensor(view).is_dense();
   }
   static const char* InputLayout(const opkit_call* call, size_t i) {
@@ -36715,8 +37024,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
-    const LoopRunnerScope on_host(&loops);
-    const HostCallScope of_host(call);
+    const ScopedValue on_host(t_loop_runner, &loops);
+    const ScopedValue of_host(t_host_call, call);
     std::optional<HostSpans::Known> known;
     if (HostSpans::Follow()) [[unlikely]]
       known.emplace(def_.type());
@@ -36822,16 +37131,19 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // for call_
 };
 
-// Frees the registries when the library is unmapped, but not at the program's end.
-struct OPKIT_IMAGE_LOCAL ExportedRegistries {
-  ~ExportedRegistries() {
-    if (g_export_threads.described) return;
-    if (g_delete_gradients) g_delete_gradients();
-    delete &OpRegistry::Global();
-    if (g_delete_layout_registry) g_delete_layout_registry();
-    if (g_delete_names) g_delete_names();
-  }
-};
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/schema_functions.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Implements opkit_op and opkit_kernel by the schemas and kernels of a library's registries.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Functions of an opkit_op whose `author` is a schema, and of opkit_kernels whose `author` is a
 // kernel of the registry.
@@ -37031,6 +37343,32 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         }
       }
     });
+  }
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_operators.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Describes the operators and backends of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Frees the registries when the library is unmapped, but not at the program's end.
+struct OPKIT_IMAGE_LOCAL ExportedRegistries {
+  ~ExportedRegistries() {
+    if (g_export_threads.described) return;
+    if (g_delete_gradients) g_delete_gradients();
+    delete &OpRegistry::Global();
+    if (g_delete_layout_registry) g_delete_layout_registry();
+    if (g_delete_names) g_delete_names();
   }
 };
 
@@ -37260,10 +37598,7 @@ OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
   const AbiNode node(context.def());
   std::vector<std::string> symbols;
   AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
-  for (int i = 0; i < context.num_inputs(); ++i) {
-    inputs[Index(i)].present = context.HasInput(i);
-    if (const Tensor* data = context.input(i).constant) inputs.SetConstant(Index(i), *data);
-  }
+  inputs.SetInputs(context.def(), context.inputs());
   if (const opkit_status status = g_host->infer(&node.node(), inputs.data(), outputs.data());
       status != OPKIT_OK)
     Throw(CodeOfStatus(status), g_host->failure_text());
@@ -37389,7 +37724,7 @@ opkit_status AnswerHost(Call call) {
   return GuardedCall([&] {
     try {
       call();
-    } catch (const AnsweredFail&) {
+    } catch (const MxFailure&) {
       return OpStatus(FAIL);
     }
     return OpStatus();

@@ -1399,7 +1399,7 @@ struct DeviceTypeRegistry {
   };
   // An array, not a vector: heap memory of a library leaks when the library is unloaded.
   struct Entries {
-    static constexpr int kMost = 64;  // room for a user's type in every slot of AllocatorTable
+    static constexpr int kMost = 64;  // room for a user's type in every slot of a DeviceTable
     Entries() {
       for (const KnownDeviceType& known : kKnownDeviceTypes)
         all[count++] = {known.type, {known.name, known.memory, known.host_accessible}};
@@ -1428,7 +1428,8 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
 
 // Sets the function that explains why a device of the type is missing; it returns an empty string
-// for a device that is there. Backends call this.
+// for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to
+// 127.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
 // Returns why the device is missing; empty if it is there, or if its type has no such function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
@@ -1453,6 +1454,41 @@ OPKIT_COLD inline std::string ToString(Device device) {
 }}  // namespace opkit
 
 #endif  // OPKIT_CORE_DEVICE_HPP_
+
+// ---- opkit/core/device_table.hpp
+// DeviceTable: a pointer for each device type, such as its allocator. Backends fill the tables;
+// every allocation, event and call reads them without a lock.
+#ifndef OPKIT_CORE_DEVICE_TABLE_HPP_
+#define OPKIT_CORE_DEVICE_TABLE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+inline constexpr int kDeviceSlots = 128;  // device types 0 to 127 have a place in each table
+
+// Returns the type's place in a table. Error (kOutOfRange) if it has none.
+int DeviceSlot(DeviceType type);
+
+// Pointer points to an object or a function. Thread-safe.
+template <class Pointer>
+class DeviceTable {
+ public:
+  // Error (kOutOfRange) for a type outside of 0 to 127.
+  std::atomic<Pointer>& operator[](DeviceType type) { return slots_[DeviceSlot(type)]; }
+  // Returns null if the type has no pointer, or is outside of 0 to 127. Acquire: pairs with the
+  // store, which publishes what it points to.
+  Pointer Find(DeviceType type) const {
+    const auto slot = static_cast<uint32_t>(type);
+    return slot < kDeviceSlots ? slots_[slot].load(std::memory_order_acquire) : nullptr;
+  }
+
+ private:
+  std::atomic<Pointer> slots_[kDeviceSlots] = {};
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_DEVICE_TABLE_HPP_
 
 // ---- opkit/core/allocator.hpp
 // Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
@@ -1520,15 +1556,8 @@ class CPUAllocator final : public Allocator {
 };
 
 namespace detail {
-// The allocators by device type. A fixed table, since device types are few; read without a lock.
-struct AllocatorTable {
-  static constexpr int kSlots = 128;
-  std::atomic<Allocator*> slots[kSlots] = {};
-  alignas(CPUAllocator) unsigned char cpu[sizeof(CPUAllocator)];
-  AllocatorTable();
-  std::atomic<Allocator*>& operator[](DeviceType type);
-};
-AllocatorTable& Allocators();
+// Returns the allocators by device type, the CPU's from the beginning.
+DeviceTable<Allocator*>& Allocators();
 }  // namespace detail
 
 // Returns the allocator of the device type's memory. Error (kUnsupported) if no backend has set
@@ -1718,7 +1747,7 @@ class Tensor {
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
   // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
   // layout.
-  bool Is(const void* data, DType dtype, const int64_t* extents, int rank) const {
+  bool IsDenseAt(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
         shape_.rank() != rank)
       return false;
@@ -1790,7 +1819,7 @@ class Tensor {
   void CopyFrom(const Tensor& source);
   // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
   // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
-  Tensor PreparedFor(const Tensor& source) const;
+  Tensor CopyDestination(const Tensor& source) const;
   // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;
 
@@ -2314,21 +2343,22 @@ Managed* ToDLPackVersioned(const Tensor& tensor) {
   return managed;
 }
 
+enum class DLPackReadOnly : uint8_t { kRefused, kAccepted };
+
 // Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
 // handle; on an Error it still belongs to the caller. A read-only tensor is an Error
-// (kInvalidArgument) unless `accept_read_only` is true: a Tensor does not remember that it must not
-// be written.
+// (kInvalidArgument) unless it is accepted: a Tensor does not remember that it must not be written.
 template <DLPackManaged Managed>
-Tensor FromDLPack(Managed* managed, bool accept_read_only = false) {
+Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::kRefused) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
   if constexpr (detail::Versioned<Managed>) {
     if (managed->version.major != dlpack::kMajorVersion)
       Throw(ErrorCode::kUnsupported, "DLPack major version ", managed->version.major,
             " is not the supported ", dlpack::kMajorVersion);
-    if ((managed->flags & dlpack::kFlagReadOnly) && !accept_read_only)
+    if ((managed->flags & dlpack::kFlagReadOnly) && read_only == DLPackReadOnly::kRefused)
       Throw(ErrorCode::kInvalidArgument,
             "the DLPack tensor is read-only: copy it, or pass "
-            "accept_read_only = true and do not write to it");
+            "DLPackReadOnly::kAccepted and do not write to it");
   }
   return detail::ImportDLPack(managed);
 }
@@ -2817,8 +2847,8 @@ class EventState : public RefCounted {
   // Allows a late report of completion, together with later work of the same stream, because few
   // threads wait for this event. A device may then save the mark in the stream. Call it before the
   // event is recorded.
-  void SetSeldomAsked() { seldom_asked_ = true; }
-  bool seldom_asked() const { return seldom_asked_; }
+  void DeferCompletion() { defers_completion_ = true; }
+  bool defers_completion() const { return defers_completion_; }
 
   // Sets the invocation whose span in a profile ends with this event. Call it before the work is
   // issued.
@@ -2847,16 +2877,16 @@ class EventState : public RefCounted {
   std::vector<UniqueFunction<void()>> callbacks_;
   IntrusivePtr<const FailureContext> context_;
   bool private_ = false;
-  bool seldom_asked_ = false;
+  bool defers_completion_ = false;
   uint64_t span_ = 0;
 };
 
 // Makes the event states of a device type. Plain EventStates are made if none was set.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
-std::atomic<EventStateFactory>& EventFactory(DeviceType type);
+detail::DeviceTable<EventStateFactory>& EventFactories();
 
 namespace detail {
-using ::opkit::EventFactory;
+using ::opkit::EventFactories;
 using ::opkit::EventState;
 using ::opkit::FailureContext;
 }  // namespace detail
@@ -3400,6 +3430,35 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
 
 #endif  // OPKIT_DEVICE_COPY_HPP_
 
+// ---- opkit/base/scoped_value.hpp
+// ScopedValue: gives a variable, mostly a thread_local one, another value for the length of a
+// scope.
+#ifndef OPKIT_BASE_SCOPED_VALUE_HPP_
+#define OPKIT_BASE_SCOPED_VALUE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+//   const ScopedValue runner(t_loop_runner, &mine);
+template <class T>
+class [[nodiscard]] ScopedValue {
+ public:
+  // The variable must outlive the scope, whose end restores the value before.
+  ScopedValue(T& variable, std::type_identity_t<T> value)
+      : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
+  ScopedValue(const ScopedValue&) = delete;
+  ScopedValue& operator=(const ScopedValue&) = delete;
+  ~ScopedValue() { variable_ = std::move(outer_); }
+
+ private:
+  T& variable_;
+  T outer_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_SCOPED_VALUE_HPP_
+
 // ---- opkit/device/cpu_stream.hpp
 // CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
 // own. A real asynchronous device on every machine, with which streams, cross-stream waits,
@@ -3513,14 +3572,10 @@ inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
 // stream id operators run with.
 class CPUStreamScope {
  public:
-  explicit CPUStreamScope(CPUStream& stream)
-      : previous_(std::exchange(detail::t_cpu_stream, &stream)) {}
-  CPUStreamScope(const CPUStreamScope&) = delete;
-  CPUStreamScope& operator=(const CPUStreamScope&) = delete;
-  ~CPUStreamScope() { detail::t_cpu_stream = previous_; }
+  explicit CPUStreamScope(CPUStream& stream) : stream_(detail::t_cpu_stream, &stream) {}
 
  private:
-  CPUStream* const previous_;
+  const detail::ScopedValue<CPUStream*> stream_;
 };
 
 // Issues work on a CPUStream of device {kCPUStream, index}.
@@ -4132,6 +4187,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
+// Where the workers of a pool may run.
+enum class WorkerPlacement : uint8_t { kFree, kPinned };
+
 // A unit of work embedded in a record of its owner (such as an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
 // free it. It runs under `invocation`, by default the invocation that was current when the task was
@@ -4160,13 +4218,10 @@ inline constinit thread_local PoolThreadState t_pool;
 // Makes `pool` the pool that ParallelFor and TaskGroup use on this thread.
 class PoolScope {
  public:
-  explicit PoolScope(ThreadPool& pool) : previous_(std::exchange(detail::t_pool.pool, &pool)) {}
-  PoolScope(const PoolScope&) = delete;
-  PoolScope& operator=(const PoolScope&) = delete;
-  ~PoolScope() { detail::t_pool.pool = previous_; }
+  explicit PoolScope(ThreadPool& pool) : pool_(detail::t_pool.pool, &pool) {}
 
  private:
-  ThreadPool* previous_;
+  const detail::ScopedValue<ThreadPool*> pool_;
 };
 
 // A pool of n threads has n - 1 workers; the other thread is the one that waits (in Wait, TaskGroup
@@ -4191,9 +4246,10 @@ class ThreadPool {
   using Task = UniqueFunction<void()>;
   static constexpr int kMaxThreads = 1024;
 
-  // `name` is the prefix of the threads' names. With `pin_workers`, worker i stays on the (i +
-  // 1)-th of the CPUs that the thread which started it may use; without, the system places them.
-  explicit ThreadPool(int threads, std::string name = "opkit", bool pin_workers = false);
+  // `name` is the prefix of the threads' names. With kPinned, worker i stays on the (i + 1)-th of
+  // the CPUs that the thread which started it may use; with kFree, the system places them.
+  explicit ThreadPool(int threads, std::string name = "opkit",
+                      WorkerPlacement placement = WorkerPlacement::kFree);
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
@@ -4287,7 +4343,7 @@ class ThreadPool {
   }
 
   const std::string name_;
-  const bool pin_workers_;
+  const WorkerPlacement placement_;
   std::atomic<int> threads_{1};
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.
@@ -4356,19 +4412,6 @@ struct LoopRunner {
   void (*run)(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
 };
 OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner = nullptr;
-
-// Makes `runner` the LoopRunner of this thread during the scope.
-class OPKIT_IMAGE_LOCAL LoopRunnerScope {
- public:
-  explicit LoopRunnerScope(const LoopRunner* runner)
-      : outer_(std::exchange(t_loop_runner, runner)) {}
-  LoopRunnerScope(const LoopRunnerScope&) = delete;
-  LoopRunnerScope& operator=(const LoopRunnerScope&) = delete;
-  ~LoopRunnerScope() { t_loop_runner = outer_; }
-
- private:
-  const LoopRunner* outer_;
-};
 
 OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
@@ -4694,6 +4737,52 @@ class OperatorDef {
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
 
+// ---- opkit/op/schema/value_schema.hpp
+// The descriptions of an operator's attributes, inputs and outputs: the same types in a schema and
+// in a library's record.
+#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// An attribute that an operator accepts.
+struct AttributeSchema {
+  std::string name;
+  std::string doc;
+  bool required = false;
+  std::optional<AttributeType> type;  // unset: any
+  std::optional<Attribute> default_value;
+  std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
+
+  // Returns the first string of an attribute that is none of the values; null if all are allowed.
+  const std::string* FindOther(const Attribute& given) const {
+    for (const std::string& found : given.values().strings) {
+      bool allowed = values.empty();
+      for (const std::string& value : values) allowed |= value == found;
+      if (!allowed) return &found;
+    }
+    return nullptr;
+  }
+};
+
+// An input or output.
+struct ValueSchema {
+  std::string name;
+  std::string doc;
+  std::vector<DType> dtypes;  // empty: any
+
+  // True if the dtype is allowed, or unknown.
+  bool Allows(DType dtype) const {
+    for (const DType allowed : dtypes)
+      if (allowed == dtype) return true;
+    return dtypes.empty() || dtype == DType::kUndefined;
+  }
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
+
 // ---- opkit/op/inference.hpp
 // TensorInfo and InferenceContext: the knowledge of shape and type inference about a node's inputs
 // and outputs. An extent may be a symbol or unknown; constant inputs have their data.
@@ -4717,11 +4806,17 @@ struct TensorInfo {
   OPKIT_NOINLINE TensorInfo& operator=(const TensorInfo&) = default;
   OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
   OPKIT_NOINLINE ~TensorInfo() = default;
-  // Returns the dtype, shape, device and layout of a tensor. `as_constant` lets inference read its
-  // data, if it has any.
-  static TensorInfo Of(const Tensor& tensor, bool as_constant = false);
+  // Returns the dtype, shape, device and layout of a tensor. OfConstant also lets inference read
+  // the tensor's data, if it has any; the tensor must then outlive the TensorInfo.
+  static TensorInfo Of(const Tensor& tensor);
+  static TensorInfo OfConstant(const Tensor& tensor);
   friend std::string ToString(const TensorInfo& info);
 };
+
+namespace detail {
+// Returns the default of an attribute; null if none is declared, or if the list is null.
+const Attribute* DefaultOf(const std::vector<AttributeSchema>* declared, std::string_view name);
+}  // namespace detail
 
 // The argument of an operator's inference function, which reads the inputs and sets the outputs.
 // Outputs may already have partial information, and the function may refine inputs from it.
@@ -4736,11 +4831,16 @@ class InferenceContext {
   T Arg(std::string_view name, T fallback) const {
     return args().Get<T>(name, std::move(fallback));
   }
-  // Throws kNotFound if the node does not give the attribute.
+  // Returns the node's attribute, else the default that the operator's schema declares. Throws
+  // kNotFound if there is neither.
   template <class T>
   T Arg(std::string_view name) const {
-    return args().Get<T>(name);
+    const Attribute* fallback = args().Has(name) ? nullptr : detail::DefaultOf(declared_, name);
+    return fallback ? fallback->Get<T>() : args().Get<T>(name);
   }
+  // Sets the attributes that the schema declares, whose defaults Arg returns. OpSchema calls it;
+  // the list must outlive the context.
+  void SetDeclared(const std::vector<AttributeSchema>& declared) { declared_ = &declared; }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
@@ -4781,6 +4881,7 @@ class InferenceContext {
   static size_t Check(int i, size_t count, const char* what);
 
   const OperatorDef& def_;
+  const std::vector<AttributeSchema>* declared_ = nullptr;
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
   mutable bool lacks_data_ = false;
@@ -4988,7 +5089,7 @@ struct Kernel {
   // operator from it. The function is null for CPUContext: CreateOperator knows that one.
   const detail::TypedKernel* typed = nullptr;
   detail::MakeTyped make_typed = nullptr;
-  bool leaves_state = false;  // forward leaves its state for the backward node
+  bool shares_state_with_backward = false;  // forward leaves its state for the backward node
   // Empty: one configuration with standard layouts and the schema's in-place pairs.
   mutable KernelProposer propose;
   // True if a configuration may have other layouts than the standard one.
@@ -5029,52 +5130,6 @@ struct OpCost {
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
-
-// ---- opkit/op/schema/value_schema.hpp
-// The descriptions of an operator's attributes, inputs and outputs: the same types in a schema and
-// in a library's record.
-#ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
-#define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// An attribute that an operator accepts.
-struct AttributeSchema {
-  std::string name;
-  std::string doc;
-  bool required = false;
-  std::optional<AttributeType> type;  // unset: any
-  std::optional<Attribute> default_value;
-  std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
-
-  // Returns the first string of an attribute that is none of the values; null if all are allowed.
-  const std::string* FindOther(const Attribute& given) const {
-    for (const std::string& found : given.values().strings) {
-      bool allowed = values.empty();
-      for (const std::string& value : values) allowed |= value == found;
-      if (!allowed) return &found;
-    }
-    return nullptr;
-  }
-};
-
-// An input or output.
-struct ValueSchema {
-  std::string name;
-  std::string doc;
-  std::vector<DType> dtypes;  // empty: any
-
-  // True if the dtype is allowed, or unknown.
-  bool Allows(DType dtype) const {
-    for (const DType allowed : dtypes)
-      if (allowed == dtype) return true;
-    return dtypes.empty() || dtype == DType::kUndefined;
-  }
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 // ---- opkit/op/schema.hpp
 // OpSchema: the facts about an operator that are true on every device. OPERATOR_SCHEMA fills it in
@@ -5379,7 +5434,7 @@ class OpSchema {
   bool has_inference() const { return static_cast<bool>(infer_); }
   // True if the dtypes of an input or output are limited.
   bool limits_dtypes() const;
-  bool has_cost() const { return static_cast<bool>(cost_); }
+  bool has_cost() const { return cost_ || flops_; }
   int min_inputs() const { return arity_.inputs.least(); }
   int max_inputs() const { return arity_.inputs.most(); }
   int min_outputs() const { return arity_.outputs.least(); }
@@ -5462,6 +5517,7 @@ class OpSchema {
   mutable MutationFunction mutates_;
   mutable InferenceFunction infer_;
   mutable CostFunction cost_;
+  mutable UniqueFunction<uint64_t(const InferenceContext&)> flops_;
   mutable UniqueFunction<DevicePlacement(const OperatorDef&)> devices_;
   mutable UniqueFunction<std::vector<Tensor>(DType, uint64_t)> test_inputs_;
 };
@@ -5625,12 +5681,9 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
 class OPKIT_IMAGE_LOCAL PreferenceScope {
  public:
   explicit PreferenceScope(const RefCounted& preferences);
-  PreferenceScope(const PreferenceScope&) = delete;
-  PreferenceScope& operator=(const PreferenceScope&) = delete;
-  ~PreferenceScope();
 
  private:
-  const RefCounted* const outer_;
+  const ScopedValue<const RefCounted*> preferences_;
 };
 
 }  // namespace detail
@@ -5976,13 +6029,13 @@ class ScratchMemory {
 };
 
 // Schema and backend of a run, for the profiler. Pointers, so that this header needs neither class.
-// `tell` computes the work of a run.
-struct WorkOfRun {
+// `compute` computes the work of a run; null: it is unknown.
+struct RunCost {
   const OpSchema* schema = nullptr;
   const std::string* backend = nullptr;
-  SpanWork (*tell)(const WorkOfRun& work, const OperatorDef& def,
-                   const std::vector<TensorInfo>& inputs,
-                   const std::vector<TensorInfo>& outputs) = nullptr;
+  SpanWork (*compute)(const RunCost& cost, const OperatorDef& def,
+                      const std::vector<TensorInfo>& inputs,
+                      const std::vector<TensorInfo>& outputs) = nullptr;
 };
 
 // The name of an operator in messages, shared with the events it records, which may outlive it.
@@ -5993,7 +6046,7 @@ class OperatorIdentity final : public FailureContext {
   OperatorDef def;
   std::string file;
   int line = 0;
-  WorkOfRun work;
+  RunCost cost;
 };
 
 // Adds to an error: the value that it is about, the operator that failed, and the operator's
@@ -6091,7 +6144,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Returns the backend of the kernel, such as "eigen"; empty for an operator that was made without
   // a kernel.
   std::string backend() const {
-    return identity_->work.backend ? *identity_->work.backend : std::string();
+    return identity_->cost.backend ? *identity_->cost.backend : std::string();
   }
   // Caffe2's spellings; every operator has its definition.
   const OperatorDef& debug_def() const { return def(); }
@@ -6121,8 +6174,8 @@ class OperatorBase : public Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // InferenceContext's spelling. Without a fallback, throws kNotFound if the node does not give the
-  // attribute.
+  // InferenceContext's spelling. Without a fallback, both return the default that the schema
+  // declares if the node does not give the attribute; kNotFound if there is none.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -6130,8 +6183,12 @@ class OperatorBase : public Observable<OperatorBase> {
   }
   template <class T>
   T Arg(std::string_view name) const {
-    CheckDeclared(name);
-    return def().args().Get<T>(name);
+    const Attribute* fallback = FindArgument(name) ? nullptr : FindDefault(name);
+    return fallback ? fallback->Get<T>() : def().args().Get<T>(name);
+  }
+  template <class T>
+  T GetSingleArgument(std::string_view name) const {
+    return Arg<T>(name);
   }
 
   // Return the numbers of the node's inputs and outputs, those that it leaves out included.
@@ -6159,7 +6216,7 @@ class OperatorBase : public Observable<OperatorBase> {
   const Tensor& Input(int i, DeviceType type) const {
     const Tensor& tensor = InputBlob(i).Get<Tensor>();
     CheckDeviceType(i, tensor, type);
-    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, true);
+    return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor, CopyTime::kNow);
   }
   // Returns the input as a dense tensor, for an operator that accepts strides of other inputs.
   const Tensor& DenseInput(int i) const {
@@ -6255,9 +6312,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // thread waits.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
-  // Calls EventState::SetSeldomAsked on the events of all later runs; for executors.
-  void SetEventSeldomAsked() { event_seldom_asked_ = true; }
-  bool IsEventSeldomAsked() const { return event_seldom_asked_; }
+  // Calls EventState::DeferCompletion on the events of all later runs. Executors call it.
+  void DeferEventCompletion() { defers_event_completion_ = true; }
+  bool IsEventCompletionDeferred() const { return defers_event_completion_; }
   void Wait(OperatorBase& other, int stream_id = -1) {
     if (!other.IsEventDisabled()) WaitEvent(other.event(), stream_id);
   }
@@ -6311,7 +6368,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::InferenceCache& inference() { return inference_; }
 
   // Sets where the kernel was registered; called by CreateOperator.
-  void SetRegistration(const char* file, int line, detail::WorkOfRun work = {});
+  void SetRegistration(const char* file, int line, detail::RunCost cost = {});
   // Sets which outputs may share an input's memory (bit i of masks[o]; inputs past 63 may not);
   // called by CreateOperator. Without it every output may.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
@@ -6376,8 +6433,12 @@ class OperatorBase : public Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
   OPKIT_COLD void CheckDeclared(std::string_view name) const;
   OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
+  // Takes no lock. In constructors the schema is that of the operator that this thread constructs.
+  OPKIT_COLD const Attribute* FindDefault(std::string_view name) const;
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
-  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor, bool at_once = false) const;
+  enum class CopyTime : uint8_t { kInOrder, kNow };  // in the order of the device's work, or now
+  OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor,
+                                     CopyTime time = CopyTime::kInOrder) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
   // True if writing to `out` would overwrite an input. Exception: an input that the schema pairs
   // with the output, if element i of both is still at the same address. Also true if writing would
@@ -6421,7 +6482,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Members that every run reads come first, in one cache line with the observers.
   InvocationKind invocation_kind_ = InvocationKind::kOperator;
   bool event_disabled_ = false;
-  bool event_seldom_asked_ = false;
+  bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
   bool has_output_layouts_ = false;  // true if the configuration has one that is not standard
@@ -6523,9 +6584,9 @@ uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
 // Rethrows the exception of making an operator, with the node and the kernel as context. For use in
 // a catch block.
 [[noreturn]] OPKIT_COLD void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def);
-// Computes the work of a run for a profile; the function behind WorkOfRun::tell.
-SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
-                  const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
+// Computes the work of a run for a profile; the function behind RunCost::compute.
+SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,
+                     const std::vector<TensorInfo>& inputs, const std::vector<TensorInfo>& outputs);
 // Throws kInvalidArgument for a configuration that does not fit the node.
 void CheckConfig(const Kernel& kernel, const OperatorDef& def, const KernelConfig& config);
 // Hooks to functions of kernel_candidates.hpp, which UseSelection fills. Only programs with kernels
@@ -6739,11 +6800,11 @@ class ResolvedOperator {
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   struct Release;
   // Marks that a call runs. Moving a ResolvedOperator does not copy the mark.
-  class InCall {
+  class CallGuard {
    public:
-    InCall() = default;
-    InCall(InCall&&) noexcept {}
-    InCall& operator=(InCall&&) noexcept { return *this; }
+    CallGuard() = default;
+    CallGuard(CallGuard&&) noexcept {}
+    CallGuard& operator=(CallGuard&&) noexcept { return *this; }
     bool Begin() { return !taken_.exchange(true, std::memory_order_acquire); }
     // Release: the next call sees the results of this call.
     void End() { taken_.store(false, std::memory_order_release); }
@@ -6755,7 +6816,7 @@ class ResolvedOperator {
   const OpSchema* schema_;
   OperatorDef def_;
   detail::ResolvedCall call_;
-  InCall in_call_;
+  CallGuard call_guard_;
 };
 
 namespace detail {
@@ -6872,7 +6933,7 @@ class Operator : public OperatorBase {
       return event().SetFinished(error_message);
     if constexpr (Context::kAsynchronous) {
       TouchedStorages(event().state()->retained);
-      if (IsEventSeldomAsked()) event().state()->SetSeldomAsked();
+      if (IsEventCompletionDeferred()) event().state()->DeferCompletion();
     }
     context_.Record(event());
   }
@@ -7086,6 +7147,10 @@ class Operator : public OperatorBase {
                                                                                       fallback);   \
   }                                                                                                \
   template <class OpkitT>                                                                          \
+  OpkitT GetSingleArgument(std::string_view name) const {                                          \
+    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name);       \
+  }                                                                                                \
+  template <class OpkitT>                                                                          \
   std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
                                           const std::vector<OpkitT>& fallback = {}) const {        \
     return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \
@@ -7250,20 +7315,25 @@ bool Registered(F add) noexcept {
     return false;
   }
 }
-OPKIT_IMAGE_LOCAL bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                                      RegistrationPriority priority, const char* file, int line,
+// A kernel as a macro registers it. `file` is a literal; the registry copies the other strings.
+struct KernelRegistration {
+  const char* op;
+  DeviceType device;
+  const char* backend;  // "" or "DEFAULT": the reference backend
+  RegistrationPriority priority;
+  const char* file;
+  int line;
+};
+OPKIT_IMAGE_LOCAL bool RegisterKernel(const KernelRegistration& kernel,
                                       OperatorCreator create) noexcept;
-OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const char* op, DeviceType device,
-                                               const char* backend, RegistrationPriority priority,
-                                               const char* file, int line, OperatorCreator create,
-                                               KernelProposer propose,
+OPKIT_IMAGE_LOCAL bool RegisterProposingKernel(const KernelRegistration& kernel,
+                                               OperatorCreator create, KernelProposer propose,
                                                KernelFuser fuse = {}) noexcept;
 // Registers a plain function as creator, so that a registering unit need not compile
 // OperatorCreator.
 using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Workspace*,
                                                          const KernelConfig*);
-OPKIT_IMAGE_LOCAL bool RegisterFunction(const char* op, DeviceType device, const char* backend,
-                                        RegistrationPriority priority, const char* file, int line,
+OPKIT_IMAGE_LOCAL bool RegisterFunction(const KernelRegistration& kernel,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
@@ -7288,26 +7358,22 @@ consteval bool HasMemberPropose() {
 }
 
 template <class Op>
-OPKIT_IMAGE_LOCAL bool RegisterClass(const char* op, DeviceType device, const char* backend,
-                                     RegistrationPriority priority, const char* file,
-                                     int line) noexcept {
+OPKIT_IMAGE_LOCAL bool RegisterClass(const KernelRegistration& kernel) noexcept {
   if constexpr (requires { KernelFuser(&Op::Fuse); }) {
-    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                                   &Op::Propose, &Op::Fuse);
+    return RegisterProposingKernel(kernel, &CreateClass<Op>, &Op::Propose, &Op::Fuse);
   } else if constexpr (requires { KernelProposer(&Op::Propose); }) {
-    return RegisterProposingKernel(op, device, backend, priority, file, line, &CreateClass<Op>,
-                                   &Op::Propose);
+    return RegisterProposingKernel(kernel, &CreateClass<Op>, &Op::Propose);
   } else {
     if constexpr (std::is_base_of_v<OperatorBase, Op>)  // others get the message of CreateClass
       static_assert(!HasMemberPropose<Op>(),
                     "REGISTER_*_OPERATOR(name, Class): Class's Propose must be public, and "
                     "`static std::vector<KernelConfig> Propose(const KernelQuery&)`");
-    return RegisterFunction(op, device, backend, priority, file, line, &CreateClass<Op>);
+    return RegisterFunction(kernel, &CreateClass<Op>);
   }
 }
 
 template <template <class...> class Op>
-bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, const char*, int) {
+bool RegisterClass(const KernelRegistration&) {
   static_assert(std::is_void_v<Op<CPUContext>>,
                 "REGISTER_*_OPERATOR(name, Class): Class is a class template; write its context as "
                 "well, such as Class<CPUContext>");
@@ -7351,14 +7417,14 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
        ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
-           #name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__))
+           {#name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__}))
 // Registers by string, for names that are not identifiers and for kernels of another binary's
 // operator. A missing schema is reported at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
-          string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__)
+          {string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__})
 // Sets the rank of a backend: selection tries the backends that no node or preference names by
 // rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
@@ -7377,9 +7443,9 @@ bool RegisterClass(const char*, DeviceType, const char*, RegistrationPriority, c
 #define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
-      ::opkit::detail::RegisterKernel(#name, device, "DEFAULT",                                    \
-                                      ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__, \
-                                      __VA_ARGS__)
+      ::opkit::detail::RegisterKernel(                                                             \
+          {#name, device, "DEFAULT", ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__}, \
+          __VA_ARGS__)
 
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
   OPKIT_REGISTER_OPERATOR(device, name, "DEFAULT", kDefault, __VA_ARGS__)
@@ -8472,11 +8538,11 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 }  // namespace detail
 }}  // namespace opkit
 
-// OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
-//     .Default<"alpha">(1.f).Kernel<CPUContext>();
+// Registers a typed operator: the function template `name` over its context. Belongs at namespace
+// scope, after the function; runs during static initialisation and does not throw.
 //
-// Registers a typed operator. For namespace scope, after the function template `Axpy`; a static
-// initialiser.
+//   OPKIT_OP(Axpy).Doc("z = alpha * x + y").SameShape<"x", "y", "z">().Inplace<"y", "z">()
+//       .Default<"alpha">(1.f).Kernel<CPUContext>();
 #define OPKIT_OP(name)                                                                             \
   OPKIT_REGISTRATION_OF(OPKIT_OP, name);                                                           \
   extern "C" __attribute__((weak, visibility("hidden"))) void OPKIT_SCHEMA_ANCHOR(name)() {}       \
@@ -8681,9 +8747,11 @@ struct NamedTimes {
   std::vector<double> times;
 };
 
+enum class TimesOf : uint8_t { kOperators, kNodes };
+
 // Returns the durations (RunTime) of a profile's runs, grouped and sorted by DisplayName. With
-// `by_node` the node is part of the name ("Conv (conv1)"). Spans that are still open are left out.
-std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node = false);
+// kNodes the node is part of the name ("Conv (conv1)"). Spans that are still open are left out.
+std::vector<NamedTimes> TimesByName(const Profile& profile, TimesOf of = TimesOf::kOperators);
 
 // The comparison of the runs of one name.
 struct ProfileDiffRow {
@@ -8866,9 +8934,9 @@ struct ProfileOptions {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the protocol buffers of perfetto.protos.Trace, with interned names and with times as
-// differences. Slices, counters, markers and arrows are those of SaveChromeTrace. Work that
-// continues after its span is a slice on a track "asynchronous"; there are as many such tracks as
-// slices overlap. A slice has its invocation's id if another track refers to it. Throws
+// differences. Slices, their facts, counters, markers and arrows are those of SaveChromeTrace.
+// Work that continues after its span is a slice on a track "asynchronous"; there are as many such
+// tracks as slices overlap. A slice has its invocation's id if another track refers to it. Throws
 // kIo if the file cannot be written.
 void SavePerfettoTrace(const Profile& profile, const std::string& path);
 
@@ -8968,6 +9036,8 @@ struct ProfileTable {
   int64_t cost = 0;                                   // ns that recording took, estimated
 };
 
+// Sums a profile's spans by name and by what the options add, in the order that they give. Reads
+// each span once.
 ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
 std::string ToString(const ProfileTable& table);
 // {"duration_ns": …, "dropped": …, "cost_ns": …, "rows": [{"name": …, "count": …, "total_ns": …,
@@ -9621,40 +9691,21 @@ OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info)
 }
 
 namespace detail {
-// The functions given to SetDeviceAvailability, by device type.
-struct DeviceAvailability {
-  static constexpr int kMost = 16;
-  Mutex mutex;
-  DeviceType types[kMost] = {};
-  std::string (*why_not[kMost])(Device) = {};
-  int count = 0;
-};
-inline DeviceAvailability& DeviceAvailabilities() {
-  static constinit DeviceAvailability all;
-  return all;
+OPKIT_INLINE int DeviceSlot(DeviceType type) {
+  const int slot = static_cast<int>(type);
+  if (slot < 0 || slot >= kDeviceSlots)
+    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kDeviceSlots - 1);
+  return slot;
 }
+// The functions given to SetDeviceAvailability.
+inline constinit DeviceTable<std::string (*)(Device)> g_why_no_device;
 }  // namespace detail
 
 OPKIT_INLINE void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device)) {
-  auto& all = detail::DeviceAvailabilities();
-  detail::MutexLock lock(all.mutex);
-  int at = 0;
-  while (at < all.count && all.types[at] != type) ++at;
-  if (at == all.kMost)
-    Throw(ErrorCode::kOutOfRange, "more than ", int{all.kMost},
-          " device types say whether they are there");
-  all.types[at] = type;
-  all.why_not[at] = why_not;
-  all.count = at == all.count ? at + 1 : all.count;
+  detail::g_why_no_device[type].store(why_not, std::memory_order_release);
 }
 OPKIT_INLINE std::string WhyNoDevice(Device device) {
-  std::string (*why_not)(Device) = nullptr;
-  {
-    auto& all = detail::DeviceAvailabilities();
-    detail::MutexLock lock(all.mutex);
-    for (int at = 0; at < all.count; ++at)
-      if (all.types[at] == device.type) why_not = all.why_not[at];
-  }
+  const auto why_not = detail::g_why_no_device.Find(device.type);
   return why_not ? why_not(device) : std::string();
 }
 
@@ -9706,31 +9757,23 @@ OPKIT_INLINE void Allocator::Deallocate(void* data, int64_t bytes) noexcept {
 
 namespace detail {
 
-OPKIT_INLINE AllocatorTable::AllocatorTable() {
-  slots[static_cast<int>(DeviceType::kCPU)].store(new (cpu) CPUAllocator,
-                                                  std::memory_order_relaxed);
-}
-
-OPKIT_INLINE std::atomic<Allocator*>& AllocatorTable::operator[](DeviceType type) {
-  const int slot = static_cast<int>(type);
-  if (slot < 0 || slot >= kSlots)
-    Throw(ErrorCode::kOutOfRange, "device type ", slot, " is outside 0 to ", kSlots - 1);
-  return slots[slot];
-}
-
-OPKIT_INLINE AllocatorTable& Allocators() {
+OPKIT_INLINE DeviceTable<Allocator*>& Allocators() {
+  static constinit DeviceTable<Allocator*> table;
   // Never destroyed, so that it outlives every static tensor. In static memory, because heap memory
   // of a library that is unloaded would leak.
-  alignas(AllocatorTable) static unsigned char room[sizeof(AllocatorTable)];
-  static auto* table = new (room) AllocatorTable;
-  return *table;
+  alignas(CPUAllocator) static unsigned char room[sizeof(CPUAllocator)];
+  [[maybe_unused]] static const bool has_cpu = [] {
+    table[DeviceType::kCPU].store(new (room) CPUAllocator, std::memory_order_release);
+    return true;
+  }();
+  return table;
 }
 
 }  // namespace detail
 
 OPKIT_INLINE Allocator& GetAllocator(DeviceType type) {
   const DeviceType memory = MemoryDevice({type, 0}).type;
-  Allocator* allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
+  Allocator* const allocator = detail::Allocators()[memory].load(std::memory_order_acquire);
   if (!allocator)
     Throw(ErrorCode::kUnsupported, "no allocator for device ", ToString(type),
           ": include its backend's header, or call SetAllocator");
@@ -9828,12 +9871,12 @@ OPKIT_INLINE void Tensor::CopyFrom(const Tensor& source) {
   source.CheckHost();
   source.CheckStandard("CopyFrom");
   CheckHost();
-  Tensor target = PreparedFor(source);
+  Tensor target = CopyDestination(source);
   source.CopyElementsTo(static_cast<char*>(target.raw_mutable_data()));
   *this = std::move(target);
 }
 
-OPKIT_INLINE Tensor Tensor::PreparedFor(const Tensor& source) const {
+OPKIT_INLINE Tensor Tensor::CopyDestination(const Tensor& source) const {
   Tensor target = *this;
   if (Fits(source.shape_, source.dtype_)) {
     target.Resize(source.shape_, source.dtype_);
@@ -10312,7 +10355,7 @@ OPKIT_INLINE bool EventState::Reuse() {
   exception_ = nullptr;
   context_ = {};
   private_ = false;
-  seldom_asked_ = false;
+  defers_completion_ = false;
   span_ = 0;
   callbacks_.clear();
   retained.clear();
@@ -10373,10 +10416,9 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   }
 }
 
-OPKIT_INLINE std::atomic<EventStateFactory>& EventFactory(DeviceType type) {
-  static std::atomic<EventStateFactory> factories[detail::AllocatorTable::kSlots];
-  const int slot = static_cast<int>(type);
-  return factories[slot >= 0 && slot < detail::AllocatorTable::kSlots ? slot : 0];
+OPKIT_INLINE detail::DeviceTable<EventStateFactory>& EventFactories() {
+  static constinit detail::DeviceTable<EventStateFactory> table;
+  return table;
 }
 
 OPKIT_INLINE void Event::SetFinished(const char* error_message) {
@@ -10435,8 +10477,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
-  // Acquire: pairs with the backend's store, which publishes the backend's set-up.
-  const auto factory = EventFactory(device_.type).load(std::memory_order_acquire);
+  const EventStateFactory factory = EventFactories().Find(device_.type);
   return factory ? factory(device_) : MakeIntrusive<EventState>();
 }
 
@@ -10444,23 +10485,23 @@ OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
 
 #endif  // OPKIT_DEVICE_IMPL_EVENT_IPP_
 
-// ---- opkit/base/own_names.hpp
+// ---- opkit/base/registration/own_names.hpp
 // The function by which a library frees its interned names before it is unmapped. Only .ipp files
 // include this header.
-#ifndef OPKIT_BASE_OWN_NAMES_HPP_
-#define OPKIT_BASE_OWN_NAMES_HPP_
+#ifndef OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
+#define OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Deletes this image's table of names; null before there is a table. The image must not use names
+// Deletes this image's table of names; empty before there is a table. The image must not use names
 // after the call.
-using DeleteNames = void (*)();
-OPKIT_IMAGE_LOCAL inline constinit DeleteNames g_delete_names = nullptr;
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
+                                                               "opkit/base/interned_names.hpp"};
 
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_BASE_OWN_NAMES_HPP_
+#endif  // OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
 // ---- opkit/base/impl/interned_names.ipp
 // The table of interned names.
@@ -10481,7 +10522,7 @@ struct InternedNames {
     static InternedNames* table = [] {
       auto* made = new InternedNames;
       made->names.Add("");
-      g_delete_names = [] { delete &Global(); };
+      g_delete_names.Fill([] { delete &Global(); });
       pthread_atfork([] { Global().mutex.Lock(); }, [] { Global().mutex.Unlock(); },
                      [] { Global().mutex.ResetAfterFork(); });
       return made;
@@ -10627,7 +10668,7 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
                ": only dense tensors of the standard layout leave a device; convert it there "
                "first"),
         &from);
-  target = to.PreparedFor(from);
+  target = to.CopyDestination(from);
 }
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
@@ -11077,8 +11118,8 @@ inline int DefaultThreads() {
 
 }  // namespace detail
 
-OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, bool pin_workers)
-    : name_(std::move(name)), pin_workers_(pin_workers) {
+OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, WorkerPlacement placement)
+    : name_(std::move(name)), placement_(placement) {
   SetThreads(threads);
   detail::MutexLock lock(detail::g_pools.mutex);
   if (!std::exchange(detail::g_pools.fork_handled, true)) HandleFork();
@@ -11114,7 +11155,8 @@ OPKIT_INLINE ThreadPool::~ThreadPool() {
 OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
-    return new ThreadPool(detail::DefaultThreads(), "opkit", pin && pin[0] == '1');
+    return new ThreadPool(detail::DefaultThreads(), "opkit",
+                          pin && pin[0] == '1' ? WorkerPlacement::kPinned : WorkerPlacement::kFree);
   }();
   return *pool;
 }
@@ -11195,7 +11237,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   }
   detail::t_pool = {this, &self};
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
-  if (pin_workers_) detail::PinCurrentThread(self.index + 1);
+  if (placement_ == WorkerPlacement::kPinned) detail::PinCurrentThread(self.index + 1);
   bool searching = true;
   detail::IdleSpin spin;
   for (;;) {
@@ -11481,7 +11523,7 @@ inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, 
   Mutex mutex;
   const auto work = [&] {
     const auto invocation = InvocationScope::Adopt(loop.invocation);
-    const LoopRunnerScope nested(&kInPlace);
+    const ScopedValue nested(t_loop_runner, &kInPlace);
     loop.RunChunks(mutex);
   };
   own.run(count, work);
@@ -11607,11 +11649,15 @@ OPKIT_INLINE std::string ToString(const OperatorDef& def) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor, bool as_constant) {
+OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor) {
   TensorInfo info(tensor.dtype(), tensor.shape());
   info.device = tensor.device();
   info.layout = tensor.layout();
-  if (as_constant && tensor.initialized()) info.constant = &tensor;
+  return info;
+}
+OPKIT_INLINE TensorInfo TensorInfo::OfConstant(const Tensor& tensor) {
+  TensorInfo info = Of(tensor);
+  if (tensor.initialized()) info.constant = &tensor;
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
@@ -11645,6 +11691,14 @@ inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, i
 }
 
 }  // namespace detail
+
+OPKIT_INLINE const Attribute* detail::DefaultOf(const std::vector<AttributeSchema>* declared,
+                                                std::string_view name) {
+  if (declared)
+    for (const AttributeSchema& attribute : *declared)
+      if (attribute.name == name && attribute.default_value) return &*attribute.default_value;
+  return nullptr;
+}
 
 OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
   const Tensor* known = input(i).constant;
@@ -12039,18 +12093,8 @@ OPKIT_INLINE OpSchema& OpSchema::PointwiseCost(uint64_t flops) {
   });
 }
 OPKIT_INLINE OpSchema& OpSchema::Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops) {
-  return Cost([flops = std::move(flops)](const OperatorDef& def,
-                                         const std::vector<TensorInfo>& inputs,
-                                         const std::vector<TensorInfo>& outputs) mutable {
-    OpCost cost = detail::Traffic(inputs, outputs);
-    auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
-    const InferenceContext context(def, inputs, outputs);
-    bool all = true;
-    for (const TensorInfo& output : outputs) all &= known(output);
-    for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
-    if (all) cost.flops = flops(context);
-    return cost;
-  });
+  flops_ = std::move(flops);
+  return Cost(CostFunction());
 }
 OPKIT_INLINE OpSchema& OpSchema::Input(int i, std::string name, std::string doc,
                                        std::vector<DType> dtypes) {
@@ -12093,6 +12137,7 @@ OPKIT_INLINE std::vector<int> OpSchema::MutatedInputs(const OperatorDef& def) co
   return {};
 }
 OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
+  context.SetDeclared(attributes_.declared);
   bool known = true;
   for (int i = 0; i < context.num_inputs(); ++i)
     known &= !context.HasInput(i) || context.input(i).shape.is_known();
@@ -12126,7 +12171,16 @@ OPKIT_INLINE std::vector<TensorInfo> OpSchema::InferOutputs(const OperatorDef& d
 }
 OPKIT_INLINE OpCost OpSchema::Cost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
                                    const std::vector<TensorInfo>& outputs) const {
-  return cost_ ? cost_(def, inputs, outputs) : detail::Traffic(inputs, outputs);
+  if (cost_) return cost_(def, inputs, outputs);
+  OpCost cost = detail::Traffic(inputs, outputs);
+  if (!flops_) return cost;
+  auto known = [](const TensorInfo& info) { return info.shape.is_known(); };
+  bool all = std::ranges::all_of(outputs, known);
+  for (size_t i = 0; i < inputs.size(); ++i) all &= known(inputs[i]) || def.inputs()[i].empty();
+  InferenceContext context(def, inputs, outputs);
+  context.SetDeclared(attributes_.declared);
+  if (all) cost.flops = flops_(context);
+  return cost;
 }
 OPKIT_INLINE OpSchema::DevicePlacement OpSchema::InferDevices(const OperatorDef& def) const {
   if (devices_) return devices_(def);
@@ -12363,8 +12417,7 @@ inline const KeptPreferences* PreferencesOfThread() {
 }
 
 OPKIT_INLINE PreferenceScope::PreferenceScope(const RefCounted& preferences)
-    : outer_(std::exchange(t_preferences, &preferences)) {}
-OPKIT_INLINE PreferenceScope::~PreferenceScope() { t_preferences = outer_; }
+    : preferences_(t_preferences, &preferences) {}
 
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
@@ -13269,19 +13322,18 @@ OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
 }
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
-  const detail::WorkOfRun& work = identity_->work;
-  SpanSink* const sink = work.tell ? detail::EndSpanForWork() : nullptr;
+  const detail::RunCost& cost = identity_->cost;
+  SpanSink* const sink = cost.compute ? detail::EndSpanForWork() : nullptr;
   if (!sink) return;
   try {
-    sink->Describe(work.tell(work, def(), InputTypes(), OutputTypes()));
+    sink->Describe(cost.compute(cost, def(), InputTypes(), OutputTypes()));
   } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
 
-OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line,
-                                                detail::WorkOfRun work) {
+OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line, detail::RunCost cost) {
   auto identity = detail::MakeIntrusive<detail::OperatorIdentity>(def());
-  identity->work = work;
+  identity->cost = cost;
   identity->file = file;
   identity->line = line;
   identity_ = identity;
@@ -13386,6 +13438,11 @@ OPKIT_INLINE const Attribute* OperatorBase::FindArgument(std::string_view name) 
   CheckDeclared(name);
   return def().args().Find(name);
 }
+OPKIT_INLINE const Attribute* OperatorBase::FindDefault(std::string_view name) const {
+  const OpSchema* const known = identity_->cost.schema;
+  const OpSchema* const schema = known ? known : detail::t_argument_check.schema;
+  return schema ? detail::DefaultOf(&schema->attributes(), name) : nullptr;
+}
 OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tensor) const {
   detail::CheckInputDevice(def(), detail::Index(i), tensor, memory_device_);
   if (const Layout wanted = InputLayout(i);
@@ -13399,12 +13456,12 @@ OPKIT_INLINE const Tensor& OperatorBase::UnusualInput(int i, const Tensor& tenso
   return tensor.is_dense() || AcceptsStrides() ? tensor : DenseCopy(i, tensor);
 }
 OPKIT_INLINE const Tensor& OperatorBase::DenseCopy(int i, const Tensor& tensor,
-                                                   bool at_once) const {
+                                                   CopyTime time) const {
   if (i < 64 && (mutated_inputs_ >> i & 1))
     detail::ThrowMutatedStrides(def(), detail::Index(i), tensor);
   return pending_.DenseInput(i, [&] {
     Tensor dense(tensor.device());
-    if (at_once)
+    if (time == CopyTime::kNow)
       dense.CopyFrom(tensor);
     else
       const_cast<OperatorBase*>(this)->CopyDense(tensor, &dense);
@@ -14493,35 +14550,31 @@ inline void CheckDeclares(const OpSchema& schema, const std::string& type, std::
         "; declare it with Arg, or say AllowUncheckedAttributes() in the schema");
 }
 
-OPKIT_INLINE SpanWork TellWork(const WorkOfRun& work, const OperatorDef& def,
-                               const std::vector<TensorInfo>& inputs,
-                               const std::vector<TensorInfo>& outputs) {
+OPKIT_INLINE SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,
+                                  const std::vector<TensorInfo>& inputs,
+                                  const std::vector<TensorInfo>& outputs) {
   std::string shapes;
   for (const TensorInfo& input : inputs)
     shapes += StrCat(&input == inputs.data() ? "" : ", ",
                      input.dtype == DType::kUndefined ? "-" : ToString(input));
   uint32_t shapes_name = InternNameIfRoom(shapes);
   if (shapes_name == 0) shapes_name = InternName("(other shapes)");
-  const OpCost cost = work.schema->Cost(def, inputs, outputs);
-  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*work.backend)};
+  const OpCost cost = run.schema->Cost(def, inputs, outputs);
+  return {shapes_name, cost.flops, cost.bytes_read + cost.bytes_written, InternName(*run.backend)};
 }
 
 OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& schema,
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
-  struct InConstruction {
-    const ArgumentCheck outer;
-    ~InConstruction() { t_argument_check = outer; }
-  };
   try {
-    const InConstruction scope{std::exchange(t_argument_check, {&schema, &CheckDeclares})};
+    const ScopedValue checked_arguments(t_argument_check, {&schema, &CheckDeclares});
     const MakeTyped make_typed =
         kernel.make_typed ? kernel.make_typed : &MakeTypedOperator<CPUContext>;
     std::unique_ptr<OperatorBase> op =
         kernel.typed ? make_typed(*kernel.typed, def, ws) : kernel.create(def, ws, config);
     if (!op) return op;
     if (config && !op->config()) op->SetConfig(*config);
-    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &TellWork});
+    op->SetRegistration(kernel.file, kernel.line, {&schema, &kernel.backend, &ComputeWork});
     op->SetInplaceMasks(InplaceMasks(schema, def, config));
     op->SetMutatedInputs(MutatedInputs(schema, def));
     return op;
@@ -14722,20 +14775,9 @@ struct RandomSeed {
   std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
-inline constinit thread_local bool t_in_invoke = false;
-
-// Marks that this thread makes operators for one call of Invoke. The runs of different calls then
+// True while this thread makes operators for one call of Invoke. The runs of different calls then
 // differ by the order of the calls in the program.
-class InvokeScope {
- public:
-  InvokeScope() = default;
-  InvokeScope(const InvokeScope&) = delete;
-  InvokeScope& operator=(const InvokeScope&) = delete;
-  ~InvokeScope() { t_in_invoke = outer_; }
-
- private:
-  const bool outer_ = std::exchange(t_in_invoke, true);
-};
+inline constinit thread_local bool t_in_invoke = false;
 
 // The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
 // runs since SetSeed.
@@ -14828,7 +14870,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Ends the call at the end of the scope.
 struct ResolvedOperator::Release {
   ResolvedOperator& self;
-  ~Release() { self.in_call_.End(); }
+  ~Release() { self.call_guard_.End(); }
 };
 
 namespace detail {
@@ -14903,7 +14945,7 @@ OPKIT_INLINE void ResolvedOperator::RunBy(std::span<const Tensor> inputs, std::s
     Throw(ErrorCode::kInvalidArgument, "operator ", def_.type(), " was resolved for ", num_inputs,
           " inputs and ", num_outputs, " outputs, but called with ", inputs.size(), " and ",
           outputs.size());
-  if (!in_call_.Begin()) [[unlikely]]
+  if (!call_guard_.Begin()) [[unlikely]]
     Throw(ErrorCode::kFailedPrecondition, "the ResolvedOperator of ", def_.type(),
           " is called while another call of it runs, and takes one thread at a time: make one for "
           "each thread");
@@ -14932,7 +14974,7 @@ OPKIT_IMAGE_LOCAL inline ResolvedOperator Resolve(const std::string& op,
 
 OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector<Tensor>& inputs,
                                         Arguments args, InvokeOptions options) {
-  const detail::InvokeScope scope;
+  const detail::ScopedValue in_invoke(detail::t_in_invoke, true);
   return detail::Resolve(op, inputs, std::move(args), std::move(options))(std::span(inputs));
 }
 
@@ -14944,7 +14986,7 @@ struct PendingOutputs::State : RefCounted {
   void Run() noexcept {
     std::exception_ptr failure;
     {  // destroys everything of the call but the outputs, before its event completes
-      const detail::InvokeScope scope;
+      const detail::ScopedValue in_invoke(detail::t_in_invoke, true);
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);
       try {
@@ -15011,12 +15053,22 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // are switched to.
 using NativeStreamFunction = void (*)(Device device, void* stream, FunctionRef<void()> issue);
 
-// Registers a device with native streams, by one line in its header. Thread-safe.
+namespace detail {
+OPKIT_IMAGE_LOCAL inline constinit DeviceTable<NativeStreamFunction> g_native_streams;
+}
+
+// Registers a device with native streams, by one line in its header. Thread-safe. Error
+// (kOutOfRange) for a type outside of 0 to 127.
 //   [[maybe_unused]] inline const bool kNpuStreams = RegisterNativeStreams(kNpu,
-//   &IssueOnNpuStream);
-OPKIT_IMAGE_LOCAL bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue);
+//                                                                          &IssueOnNpuStream);
+OPKIT_IMAGE_LOCAL inline bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
+  detail::g_native_streams[type].store(issue, std::memory_order_release);
+  return true;
+}
 // Returns null if no header of the type's backend was included.
-OPKIT_IMAGE_LOCAL NativeStreamFunction FindNativeStreams(DeviceType type);
+OPKIT_IMAGE_LOCAL inline NativeStreamFunction FindNativeStreams(DeviceType type) {
+  return detail::g_native_streams.Find(type);
+}
 
 }}  // namespace opkit
 
@@ -15341,46 +15393,39 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateSelected(
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Makes a kernel without a proposer.
-inline Kernel PlainKernel(const char* op, DeviceType device, const char* backend,
-                          RegistrationPriority priority, const char* file, int line,
-                          OperatorCreator create) {
+inline Kernel PlainKernel(const KernelRegistration& from, OperatorCreator create) {
   Kernel kernel;
-  kernel.op = op;
-  kernel.device = device;
-  if (*backend && std::string_view(backend) != "DEFAULT") kernel.backend = backend;
-  kernel.priority = priority;
-  kernel.file = file;
-  kernel.line = line;
+  kernel.op = from.op;
+  kernel.device = from.device;
+  if (*from.backend && std::string_view(from.backend) != "DEFAULT") kernel.backend = from.backend;
+  kernel.priority = from.priority;
+  kernel.file = from.file;
+  kernel.line = from.line;
   kernel.create = std::move(create);
   return kernel;
 }
-OPKIT_INLINE bool RegisterKernel(const char* op, DeviceType device, const char* backend,
-                                 RegistrationPriority priority, const char* file, int line,
+OPKIT_INLINE bool RegisterKernel(const KernelRegistration& kernel,
                                  OperatorCreator create) noexcept {
   return Registered([&] {
     UseOperatorCalls();
-    OpRegistry::Global().AddKernel(
-        PlainKernel(op, device, backend, priority, file, line, std::move(create)));
+    OpRegistry::Global().AddKernel(PlainKernel(kernel, std::move(create)));
   });
 }
-OPKIT_INLINE bool RegisterProposingKernel(const char* op, DeviceType device, const char* backend,
-                                          RegistrationPriority priority, const char* file, int line,
-                                          OperatorCreator create, KernelProposer propose,
-                                          KernelFuser fuse) noexcept {
+OPKIT_INLINE bool RegisterProposingKernel(const KernelRegistration& kernel, OperatorCreator create,
+                                          KernelProposer propose, KernelFuser fuse) noexcept {
   return Registered([&] {
     UseOperatorCalls();
     UseSelection();
-    Kernel kernel = PlainKernel(op, device, backend, priority, file, line, std::move(create));
-    kernel.proposes_layouts = true;
-    kernel.propose = std::move(propose);
-    kernel.fuse = std::move(fuse);
-    OpRegistry::Global().AddKernel(std::move(kernel));
+    Kernel proposing = PlainKernel(kernel, std::move(create));
+    proposing.proposes_layouts = true;
+    proposing.propose = std::move(propose);
+    proposing.fuse = std::move(fuse);
+    OpRegistry::Global().AddKernel(std::move(proposing));
   });
 }
-OPKIT_INLINE bool RegisterFunction(const char* op, DeviceType device, const char* backend,
-                                   RegistrationPriority priority, const char* file, int line,
+OPKIT_INLINE bool RegisterFunction(const KernelRegistration& kernel,
                                    CreateFunction create) noexcept {
-  return RegisterKernel(op, device, backend, priority, file, line, create);
+  return RegisterKernel(kernel, create);
 }
 OPKIT_INLINE bool RegisterBackendAvailability(const char* backend,
                                               std::string (*why_not)()) noexcept {
@@ -15821,41 +15866,6 @@ class JsonWriter {
 
 #endif  // OPKIT_BASE_JSON_JSON_WRITER_HPP_
 
-// ---- opkit/profile/json_text.hpp
-// Appends times to a text, fast enough for files of millions of lines, and splits text at UTF-8.
-#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
-#define OPKIT_PROFILE_JSON_TEXT_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte outside of a valid
-// sequence.
-template <class F>
-void ForEachCharacter(std::string_view text, F f) {
-  while (!text.empty()) {
-    const size_t length = Utf8Length(text);
-    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-}
-
-// Appends `ns` as microseconds with three decimals.
-inline void AppendMicroseconds(std::string& out, int64_t ns) {
-  const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
-  if (ns < 0) out += '-';
-  AppendInteger(out, size / 1000);
-  const auto rest = static_cast<int>(size % 1000);
-  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
-                           static_cast<char>('0' + rest / 10 % 10),
-                           static_cast<char>('0' + rest % 10)};
-  out.append(decimals, 4);
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
-
 // ---- opkit/profile/mann_whitney.hpp
 // MannWhitneyTest: tests whether one sample tends to be larger than another, for any distributions.
 // CompareTimes (profile_diff.hpp) uses it.
@@ -15995,14 +16005,14 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, bool by_node) {
+OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, TimesOf of) {
   std::map<std::string, std::vector<double>> times;
   detail::PerName<std::vector<double>*> known;
   for (const ProfileSpan& span : profile.spans) {
     // An adopted span of a task is its run. Other adopted spans are parts of a run that has its own
     // span.
     if (span.open || (span.adopted && span.kind != InvocationKind::kTask)) continue;
-    const uint32_t node = by_node ? span.node : 0;
+    const uint32_t node = of == TimesOf::kNodes ? span.node : 0;
     std::vector<double>*& list = known.Of(span, node);
     if (!list)
       list = &times[DisplayName(span) + (node != 0 ? StrCat(" (", InternedName(node), ")") : "")];
@@ -16130,22 +16140,17 @@ OPKIT_INLINE std::string ToString(const ProfileDiff& diff) {
 }
 
 OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
-  std::string out = "{\"rows\": [";
+  std::string out;
+  detail::JsonWriter json(out);
+  json.BeginObject().Key("rows").BeginArray();
   for (const ProfileDiffRow& row : diff.rows) {
-    out += out.back() == '[' ? "{\"name\": " : ", {\"name\": ";
-    detail::AppendJsonString(out, row.name);
-    out += StrCat(", \"runs_before\": ", row.runs_before, ", \"runs_after\": ", row.runs_after);
-    const auto number = [&](const char* key, double value) {
-      out += key;
-      detail::AppendNumber(out, value);
-    };
-    number(", \"median_before_ns\": ", row.median_before);
-    number(", \"median_after_ns\": ", row.median_after);
-    number(", \"change\": ", row.change);
-    number(", \"p\": ", row.p);
-    out += StrCat(", \"verdict\": \"", detail::VerdictText(row.verdict), "\"}");
+    json.BeginObject().Member("name", row.name).Member("runs_before", row.runs_before);
+    json.Member("runs_after", row.runs_after).Member("median_before_ns", row.median_before);
+    json.Member("median_after_ns", row.median_after).Member("change", row.change);
+    json.Member("p", row.p).Member("verdict", detail::VerdictText(row.verdict)).EndObject();
   }
-  return out + "]}";
+  json.EndArray().EndObject();
+  return out;
 }
 
 }}  // namespace opkit
@@ -16191,6 +16196,114 @@ void SaveFile(const std::string& path, std::string_view bytes);
 
 #endif  // OPKIT_BASE_OUTPUT_FILE_HPP_
 
+// ---- opkit/profile/json_text.hpp
+// Appends times to a text, fast enough for files of millions of lines, and splits text at UTF-8.
+#ifndef OPKIT_PROFILE_JSON_TEXT_HPP_
+#define OPKIT_PROFILE_JSON_TEXT_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Calls f with each UTF-8 sequence of the text, and with U+FFFD for each byte outside of a valid
+// sequence.
+template <class F>
+void ForEachCharacter(std::string_view text, F f) {
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    f(length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length));
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+}
+
+// Appends `ns` as microseconds with three decimals.
+inline void AppendMicroseconds(std::string& out, int64_t ns) {
+  const uint64_t size = ns < 0 ? -static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
+  if (ns < 0) out += '-';
+  AppendInteger(out, size / 1000);
+  const auto rest = static_cast<int>(size % 1000);
+  const char decimals[] = {'.', static_cast<char>('0' + rest / 100),
+                           static_cast<char>('0' + rest / 10 % 10),
+                           static_cast<char>('0' + rest % 10)};
+  out.append(decimals, 4);
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
+
+// ---- opkit/profile/trace_visitor.hpp
+// TraceVisitor: walks a profile and calls one function for each thing that traces and reports show.
+// Their writers derive from it, so that what a profile newly records is added here, once.
+#ifndef OPKIT_PROFILE_TRACE_VISITOR_HPP_
+#define OPKIT_PROFILE_TRACE_VISITOR_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The displayed name of spans and their domain. Names are numbered from 0 in order of first use.
+struct TraceName {
+  size_t number = 0;
+  std::string text;
+  const char* domain = nullptr;
+};
+
+// A fact about one span.
+struct TraceFact {
+  enum class Kind { kText, kCount, kTime, kFlag };  // kTime: `number` is ns; kFlag: it is 1
+  Kind kind;
+  std::string_view name;
+  uint64_t number = 0;
+  std::string_view text = {};
+};
+
+// Displayed names are composed, and the lock of interned names is taken, once for each name and
+// not for each span. Names are valid as long as the visitor, facts during the call.
+class TraceVisitor {
+ protected:
+  explicit TraceVisitor(const Profile& profile) : profile_(profile) {}
+  ~TraceVisitor() = default;
+
+  // Calls OnSpan for each span, thread by thread; then for its push and its work after the span
+  // OnPush and OnAsynchronous. Between OnSpan and OnSpanEnd come the spans inside it and, for a
+  // custom operator, OnUserCode for each time in which none of them ran.
+  void VisitSpans();
+  void VisitCounters();
+  void VisitMarkers();
+  // Calls OnFact for each fact that is known of the span, its names, ids and times aside.
+  void VisitFacts(const ProfileSpan& span);
+
+  virtual void OnSpan(const ProfileSpan& span, const TraceName& name) = 0;
+  virtual void OnSpanEnd(const ProfileSpan&) {}
+  virtual void OnUserCode(const ProfileSpan& span, const TraceName& name, int64_t begin,
+                          int64_t end) = 0;
+  virtual void OnPush(const ProfileSpan&, const TraceName&) {}
+  virtual void OnAsynchronous(const ProfileSpan&, const TraceName&, int64_t /*begin*/,
+                              int64_t /*end*/) {}
+  virtual void OnFact(const TraceFact& fact) = 0;
+  virtual void OnCounter(const ProfileCounter& counter, const std::string& name) = 0;
+  virtual void OnMarker(const ProfileMarker& marker, const std::string& name) = 0;
+
+  // True if an engine ran the span's task: OnPush is called for it.
+  static bool IsTask(const ProfileSpan& span) { return span.pushed >= 0 && span.pusher >= 0; }
+  // Returns the text of an interned name.
+  const std::string& Text(uint32_t interned);
+
+  const Profile& profile_;
+
+ private:
+  const TraceName& NameOf(const ProfileSpan& span);
+  const TraceName& UserCodeNameOf(const ProfileSpan& span);
+
+  size_t num_names_ = 0;
+  PerName<TraceName> names_;
+  std::map<uint32_t, TraceName> user_code_names_;  // by the custom operator's path
+  std::map<uint32_t, std::string> texts_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_TRACE_VISITOR_HPP_
+
 // ---- opkit/profile/impl/chrome_trace.ipp
 // The writer of Chrome traces.
 #ifndef OPKIT_PROFILE_IMPL_CHROME_TRACE_IPP_
@@ -16200,186 +16313,133 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Writes the events of one profile to a file, in blocks of about kBlock bytes.
-class ChromeTrace {
+class ChromeTrace final : TraceVisitor {
  public:
   ChromeTrace(const Profile& profile, OutputFile& file)
-      : profile_(profile), file_(file), pid_(getpid()) {}
+      : TraceVisitor(profile), file_(file), pid_(getpid()) {}
 
   void Write() {
-    out_ += R"({"displayTimeUnit":"ns","distributedInfo":{"rank":0},"otherData":{"dropped":)";
-    AppendInteger(out_, profile_.dropped);
-    out_ += "},\"traceEvents\":[";
-    WriteNames();
-    WalkSpans(
-        profile_, [&](const ProfileSpan& span) { WriteSpan(span); },
-        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
-          if (HasUserCode(span)) WriteUserCode(span, begin, end);
-        },
-        [](const ProfileSpan&, int64_t) {});
-    for (const ProfileCounter& counter : profile_.counters) {
-      if (!__builtin_isfinite(counter.value)) continue;  // not in JSON; viewers reject null
-      Begin("C", InternedName(counter.name), counter.time);
-      out_ += R"(,"args":{"value":)";
-      AppendNumber(out_, counter.value);
-      out_ += "}}";
-    }
-    for (const ProfileMarker& marker : profile_.markers) {
-      Begin("i", InternedName(marker.name), marker.time);
-      Thread(marker.thread);
-      out_ += marker.frame ? R"(,"cat":"frame","s":"p"})" : R"(,"cat":"marker","s":"t"})";
-    }
-    out_ += "\n]}\n";
-    file_.Write(out_);
+    json_.BeginObject().Member("displayTimeUnit", "ns");
+    json_.Key("distributedInfo").BeginObject().Member("rank", 0).EndObject();
+    json_.Key("otherData").BeginObject().Member("dropped", profile_.dropped).EndObject();
+    json_.Key("traceEvents").BeginArray();
+    WriteName("process_name", -1, program_invocation_short_name);
+    for (size_t i = 0; i < profile_.threads.size(); ++i)
+      WriteName("thread_name", static_cast<int>(i), profile_.threads[i].name);
+    VisitSpans();
+    VisitCounters();
+    VisitMarkers();
+    json_.NewLine().EndArray().EndObject();
+    file_.Write(out_ + '\n');
   }
 
  private:
-  void WriteNames() {
-    Metadata("process_name", -1, program_invocation_short_name);
-    for (size_t i = 0; i < profile_.threads.size(); ++i)
-      Metadata("thread_name", static_cast<int>(i), profile_.threads[i].name);
-  }
-  void Metadata(const char* what, int thread, std::string_view name) {
-    Begin("M", what, 0);
+  void WriteName(const char* kind, int thread, std::string_view name) {
+    Begin("M", Quoted(kind), 0);
     if (thread >= 0) Thread(thread);
-    out_ += R"(,"args":{"name":)";
-    AppendJsonString(out_, name);
-    out_ += "}}";
+    json_.Key("args").BeginObject().Member("name", name).EndObject().EndObject();
   }
-  void WriteSpan(const ProfileSpan& span) {
-    const std::string& name = NameOf(span);
-    BeginEscaped("X", name, span.begin);
-    Duration(span.end - span.begin);
+  void OnSpan(const ProfileSpan& span, const TraceName& name) override {
+    Begin("X", Quoted(name), span.begin);
+    Time("dur", span.end - span.begin);
     Thread(span.thread);
-    Category(span);
-    out_ += R"(,"args":{"id":)";
-    AppendInteger(out_, span.id);
-    out_ += R"(,"parent":)";
-    AppendInteger(out_, span.parent);
-    if (span.node != 0) {
-      out_ += R"(,"node":)";
-      AppendJsonString(out_, InternedName(span.node));
-    }
-    if (span.device != Device{}) {
-      out_ += R"(,"device":)";
-      AppendJsonString(out_, ToString(span.device));
-    }
-    if (span.work.shapes != 0) {
-      out_ += R"(,"shapes":)";
-      AppendJsonString(out_, InternedName(span.work.shapes));
-      out_ += R"(,"backend":)";
-      AppendJsonString(out_, InternedName(span.work.backend));
-      out_ += R"(,"flops":)";
-      AppendInteger(out_, span.work.flops);
-      out_ += R"(,"bytes":)";
-      AppendInteger(out_, span.work.bytes);
-    }
-    if (span.pushed >= 0) {
-      out_ += R"(,"wait_us":)";
-      AppendMicroseconds(out_, span.begin - span.pushed);
-    }
-    const auto counts =
-        std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
-                         [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
-    if (counts != profile_.counts.end() && counts->invocation == span.id)
-      for (size_t i = 0; i < profile_.counted.size(); ++i) {
-        out_ += ',';
-        AppendJsonString(out_, profile_.counted[i]);
-        out_ += ':';
-        AppendInteger(out_, counts->values[i]);
-      }
-    if (span.open) out_ += R"(,"open":true)";
-    out_ += '}';
-    const bool is_task = span.pushed >= 0 && span.pusher >= 0;
-    if (is_task) Flow(span, "flow_in");
-    out_ += '}';
-    if (is_task) {  // an arrow needs a slice to begin at, and a push may have none around it
-      BeginEscaped("X", name, span.pushed);
-      Duration(0);
-      Thread(span.pusher);
-      out_ += R"(,"cat":"push")";
-      Flow(span, "flow_out");
-      out_ += '}';
-    }
-    if (const auto [from, to] = AsynchronousTime(span); to >= 0) {
-      Asynchronous("b", name, span, from);
-      Asynchronous("e", name, span, to);
+    json_.Member("cat", name.domain).Key("args").BeginObject();
+    json_.Member("id", span.id).Member("parent", span.parent);
+    if (span.node != 0) json_.Member("node", Text(span.node));
+    VisitFacts(span);
+    json_.EndObject();
+    if (IsTask(span)) Flow(span, "flow_in");
+    json_.EndObject();
+  }
+  void OnFact(const TraceFact& fact) override {
+    switch (fact.kind) {
+      case TraceFact::Kind::kText:
+        json_.Member(fact.name, fact.text);
+        return;
+      case TraceFact::Kind::kCount:
+        json_.Member(fact.name, fact.number);
+        return;
+      case TraceFact::Kind::kTime:
+        return Time(StrCat(fact.name, "_us"), static_cast<int64_t>(fact.number));
+      case TraceFact::Kind::kFlag:
+        json_.Member(fact.name, true);
     }
   }
-  void WriteUserCode(const ProfileSpan& span, int64_t begin, int64_t end) {
-    Begin("X", UserCodeName(span), begin);
-    Duration(end - begin);
+  // Writes the push as a slice: an arrow needs one to begin at, and a push may have none around it.
+  void OnPush(const ProfileSpan& span, const TraceName& name) override {
+    Begin("X", Quoted(name), span.pushed);
+    Time("dur", 0);
+    Thread(span.pusher);
+    json_.Member("cat", "push");
+    Flow(span, "flow_out");
+    json_.EndObject();
+  }
+  // Writes two events that the invocation's id connects.
+  void OnAsynchronous(const ProfileSpan& span, const TraceName& name, int64_t begin,
+                      int64_t end) override {
+    for (const auto& [phase, time] : {std::pair("b", begin), std::pair("e", end)}) {
+      Begin(phase, Quoted(name), time);
+      Thread(span.thread);
+      json_.Member("cat", "asynchronous").Member("id", span.id).EndObject();
+    }
+  }
+  void OnUserCode(const ProfileSpan& span, const TraceName& name, int64_t begin,
+                  int64_t end) override {
+    Begin("X", Quoted(name), begin);
+    Time("dur", end - begin);
     Thread(span.thread);
-    Category(span);
-    out_ += R"(,"args":{"parent":)";
-    AppendInteger(out_, span.id);
-    out_ += "}}";
+    json_.Member("cat", name.domain).Key("args").BeginObject().Member("parent", span.id);
+    json_.EndObject().EndObject();
   }
-  // Appends one end of the arrow that has the invocation's id.
-  void Flow(const ProfileSpan& span, const char* end) {
-    out_ += R"(,"bind_id":)";
-    AppendInteger(out_, span.id);
-    out_ += R"(,")";
-    out_ += end;
-    out_ += R"(":true)";
+  void OnCounter(const ProfileCounter& counter, const std::string& name) override {
+    if (!__builtin_isfinite(counter.value)) return;  // not in JSON; viewers reject null
+    Begin("C", Quoted(name), counter.time);
+    json_.Key("args").BeginObject().Member("value", counter.value).EndObject().EndObject();
   }
-  // Writes one of the two events that the invocation's id connects.
-  void Asynchronous(const char* phase, const std::string& name, const ProfileSpan& span,
-                    int64_t time) {
-    BeginEscaped(phase, name, time);
-    Thread(span.thread);
-    out_ += R"(,"cat":"asynchronous","id":)";
-    AppendInteger(out_, span.id);
-    out_ += '}';
+  void OnMarker(const ProfileMarker& marker, const std::string& name) override {
+    Begin("i", Quoted(name), marker.time);
+    Thread(marker.thread);
+    json_.Member("cat", marker.frame ? "frame" : "marker").Member("s", marker.frame ? "p" : "t");
+    json_.EndObject();
   }
 
-  void Begin(const char* phase, std::string_view name, int64_t time) {
-    std::string escaped;
-    AppendJsonString(escaped, name);
-    BeginEscaped(phase, escaped, time);
+  // Appends one end of the arrow that has the invocation's id.
+  void Flow(const ProfileSpan& span, const char* end) {
+    json_.Member("bind_id", span.id).Member(end, true);
   }
-  void BeginEscaped(const char* phase, const std::string& name, int64_t time) {
+  // Begins an event; `name` is in quotes.
+  void Begin(const char* phase, std::string_view name, int64_t time) {
     if (out_.size() > kBlock) {
       file_.Write(out_);
       out_.clear();
     }
-    out_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
-    first_ = false;
-    out_ += phase;
-    out_ += R"(","name":)";
-    out_ += name;
-    out_ += R"(,"ts":)";
-    AppendMicroseconds(out_, time);
-    out_ += R"(,"pid":)";
-    AppendInteger(out_, pid_);
+    json_.NewLine().BeginObject().Member("ph", phase).Key("name").Item() += name;
+    Time("ts", time);
+    json_.Member("pid", pid_);
   }
-  void Duration(int64_t ns) {
-    out_ += R"(,"dur":)";
-    AppendMicroseconds(out_, ns);
+  void Time(std::string_view key, int64_t ns) { AppendMicroseconds(json_.Key(key).Item(), ns); }
+  void Thread(int thread) { json_.Member("tid", profile_.threads[Index(thread)].id); }
+
+  static std::string Quoted(std::string_view text) {
+    std::string out;
+    AppendJsonString(out, text);
+    return out;
   }
-  void Thread(int thread) {
-    out_ += R"(,"tid":)";
-    AppendInteger(out_, profile_.threads[Index(thread)].id);
-  }
-  void Category(const ProfileSpan& span) {
-    out_ += R"(,"cat":")";
-    out_ += DomainOf(span);
-    out_ += '"';
-  }
-  // Returns the displayed name, escaped and in quotes. Cached, since spans share few names.
-  const std::string& NameOf(const ProfileSpan& span) {
-    std::string& name = names_.Of(span);
-    if (name.empty()) AppendJsonString(name, DisplayName(span));
-    return name;
+  // Cached, since spans share few names.
+  const std::string& Quoted(const TraceName& name) {
+    if (name.number >= quoted_.size()) quoted_.resize(name.number + 1);
+    std::string& quoted = quoted_[name.number];
+    if (quoted.empty()) quoted = Quoted(name.text);
+    return quoted;
   }
 
   static constexpr size_t kBlock = 1 << 20;
 
-  const Profile& profile_;
   OutputFile& file_;
   const int64_t pid_;
   std::string out_;
-  bool first_ = true;
-  PerName<std::string> names_;
+  JsonWriter json_{out_, JsonWriter::kCompact};
+  std::vector<std::string> quoted_;  // by number of the name
 };
 
 }  // namespace detail
@@ -16510,10 +16570,10 @@ class ProtoMessage {
 };
 
 // Writes the packets of one profile to a file, in blocks of about kBlock bytes.
-class PerfettoTrace {
+class PerfettoTrace final : TraceVisitor {
  public:
   PerfettoTrace(const Profile& profile, OutputFile& file)
-      : profile_(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
+      : TraceVisitor(profile), file_(file), pid_(static_cast<uint64_t>(getpid())) {}
 
   void Write() {
     ProtoMessage process;
@@ -16526,9 +16586,10 @@ class PerfettoTrace {
       described.Text(5, Utf8(thread.name));
       Describe(ProtoMessage().Number(1, TrackOf(static_cast<int>(i))).Message(4, described));
     }
-    WriteSlices();
+    VisitMarkers();
+    VisitSpans();
     WriteAsynchronous();
-    WriteCounters();
+    VisitCounters();
     WriteInstants();
     Flush();
   }
@@ -16540,6 +16601,19 @@ class PerfettoTrace {
     uint64_t id;
     int64_t time = 0;
     std::map<std::string, uint64_t> names = {}, categories = {};
+  };
+  // Work after its span, which is written when all slices are.
+  struct Run {
+    int64_t begin, end;
+    uint64_t id;
+    const TraceName* name;
+  };
+  // A marker, or a push at which an arrow begins.
+  struct Instant {
+    int64_t time;
+    const std::string* name;
+    const char* category;
+    uint64_t track, flow;
   };
   static constexpr uint64_t kProcess = 1;
   static constexpr uint64_t kClock = 64;  // the first clock id that a sequence may define
@@ -16602,54 +16676,54 @@ class PerfettoTrace {
     event.Message(4, ProtoMessage().Text(10, name).Number(3, value));
   }
 
-  static void AnnotateName(ProtoMessage& event, std::string_view name, uint32_t interned) {
-    event.Message(4, ProtoMessage().Text(10, name).Text(6, Utf8(InternedName(interned))));
+  void OnSpan(const ProfileSpan& span, const TraceName& name) override {
+    if (span.thread != thread_) {
+      thread_ = span.thread;
+      slices_ = BeginSequence(TrackOf(thread_));
+    }
+    event_ = {};
+    if (span.adopted || span.pushed >= 0 || AsynchronousTime(span).second >= 0 ||
+        span.kind == InvocationKind::kCustomOperator)
+      Annotate(event_, "id", span.id);
+    if (span.node != 0) OnFact({TraceFact::Kind::kText, "node", 0, Text(span.node)});
+    VisitFacts(span);
+    if (span.pushed >= 0) event_.Fixed(48, span.id);
+    Event(slices_, kBegin, span.begin, name.text, name.domain, std::move(event_));
+  }
+  void OnFact(const TraceFact& fact) override {
+    if (fact.kind == TraceFact::Kind::kText)
+      event_.Message(4, ProtoMessage().Text(10, fact.name).Text(6, Utf8(fact.text)));
+    else if (fact.kind != TraceFact::Kind::kTime)  // viewers show the length of an arrow
+      Annotate(event_, fact.name, fact.number);
+  }
+  void OnUserCode(const ProfileSpan&, const TraceName& name, int64_t begin, int64_t end) override {
+    Event(slices_, kBegin, begin, name.text, name.domain);
+    Event(slices_, kEnd, end, "", "");
+  }
+  void OnSpanEnd(const ProfileSpan& span) override { Event(slices_, kEnd, span.end, "", ""); }
+  void OnAsynchronous(const ProfileSpan& span, const TraceName& name, int64_t begin,
+                      int64_t end) override {
+    runs_.push_back({begin, end, span.id, &name});
+  }
+  void OnPush(const ProfileSpan& span, const TraceName& name) override {
+    instants_.push_back({span.pushed, &name.text, "push", TrackOf(span.pusher), span.id});
+  }
+  void OnMarker(const ProfileMarker& marker, const std::string& name) override {
+    instants_.push_back(
+        {marker.time, &name, marker.frame ? "frame" : "marker", TrackOf(marker.thread), 0});
+  }
+  void OnCounter(const ProfileCounter& counter, const std::string& name) override {
+    if (!__builtin_isfinite(counter.value)) return;  // as in a Chrome trace
+    if (counter_tracks_.empty()) counters_ = BeginSequence(kProcess);
+    uint64_t& track = counter_tracks_[counter.name];
+    if (track == 0) track = NewTrack(name, /*is_counter=*/true);
+    Event(counters_, kCounter, counter.time, "", "",
+          ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
   }
 
-  void WriteSlices() {
-    int thread = -1;
-    Sequence sequence{0};
-    const auto end = [&](int64_t time) { Event(sequence, kEnd, time, "", ""); };
-    WalkSpans(
-        profile_,
-        [&](const ProfileSpan& span) {
-          if (span.thread != thread) {
-            thread = span.thread;
-            sequence = BeginSequence(TrackOf(thread));
-          }
-          ProtoMessage event;
-          const bool is_task = span.pushed >= 0;
-          if (span.adopted || is_task || AsynchronousTime(span).second >= 0 ||
-              span.kind == InvocationKind::kCustomOperator)
-            Annotate(event, "id", span.id);
-          if (span.node != 0) AnnotateName(event, "node", span.node);
-          if (span.work.shapes != 0) {
-            AnnotateName(event, "shapes", span.work.shapes);
-            AnnotateName(event, "backend", span.work.backend);
-            Annotate(event, "flops", span.work.flops);
-            Annotate(event, "bytes", span.work.bytes);
-          }
-          if (is_task) event.Fixed(48, span.id);
-          Event(sequence, kBegin, span.begin, NameOf(span), DomainOf(span), std::move(event));
-        },
-        [&](const ProfileSpan& span, int64_t from, int64_t to) {
-          if (!HasUserCode(span)) return;
-          Event(sequence, kBegin, from, UserCodeName(span), DomainOf(span));
-          end(to);
-        },
-        [&](const ProfileSpan& span, int64_t) { end(span.end); });
-  }
   void WriteAsynchronous() {
-    struct Run {
-      int64_t begin, end;
-      const ProfileSpan* span;
-    };
-    std::vector<Run> runs;
-    for (const ProfileSpan& span : profile_.spans)
-      if (const auto [from, to] = AsynchronousTime(span); to >= 0)
-        runs.push_back({from, to, &span});
-    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
-      return a.begin != b.begin ? a.begin < b.begin : a.span->id < b.span->id;
+    std::sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.id < b.id;
     });
     struct Lane {
       uint64_t track;
@@ -16657,56 +16731,30 @@ class PerfettoTrace {
       int64_t end;
     };
     std::vector<Lane> lanes;
-    for (const auto& [begin, end, span] : runs) {
+    for (const Run& run : runs_) {
       auto lane = std::find_if(lanes.begin(), lanes.end(),
-                               [from = begin](const Lane& other) { return other.end <= from; });
+                               [&](const Lane& other) { return other.end <= run.begin; });
       if (lane == lanes.end()) {
         const uint64_t track = NewTrack("asynchronous");
         lane = lanes.insert(lane, {track, BeginSequence(track), 0});
       }
       ProtoMessage event;
-      Annotate(event, "id", span->id);
-      Event(lane->sequence, kBegin, begin, NameOf(*span), "asynchronous", std::move(event));
-      Event(lane->sequence, kEnd, end, "", "");
-      lane->end = end;
+      Annotate(event, "id", run.id);
+      Event(lane->sequence, kBegin, run.begin, run.name->text, "asynchronous", std::move(event));
+      Event(lane->sequence, kEnd, run.end, "", "");
+      lane->end = run.end;
     }
   }
-  void WriteCounters() {
-    std::map<uint32_t, uint64_t> tracks;
-    if (profile_.counters.empty()) return;
-    Sequence sequence = BeginSequence(kProcess);
-    for (const ProfileCounter& counter : profile_.counters) {
-      if (!__builtin_isfinite(counter.value)) continue;  // as in a Chrome trace
-      uint64_t& track = tracks[counter.name];
-      if (track == 0) track = NewTrack(InternedName(counter.name), /*is_counter=*/true);
-      Event(sequence, kCounter, counter.time, "", "",
-            ProtoMessage().Number(11, track).Fixed(44, std::bit_cast<uint64_t>(counter.value)));
-    }
-  }
-  // Writes the markers, and the pushes at which arrows begin.
   void WriteInstants() {
-    struct Instant {
-      int64_t time;
-      std::string name;
-      const char* category;
-      uint64_t track, flow;
-    };
-    std::vector<Instant> instants;
-    for (const ProfileMarker& marker : profile_.markers)
-      instants.push_back({marker.time, InternedName(marker.name), marker.frame ? "frame" : "marker",
-                          TrackOf(marker.thread), 0});
-    for (const ProfileSpan& span : profile_.spans)
-      if (span.pushed >= 0 && span.pusher >= 0)
-        instants.push_back({span.pushed, NameOf(span), "push", TrackOf(span.pusher), span.id});
-    if (instants.empty()) return;
-    std::stable_sort(instants.begin(), instants.end(),
+    if (instants_.empty()) return;
+    std::stable_sort(instants_.begin(), instants_.end(),
                      [](const Instant& a, const Instant& b) { return a.time < b.time; });
     Sequence sequence = BeginSequence(kProcess);
-    for (const Instant& instant : instants) {
+    for (const Instant& instant : instants_) {
       ProtoMessage event;
       event.Number(11, instant.track);
       if (instant.flow != 0) event.Fixed(47, instant.flow);
-      Event(sequence, kInstant, instant.time, instant.name, instant.category, std::move(event));
+      Event(sequence, kInstant, instant.time, *instant.name, instant.category, std::move(event));
     }
   }
 
@@ -16718,18 +16766,17 @@ class PerfettoTrace {
     Describe(described);
     return track;
   }
-  const std::string& NameOf(const ProfileSpan& span) {
-    std::string& name = names_.Of(span);
-    if (name.empty()) name = DisplayName(span);
-    return name;
-  }
 
-  const Profile& profile_;
   OutputFile& file_;
   const uint64_t pid_;
   uint64_t sequences_ = 0, tracks_ = 0;
   ProtoMessage out_;
-  PerName<std::string> names_;
+  int thread_ = -1;  // of the slices
+  Sequence slices_{0}, counters_{0};
+  std::map<uint32_t, uint64_t> counter_tracks_;  // by the counter's name
+  ProtoMessage event_;                           // of the span whose facts are visited
+  std::vector<Run> runs_;
+  std::vector<Instant> instants_;
 };
 
 }  // namespace detail
@@ -16757,124 +16804,162 @@ inline int64_t Percentile(const std::vector<int64_t>& times, int percent) {
   const size_t rank = (times.size() * Index(percent) + 99) / 100;
   return times[rank == 0 ? 0 : rank - 1];
 }
-}  // namespace detail
 
-OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
-                                           const ProfileTableOptions& options) {
+// Sums up the spans, allocations and counts of a profile.
+class ProfileTableMaker {
+ public:
+  ProfileTableMaker(const Profile& profile, const ProfileTableOptions& options)
+      : profile_(profile), options_(options) {}
+
+  ProfileTable Make() {
+    table_.duration = profile_.duration;
+    table_.dropped = profile_.dropped;
+    table_.cost = profile_.cost;
+    table_.counted = profile_.counted;
+    table_.absent_counters = profile_.absent_counters;
+    AddSpans();
+    AddAllocations();
+    AddCounts();
+    for (auto& [name, row] : domains_) {
+      row.domain = name;
+      table_.domains.push_back(std::move(row));
+    }
+    for (auto& [key, sum] : sums_) {
+      Finish(sum);
+      table_.rows.push_back(std::move(sum.row));
+    }
+    SortRows();
+    return std::move(table_);
+  }
+
+ private:
   struct Sums {
     ProfileTableRow row;
     std::vector<int64_t> times;
   };
-  std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums;
-  detail::PerName<Sums*> known;
-  const auto sums_of = [&](const ProfileSpan& span) -> Sums& {
-    const uint32_t node_name = options.by_node ? span.node : 0;
-    const uint32_t shapes_name = options.by_shape ? span.work.shapes : 0;
-    const uint32_t backend_name = options.by_shape ? span.work.backend : 0;
-    Sums*& found = known.Of(span, node_name, shapes_name, backend_name);
+
+  void AddSpans() {
+    WalkSpans(
+        profile_,
+        [&](const ProfileSpan& span) {
+          // An adopted span of a task is its run. Other adopted spans are parts of a run that has
+          // its own span.
+          if (!span.adopted || span.kind == InvocationKind::kTask) AddRun(span);
+        },
+        [](const ProfileSpan&, int64_t, int64_t) {},
+        [&](const ProfileSpan& span, int64_t self) {
+          domains_[DomainOf(span)].self += self;
+          // Adopted spans of other invocations are in the run's total already. Those of a custom
+          // operator are its user code, which has a row of its own.
+          if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
+              span.kind == InvocationKind::kTask)
+            SumsOf(span).row.self += self;
+        });
+  }
+  void AddRun(const ProfileSpan& span) {
+    Sums& sum = SumsOf(span);
+    sum.times.push_back(RunTime(span));
+    sum.row.flops += span.work.flops;
+    sum.row.bytes += span.work.bytes;
+    ++domains_[DomainOf(span)].count;
+    if (!profile_.allocations.empty() || !profile_.counts.empty()) of_invocation_[span.id] = &sum;
+  }
+  Sums& SumsOf(const ProfileSpan& span) {
+    const uint32_t node_name = options_.by_node ? span.node : 0;
+    const uint32_t shapes_name = options_.by_shape ? span.work.shapes : 0;
+    const uint32_t backend_name = options_.by_shape ? span.work.backend : 0;
+    Sums*& found = known_.Of(span, node_name, shapes_name, backend_name);
     if (found) return *found;
     const std::string name = DisplayName(span), node = InternedName(node_name),
                       shapes = InternedName(shapes_name), backend = InternedName(backend_name);
-    found = &sums[{name, node, shapes, backend}];
+    found = &sums_[{name, node, shapes, backend}];
     found->row.name = name;
     found->row.node = node;
     found->row.shapes = shapes;
     found->row.backend = backend;
     found->row.domain = DomainOf(span);
     return *found;
-  };
-  std::map<std::string_view, ProfileDomainRow> domains;
-  std::map<uint64_t, Sums*> of_invocation;  // for allocations and counts, which name an invocation
-  detail::WalkSpans(
-      profile,
-      [&](const ProfileSpan& span) {
-        // An adopted span of a task is its run. Other adopted spans are parts of a run that has its
-        // own span.
-        if (span.adopted && span.kind != InvocationKind::kTask) return;
-        Sums& sum = sums_of(span);
-        sum.times.push_back(RunTime(span));
-        sum.row.flops += span.work.flops;
-        sum.row.bytes += span.work.bytes;
-        ++domains[DomainOf(span)].count;
-        if (!profile.allocations.empty() || !profile.counts.empty()) of_invocation[span.id] = &sum;
-      },
-      [](const ProfileSpan&, int64_t, int64_t) {},
-      [&](const ProfileSpan& span, int64_t self) {
-        domains[DomainOf(span)].self += self;
-        // Adopted spans of other invocations are in the run's total already. Those of a custom
-        // operator are its user code, which has a row of its own.
-        if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
-            span.kind == InvocationKind::kTask)
-          sums_of(span).row.self += self;
-      });
+  }
+  // Returns the row of an invocation, or null.
+  ProfileTableRow* RowOf(uint64_t invocation) {
+    const auto found = of_invocation_.find(invocation);
+    return found == of_invocation_.end() ? nullptr : &found->second->row;
+  }
 
-  ProfileTable table;
-  std::map<uint32_t, ProfileMemoryRow> memory;
-  for (const ProfileAllocation& one : profile.allocations) {
-    ProfileMemoryRow& row = memory[one.allocator];
-    row.peak = (std::max)(row.peak, one.live);
-    row.live = one.live;
-    if (one.bytes <= 0) continue;
-    ++row.allocations;
-    row.allocated += one.bytes;
-    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
-      found->second->row.allocated += one.bytes;
+  void AddAllocations() {
+    std::map<uint32_t, ProfileMemoryRow> memory;  // by the allocator's name
+    for (const ProfileAllocation& one : profile_.allocations) {
+      ProfileMemoryRow& row = memory[one.allocator];
+      row.peak = (std::max)(row.peak, one.live);
+      row.live = one.live;
+      if (one.bytes <= 0) continue;
+      ++row.allocations;
+      row.allocated += one.bytes;
+      if (ProfileTableRow* const run = RowOf(one.invocation)) run->allocated += one.bytes;
+    }
+    for (auto& [name, row] : memory) {
+      row.allocator = InternedName(name);
+      table_.memory.push_back(std::move(row));
+    }
   }
-  table.counted = profile.counted;
-  table.absent_counters = profile.absent_counters;
-  for (auto& [key, sum] : sums) sum.row.counts.resize(table.counted.size());
-  for (const ProfileCounts& one : profile.counts)
-    if (const auto found = of_invocation.find(one.invocation); found != of_invocation.end())
-      for (size_t i = 0; i < table.counted.size(); ++i)
-        found->second->row.counts[i] += one.values[i];
-  for (auto& [name, row] : memory) {
-    row.allocator = InternedName(name);
-    table.memory.push_back(std::move(row));
+  void AddCounts() {
+    for (auto& [key, sum] : sums_) sum.row.counts.resize(table_.counted.size());
+    for (const ProfileCounts& one : profile_.counts)
+      if (ProfileTableRow* const run = RowOf(one.invocation))
+        for (size_t i = 0; i < run->counts.size(); ++i) run->counts[i] += one.values[i];
   }
-  for (auto& [name, row] : domains) {
-    row.domain = name;
-    table.domains.push_back(std::move(row));
-  }
-  table.duration = profile.duration;
-  table.dropped = profile.dropped;
-  table.cost = profile.cost;
-  for (auto& [key, sum] : sums) {
+
+  // Sets what follows from the run times of a row, and from its sums.
+  void Finish(Sums& sum) const {
     ProfileTableRow& row = sum.row;
     std::sort(sum.times.begin(), sum.times.end());
     row.count = static_cast<int64_t>(sum.times.size());
     for (int64_t time : sum.times) row.total += time;
-    row.of_peak = options.peak.ShareOf(static_cast<double>(row.flops),
-                                       static_cast<double>(row.bytes), row.total);
-    if (row.count > 0) {
-      row.min = sum.times.front();
-      row.max = sum.times.back();
-      row.mean = static_cast<double>(row.total) / static_cast<double>(row.count);
-      row.p50 = detail::Percentile(sum.times, 50);
-      row.p90 = detail::Percentile(sum.times, 90);
-      row.p99 = detail::Percentile(sum.times, 99);
-    }
-    table.rows.push_back(std::move(row));
+    row.of_peak = options_.peak.ShareOf(static_cast<double>(row.flops),
+                                        static_cast<double>(row.bytes), row.total);
+    if (row.count == 0) return;
+    row.min = sum.times.front();
+    row.max = sum.times.back();
+    row.mean = static_cast<double>(row.total) / static_cast<double>(row.count);
+    row.p50 = Percentile(sum.times, 50);
+    row.p90 = Percentile(sum.times, 90);
+    row.p99 = Percentile(sum.times, 99);
   }
-  using Sort = ProfileTableOptions::Sort;
-  if (options.sort == Sort::kName) return table;
-  const auto key = [&](const ProfileTableRow& row) {
-    switch (options.sort) {
-      case Sort::kSelf:
-        return static_cast<double>(row.self);
-      case Sort::kCount:
-        return static_cast<double>(row.count);
-      case Sort::kMean:
-        return row.mean;
-      case Sort::kMax:
-        return static_cast<double>(row.max);
-      default:
-        return static_cast<double>(row.total);
-    }
-  };
-  std::stable_sort(
-      table.rows.begin(), table.rows.end(),
-      [&](const ProfileTableRow& a, const ProfileTableRow& b) { return key(a) > key(b); });
-  return table;
+  void SortRows() {
+    using Sort = ProfileTableOptions::Sort;
+    if (options_.sort == Sort::kName) return;  // as the rows are already
+    const auto key = [&](const ProfileTableRow& row) {
+      switch (options_.sort) {
+        case Sort::kSelf:
+          return static_cast<double>(row.self);
+        case Sort::kCount:
+          return static_cast<double>(row.count);
+        case Sort::kMean:
+          return row.mean;
+        case Sort::kMax:
+          return static_cast<double>(row.max);
+        default:
+          return static_cast<double>(row.total);
+      }
+    };
+    std::stable_sort(
+        table_.rows.begin(), table_.rows.end(),
+        [&](const ProfileTableRow& a, const ProfileTableRow& b) { return key(a) > key(b); });
+  }
+
+  const Profile& profile_;
+  const ProfileTableOptions& options_;
+  ProfileTable table_;
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums_;
+  PerName<Sums*> known_;
+  std::map<std::string_view, ProfileDomainRow> domains_;
+  std::map<uint64_t, Sums*> of_invocation_;  // for allocations and counts, which name an invocation
+};
+}  // namespace detail
+
+OPKIT_INLINE ProfileTable MakeProfileTable(const Profile& profile,
+                                           const ProfileTableOptions& options) {
+  return detail::ProfileTableMaker(profile, options).Make();
 }
 
 namespace detail {
@@ -16947,69 +17032,37 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
 }
 
 OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
-  std::string out = StrCat("{\"duration_ns\": ", table.duration, ", \"dropped\": ", table.dropped,
-                           ", \"cost_ns\": ", table.cost);
-  const auto begin_list = [&](const char* name) { out += StrCat(", \"", name, "\": ["); };
-  const auto begin_row = [&](bool first, const char* key, const std::string& value) {
-    out += first ? "\n{\"" : ",\n{\"";
-    out += StrCat(key, "\": ");
-    detail::AppendJsonString(out, value);
-  };
-  const auto text = [&](const char* key, const std::string& value) {
-    out += StrCat(", \"", key, "\": ");
-    detail::AppendJsonString(out, value);
-  };
-  const auto number = [&](const char* key, auto value) {
-    out += ", ";
-    detail::AppendJsonString(out, key);
-    out += ": ";
-    if constexpr (std::is_floating_point_v<decltype(value)>)
-      detail::AppendNumber(out, value);
-    else
-      detail::AppendInteger(out, value);
-  };
-  begin_list("rows");
+  std::string out;
+  detail::JsonWriter json(out);
+  json.BeginObject().Member("duration_ns", table.duration).Member("dropped", table.dropped);
+  json.Member("cost_ns", table.cost).Key("rows").BeginArray();
   for (const ProfileTableRow& row : table.rows) {
-    begin_row(&row == table.rows.data(), "name", row.name);
-    text("node", row.node);
-    text("shapes", row.shapes);
-    text("backend", row.backend);
-    text("domain", row.domain);
-    number("count", row.count);
-    number("total_ns", row.total);
-    number("self_ns", row.self);
-    number("mean_ns", row.mean);
-    number("min_ns", row.min);
-    number("p50_ns", row.p50);
-    number("p90_ns", row.p90);
-    number("p99_ns", row.p99);
-    number("max_ns", row.max);
-    number("flops", row.flops);
-    number("bytes", row.bytes);
-    number("of_peak", row.of_peak);
-    number("allocated", row.allocated);
-    for (size_t i = 0; i < row.counts.size(); ++i) number(table.counted[i].c_str(), row.counts[i]);
-    out += '}';
+    json.NewLine().BeginObject().Member("name", row.name).Member("node", row.node);
+    json.Member("shapes", row.shapes).Member("backend", row.backend).Member("domain", row.domain);
+    json.Member("count", row.count).Member("total_ns", row.total).Member("self_ns", row.self);
+    json.Member("mean_ns", row.mean).Member("min_ns", row.min).Member("p50_ns", row.p50);
+    json.Member("p90_ns", row.p90).Member("p99_ns", row.p99).Member("max_ns", row.max);
+    json.Member("flops", row.flops).Member("bytes", row.bytes).Member("of_peak", row.of_peak);
+    json.Member("allocated", row.allocated);
+    for (size_t i = 0; i < row.counts.size(); ++i) json.Member(table.counted[i], row.counts[i]);
+    json.EndObject();
   }
-  out += "\n]";
-  begin_list("domains");
-  for (const ProfileDomainRow& row : table.domains) {
-    begin_row(&row == table.domains.data(), "domain", row.domain);
-    number("count", row.count);
-    number("self_ns", row.self);
-    out += '}';
-  }
-  out += "\n]";
-  begin_list("memory");
+  json.NewLine().EndArray().Key("domains").BeginArray();
+  for (const ProfileDomainRow& row : table.domains)
+    json.NewLine()
+        .BeginObject()
+        .Member("domain", row.domain)
+        .Member("count", row.count)
+        .Member("self_ns", row.self)
+        .EndObject();
+  json.NewLine().EndArray().Key("memory").BeginArray();
   for (const ProfileMemoryRow& row : table.memory) {
-    begin_row(&row == table.memory.data(), "allocator", row.allocator);
-    number("allocations", row.allocations);
-    number("allocated", row.allocated);
-    number("peak", row.peak);
-    number("live", row.live);
-    out += '}';
+    json.NewLine().BeginObject().Member("allocator", row.allocator);
+    json.Member("allocations", row.allocations).Member("allocated", row.allocated);
+    json.Member("peak", row.peak).Member("live", row.live).EndObject();
   }
-  return out + "\n]}\n";
+  json.NewLine().EndArray().EndObject();
+  return out + '\n';
 }
 
 }}  // namespace opkit
@@ -17552,7 +17605,8 @@ OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Global().is_r
 OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Global().Read(); }
 
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
-  if (detail::CurrentSpanSink()) detail::Recorder::Global().Count(SpanNames::OfText(counter), value);
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Global().Count(SpanNames::OfText(counter), value);
 }
 OPKIT_INLINE void ProfileMark(std::string_view name) {
   if (detail::CurrentSpanSink())
@@ -17661,7 +17715,7 @@ OPKIT_INLINE DirectCall::DirectCall(const Kernel& kernel, const OpSchema& schema
       made_(def.outputs().size()) {
   identity_.file = kernel.file;
   identity_.line = kernel.line;
-  identity_.work = {&schema, &kernel.backend, &TellWork};
+  identity_.cost = {&schema, &kernel.backend, &ComputeWork};
   outputs_.resize(made_.size());
 } catch (...) {
   RethrowFromConstructor(kernel, def);
@@ -17769,7 +17823,7 @@ OPKIT_INLINE void DirectCall::DescribeSpan() const noexcept {
   };
   try {
     sink->Describe(
-        identity_.work.tell(identity_.work, identity_.def, types(inputs_), types(outputs_)));
+        identity_.cost.compute(identity_.cost, identity_.def, types(inputs_), types(outputs_)));
   } catch (...) {  // the schema's cost function failed; the run itself succeeded
   }
 }
@@ -17795,37 +17849,6 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
-
-// ---- opkit/device/impl/native_stream.ipp
-// The table of opkit/device/native_stream.hpp.
-#ifndef OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-#define OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<NativeStreamFunction>
-    g_native_streams[AllocatorTable::kSlots] = {};
-
-}  // namespace detail
-
-OPKIT_INLINE bool RegisterNativeStreams(DeviceType type, NativeStreamFunction issue) {
-  if (static_cast<uint64_t>(type) >= detail::AllocatorTable::kSlots)
-    Throw(ErrorCode::kOutOfRange, "a device type has the number ", static_cast<int64_t>(type),
-          "; expected 0 to ", int64_t{detail::AllocatorTable::kSlots} - 1);
-  detail::g_native_streams[detail::Index(type)].store(issue, std::memory_order_release);
-  return true;
-}
-OPKIT_INLINE NativeStreamFunction FindNativeStreams(DeviceType type) {
-  const auto slot = static_cast<uint64_t>(type);
-  return slot < detail::AllocatorTable::kSlots
-             ? detail::g_native_streams[slot].load(std::memory_order_acquire)
-             : nullptr;
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_DEVICE_IMPL_NATIVE_STREAM_IPP_
 
 // ---- opkit/op/impl/kernel_candidates.ipp
 // The definitions of KernelCandidates and CreateSelected.
@@ -18257,6 +18280,82 @@ OPKIT_INLINE void SaveFile(const std::string& path, std::string_view bytes) {
 }}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+
+// ---- opkit/profile/impl/trace_visitor.ipp
+// The walk over a profile, with the facts of spans in the order in which writers get them.
+#ifndef OPKIT_PROFILE_IMPL_TRACE_VISITOR_IPP_
+#define OPKIT_PROFILE_IMPL_TRACE_VISITOR_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE void TraceVisitor::VisitSpans() {
+  WalkSpans(
+      profile_,
+      [&](const ProfileSpan& span) {
+        const TraceName& name = NameOf(span);
+        OnSpan(span, name);
+        if (IsTask(span)) OnPush(span, name);
+        if (const auto [begin, end] = AsynchronousTime(span); end >= 0)
+          OnAsynchronous(span, name, begin, end);
+      },
+      [&](const ProfileSpan& span, int64_t begin, int64_t end) {
+        if (HasUserCode(span)) OnUserCode(span, UserCodeNameOf(span), begin, end);
+      },
+      [&](const ProfileSpan& span, int64_t) { OnSpanEnd(span); });
+}
+
+OPKIT_INLINE void TraceVisitor::VisitCounters() {
+  for (const ProfileCounter& counter : profile_.counters) OnCounter(counter, Text(counter.name));
+}
+OPKIT_INLINE void TraceVisitor::VisitMarkers() {
+  for (const ProfileMarker& marker : profile_.markers) OnMarker(marker, Text(marker.name));
+}
+
+OPKIT_INLINE void TraceVisitor::VisitFacts(const ProfileSpan& span) {
+  const auto text = [&](std::string_view name, std::string_view value) {
+    OnFact({TraceFact::Kind::kText, name, 0, value});
+  };
+  const auto count = [&](std::string_view name, uint64_t value) {
+    OnFact({TraceFact::Kind::kCount, name, value});
+  };
+  if (span.device != Device{}) text("device", ToString(span.device));
+  if (span.work.shapes != 0) {
+    text("shapes", Text(span.work.shapes));
+    text("backend", Text(span.work.backend));
+    count("flops", span.work.flops);
+    count("bytes", span.work.bytes);
+  }
+  if (span.pushed >= 0)
+    OnFact({TraceFact::Kind::kTime, "wait", static_cast<uint64_t>(span.begin - span.pushed)});
+  const auto counts =
+      std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
+                       [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
+  if (counts != profile_.counts.end() && counts->invocation == span.id)
+    for (size_t i = 0; i < profile_.counted.size(); ++i)
+      count(profile_.counted[i], counts->values[i]);
+  if (span.open) OnFact({TraceFact::Kind::kFlag, "open", 1});
+}
+
+OPKIT_INLINE const std::string& TraceVisitor::Text(uint32_t interned) {
+  const auto [found, is_new] = texts_.try_emplace(interned);
+  if (is_new) found->second = InternedName(interned);
+  return found->second;
+}
+OPKIT_INLINE const TraceName& TraceVisitor::NameOf(const ProfileSpan& span) {
+  TraceName& name = names_.Of(span);
+  if (!name.domain) name = {num_names_++, DisplayName(span), DomainOf(span)};
+  return name;
+}
+OPKIT_INLINE const TraceName& TraceVisitor::UserCodeNameOf(const ProfileSpan& span) {
+  TraceName& name = user_code_names_[span.custom];
+  if (!name.domain) name = {num_names_++, UserCodeName(span), DomainOf(span)};
+  return name;
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_TRACE_VISITOR_IPP_
 
 // ---- opkit/profile/impl/crash_trace.ipp
 // The handler of fatal signals and the thread that writes for it.
@@ -18702,12 +18801,8 @@ class ProfileDecoder {
     facts_.push_back({id, record, Thread()});
   }
 
+  // Adds a fact to the span of its invocation.
   void Apply(const Fact& fact, ProfileSpan& span) const;
-  void Apply(const CompletedRecord& record, ProfileSpan& span) const;
-  void Apply(const OnDeviceRecord& record, ProfileSpan& span) const;
-  void Apply(const PushedRecord& record, ProfileSpan& span, int pusher) const;
-  void Apply(const WorkRecord& record, ProfileSpan& span) const;
-
   void ApplyFacts();
   // Gives a nameless part of an invocation the names of the invocation's own span.
   void NameAdopted();
@@ -19256,40 +19351,43 @@ OPKIT_INLINE uint32_t ProfileDecoder::NameOf(uint32_t name) {
   return text_.empty() ? name : InternName(std::exchange(text_, {}));
 }
 
+// Each AddTo adds the fact of one type of record to a span of its invocation.
+inline void AddTo(ProfileSpan& span, const CompletedRecord& record,
+                  const ProfileDecoder::Clock& clock) {
+  const int64_t time = clock.Time(record.time);
+  if (!span.adopted && time > span.end) span.completed = time;
+}
+inline void AddTo(ProfileSpan& span, const OnDeviceRecord& record,
+                  const ProfileDecoder::Clock& clock) {
+  if (span.adopted) return;
+  // Not before the session, since the comparison of the two clocks has some error.
+  span.device_begin = (std::max)(record.begin - clock.start_ns, int64_t{0});
+  span.device_end = span.device_begin + (record.end - record.begin);
+}
+inline void AddTo(ProfileSpan& span, const PushedRecord& record, int pusher,
+                  const ProfileDecoder::Clock& clock) {
+  if (span.name == 0) span.name = record.name;
+  span.pushed = clock.Time(record.time);
+  span.pusher = pusher;
+}
+inline void AddTo(ProfileSpan& span, const WorkRecord& record) {
+  if (!span.adopted && record.shapes != 0)
+    span.work = {record.shapes, record.flops, record.bytes, record.backend};
+}
+
 OPKIT_INLINE void ProfileDecoder::Apply(const Fact& fact, ProfileSpan& span) const {
   switch (fact.record.type()) {
     case RecordType::kCompleted:
-      return Apply(fact.record.completed, span);
+      return AddTo(span, fact.record.completed, clock_);
     case RecordType::kOnDevice:
-      return Apply(fact.record.on_device, span);
+      return AddTo(span, fact.record.on_device, clock_);
     case RecordType::kPushed:
-      return Apply(fact.record.pushed, span, fact.thread);
+      return AddTo(span, fact.record.pushed, fact.thread, clock_);
     case RecordType::kWork:
-      return Apply(fact.record.work, span);
+      return AddTo(span, fact.record.work);
     default:
       return;
   }
-}
-
-OPKIT_INLINE void ProfileDecoder::Apply(const CompletedRecord& record, ProfileSpan& span) const {
-  const int64_t time = clock_.Time(record.time);
-  if (!span.adopted && time > span.end) span.completed = time;
-}
-OPKIT_INLINE void ProfileDecoder::Apply(const OnDeviceRecord& record, ProfileSpan& span) const {
-  if (span.adopted) return;
-  // Not before the session, since the comparison of the two clocks has some error.
-  span.device_begin = (std::max)(record.begin - clock_.start_ns, int64_t{0});
-  span.device_end = span.device_begin + (record.end - record.begin);
-}
-OPKIT_INLINE void ProfileDecoder::Apply(const PushedRecord& record, ProfileSpan& span,
-                                        int pusher) const {
-  if (span.name == 0) span.name = record.name;
-  span.pushed = clock_.Time(record.time);
-  span.pusher = pusher;
-}
-OPKIT_INLINE void ProfileDecoder::Apply(const WorkRecord& record, ProfileSpan& span) const {
-  if (!span.adopted && record.shapes != 0)
-    span.work = {record.shapes, record.flops, record.bytes, record.backend};
 }
 
 OPKIT_INLINE void ProfileDecoder::ApplyFacts() {
@@ -19577,284 +19675,6 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
 
-// ---- opkit/op/boundary/convert/abi_node.hpp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// Nodes and the types of their values, as opkit_abi.h passes them to an operator's functions. Only
-// definitions include this header. graph/abi_graph.hpp has the graphs that nodes carry.
-#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
-#define OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
-// and to the pointers; the second copies a graph.
-OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
-                                             std::vector<const opkit_graph*>&)>
-    g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
-OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
-    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
-
-// Converts extents: a known extent, -1 for unknown, or a lower number for a symbol. A host uses the
-// numbers of interned names, so that the graph around a node and the graph that it carries agree. A
-// library names a symbol by its number, "s12".
-inline constexpr const char* kAbiSymbol = "s";
-OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
-  if (dim.is_known()) return dim.value();
-  if (!dim.is_symbol()) return -1;
-  const std::string& name = dim.symbol();
-  if (!IsLoadedLibrary()) return -1 - int64_t{InternName(name)};
-  if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
-  int64_t number = 0;
-  for (const char c : std::string_view(name).substr(1)) {
-    if (c < '0' || c > '9' || number > UINT32_MAX) return -1;
-    number = 10 * number + (c - '0');
-  }
-  return -2 - number;
-}
-OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
-  if (extent >= 0) return Dim(extent);
-  if (extent == -1) return {};
-  if (IsLoadedLibrary()) return Sym(StrCat(kAbiSymbol, -2 - extent));
-  const int64_t number = extent < -int64_t{UINT32_MAX} ? 0 : -1 - extent;
-  const std::string name = InternedName(static_cast<uint32_t>(number));
-  return name.empty() ? Dim() : Sym(name);
-}
-
-// An opkit_node with the data that it points to.
-class AbiNode : public RefCounted {
- public:
-  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
-    Point(def_.inputs(), inputs_);
-    Point(def_.outputs(), outputs_);
-    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
-    node_.size = sizeof node_;
-    node_.op = def_.type().c_str();
-    node_.name = def_.name().c_str();
-    node_.device_type = static_cast<int32_t>(def_.device().type);
-    node_.device_index = def_.device().index;
-    node_.num_inputs = inputs_.size();
-    node_.inputs = inputs_.data();
-    node_.num_outputs = outputs_.size();
-    node_.outputs = outputs_.data();
-    node_.num_attrs = attributes_.size();
-    node_.attrs = attributes_.data();
-    node_.num_graphs = graph_pointers_.size();
-    node_.graphs = graph_pointers_.data();
-    Point(def_.control_inputs(), control_inputs_);
-    node_.num_control_inputs = control_inputs_.size();
-    node_.control_inputs = control_inputs_.data();
-    node_.backend = def_.backends().c_str();
-    node_.is_gradient = def_.is_gradient_op();
-  }
-  const opkit_node& node() const { return node_; }
-
- private:
-  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
-    for (const std::string& name : names) pointers.push_back(name.c_str());
-  }
-
-  const OperatorDef def_;
-  AbiAttributes attributes_;
-  std::vector<const char*> inputs_, outputs_, control_inputs_;
-  RefCountedList graphs_;  // list of AbiGraph
-  std::vector<const opkit_graph*> graph_pointers_;
-  opkit_node node_{};
-};
-
-// The types of values as an array of opkit_value, which a library refines.
-class AbiValues {
- public:
-  // Adds the symbols of these values to `symbols`; a library's result may use no others.
-  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
-      : symbols_(symbols), values_(infos.size()) {
-    for (size_t i = 0; i < infos.size(); ++i) {
-      const TensorInfo& info = infos[i];
-      opkit_value& value = values_[i];
-      value.size = sizeof value;
-      value.present = 1;
-      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
-      value.rank = -1;
-      if (!info.layout.descriptor && g_layout_name_pointer)
-        value.layout = g_layout_name_pointer(info.layout.id);
-      if (!info.shape.has_rank()) continue;
-      if (info.shape.rank() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
-              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
-      value.rank = info.shape.rank();
-      for (int axis = 0; axis < value.rank; ++axis) {
-        const Dim& dim = info.shape[axis];
-        value.dims[axis] = AbiExtent(dim);
-        if (dim.is_symbol()) symbols_.push_back(dim.symbol());
-      }
-    }
-  }
-  AbiValues(const AbiValues&) = delete;
-
-  opkit_value* data() { return values_.data(); }
-  opkit_value& operator[](size_t i) { return values_[i]; }
-  void SetConstant(size_t i, const Tensor& tensor) {
-    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
-    values_[i].constant = (*constants_.back()->data())->tensors[0];
-  }
-  DType dtype(size_t i, const char* what) const {
-    const int32_t dtype = values_[i].dtype;
-    if (dtype < -1 || dtype >= kNumDTypes)
-      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
-            ", which does not exist");
-    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
-  }
-  SymbolicShape shape(size_t i, const char* what) const {
-    const opkit_value& value = values_[i];
-    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
-      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
-    if (value.rank < 0) return {};
-    std::vector<Dim> dims;
-    for (int axis = 0; axis < value.rank; ++axis) {
-      const int64_t extent = value.dims[axis];
-      dims.push_back(DimOfAbi(extent));
-      if (extent < -1 && !IsKnownSymbol(dims.back()))
-        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
-              what, " ", i, "; -1 is unknown");
-    }
-    return SymbolicShape(std::move(dims));
-  }
-
- private:
-  bool IsKnownSymbol(const Dim& dim) const {
-    for (const std::string& symbol : symbols_)
-      if (dim.is_symbol() && dim.symbol() == symbol) return true;
-    return false;
-  }
-
-  std::vector<std::string>& symbols_;
-  std::vector<opkit_value> values_;
-  std::vector<IntrusivePtr<AbiAttributes>> constants_;
-};
-
-// Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
-inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
-                                           const char* what, uint64_t most = kMostParts) {
-  if (count > most || (count > 0 && !IsUsable(names)))
-    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
-          names ? "" : ", which are null");
-  std::vector<std::string> read;
-  for (uint64_t i = 0; i < count; ++i) {
-    if (!names[i])
-      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
-    read.push_back(TextOfAbi(names[i]));
-  }
-  return read;
-}
-
-// Copies a node. Throws kInvalidArgument for a struct that is no valid node.
-inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
-  if (!IsReadable(from) || !from->op || from->num_graphs > kMostParts ||
-      (from->num_graphs > 0 && !IsUsable(from->graphs)))
-    Throw(ErrorCode::kInvalidArgument,
-          "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
-          "null or too many");
-  const opkit_node& node = *from;
-  OperatorDef def(TextOfAbi(node.op), NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
-                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
-                  ArgumentsOfAbi(node.attrs, node.num_attrs));
-  if (node.name) def.Name(TextOfAbi(node.name));
-  if (OPKIT_ABI_HAS(&node, is_gradient)) {
-    for (std::string& name :
-         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
-      def.ControlInput(std::move(name));
-    if (node.backend) def.Backends(TextOfAbi(node.backend));
-    def.IsGradientOp(node.is_gradient != 0);
-  }
-  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
-  for (uint64_t i = 0; i < node.num_graphs; ++i) {
-    if (!IsReadable(node.graphs[i]) || !node.graphs[i]->name)
-      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
-            " is null, shorter than version 1.0's or has no name");
-    def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
-  }
-  return def;
-}
-
-// Reads the dtype and shape of an opkit_value. A dtype or rank that does not exist in this image is
-// unknown for a library; in a program it throws kInvalidArgument.
-inline TensorInfo InfoOfAbi(const opkit_value& value) {
-  TensorInfo info;
-  if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
-       value.rank > OPKIT_MAX_RANK) &&
-      !IsLoadedLibrary())
-    Throw(ErrorCode::kInvalidArgument, "a value of a library has the dtype ", value.dtype,
-          " and the rank ", value.rank);
-  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
-  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
-  std::vector<Dim> dims;
-  for (int axis = 0; axis < value.rank; ++axis) dims.push_back(DimOfAbi(value.dims[axis]));
-  info.shape = SymbolicShape(std::move(dims));
-  return info;
-}
-
-// The other image's array of values for inference in this image, which can store its results there.
-// Throws kInvalidArgument for an array that is not valid.
-class ValuesOfAbi {
- public:
-  ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
-    if (count > kMostParts || (count > 0 && !IsReadable(values)))
-      Throw(ErrorCode::kInvalidArgument, "a library has ", count,
-            " values that are null or shorter than version 1.0's");
-    for (uint64_t i = 0; i < count; ++i) {
-      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
-      TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
-      if (!with_shapes) {
-        info.shape = {};
-        continue;
-      }
-      if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
-      if (value.constant) info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
-    }
-  }
-  ValuesOfAbi(const ValuesOfAbi&) = delete;
-  const std::vector<TensorInfo>& infos() const { return infos_; }
-
-  static void StoreTypes(const std::vector<TensorInfo>& infos, opkit_value* values) {
-    for (size_t i = 0; i < infos.size(); ++i)
-      if (infos[i].dtype != DType::kUndefined)
-        opkit_value_at(values, i)->dtype = static_cast<int32_t>(infos[i].dtype);
-  }
-  static void StoreShapes(const std::vector<TensorInfo>& infos, opkit_value* values) {
-    for (size_t i = 0; i < infos.size(); ++i) {
-      const SymbolicShape& shape = infos[i].shape;
-      if (!shape.has_rank()) continue;
-      if (shape.rank() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kOutOfRange, "inference says ", shape.rank(), " axes; ", OPKIT_MAX_RANK,
-              " are the most");
-      opkit_value& value = *opkit_value_at(values, i);
-      const bool same_rank = value.rank == shape.rank();
-      value.rank = shape.rank();
-      for (int axis = 0; axis < value.rank; ++axis) {
-        const int64_t extent = AbiExtent(shape[axis]);
-        if (extent != -1 || !same_rank) value.dims[axis] = extent;
-      }
-    }
-  }
-
- private:
-  // Returns the standard layout for a layout that only the other image knows.
-  static Layout KnownLayout(const char* its_name) {
-    const std::string name = TextOfAbi(its_name);
-    if (g_registered_layouts)
-      for (const RegisteredLayout& known : g_registered_layouts())
-        if (known.name == name) return Layout{known.id, {}};
-    return {};
-  }
-  std::vector<TensorInfo> infos_;
-  std::list<Tensor> constants_;  // infos_ point to these
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
-#endif
-
 // ---- opkit/op/boundary/convert/op_conversion.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
@@ -20036,12 +19856,10 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
   // Marks the next span of this thread with the operator's name as opened by the host already.
   class Known {
    public:
-    explicit Known(const std::string& op) : outer_(std::exchange(t_known, InternName(op))) {}
-    Known(const Known&) = delete;
-    ~Known() { t_known = outer_; }
+    explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
 
    private:
-    const uint32_t outer_;
+    const ScopedValue<uint32_t> name_;
   };
 
   void Open(Invocation& now, SpanNames names, const Device*, bool adopted) noexcept override {
@@ -20098,14 +19916,298 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
 
-// ---- opkit/plugin/export/impl/export_operators.ipp
+// ---- opkit/op/boundary/convert/abi_node.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// Runs the operators of a library's registries for its host, and describes them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+// Nodes and the types of their values, as opkit_abi.h passes them to an operator's functions. Only
+// definitions include this header. graph/abi_graph.hpp has the graphs that nodes carry.
+#ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
+#define OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
+// and to the pointers; the second copies a graph.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
+                                             std::vector<const opkit_graph*>&)>
+    g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const opkit_graph&)>
+    g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
+
+// Converts extents: a known extent, -1 for unknown, or a lower number for a symbol. A host uses the
+// numbers of interned names, so that the graph around a node and the graph that it carries agree. A
+// library names a symbol by its number, "s12".
+inline constexpr const char* kAbiSymbol = "s";
+OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
+  if (dim.is_known()) return dim.value();
+  if (!dim.is_symbol()) return -1;
+  const std::string& name = dim.symbol();
+  if (!IsLoadedLibrary()) return -1 - int64_t{InternName(name)};
+  if (name.size() < 2 || name[0] != *kAbiSymbol) return -1;
+  int64_t number = 0;
+  for (const char c : std::string_view(name).substr(1)) {
+    if (c < '0' || c > '9' || number > UINT32_MAX) return -1;
+    number = 10 * number + (c - '0');
+  }
+  return -2 - number;
+}
+OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
+  if (extent >= 0) return Dim(extent);
+  if (extent == -1) return {};
+  if (IsLoadedLibrary()) return Sym(StrCat(kAbiSymbol, -2 - extent));
+  const int64_t number = extent < -int64_t{UINT32_MAX} ? 0 : -1 - extent;
+  const std::string name = InternedName(static_cast<uint32_t>(number));
+  return name.empty() ? Dim() : Sym(name);
+}
+
+// An opkit_node with the data that it points to.
+class AbiNode : public RefCounted {
+ public:
+  explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
+    Point(def_.inputs(), inputs_);
+    Point(def_.outputs(), outputs_);
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
+    node_.size = sizeof node_;
+    node_.op = def_.type().c_str();
+    node_.name = def_.name().c_str();
+    node_.device_type = static_cast<int32_t>(def_.device().type);
+    node_.device_index = def_.device().index;
+    node_.num_inputs = inputs_.size();
+    node_.inputs = inputs_.data();
+    node_.num_outputs = outputs_.size();
+    node_.outputs = outputs_.data();
+    node_.num_attrs = attributes_.size();
+    node_.attrs = attributes_.data();
+    node_.num_graphs = graph_pointers_.size();
+    node_.graphs = graph_pointers_.data();
+    Point(def_.control_inputs(), control_inputs_);
+    node_.num_control_inputs = control_inputs_.size();
+    node_.control_inputs = control_inputs_.data();
+    node_.backend = def_.backends().c_str();
+    node_.is_gradient = def_.is_gradient_op();
+  }
+  const opkit_node& node() const { return node_; }
+
+ private:
+  static void Point(const std::vector<std::string>& names, std::vector<const char*>& pointers) {
+    for (const std::string& name : names) pointers.push_back(name.c_str());
+  }
+
+  const OperatorDef def_;
+  AbiAttributes attributes_;
+  std::vector<const char*> inputs_, outputs_, control_inputs_;
+  RefCountedList graphs_;  // list of AbiGraph
+  std::vector<const opkit_graph*> graph_pointers_;
+  opkit_node node_{};
+};
+
+// The types of values as an array of opkit_value, which a library refines.
+class AbiValues {
+ public:
+  // Adds the symbols of these values to `symbols`; a library's result may use no others.
+  AbiValues(std::span<const TensorInfo> infos, std::vector<std::string>& symbols)
+      : symbols_(symbols), values_(infos.size()) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const TensorInfo& info = infos[i];
+      opkit_value& value = values_[i];
+      value.size = sizeof value;
+      value.present = 1;
+      value.dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
+      value.rank = -1;
+      if (!info.layout.descriptor && g_layout_name_pointer)
+        value.layout = g_layout_name_pointer(info.layout.id);
+      if (!info.shape.has_rank()) continue;
+      if (info.shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kUnsupported, "a value of ", info.shape.rank(),
+              " axes cannot be passed to a library; ", OPKIT_MAX_RANK, " are the most");
+      value.rank = info.shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const Dim& dim = info.shape[axis];
+        value.dims[axis] = AbiExtent(dim);
+        if (dim.is_symbol()) symbols_.push_back(dim.symbol());
+      }
+    }
+  }
+  AbiValues(const AbiValues&) = delete;
+
+  opkit_value* data() { return values_.data(); }
+  const opkit_value& operator[](size_t i) const { return values_[i]; }
+  // For the inputs of a node: marks those that it leaves out, and passes constants.
+  void SetInputs(const OperatorDef& def, std::span<const TensorInfo> infos) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      values_[i].present = !def.inputs()[i].empty();
+      if (infos[i].constant) SetConstant(i, *infos[i].constant);
+    }
+  }
+  void SetConstant(size_t i, const Tensor& tensor) {
+    constants_.push_back(MakeIntrusive<AbiAttributes>(Arguments{{"constant", tensor}}));
+    values_[i].constant = (*constants_.back()->data())->tensors[0];
+  }
+  DType dtype(size_t i, const char* what) const {
+    const int32_t dtype = values_[i].dtype;
+    if (dtype < -1 || dtype >= kNumDTypes)
+      Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
+            ", which does not exist");
+    return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
+  }
+  SymbolicShape shape(size_t i, const char* what) const {
+    const opkit_value& value = values_[i];
+    if (value.rank < -1 || value.rank > OPKIT_MAX_RANK)
+      Throw(ErrorCode::kInvalidArgument, "it says rank ", value.rank, " for ", what, " ", i);
+    if (value.rank < 0) return {};
+    std::vector<Dim> dims;
+    for (int axis = 0; axis < value.rank; ++axis) {
+      const int64_t extent = value.dims[axis];
+      dims.push_back(DimOfAbi(extent));
+      if (extent < -1 && !IsKnownSymbol(dims.back()))
+        Throw(ErrorCode::kInvalidArgument, "it says extent ", extent, " on axis ", axis, " of ",
+              what, " ", i, "; -1 is unknown");
+    }
+    return SymbolicShape(std::move(dims));
+  }
+
+ private:
+  bool IsKnownSymbol(const Dim& dim) const {
+    for (const std::string& symbol : symbols_)
+      if (dim.is_symbol() && dim.symbol() == symbol) return true;
+    return false;
+  }
+
+  std::vector<std::string>& symbols_;
+  std::vector<opkit_value> values_;
+  std::vector<IntrusivePtr<AbiAttributes>> constants_;
+};
+
+// Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
+inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
+                                           const char* what, uint64_t most = kMostParts) {
+  if (count > most || (count > 0 && !IsUsable(names)))
+    Throw(ErrorCode::kInvalidArgument, "a node has ", count, " ", what,
+          names ? "" : ", which are null");
+  std::vector<std::string> read;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!names[i])
+      Throw(ErrorCode::kInvalidArgument, "a node's ", what, " have a null name at ", i);
+    read.push_back(TextOfAbi(names[i]));
+  }
+  return read;
+}
+
+// Copies a node. Throws kInvalidArgument for a struct that is no valid node.
+inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
+  if (!IsReadable(from) || !from->op || from->num_graphs > kMostParts ||
+      (from->num_graphs > 0 && !IsUsable(from->graphs)))
+    Throw(ErrorCode::kInvalidArgument,
+          "a node is null or shorter than version 1.0's, names no operator or has graphs that are "
+          "null or too many");
+  const opkit_node& node = *from;
+  OperatorDef def(TextOfAbi(node.op), NamesOfAbi(node.inputs, node.num_inputs, "inputs"),
+                  NamesOfAbi(node.outputs, node.num_outputs, "outputs"),
+                  ArgumentsOfAbi(node.attrs, node.num_attrs));
+  if (node.name) def.Name(TextOfAbi(node.name));
+  if (OPKIT_ABI_HAS(&node, is_gradient)) {
+    for (std::string& name :
+         NamesOfAbi(node.control_inputs, node.num_control_inputs, "control inputs"))
+      def.ControlInput(std::move(name));
+    if (node.backend) def.Backends(TextOfAbi(node.backend));
+    def.IsGradientOp(node.is_gradient != 0);
+  }
+  def.Device({static_cast<DeviceType>(node.device_type), node.device_index});
+  for (uint64_t i = 0; i < node.num_graphs; ++i) {
+    if (!IsReadable(node.graphs[i]) || !node.graphs[i]->name)
+      Throw(ErrorCode::kInvalidArgument, "graph ", i, " of a node ", def.type(),
+            " is null, shorter than version 1.0's or has no name");
+    def.Subgraph(TextOfAbi(node.graphs[i]->name), g_subgraph_of_abi(*node.graphs[i]));
+  }
+  return def;
+}
+
+// Reads the dtype and shape of an opkit_value. A dtype or rank that does not exist in this image is
+// unknown for a library; in a program it throws kInvalidArgument.
+inline TensorInfo InfoOfAbi(const opkit_value& value) {
+  TensorInfo info;
+  if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
+       value.rank > OPKIT_MAX_RANK) &&
+      !IsLoadedLibrary())
+    Throw(ErrorCode::kInvalidArgument, "a value of a library has the dtype ", value.dtype,
+          " and the rank ", value.rank);
+  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
+  std::vector<Dim> dims;
+  for (int axis = 0; axis < value.rank; ++axis) dims.push_back(DimOfAbi(value.dims[axis]));
+  info.shape = SymbolicShape(std::move(dims));
+  return info;
+}
+
+// The other image's array of values for inference in this image, which can store its results there.
+// Throws kInvalidArgument for an array that is not valid.
+class ValuesOfAbi {
+ public:
+  ValuesOfAbi(const opkit_value* values, uint64_t count, bool with_shapes) {
+    if (count > kMostParts || (count > 0 && !IsReadable(values)))
+      Throw(ErrorCode::kInvalidArgument, "a library has ", count,
+            " values that are null or shorter than version 1.0's");
+    for (uint64_t i = 0; i < count; ++i) {
+      const opkit_value& value = *opkit_value_at(const_cast<opkit_value*>(values), i);
+      TensorInfo& info = infos_.emplace_back(InfoOfAbi(value));
+      if (!with_shapes) {
+        info.shape = {};
+        continue;
+      }
+      if (OPKIT_ABI_HAS(&value, layout) && value.layout) info.layout = KnownLayout(value.layout);
+      if (value.constant) info.constant = &constants_.emplace_back(TensorOfView(*value.constant));
+    }
+  }
+  ValuesOfAbi(const ValuesOfAbi&) = delete;
+  const std::vector<TensorInfo>& infos() const { return infos_; }
+
+  static void StoreTypes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i)
+      if (infos[i].dtype != DType::kUndefined)
+        opkit_value_at(values, i)->dtype = static_cast<int32_t>(infos[i].dtype);
+  }
+  static void StoreShapes(const std::vector<TensorInfo>& infos, opkit_value* values) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+      const SymbolicShape& shape = infos[i].shape;
+      if (!shape.has_rank()) continue;
+      if (shape.rank() > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kOutOfRange, "inference says ", shape.rank(), " axes; ", OPKIT_MAX_RANK,
+              " are the most");
+      opkit_value& value = *opkit_value_at(values, i);
+      const bool same_rank = value.rank == shape.rank();
+      value.rank = shape.rank();
+      for (int axis = 0; axis < value.rank; ++axis) {
+        const int64_t extent = AbiExtent(shape[axis]);
+        if (extent != -1 || !same_rank) value.dims[axis] = extent;
+      }
+    }
+  }
+
+ private:
+  // Returns the standard layout for a layout that only the other image knows.
+  static Layout KnownLayout(const char* its_name) {
+    const std::string name = TextOfAbi(its_name);
+    if (g_registered_layouts)
+      for (const RegisteredLayout& known : g_registered_layouts())
+        if (known.name == name) return Layout{known.id, {}};
+    return {};
+  }
+  std::vector<TensorInfo> infos_;
+  std::list<Tensor> constants_;  // infos_ point to these
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_threads.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Runs the tasks and loops of a library's operators, and knows the host's call in which they run.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The thread that runs tasks, other than loops, of the library's operators: a second pool would
 // take CPUs from the host's. Ended before the library is unloaded.
@@ -20139,18 +20241,11 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
   HostLoops() : LoopRunner{&RunOnHost} {}
 
  private:
-  // Gives the thread the pool that it had before the operator's run. The host may share this
-  // variable.
-  struct OuterPool {
-    explicit OuterPool(ThreadPool* outer) : own(std::exchange(t_pool.pool, outer)) {}
-    OuterPool(const OuterPool&) = delete;
-    ~OuterPool() { t_pool.pool = own; }
-    ThreadPool* const own;
-  };
   static void RunOnHost(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body) {
-    const OuterPool pool(static_cast<const HostLoops&>(self).pool_);
+    // The pool that the thread had before the operator's run. The host may share this variable.
+    const ScopedValue pool(t_pool.pool, static_cast<const HostLoops&>(self).pool_);
     RunHostRanges(g_host, nullptr, n, grain, [&](int64_t begin, int64_t end) {
-      const LoopRunnerScope nested(&self);
+      const ScopedValue nested(t_loop_runner, &self);
       body(begin, end);
     });
   }
@@ -20159,17 +20254,20 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 };
 // The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
-// Sets t_host_call for its own life.
-class OPKIT_IMAGE_LOCAL HostCallScope {
- public:
-  explicit HostCallScope(const opkit_call* call) : outer_(std::exchange(t_host_call, call)) {}
-  HostCallScope(const HostCallScope&) = delete;
-  HostCallScope& operator=(const HostCallScope&) = delete;
-  ~HostCallScope() { t_host_call = outer_; }
 
- private:
-  const opkit_call* const outer_;
-};
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/exported_instance.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Runs one operator of a library's registries for its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The library's operator behind one operator of the host, and the tensors that it reads and writes.
 // A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
@@ -20249,7 +20347,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
              tensor.dtype() == static_cast<DType>(view.dtype) &&
              tensor.layout() == LayoutOfAbi(layout) &&
              tensor.shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank)));
-    return tensor.Is(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
+    return tensor.IsDenseAt(view.data, static_cast<DType>(view.dtype), view.shape, view.rank) &&
            tensor.storage() && OpTensor(view).is_dense();
   }
   static const char* InputLayout(const opkit_call* call, size_t i) {
@@ -20289,8 +20387,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
     const PoolScope threads(LibraryPool());
-    const LoopRunnerScope on_host(&loops);
-    const HostCallScope of_host(call);
+    const ScopedValue on_host(t_loop_runner, &loops);
+    const ScopedValue of_host(t_host_call, call);
     std::optional<HostSpans::Known> known;
     if (HostSpans::Follow()) [[unlikely]]
       known.emplace(def_.type());
@@ -20396,16 +20494,19 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // for call_
 };
 
-// Frees the registries when the library is unmapped, but not at the program's end.
-struct OPKIT_IMAGE_LOCAL ExportedRegistries {
-  ~ExportedRegistries() {
-    if (g_export_threads.described) return;
-    if (g_delete_gradients) g_delete_gradients();
-    delete &OpRegistry::Global();
-    if (g_delete_layout_registry) g_delete_layout_registry();
-    if (g_delete_names) g_delete_names();
-  }
-};
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/schema_functions.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Implements opkit_op and opkit_kernel by the schemas and kernels of a library's registries.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Functions of an opkit_op whose `author` is a schema, and of opkit_kernels whose `author` is a
 // kernel of the registry.
@@ -20605,6 +20706,32 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         }
       }
     });
+  }
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_operators.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Describes the operators and backends of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_OPERATORS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Frees the registries when the library is unmapped, but not at the program's end.
+struct OPKIT_IMAGE_LOCAL ExportedRegistries {
+  ~ExportedRegistries() {
+    if (g_export_threads.described) return;
+    if (g_delete_gradients) g_delete_gradients();
+    delete &OpRegistry::Global();
+    if (g_delete_layout_registry) g_delete_layout_registry();
+    if (g_delete_names) g_delete_names();
   }
 };
 

@@ -2,9 +2,9 @@
 // included by src/ alone, mostly, whose units are opkit::ops and the backends' targets: link those
 // with CMake. Programs that compile the operators themselves include this header in one unit.
 //
-// They are classes with schemas of their own, not functions under OPKIT_OP, which derives one schema
-// and one kernel from a signature: ONNX fixes these schemas, and the kernels of several backends
-// share the inference of one.
+// They are classes with schemas of their own, not functions under OPKIT_OP, which derives one
+// schema and one kernel from a signature: ONNX fixes these schemas, and the kernels of several
+// backends share the inference of one.
 #ifndef OPKIT_OPS_ALL_HPP_
 #define OPKIT_OPS_ALL_HPP_
 

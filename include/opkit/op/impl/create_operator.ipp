@@ -202,7 +202,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, cons
                                                       const OperatorDef& def, Workspace* ws,
                                                       const KernelConfig* config) {
   try {
-    const ScopedValue check(t_argument_check, {&schema, &CheckDeclares});
+    const ScopedValue checked_arguments(t_argument_check, {&schema, &CheckDeclares});
     const MakeTyped make_typed =
         kernel.make_typed ? kernel.make_typed : &MakeTypedOperator<CPUContext>;
     std::unique_ptr<OperatorBase> op =

@@ -98,7 +98,8 @@ OPKIT_INLINE bool Profiler::IsRunning() { return detail::Recorder::Global().is_r
 OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Global().Read(); }
 
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
-  if (detail::CurrentSpanSink()) detail::Recorder::Global().Count(SpanNames::OfText(counter), value);
+  if (detail::CurrentSpanSink())
+    detail::Recorder::Global().Count(SpanNames::OfText(counter), value);
 }
 OPKIT_INLINE void ProfileMark(std::string_view name) {
   if (detail::CurrentSpanSink())
