@@ -4,6 +4,9 @@
 #ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 #define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
+#include <string>
+#include <vector>
+
 #include "opkit/graph/memory/arena.hpp"
 #include "opkit/graph/memory/run_order.hpp"
 

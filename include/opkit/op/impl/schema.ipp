@@ -3,6 +3,8 @@
 #ifndef OPKIT_OP_IMPL_SCHEMA_IPP_
 #define OPKIT_OP_IMPL_SCHEMA_IPP_
 
+#include <algorithm>
+
 #include "opkit/base/algorithm.hpp"
 #include "opkit/base/index.hpp"
 #include "opkit/base/suggest.hpp"
