@@ -57,7 +57,7 @@ class CUDAAllocator final : public Allocator {
   // The pool and the internal streams of a device.
   struct OfDevice {
     Device device;
-    cudaMemPool_t pool = nullptr;          // null: cudaMalloc
+    cudaMemPool_t pool = nullptr;  // null: cudaMalloc allocates, because the device has no pools
     CUDAStream* for_any_stream = nullptr;  // for allocations only, so that waiting for it is short
     CUDAStream* for_frees = nullptr;       // for frees only, so that it can wait for other streams
   };

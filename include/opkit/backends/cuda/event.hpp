@@ -162,7 +162,7 @@ class CUDAEventState final : public EventState {
   }
 
   std::mutex mark_mutex_;
-  CUDAStream* stream_ = nullptr;  // on which it was recorded
+  CUDAStream* stream_ = nullptr;  // the stream on which the event was recorded
   CUDAMark mark_;
   CUDAMark begin_;          // the begin of the run, if a profile times it
   bool requested_ = false;  // true once a notification is requested for this mark

@@ -16,7 +16,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
-inline constexpr int kCUDABlock = 256;  // threads
+inline constexpr int kCUDABlock = 256;  // threads of a block
 
 // A grid-stride loop: each thread starts at its own number and advances by the number of all
 // threads.

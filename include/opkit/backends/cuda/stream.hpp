@@ -28,9 +28,9 @@ struct CUDAThreadStreams {
     std::vector<CUDAStream*> by_id;
     CUDAStream* current = nullptr;
     uint64_t issuer = 0;           // the IssueScope in which `current` was chosen
-    CUDAStream* forced = nullptr;  // by a CUDAStreamScope
+    CUDAStream* forced = nullptr;  // set by a CUDAStreamScope
   };
-  std::vector<OfDevice> devices;  // by index
+  std::vector<OfDevice> devices;  // by device index
 };
 // The streams of threads that have ended, and all foreign streams of the process. `mutex` guards
 // both.

@@ -188,8 +188,8 @@ class ConvAlgorithm {
 
  private:
   const int threads_;
-  std::optional<Im2col> im2col_;  // either this
-  std::optional<ConvPlan> plan_;  // or this
+  std::optional<Im2col> im2col_;  // set if Im2col is the faster algorithm
+  std::optional<ConvPlan> plan_;  // set if im2col_ is not
 };
 
 }  // namespace detail
@@ -232,7 +232,8 @@ class ConvEigenOp final : public ConvOpBase {
   }
 
  private:
-  std::unique_ptr<detail::ConvAlgorithm> algorithm_;  // for the shapes and threads below
+  // Made for the shapes and the number of threads below.
+  std::unique_ptr<detail::ConvAlgorithm> algorithm_;
   Shape x_shape_, w_shape_;
   int threads_ = 0;
 };

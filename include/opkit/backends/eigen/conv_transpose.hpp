@@ -170,7 +170,7 @@ class ConvTransposeEigenOp final : public ConvTransposeOpBase {
     return {ConvTransposeSizes(attributes, groups, x, w), groups};
   }
 
-  std::unique_ptr<detail::ConvTransposePlan> plan_;  // for the shapes below
+  std::unique_ptr<detail::ConvTransposePlan> plan_;  // made for the shapes below
   Shape x_shape_, w_shape_;
 };
 

@@ -79,7 +79,8 @@ struct PoolTile {
   const int64_t* offsets = nullptr;
   int64_t count = 0;  // elements of a window
   int64_t lines = 0;
-  const float* column_scales = nullptr;  // for the windows of a line; the same in every line
+  // Factor of each window of a line; all lines have the same factors.
+  const float* column_scales = nullptr;
   const WindowScales* row_scales = nullptr;
   int64_t row = 0;  // row of the first line
   float scale = 1;
@@ -121,15 +122,16 @@ struct PoolPlan : TaskPlan {
   int64_t outer_outputs = 1, outer_kernel = 1, input_pixels = 1;
   int64_t block_rows = 1, row_blocks = 1;
   Strip strip;
-  std::vector<int64_t> offsets;      // of a window's elements; set by MakeTables
+  std::vector<int64_t> offsets;      // offset of each element of a window; set by MakeTables
   std::vector<WindowScales> scales;  // by axis
 
   // `channels` is the number of channels of all images together.
   PoolPlan(const WindowAxes& all, int64_t channels, bool count_include_pad)
       : axes(WithoutTrivialAxes(all)), plane(axes) {
     constexpr int64_t kBlockFloats = 16 * 1024;  // strips of so many floats fit in the L2 cache
-    constexpr int64_t kChunkElements = 200'000;  // of windows; about 10 us
-    constexpr int64_t kTaskElements = 4'000;     // as long as the fixed cost of a task
+    constexpr int64_t kChunkElements = 200'000;  // so many elements of windows take about 10 us
+    // So many elements take as long as the fixed cost of a task.
+    constexpr int64_t kTaskElements = 4'000;
     RequireModestWindows(axes);
     outer_outputs = WindowPlane::OuterOutputs(axes);
     outer_kernel = WindowPlane::OuterKernel(axes);
@@ -258,7 +260,7 @@ class PoolEigenOp : public Base {
   }
 
  private:
-  std::unique_ptr<PoolPlan> plan_;  // for the shape below
+  std::unique_ptr<PoolPlan> plan_;  // the plan for inputs of shape_
   Shape shape_;
 };
 

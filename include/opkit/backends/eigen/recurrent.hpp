@@ -14,8 +14,8 @@ struct RecurrentPass {
   using Array = Eigen::Map<Eigen::Array<float, Eigen::Dynamic, 1>>;
   using ConstArray = Eigen::Map<const Eigen::Array<float, Eigen::Dynamic, 1>>;
 
-  const RecurrentFunction* f;  // f, g, h
-  float clip;                  // 0: none
+  const RecurrentFunction* f;  // the activation functions f, g and h of ONNX
+  float clip;                  // bound of the activations' inputs; 0: no bound
   bool variant;
   int64_t hidden, width;     // `width` is gates * hidden
   const float* r;            // [width, hidden]

@@ -137,7 +137,8 @@ class ReduceEigenOp final : public ReduceOpBase {
  private:
   static constexpr int64_t kGrain = 32768;  // elements for one thread
   static constexpr int64_t kPart = 65536;
-  static constexpr int64_t kBlock = 256;  // columns at a time, and rows that are added in Number
+  // Columns of a block, and rows whose sum is computed in Number.
+  static constexpr int64_t kBlock = 256;
 
   using Totals = Eigen::Array<double, Eigen::Dynamic, 1, 0, kBlock, 1>;
 

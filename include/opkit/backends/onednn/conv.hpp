@@ -162,7 +162,7 @@ class OnednnConv {
     }
     return descs;
   }
-  // Returns the elements of a block along the first axis.
+  // Returns the number of elements of a block along the first axis.
   static int64_t AxisBlock(const Desc& desc) {
     const Dims blocks = desc.get_inner_blks(), axes = desc.get_inner_idxs();
     int64_t block = 1;
@@ -202,7 +202,7 @@ class OnednnConv {
   bool has_bias_, is_pointwise_ = false;
   double flops_ = 0;
   OnednnEpilogue epilogue_;
-  std::vector<OnednnOperand> operands_;  // of the epilogue
+  std::vector<OnednnOperand> operands_;  // how each operand of the epilogue is broadcast
 };
 
 // Returns the block of channels with which to begin a chain. With AVX-512 the kernels for blocks of
@@ -336,7 +336,8 @@ class ConvOnednnOp final : public ConvOpBase {
   static std::string ProposeBlocked(const KernelQuery& query, const detail::OnednnConv& conv,
                                     const Shape& x, const Shape& y, int64_t groups,
                                     std::vector<KernelConfig>& configs) {
-    constexpr int64_t kFewChannels = 4;  // kernels read these from the standard layout
+    // Images with at most so many channels are read in the standard layout.
+    constexpr int64_t kFewChannels = 4;
     const int64_t given = detail::OnednnBlockOf(query.inputs[0].layout);
     const bool takes_standard = given == 0 && groups == 1 && x[1] <= kFewChannels;
     const bool is_narrow = conv.type() == detail::OnednnType::bf16;
@@ -378,8 +379,8 @@ class ConvOnednnOp final : public ConvOpBase {
     }
   }
 
-  // Operations for each element below which the conversions of a single convolution cost more than
-  // its kernel saves.
+  // The least number of operations for each element. A single convolution with fewer loses more
+  // time by converting layouts than its kernel saves.
   static constexpr double kLeastIntensity = 100;
   const detail::OnednnEpilogue epilogue_{def(), kFirstOperand};
   std::vector<const void*> pointers_;  // the arguments of a run

@@ -82,7 +82,7 @@ class OnednnConvTranspose {
   }
 
  private:
-  // Returns the floats of one image, with the pads of the last block.
+  // Returns the number of floats of one image, including the pads of the last block.
   static int64_t Image(const Dims& extents, int64_t block) {
     int64_t floats = (extents[1] + block - 1) / block * block;
     for (size_t i = 2; i < extents.size(); ++i) floats *= extents[i];

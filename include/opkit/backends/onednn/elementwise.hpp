@@ -74,7 +74,7 @@ class SmoothInBlocks : public UnaryInBlocks {
     const OnednnBlocks blocks(x.shape(), RequireOnednnBlocks(*this, x.layout()));
     Tensor* y = InferredOutput(0);
     primitive_.Run(*this, inference().version(), {x.raw_data(), y->raw_data()}, [&](int threads) {
-      constexpr double kFlops = 12;  // for each element
+      constexpr double kFlops = 12;  // operations for each element
       const int64_t parts =
           OnednnPieces(kFlops * static_cast<double>(blocks.floats()), threads, blocks.planes());
       std::vector<OnednnPiece> pieces;

@@ -174,7 +174,7 @@ inline int64_t OnednnBlockOf(const Layout& layout) {
 // Converts images between the standard layout and blocks of channels. The work is cut by images and
 // blocks of channels for the threads; a block begins at the same channel in both layouts.
 inline void OnednnConvertImages(const Tensor& from, Tensor& to, int64_t block) {
-  constexpr int64_t kLeastElements = 16384;  // for one thread
+  constexpr int64_t kLeastElements = 16384;  // fewest elements for one thread
   const Shape& shape = from.shape();
   const int64_t pixels = shape.NumelBetween(2, shape.rank());
   const int64_t blocks = (shape[1] + block - 1) / block;

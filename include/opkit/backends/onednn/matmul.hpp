@@ -77,11 +77,13 @@ struct OnednnProduct {
     }
     return pieces;
   }
-  // Proposes a configuration: with packed weights if input 1 is constant, for bfloat16 also
-  // without. Throws UnsupportedOperatorFeature if other backends are as fast.
+  // Proposes a configuration in which oneDNN packs the weights, if input 1 is constant. For other
+  // weights proposes their standard layout, but only for bfloat16. Throws
+  // UnsupportedOperatorFeature if other backends are as fast.
   std::vector<KernelConfig> Propose(const KernelQuery& query) const {
-    constexpr int64_t kLeastRows = 4;                 // with fewer rows, packing does not pay
-    const bool has_rivals = type == OnednnType::f32;  // for bfloat16 others have only plain loops
+    constexpr int64_t kLeastRows = 4;  // with fewer rows, packing does not pay
+    // Other backends have only plain loops for bfloat16.
+    const bool has_rivals = type == OnednnType::f32;
     const bool packs = query.inputs[1].constant;
     if (!packs && has_rivals)
       throw UnsupportedOperatorFeature(

@@ -61,7 +61,7 @@ class OnednnPrimitive {
     dnnl::primitive primitive;
     std::vector<dnnl::memory> memories;
     std::vector<dnnl_exec_arg_t> arguments;
-    std::vector<int64_t> bytes;  // from the beginning of each tensor
+    std::vector<int64_t> bytes;  // bytes from the beginning of each tensor to the piece
     int64_t scratch_at = -1;
   };
 
@@ -107,7 +107,7 @@ class OnednnPrimitive {
 
   std::vector<Piece> pieces_;
   int64_t scratch_bytes_ = 0;
-  uint64_t version_ = 0;  // for which the pieces were made
+  uint64_t version_ = 0;  // the version for which the pieces were made
   int threads_ = 0;
 };
 

@@ -27,7 +27,7 @@ struct OnednnRecurrent {
   RecurrentSizes sizes;
   bool reverse, variant, has_state, has_cell_state;
   Desc w = AnyWeights(sizes.input), r = AnyWeights(sizes.hidden);
-  int64_t tensor_batch = sizes.batch;  // of x and y; a piece has some of their sequences
+  int64_t tensor_batch = sizes.batch;  // sequences of x and y; a piece runs some of them
 
   // Returns the descriptor of W or R, [1, gates * hidden, inputs], with oneDNN's axes: layers,
   // directions, inputs, gates, outputs.

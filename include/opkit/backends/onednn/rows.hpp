@@ -87,7 +87,7 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
   }
 
   std::vector<int64_t> rows_of_nan_;
-  static constexpr double kFlops = 16;  // for each element
+  static constexpr double kFlops = 16;  // operations for each element
 
   detail::OnednnPrimitive primitive_;
 };
@@ -157,7 +157,7 @@ class LayerNormalizationOnednnOp final : public LayerNormalizationOpBase {
   }
 
  private:
-  static constexpr double kFlops = 40;  // an element takes as long as so many
+  static constexpr double kFlops = 40;  // one element takes as long as so many operations
 
   detail::OnednnPrimitive primitive_;
 };

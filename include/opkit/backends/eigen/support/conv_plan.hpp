@@ -17,7 +17,7 @@ struct ConvPlan : TaskPlan {
   enum class Source : uint8_t {
     kImage,   // the image itself, as one long line, for kernels of one pixel
     kStrip,   // a strip, line by line
-    kPacked,  // a copy of a strip in which the lines of a block are one line
+    kPacked,  // a copy of the strip that joins the lines of a block into one line
   };
 
   ConvSizes sizes;
@@ -25,7 +25,7 @@ struct ConvPlan : TaskPlan {
   WindowPlane plane;
   Source source = Source::kStrip;
   int64_t outer_outputs = 1;                // pixels along the axes before the last two
-  int64_t planes = 0, taps = 0, depth = 0;  // of one group; depth = planes * taps
+  int64_t planes = 0, taps = 0, depth = 0;  // sizes of one group; depth = planes * taps
 
   // A task computes a block of rows and columns of one image and group, for a block of output
   // channels.
@@ -33,8 +33,9 @@ struct ConvPlan : TaskPlan {
   int64_t row_blocks = 1, column_blocks = 1, output_blocks = 1;
   int64_t block_planes = 1;  // planes that are summed in one pass, to fit in the cache
   Strip strip;
-  std::vector<int64_t> offsets, packed_offsets;  // for the depth of a block; set by MakeTables
-  int64_t packed_line = 0;                       // floats of a packed line
+  // Offset of each element of a block's depth; set by MakeTables.
+  std::vector<int64_t> offsets, packed_offsets;
+  int64_t packed_line = 0;  // floats of a packed line
   int64_t strip_floats = 0;
 
   ConvPlan(ConvSizes all, int64_t group_count, int threads)
@@ -113,9 +114,9 @@ struct ConvPlan : TaskPlan {
   void Cut(int threads) {
     constexpr int64_t kBlockDepth = 512;         // a tile's weights fit in the L1 cache
     constexpr int64_t kBlockFloats = 48 * 1024;  // a task's inputs fit in the L2 cache
-    constexpr int64_t kPackedPixels = 256;       // and so does their packed copy
-    constexpr double kTaskFlops = 1e6;           // about 10 us
-    constexpr double kTaskCost = 2e4;            // the fixed cost of a task, in flops
+    constexpr int64_t kPackedPixels = 256;  // the packed copy of so many pixels fits there, too
+    constexpr double kTaskFlops = 1e6;      // about 10 us
+    constexpr double kTaskCost = 2e4;       // the fixed cost of a task, in flops
     constexpr int64_t kPanel = kTileVectors * kLanes;
     const int64_t lines = plane.rows.output, pixels = plane.columns.output;
     block_planes = EvenBlock(planes, kBlockDepth / taps, 1);

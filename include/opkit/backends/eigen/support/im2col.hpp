@@ -10,11 +10,11 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The sizes of such a convolution and the function that runs it.
+// The sizes of a convolution, and the function that runs it as matrix products.
 struct Im2col {
   ConvSizes sizes;
   int64_t groups = 1;
-  int64_t depth = 0;  // of one group
+  int64_t depth = 0;  // elements under a window in one group
   bool whole = true;  // each window covers its whole image, so that the image itself is the row
   int64_t block_images = 1;           // the rows and products of so many images fit in the L2 cache
   int64_t columns = 0, products = 0;  // floats of the rows and of the products

@@ -44,8 +44,9 @@ class Strip {
     size_ = StripRows(most_rows) * row_size_;
   }
 
-  int64_t size() const { return size_; }                   // floats of one plane
-  int64_t line() const { return LineStep() * row_size_; }  // from one row of windows to the next
+  int64_t size() const { return size_; }  // number of floats of one plane
+  // Floats from one row of windows to the next.
+  int64_t line() const { return LineStep() * row_size_; }
   // Returns the offset of element (row, column) of the kernel from the first element of its window.
   int64_t Offset(int64_t row, int64_t column) const {
     const int64_t along = column * columns_.dilation;
