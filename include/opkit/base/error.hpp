@@ -38,7 +38,7 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
-  // Throw() below makes and throws one.
+  // Use Throw() below to make an Error and throw it.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
   // Return the whole text, and its parts: the code, the message alone, and the lines of context.

@@ -14,7 +14,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
-// Returns the same, but 0 for a new name beyond the limit of SetRoomForNames. Thread-safe.
+// Returns the number of a name like InternName, but 0 for a new name beyond the limit of
+// SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
 // Limits the memory of further names to `bytes`, so that a caller that makes names without end does
 // not fill the memory. InternName ignores the limit, but its names count. No limit until the first

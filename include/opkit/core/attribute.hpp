@@ -231,7 +231,8 @@ class Arguments {
     const Attribute* found = Find(name);
     return found ? Read<T>(name, *found) : fallback;
   }
-  // Returns the attribute as T. Errors: as above; kNotFound if there is none.
+  // Returns the attribute as T. Errors: kTypeMismatch, with the argument's name, for a stored value
+  // of another type; kNotFound if there is none.
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);

@@ -91,7 +91,7 @@ OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layou
 // cannot reach the memory.
 OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
 // Writes the elements of `from` into `to`, which has memory and a layout, perhaps the same one.
-// Errors: as above; kInvalidArgument if the two differ in dtype or shape.
+// Errors: those of ConvertLayout; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
 }}  // namespace opkit

@@ -28,7 +28,8 @@ class Dim {
   static Dim Symbol(std::string name);
   // Unknown until a run decides it, but no larger than this, so that memory can be planned for it.
   static Dim AtMost(int64_t most);
-  // The same, for no larger than the other extent; unknown where that has no bound.
+  // Returns an unknown extent that is no larger than the largest value of `whole`; without a bound
+  // if `whole` has none.
   static Dim AtMost(const Dim& whole) { return whole.most_ < 0 ? Dim() : AtMost(whole.most_); }
 
   bool is_known() const { return value_ >= 0; }
@@ -50,8 +51,8 @@ class Dim {
   // Merges two descriptions of one extent: a number is kept before a symbol, a symbol before
   // unknown, the lower bound before the higher. Returns nothing if they contradict each other.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
-  // Returns what is known of an extent that is `a` or `b`: a bound if they differ and both have
-  // one.
+  // Returns the extent that is `a` or `b`: `a` if both are equal, else an unknown extent with the
+  // larger of the two bounds, or without a bound if one of them has none.
   static Dim Either(const Dim& a, const Dim& b);
 
  private:

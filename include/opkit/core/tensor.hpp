@@ -137,7 +137,8 @@ class Tensor {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
-  // Returns the same for writing; a tensor that has no dtype yet takes T and is allocated.
+  // Returns the first element's address for writing; a tensor that has no dtype yet takes T and is
+  // allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
@@ -254,7 +255,7 @@ class Tensor {
   }
   // Returns the bytes from the first element to the end of the last.
   int64_t SpanBytes() const;
-  // Returns the same for unchecked strides; -1 if they are invalid.
+  // Returns the bytes of SpanBytes() for strides that are not checked yet; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 

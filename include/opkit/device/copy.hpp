@@ -54,7 +54,8 @@ void CopyThroughHost(void* target, Device target_device, const void* source, Dev
 // Returns the registered function. If there is none: returns CopyHost for two memories that the
 // host reaches, CopyThroughHost if functions to and from the host are registered, else null.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
-// Returns the same for two tensors. Error (kUnsupported) instead of null.
+// Returns the function that copies between these two tensors. Error (kUnsupported) if there is
+// none.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host

@@ -105,7 +105,7 @@ class CPUStream {
   detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
-  CPUStream* next_ = nullptr;  // in the registry
+  CPUStream* next_ = nullptr;  // the next stream in the registry
 };
 
 namespace detail {

@@ -61,8 +61,8 @@ class EventState : public RefCounted {
     RequestNotification();
     AddQuietCallback(std::move(callback));
   }
-  // Does the same without RequestNotification, for a callback that may wait until a thread polls or
-  // waits.
+  // Adds a callback like AddCallback, but without RequestNotification: the callback may wait until
+  // a thread polls or waits.
   void AddQuietCallback(UniqueFunction<void()> callback);
   // Blocks until terminal; returns false if `timeout` ran out first.
   bool Wait(Timeout timeout);
@@ -206,8 +206,8 @@ class Event {
 
   Device device_;
   IntrusivePtr<EventState> state_;
-  // The previous completion, to be used again. Two are needed because the thread that completed the
-  // present one may still hold it.
+  // The state that state_ has replaced; the next Reset uses it again. A single state would not do,
+  // because the thread that completed it may still hold it at the Reset.
   IntrusivePtr<EventState> spare_;
 };
 

@@ -27,7 +27,7 @@ enum class InvocationKind : uint8_t {
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
-  kRun,     // of an executor or a net
+  kRun,     // a run of an executor or a net
   kTask,    // an operation pushed to an engine
   kPhase,   // a part of Compile
   kEngine,  // a thread of a pool sleeps or waits

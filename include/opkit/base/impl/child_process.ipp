@@ -28,7 +28,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 enum class ChildRecord : uint32_t { kStep, kUnlimitedStep, kAnswer, kThrown };
 struct ChildRecordHead {
   uint64_t mark;
-  uint64_t size;  // of the text
+  uint64_t size;  // number of bytes of the text
   ChildRecord kind;
   uint32_t unused = 0;
 };
@@ -206,7 +206,7 @@ inline int KillChildren() {
   std::signal(SIGCHLD, SIG_DFL);  // an ignored SIGCHLD would discard the status
   const pid_t keeper = getpid(), child = fork();
   if (child < 0) _exit(kNoProcess);
-  setpgid(child, child);  // in both, for whichever comes first
+  setpgid(child, child);  // both processes call it, because either may run first
   if (child > 0) {
     sigset_t awaited;
     sigemptyset(&awaited);
@@ -248,7 +248,7 @@ OPKIT_INLINE ChildOutcome RunInChild(double seconds,
     close(ends[0]), close(ends[1]);
     Throw(ErrorCode::kOperatorFailed, "cannot start a process: ", std::strerror(error));
   }
-  setpgid(keeper, keeper);  // in both, for whichever comes first
+  setpgid(keeper, keeper);  // both processes call it, because either may run first
   if (keeper == 0) {
     close(ends[0]);
     StartAndKeepChild(parent, ends[1], mark, work);
@@ -267,7 +267,7 @@ OPKIT_INLINE ChildOutcome RunInChild(double seconds,
      : kind == ChildRecord::kAnswer ? outcome.answer
                                     : thrown) = std::move(text);
   }
-  kill(keeper, SIGTERM);  // harmless after its end: it stays a zombie until waitpid
+  kill(keeper, SIGTERM);  // harmless if the keeper has ended: it stays a zombie until waitpid
   kill(keeper, SIGCONT);
   close(ends[0]);
   outcome.how = EndingOfChild(keeper);

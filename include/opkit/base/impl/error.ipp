@@ -33,7 +33,8 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  left_out_ += left_out_ == 0 ? 2 : 1;  // the first time also the line that the number replaces
+  // The first time 2: the line with this number replaces a line of context.
+  left_out_ += left_out_ == 0 ? 2 : 1;
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
   context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");

@@ -42,7 +42,8 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  constexpr int64_t kBytesBeside = 64;  // a text: its string object and index slots
+  // Bytes that a name takes beside its text: string object and index slots.
+  constexpr int64_t kBytesBeside = 64;
   if (name.empty()) return 0;
   // Hashed by address: most names are literals or long-lived strings.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;

@@ -140,7 +140,8 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // the kernel may be forbidden
+  // Counting in the kernel may be forbidden.
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {
     wanted.flags = flags;
     const long file =
         syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);

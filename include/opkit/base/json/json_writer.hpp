@@ -96,8 +96,8 @@ class JsonWriter {
 
   std::string& out_;
   const bool is_spaced_;
-  bool needs_comma_ = false;      // before the next item or key
-  const char* indent_ = nullptr;  // of the line to begin; null for none
+  bool needs_comma_ = false;      // the next item or key follows another one
+  const char* indent_ = nullptr;  // indent of the next item's new line; null: it stays on this line
 };
 
 }  // namespace detail

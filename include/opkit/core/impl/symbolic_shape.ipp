@@ -62,7 +62,8 @@ OPKIT_INLINE DimExpr::operator Dim() const {
   return most_ && *most_ >= 0 ? Dim::AtMost(*most_) : Dim();
 }
 
-// Only where the result grows with what is not known.
+// Returns the largest value that `a op b` can have. Returns nothing if an operand has no bound, if
+// the result may fall while an operand grows, or on overflow.
 OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, const DimExpr& b) {
   if (op == '*' && a.value_ && !b.value_) return MostOf(b, op, a);
   const bool grows =

@@ -25,7 +25,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
-    if (span_ != 0) [[unlikely]]  // before a thread sees the end and may end the profile
+    if (span_ != 0) [[unlikely]]  // reports the end before a thread sees it and may end the profile
       if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,

@@ -31,7 +31,7 @@ OPKIT_INLINE size_t Utf8Length(std::string_view text) {
 OPKIT_INLINE void AppendJsonString(std::string& out, std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   out += '"';
-  size_t plain = 0;  // where the bytes begin that stand for themselves and are not yet in `out`
+  size_t plain = 0;  // start of the bytes that need no escape and are not yet in `out`
   for (size_t at = 0; at < text.size();) {
     const auto first = static_cast<unsigned char>(text[at]);
     const size_t length = first < 0x80 ? 1 : Utf8Length(text.substr(at));
