@@ -44,7 +44,7 @@ struct PoolWorker;
 
 struct PoolThreadState {
   ThreadPool* pool = nullptr;    // returned by Current() on this thread
-  PoolWorker* worker = nullptr;  // on a pool's own threads
+  PoolWorker* worker = nullptr;  // null on threads that are no worker of a pool
 };
 inline constinit thread_local PoolThreadState t_pool;
 
@@ -112,7 +112,7 @@ class ThreadPool {
   // Queues `task`. Tasks that a worker submits go to its own queue, from which others steal; all
   // other tasks go to a shared queue. No order is promised. Allocates a record for the task.
   void Submit(Task task);
-  // Does the same without the allocation.
+  // Queues `task` like Submit, but allocates nothing: the record is the owner's.
   void Schedule(PoolTask* task);
 
   // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
@@ -183,8 +183,8 @@ class ThreadPool {
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.
   std::atomic<uint64_t> spin_ticks_{0};
-  // The same after a loop. Kernels that run one after the other start the next loop soon. Waking a
-  // thread takes tens of microseconds, longer than many loops.
+  // How long a thread searches for work after a loop. Kernels that run one after the other start
+  // the next loop soon. Waking a thread takes tens of microseconds, longer than many loops.
   std::atomic<uint64_t> loop_spin_ticks_{0};
   std::atomic<bool> stopping_{false};
 

@@ -24,9 +24,9 @@ struct OpFrame {
 // The engine's state of one thread.
 struct EngineThread {
   const OpFrame* frame = nullptr;
-  const Latch* waiting = nullptr;           // of the innermost wait on this thread
-  const EngineCore* inline_core = nullptr;  // the naive engine that runs operations here, and ...
-  OpList inline_ready;                      // ... those that it has still to run
+  const Latch* waiting = nullptr;           // latch of the innermost wait on this thread
+  const EngineCore* inline_core = nullptr;  // the naive engine whose operations run on this thread
+  OpList inline_ready;                      // ready operations of inline_core that have not run
 };
 inline constinit thread_local EngineThread t_engine;
 
@@ -85,7 +85,8 @@ class EngineCore final : public AsyncEngine {
   void WaitForAll(Timeout timeout);
   void Cancel() {
     const uint64_t before = records_.next_sequence();
-    uint64_t now = cancelled_before_.load(std::memory_order_relaxed);  // the exchange rechecks
+    // The exchange below checks the value again.
+    uint64_t now = cancelled_before_.load(std::memory_order_relaxed);
     while (now < before &&
            !cancelled_before_.compare_exchange_weak(now, before, std::memory_order_seq_cst)) {
     }
@@ -259,7 +260,8 @@ class EngineCore final : public AsyncEngine {
     }
     Flush(done);
   }
-  // Takes the right to complete the operation. True once, for its handle or for Cancel.
+  // Takes the right to complete the operation. Returns true to the first caller only, which is the
+  // operation's handle or Cancel.
   bool Claim(EngineOp* op, uint32_t generation) {
     MutexLock lock(async_mutex_);
     OpDetails& details = op->details();

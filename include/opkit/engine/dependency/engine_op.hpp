@@ -54,18 +54,19 @@ struct OpDetails {
   Access* accesses = inline_accesses;
   size_t access_capacity = kInlineAccesses;
   Access inline_accesses[kInlineAccesses];
-  std::atomic<int32_t> parts{0};  // how many of the two, closure and completion, have not ended
+  // Number of the two parts (closure, completion) that have not ended.
+  std::atomic<int32_t> parts{0};
   alignas(std::max_align_t) unsigned char storage[OpClosureType::kLargeBytes];
 
   FailurePtr failure;         // why the Vars that it writes have no valid value
-  std::exception_ptr thrown;  // before it becomes a Failure
+  std::exception_ptr thrown;  // the exception of the closure, until it becomes a Failure
   Device device;
 
   // The following serve asynchronous operations.
   std::exception_ptr outcome;  // given by the handle, or Cancel, that completed it
   // Guarded by the engine's mutex.
   bool completable = false;
-  uint32_t async_generation = 0;  // of the handle that may complete it
+  uint32_t async_generation = 0;  // generation of the handle that may complete it
   EngineOp* async_prev = nullptr;
   EngineOp* async_next = nullptr;
 
@@ -293,7 +294,7 @@ class OpRecords {
   OpSlab* last_slab_ = nullptr;
   alignas(kCacheLine) SpinLock returned_lock_;
   OpList returned_;
-  Latch outstanding_;  // below zero where operations that were not added have ended
+  Latch outstanding_;  // negative if operations have ended that it did not count
 };
 
 }  // namespace detail

@@ -78,8 +78,8 @@ struct OpSlot {
 
 // The properties of a closure's type that its record needs.
 struct OpClosureType {
-  static constexpr size_t kSmallBytes = 32;  // in the record itself
-  static constexpr size_t kLargeBytes = 64;  // beside it
+  static constexpr size_t kSmallBytes = 32;  // bytes for a closure in the record itself
+  static constexpr size_t kLargeBytes = 64;  // bytes for a closure in the record's details
 
   bool asynchronous;
   bool large;

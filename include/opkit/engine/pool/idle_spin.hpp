@@ -25,8 +25,8 @@ class IdleSpin {
     idle_since_ = 0;
     last_loop_ = for_loop ? now : 0;
   }
-  // True if the thread goes on searching. `crowded`: enough threads search for tasks; a loop,
-  // however, would take all of them.
+  // True if the thread keeps searching. If `crowded`, enough threads search for tasks, and it keeps
+  // searching only if a loop has just ended: the next loop can use all threads.
   bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
     if (idle_since_ == 0) idle_since_ = now;
     return (!crowded && now - idle_since_ < times.idle) ||

@@ -106,7 +106,7 @@ class Replay {
     if (timed) tuner_.Record(detail::MonotonicNs() - start);
   }
 
-  // Starts a run and returns at once; The thread that ends the run calls `done` with the run's
+  // Starts a run and returns at once. The thread that ends the run calls `done` with the run's
   // error (null for none). From then on the replay may be run again or destroyed, by `done` too.
   // `done` must not throw; if it captures at most 48 bytes nothing is allocated. There is no
   // deadline, because no thread would watch it; use Cancel.

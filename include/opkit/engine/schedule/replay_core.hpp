@@ -28,7 +28,7 @@ struct ReadyChain {
 // One thread's part in a run.
 struct ReplayWorker {
   ReadyChain ready;
-  int root = 0, root_end = 0;  // its share of the roots, by position in level order
+  int root = 0, root_end = 0;  // the thread's share of the roots, by position in level order
   int64_t completed = 0;       // nodes, not yet subtracted from those that remain
   int64_t next_wake = 0;       // value of `completed` from which it may wake another thread
   Invocation invocation;       // the run's

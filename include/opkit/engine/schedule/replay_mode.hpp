@@ -91,7 +91,7 @@ class ReplayTuner {
   bool settled_ = true;
   bool tries_levels_ = false, tries_counters_ = false;
   int decisions_ = 0;
-  int runs_ = 0;         // in this mode
+  int runs_ = 0;         // runs in the present mode
   int retry_after_ = 0;  // runs before the modes are tried again
   int64_t tried_ns_ = 0, lost_ns_ = 0;
   double known_ns_ = 0;                   // 0: not known yet

@@ -22,8 +22,10 @@ struct ScheduleEdge {
 };
 
 enum class ScheduleOrder {
-  kStable,        // as given; a node is moved only to just before the first one that needs it
-  kLevels,        // by level (longest path from a root), as given within a level
+  // The given order. A node that stands behind a node that needs it is moved to just before that
+  // node.
+  kStable,
+  kLevels,        // by level (longest path from a root); the given order within a level
   kLevelsIfWide,  // kLevels when a level has kWideLevel nodes on average, else kStable
 };
 

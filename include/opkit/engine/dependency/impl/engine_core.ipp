@@ -194,7 +194,7 @@ inline void EngineCore::WaitForVar(Var var, Timeout timeout) {
       Throw(ErrorCode::kDeadlineExceeded, "writes of the Var are still pending after ",
             timeout.ns() / 1000, " us; they go on, and the wait can be repeated");
     }
-    pool_.Wait(waiter.latch);  // about to be counted down
+    pool_.Wait(waiter.latch);  // the waiter was granted meanwhile: its latch opens soon
   }
   if (waiter.failure && waiter.failure->Report(records_.next_sequence())) [[unlikely]]
     std::rethrow_exception(waiter.failure->exception());

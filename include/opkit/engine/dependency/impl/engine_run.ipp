@@ -11,7 +11,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline void EngineCore::RunReady(Runner* runner) {
   constexpr int kFlushAt = 32;
-  constexpr int kTurns = 256;  // then the pool's other tasks, and operations beside a chain, run
+  // The runner ends after so many operations. Then queued operations and the pool's other tasks
+  // run.
+  constexpr int kTurns = 256;
   const uint64_t spin_ticks = pool_.spin_ticks();
   const Latch* const waiting = t_engine.waiting;
   Completed done;
@@ -145,7 +147,8 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
     Finish(op, done);
     return live_.CountDown();
   }
-  const EventState* state = event.state().get();  // alive while it calls back
+  // A raw pointer: the state stays alive while its callbacks run.
+  const EventState* state = event.state().get();
   const auto finish = [this, op, state](Completed& finished) {
     if (!op->failed && state->status() == EventStatus::kFailed) op->SetThrown(state->exception());
     op->EndClosure();  // the stream may have skipped the closure

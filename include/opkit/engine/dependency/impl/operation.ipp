@@ -12,7 +12,7 @@ OPKIT_INLINE Completion& Completion::operator=(Completion&& other) noexcept {
   std::swap(engine_, taken.engine_);
   std::swap(op_, taken.op_);
   std::swap(generation_, taken.generation_);
-  return *this;  // the operation that this one was to complete is dropped with `taken`
+  return *this;  // the destructor of `taken` fails the operation that *this held before
 }
 
 OPKIT_INLINE void Completion::Drop() {

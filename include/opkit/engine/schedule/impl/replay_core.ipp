@@ -92,7 +92,7 @@ class ReplayCore::Impl final : public ReplayCore {
         pool_.Wait(over_);  // the threads that run nodes look at the deadline
       } else if (!pool_.Wait(over_, (std::max)(deadline_ns_ - MonotonicNs(), int64_t{0}))) {
         GiveUp(ErrorCode::kDeadlineExceeded);
-        pool_.Wait(over_);  // for the bodies that are running
+        pool_.Wait(over_);  // waits for the bodies that are running
       }
     }
     std::exception_ptr error;

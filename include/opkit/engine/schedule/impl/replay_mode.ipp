@@ -13,12 +13,13 @@ namespace detail {
 
 // The costs of the modes, in ns, on a machine of today.
 struct ReplayEstimate {
-  static constexpr double kWorthFactor = 0.85;  // of the walk's time, or the walk stays
+  // Another mode is used only if it takes at most this share of the walk's time.
+  static constexpr double kWorthFactor = 0.85;
 
   double walk_ns, levels_ns, counters_ns;
 };
 
-inline constexpr double kHandshakeNs = 600;  // sharing one level
+inline constexpr double kHandshakeNs = 600;  // cost of sharing one level
 
 OPKIT_INLINE int WidthToShare(double ns_per_node) {
   const double width = 2 * kHandshakeNs / (std::max)(ns_per_node, 0.5);
@@ -26,8 +27,8 @@ OPKIT_INLINE int WidthToShare(double ns_per_node) {
 }
 
 inline ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_node, int threads) {
-  constexpr double kJoinNs = 1000;   // until a second thread takes part
-  constexpr double kCounterNs = 25;  // a node's counters and queue
+  constexpr double kJoinNs = 1000;   // time until a second thread takes part
+  constexpr double kCounterNs = 25;  // cost of a node's counters and queue
   const double n = schedule.size();
   ReplayEstimate estimate{n * ns_per_node, kJoinNs, kJoinNs};
   const int wide = WidthToShare(ns_per_node);

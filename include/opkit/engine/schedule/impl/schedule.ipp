@@ -73,7 +73,8 @@ class ScheduleBuilder {
   // Sorts depth-first from each node in the given order, predecessors first. The stack is a path,
   // so a predecessor found on it closes a cycle.
   void Sort() {
-    constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
+    // Any other value: index in preds_ of the node's next predecessor.
+    constexpr int kNew = -1, kPlaced = -2;
     IndexedVector<int> next_pred(Index(size_), kNew), path;
     order_.reserve(Index(size_));
     const auto enter = [&](int node) {
