@@ -13,7 +13,7 @@ struct InferredBody {
   const Graph* graph = nullptr;
   std::vector<TensorInfo> given;            // the inputs before inference
   std::vector<Tensor> given_data;           // data of the inputs
-  std::vector<TensorInfo> inputs, outputs;  // after inference; without `constant`
+  std::vector<TensorInfo> inputs, outputs;  // the types after inference, with `constant` null
   std::vector<Tensor> data;                 // data of the outputs
 };
 

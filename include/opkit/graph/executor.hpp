@@ -76,7 +76,7 @@ class Executor : public Observable<Executor> {
   NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
     return Run(std::vector<NamedTensor>(inputs), timeout);
   }
-  // Does the same with a map of tensors by name.
+  // Runs with the inputs in a map of tensors by name.
   template <class Map>
     requires requires { typename Map::mapped_type; }
   NamedTensors Run(const Map& inputs, Timeout timeout = {}) {

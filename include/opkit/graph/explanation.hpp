@@ -32,7 +32,7 @@ struct Explanation {
     std::vector<Node> nodes;
   };
   struct Node {
-    std::string name;  // its first output
+    std::string name;  // name of the node's first output
     std::string text;  // "Conv 'c1' (X, W) -> (P)"
     // Texts of several nodes of Plan::graph() that one kernel computes together; empty if the
     // kernel computes one node. `candidates` are the candidates of the first node.

@@ -48,7 +48,8 @@ class Graph {
   // Converts a tensor in another layout to the standard layout. Throws kInvalidArgument for a
   // tensor without data.
   Graph& AddConstant(std::string name, Tensor value);
-  // Does the same but keeps the layout: for graphs of plans, whose kernels read that layout.
+  // Adds a constant like AddConstant, but keeps its layout: for graphs of plans, whose kernels read
+  // that layout.
   Graph& AddConstantInLayout(std::string name, Tensor value);
   // Returns the node's index. Throws kAlreadyExists if another node, an input or a constant makes
   // one of its outputs. Only Check(graph) and Compile, which see the whole graph, check that the

@@ -31,7 +31,8 @@ struct ComparedValue {
   int64_t elements = 0;
   int64_t different = 0;  // number of elements that differ
   double max_abs = 0;     // the largest |found - expected|; infinite if only one of them is a NaN
-  double max_rel = 0;     // the largest |found - expected| / |expected|, without zeros
+  // The largest |found - expected| / |expected| among elements whose expected is not 0.
+  double max_rel = 0;
   std::vector<int64_t> first = {};  // the index of the first element that differs
   // The first different element in each run; the types of the value if these differ, since no
   // element is compared then.

@@ -10,7 +10,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // An output of a node, copied during a run.
 struct NodeValue {
   int node = 0;      // index in Plan::graph()
-  std::string name;  // of the value
+  std::string name;  // name of the value
   Tensor tensor;     // a dense copy in host memory, in the standard layout
 };
 
@@ -28,8 +28,8 @@ std::vector<NodeValue> RunKeepingValues(Executor& executor,
 
 namespace detail {
 
-// Does the same, but each node reads `values`, which another run of the graph made, instead of the
-// values that earlier nodes made in this run.
+// Runs like RunKeepingValues, but each node reads `values`, which another run of the graph made,
+// instead of the values that earlier nodes made in this run.
 std::vector<NodeValue> RunNodesOnValues(Executor& executor, const std::vector<NamedTensor>& inputs,
                                         const std::vector<NodeValue>& values);
 

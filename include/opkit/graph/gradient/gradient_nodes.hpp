@@ -149,7 +149,7 @@ class GradientNodes {
   const int num_before_;
   GradientNames names_;
   std::string ones_;          // the constant of AddOnes; "": none
-  std::vector<int> origins_;  // by added node
+  std::vector<int> origins_;  // see origins()
 };
 
 }  // namespace detail

@@ -233,7 +233,7 @@ class GraphInference {
   const UnknownOperators unknown_;
   GraphTypes types_;
   SymbolTable symbols_;
-  IndexedVector<char> evaluated_;  // by node: Evaluate tried it
+  IndexedVector<char> evaluated_;  // by node: 1 if Evaluate has tried it
   bool changed_ = false;
 };
 

@@ -28,7 +28,7 @@ OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
       a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
       a.args().size() != b.args().size())
     return false;
-  for (const NamedAttribute& arg : a.args()) {  // in any order
+  for (const NamedAttribute& arg : a.args()) {  // `b` may have the attributes in another order
     const Attribute* other = b.args().Find(arg.name);
     if (!other || !SameBits(arg.value, *other)) return false;
   }

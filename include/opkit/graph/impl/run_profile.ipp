@@ -139,7 +139,7 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
     const size_t first = report.buffers.size();
     for (const MemoryInterval& buffer : arena.lifetimes.buffers) {
       RunReport::Buffer& made = report.buffers.emplace_back();
-      const bool is_given = buffer.lower < 0;  // it is live before the first step
+      const bool is_given = buffer.lower < 0;  // the buffer is live before the first step
       made.bytes = buffer.size;
       made.owner = is_given ? "" : node_at(buffer.lower).name;
       made.begin = is_given ? run.begin : node_at(buffer.lower).begin;

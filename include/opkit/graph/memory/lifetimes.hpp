@@ -14,9 +14,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct MemoryLifetimes {
   std::vector<MemoryInterval> buffers;
   MemoryConflicts conflicts;              // empty: the buffers' spans decide
-  std::vector<int> buffer_of;             // of each value; -1 for external ones
-  std::vector<int64_t> offset_in_buffer;  // of each value
-  std::vector<uint8_t> granted;           // of each in-place option, 1 where the values share bytes
+  std::vector<int> buffer_of;             // by value: its buffer; -1 for an external value
+  std::vector<int64_t> offset_in_buffer;  // by value: its offset in its buffer
+  std::vector<uint8_t> granted;           // by in-place option: 1 if its two values share bytes
   // True if two buffers conflict only if some legal run has both live. False for a large graph
   // without stages, and for stages of several steps: some conflicting buffers could then share
   // bytes.

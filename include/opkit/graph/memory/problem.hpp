@@ -20,14 +20,15 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // The buffers to place, numbered without the empty ones. All sizes are in `unit` bytes.
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
-  std::vector<int> buffer;     // the index of each in the input
+  std::vector<int> buffer;     // by buffer: its index in the planner's input
   std::vector<int> size;       // in units
   std::vector<int> alignment;  // in units, a power of two
   IndexedVector<int> lower;    // sections [lower, upper) in which it is live
   std::vector<int> upper;
   int sections = 0;
-  std::vector<int> total;    // the units live in each section
-  FlatLists conflicts;       // of each buffer with others; empty where they are too many to list
+  std::vector<int> total;  // the units live in each section
+  // By buffer: the buffers that conflict with it; empty if there are too many to list.
+  FlatLists conflicts;
   bool spans_decide = true;  // conflicts are those of the spans, no others
   int64_t pairs = 0;         // number of conflicts
   int64_t unit = 1;          // bytes

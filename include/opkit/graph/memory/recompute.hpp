@@ -19,29 +19,29 @@ struct RecomputeProblem {
     std::vector<int> inputs, outputs;  // values, each once
     // Pairs {i, o}: outputs[o] may take the bytes of inputs[i] if this step is its last reader.
     std::vector<std::pair<int, int>> in_place = {};
-    double cost = 1;  // of running the step once more
+    double cost = 1;  // cost of running the step once more
     int64_t scratch_bytes = 0;
     bool repeatable = true;  // may run again, and later than at its place here
   };
   std::vector<Step> steps;
-  std::vector<int64_t> bytes;  // of each value; 0 for a value that lies elsewhere
-  std::vector<uint8_t> kept;   // of each value: read after the run
+  std::vector<int64_t> bytes;  // by value: its bytes; 0 for a value that lies elsewhere
+  std::vector<uint8_t> kept;   // by value: 1 if it is read after the run
 };
 
 // The order of steps that Recompute returns; a step of the problem may run several times.
 struct RecomputedRun {
   struct Step {
-    int step = 0;             // of the problem
+    int step = 0;             // the step's number in the problem
     std::vector<int> makers;  // by input: the place in `steps` of its maker; -1: none
     bool again = false;       // the same step has run before
     bool moved = false;       // stands at another place than in the problem
   };
   std::vector<Step> steps;
-  int64_t peak_bytes = 0;   // the most that are live at once
-  int64_t given_bytes = 0;  // the same for the steps as given
-  int64_t least_bytes = 0;  // the most that one step touches: no run needs less
-  double added_cost = 0;    // of the steps that run again
-  double given_cost = 0;    // of all steps, once each
+  int64_t peak_bytes = 0;   // the most bytes that are live at once
+  int64_t given_bytes = 0;  // the same for the steps in their given order, each run once
+  int64_t least_bytes = 0;  // the most bytes that one step touches: no run needs less
+  double added_cost = 0;    // cost of the steps that run again
+  double given_cost = 0;    // cost of all steps, each run once
 };
 
 // Returns a run of the problem's steps in which at most `bytes` are live at once; if it finds none,

@@ -37,7 +37,8 @@ class SubgraphExtractor {
 
   const GraphView& view_;
   const GraphTypes* const types_;
-  IndexedVector<int> node_mark_, value_mark_;      // equal to mark_: inside, or read by the set
+  // Equal to mark_ for a node of the set and for a value that the set reads.
+  IndexedVector<int> node_mark_, value_mark_;
   std::vector<std::pair<int, int>> rewritten_by_;  // node, value
   int mark_ = 0;
 };

@@ -70,7 +70,7 @@ class SubgraphReview {
   int kind() const { return kind_; }  // kAnySubgraph, or a number from 0 on
   // True if input i of the subgraph is an input of the whole graph; false if a node makes it.
   bool IsArg(int i) const;
-  // Does the same for every input.
+  // Returns IsArg(i) for every input i.
   std::vector<bool> IsArg() const;
 
   // Keeps the nodes of this subgraph in the graph. The reason of the last call is reported.

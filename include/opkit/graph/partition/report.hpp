@@ -22,7 +22,7 @@ struct PartitionReport {
     // Bytes that cross the boundary in a run, without values of open shape.
     uint64_t input_bytes = 0, output_bytes = 0;
     int open_values = 0;    // values at the boundary with open dtype or shape
-    uint64_t flops = 0;     // of the nodes with known cost
+    uint64_t flops = 0;     // operations of the nodes with known cost
     int unknown_costs = 0;  // nodes with unknown cost
     // Times that accept_if_faster measured: a run of the original nodes, and a run of the operator
     // that replaces them. 0 without a measurement.

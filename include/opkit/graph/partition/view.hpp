@@ -74,8 +74,8 @@ class PartitionValue {
   const Tensor* constant() const { return info().constant; }
   // Returns the bytes of the value; 0 if its dtype or an extent is open.
   uint64_t bytes() const;
-  bool is_input() const;   // of the graph
-  bool is_output() const;  // of the graph
+  bool is_input() const;   // true for an input of the graph
+  bool is_output() const;  // true for an output of the graph
   // Returns the node that makes the value; exists() is false for inputs and constants of the graph.
   PartitionNode producer() const;
   // Returns the nodes that read the value, each once, in ascending order.
@@ -93,7 +93,7 @@ class PartitionNode {
   // A handle of the node with this number; -1 for none.
   PartitionNode(const PartitionView* view, int index) : view_(view), index_(index) {}
 
-  // exists() is false for a node that there is none of; then no other member may be called.
+  // exists() is false for the handle of a missing node; then no other member may be called.
   bool exists() const { return index_ >= 0; }
   int index() const { return index_; }
   // Return the node as the graph has it, and its parts.

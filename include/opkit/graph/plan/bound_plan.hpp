@@ -19,7 +19,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
  public:
   BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
             ThreadPool& pool, ReplayOptions options);
-  // Makes the plan of a body inside `root`. The operator of the body's node runs it.
+  // Makes the plan of a body (the graph that a node carries) inside the plan `root`. The operator
+  // of that node runs it.
   BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
       : root_(root),
         view_(specialization->view()),
@@ -284,7 +285,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   uint64_t ids_of_run_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
-  std::vector<Blob*> unplanned_;  // of values that runs neither plan memory for nor return
+  // Blobs of values that no memory is planned for and that runs do not return.
+  std::vector<Blob*> unplanned_;
   Mutex moved_mutex_;
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;

@@ -78,7 +78,7 @@ class KernelSelector {
   struct Options {
     BackendNeed backend_need = kPreferred;
     const Selection* forced = nullptr;
-    const std::vector<Device>* devices = nullptr;  // for nodes that name none
+    const std::vector<Device>* devices = nullptr;  // devices for nodes that name none
     SelectionObjective objective = SelectionObjective::kTime;
   };
 

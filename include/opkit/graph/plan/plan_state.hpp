@@ -88,15 +88,16 @@ class PlanState final : public RefCounted {
   // specialization for the plan's only input shapes. Not synchronised.
   void ReleaseConstants();
   Explanation Explain() const;
-  // Returns what is known of the values for any shapes of the inputs; null if these shapes are
-  // known.
+  // Returns the types that hold for every shape of the inputs; null if the graph declares these
+  // shapes.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
   // Returns the specialization used last; null if input shapes are open and nothing has run yet.
   IntrusivePtr<Specialization> Latest() const {
     MutexLock lock(mutex_);
     return specializations_.latest();
   }
-  // Returns the same; throws kFailedPrecondition instead of returning null.
+  // Returns the specialization of Latest(), but throws kFailedPrecondition instead of returning
+  // null.
   IntrusivePtr<Specialization> GetLatest() const;
 
  private:

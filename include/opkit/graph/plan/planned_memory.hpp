@@ -119,13 +119,14 @@ class PlannedMemory {
   size_t first_body_value() const;
 
   const Specialization& plan_;
-  int64_t most_bound_bytes_;                  // negative: bounds are not used
-  std::vector<int> donated_;                  // inputs whose memory is the plan's
-  std::vector<int> donated_outputs_;          // outputs that lie in a donated input
-  IndexedVector<size_t> value_numbers_;       // by value
-  size_t first_scratch_ = 0;                  // number of the first step's scratch
-  size_t first_number_ = 0, end_number_ = 0;  // range of its own numbers and its bodies'
-  IndexedVector<int> begin_, end_;            // by step: its number in the memory plan
+  int64_t most_bound_bytes_;             // negative: bounds are not used
+  std::vector<int> donated_;             // inputs whose memory is the plan's
+  std::vector<int> donated_outputs_;     // outputs that lie in a donated input
+  IndexedVector<size_t> value_numbers_;  // by value: its number in the memory plan
+  size_t first_scratch_ = 0;             // the memory plan's number of the first step's scratch
+  // The numbers in [first_number_, end_number_) belong to this graph and its bodies.
+  size_t first_number_ = 0, end_number_ = 0;
+  IndexedVector<int> begin_, end_;  // by step: its first and last step in the memory plan
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
   MemorySummary summary_;

@@ -35,7 +35,7 @@ struct PlannedBody {
       : node(carrier), number(number_of_body), name(body.name), view(*body.graph) {}
 
   const int node;    // the node that carries it
-  const int number;  // among the node's bodies
+  const int number;  // the body's index among the node's bodies
   const std::string name;
   const GraphView view;
   Selection forced;  // the enclosing graph's forced kernels for nodes of the body
@@ -49,7 +49,7 @@ class Specialization final : public RefCounted {
     bool walked = false;  // steps run one after the other, in their order
     bool in_order = false;
     PlanMemoryOptions memory;
-    ConvertedConstants* converted_constants = nullptr;  // of the plan
+    ConvertedConstants* converted_constants = nullptr;  // the converted constants of the plan
     KernelSelector::Options selection = {};
     std::span<const int> donated = {};  // values of the plan's graph; none in a body
   };

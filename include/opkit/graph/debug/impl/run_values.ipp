@@ -37,7 +37,7 @@ class ForeignValues {
         found->second.shape() != to.shape() || !IsHostAccessible(to.device().type) ||
         IsConstant(to) || !to.is_dense())
       return;
-    Tensor target = to;  // the same memory
+    Tensor target = to;  // shares the memory of `to`
     const auto bytes = static_cast<size_t>(to.nbytes());
     if (!to.layout().is_standard()) ConvertLayoutTo(found->second, target);
     // Do not write equal bytes: `to` may be a view of a value that other nodes read at this time.
@@ -54,14 +54,14 @@ class ForeignValues {
   }
 
   const Plan plan_;
-  std::map<int, Tensor> values_;  // by number in the plan's view
+  std::map<int, Tensor> values_;  // by the value's number in the plan's view
 };
 
 // An observer that copies the outputs of one operator after each run.
 class OutputKeeper final : public ObserverBase<OperatorBase> {
  public:
   struct Output {
-    std::string name;  // in the operator's definition
+    std::string name;  // the output's name in the operator's definition
     Tensor copy;
   };
 
@@ -132,7 +132,8 @@ class OutputKeepers {
 
  private:
   Executor& executor_;
-  std::vector<std::pair<int, OutputKeeper*>> keepers_;  // with the first node of each operator
+  // Each keeper with the first node of its operator.
+  std::vector<std::pair<int, OutputKeeper*>> keepers_;
 };
 
 OPKIT_INLINE std::vector<NodeValue> RunNodesOnValues(Executor& executor,

@@ -298,10 +298,10 @@ class GradientBuilder {
     int value, node;
     std::string gradient;
   };
-  std::vector<Made> made_;                               // dense gradients, before they are summed
-  IndexedVector<char> carries_;                          // by node: gradients flow through it
-  IndexedVector<char> reached_;                          // by value: it depends on a wanted value
-  IndexedVector<int> giver_;                             // by value: the node of its first gradient
+  std::vector<Made> made_;       // dense gradients, before they are summed
+  IndexedVector<char> carries_;  // by node: 1 if gradients flow through it
+  IndexedVector<char> reached_;  // by value: 1 if it depends on a wanted value
+  IndexedVector<int> giver_;     // by value: the node whose gradient maker gave its first gradient
   IndexedVector<std::vector<GradientValue>> gradients_;  // by value: the gradients to sum up
 };
 

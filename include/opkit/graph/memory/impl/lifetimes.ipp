@@ -133,7 +133,7 @@ class StepOrder {
   }
 
   const RunOrder& run_;
-  const FlatLists predecessors_;  // of each step
+  const FlatLists predecessors_;  // predecessors of each step
   IndexedVector<int64_t> start_, done_;
   int64_t end_ = 0;
   BitMatrix before_;  // [v] holds the steps that precede v; empty unless the order is exact
@@ -292,10 +292,11 @@ class ValueMerger {
   const std::vector<RunValue>& values_;
   const StepOrder& order_;
   IndexedVector<int> root_;
-  IndexedVector<int64_t> offset_;  // in the root
+  IndexedVector<int64_t> offset_;  // offset of each value in its root's buffer
   std::vector<std::vector<int>> members_;
-  std::vector<int> last_step_;       // of each root: the last granted step; -1: none
-  std::vector<size_t> last_joined_;  // of each root: where in members_ those of that step begin
+  std::vector<int> last_step_;  // by root: the step of the last grant; -1: nothing was granted
+  // By root: index in its members_ of the first member that joined last.
+  std::vector<size_t> last_joined_;
 };
 
 // The steps that touch each buffer, and flags: live from the run's begin, live to its end.

@@ -178,7 +178,8 @@ inline void RaiseBound(MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
   const auto peak = static_cast<int>(
       std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  IndexedVector<int> met(n, 0);  // by buffer: the members in conflict with it; -1 for a member
+  // By buffer: number of members of the grown set that conflict with it; -1 for a member.
+  IndexedVector<int> met(n, 0);
   int members = 0;
   const auto join = [&](size_t i) {
     met[i] = -1;

@@ -181,7 +181,7 @@ class Recomputer {
   int64_t OwnBytes(int number) const {
     const RecomputeProblem::Step& step = StepAt(number);
     int64_t bytes = step.scratch_bytes;
-    std::vector<char> taken;  // by input; those that are there from the start take nothing
+    std::vector<char> taken;  // by input: 1 if no output may take its bytes
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       taken.push_back(made_as_[number][i] < 0);
       if (!taken.back()) bytes += BytesOf(step.inputs[i]);
@@ -512,7 +512,7 @@ class Recomputer {
         continue;
       }
       numbers.push_back(made.turn);
-      std::erase(order_, made.turn);  // it stood behind the place
+      std::erase(order_, made.turn);  // the moved turn stood behind the place
       turns_[made.turn] = std::move(turn);
     }
     for (size_t at = Index(one.of.place); at < order_.size(); ++at) {
@@ -577,25 +577,29 @@ class Recomputer {
   const RecomputeProblem& problem_;
   const int64_t target_;
   RecomputedRun result_;
-  IndexedVector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
-  IndexedVector<char> droppable_;             // by step: unread turns of it are dropped
-  IndexedVector<std::vector<int>> turns_of_;  // by step
+  // By step and input: the number of the maker's output that it is.
+  IndexedVector<std::vector<int>> made_as_;
+  IndexedVector<char> droppable_;  // by step: 1 if its turns are dropped when nothing reads them
+  IndexedVector<std::vector<int>> turns_of_;  // by step: its turns
   IndexedVector<Turn> turns_;
   IndexedVector<int> order_;          // turns
-  IndexedVector<size_t> first_slot_;  // by turn; a slot is an output of a turn
+  IndexedVector<size_t> first_slot_;  // by turn: its first slot; a slot is an output of a turn
   size_t slots_ = 0;
   double given_cost_ = 0;
   // Results of Measure.
   IndexedVector<int> place_;      // by turn: its place in order_; -1: no longer there
-  std::vector<int> last_use_;     // by slot; -1: none
+  std::vector<int> last_use_;     // by slot: the place of its last use; -1: none
   std::vector<int64_t> granted_;  // by slot: the bytes that its last reader takes over in place
-  IndexedVector<int64_t> live_, across_;  // by place: while its turn runs, and just before
-  IndexedVector<int> above_;              // by place: how many before it are above the target
+  // By place: bytes that are live while its turn runs, and just before.
+  IndexedVector<int64_t> live_, across_;
+  // By place: number of earlier places whose live bytes exceed the target.
+  IndexedVector<int> above_;
   int64_t peak_ = 0;
   int peak_at_ = -1;
   // By slot: the last touch up to the peak and the first after it; -1: none.
   std::vector<int> last_touch_, next_use_;
-  IndexedVector<int64_t> change_;  // by place: sums of Rate, zero between its calls
+  // By place: the changes that Rate adds up; all 0 between its calls.
+  IndexedVector<int64_t> change_;
 };
 
 }  // namespace detail

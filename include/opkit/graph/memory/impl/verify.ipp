@@ -195,15 +195,15 @@ class RunVerifier {
   const std::vector<InPlaceOption>& in_place_;
   const std::vector<int64_t>& addresses_;
   const std::vector<std::string>& names_;
-  std::vector<size_t> family_;  // of each value
+  std::vector<size_t> family_;  // by value: see Family()
   // A family's properties stand at the index of its value that is no view.
   struct Touch {
     int step;
     size_t value;
   };
   std::vector<std::vector<Touch>> touches_;
-  std::vector<uint8_t> kept_;   // to the end of the run
-  std::vector<uint8_t> there_;  // at the start of the run
+  std::vector<uint8_t> kept_;   // 1 if the bytes are needed until the end of the run
+  std::vector<uint8_t> there_;  // 1 if the bytes are needed from the start of the run
   std::vector<Pair> pairs_;
 };
 

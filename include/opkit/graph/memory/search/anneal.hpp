@@ -18,7 +18,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // kMostInMatrix buffers.
 inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
   const size_t n = Index(problem.count);
-  constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget
+  // Temperature at the start, as a share of the bound; falls to 0 as the budget is used up.
+  constexpr double kHeat = 0.003;
   const int64_t patience = int64_t{2000} * problem.count;  // moves
   RandomGenerator random(budget->seed);
   const auto below = [&](size_t m) { return Index(random() % m); };

@@ -102,7 +102,7 @@ class MatrixFit {
   const MemoryProblem& problem_;
   const size_t count_;
   BitMatrix conflicts_;
-  std::vector<PlacedSpan> placed_;  // by offset
+  std::vector<PlacedSpan> placed_;  // sorted by offset
 };
 
 // The top of all placed buffers, over time. Used if there are more conflicts than can be listed.
@@ -173,7 +173,7 @@ inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& 
 inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_lower,
                        std::vector<int>* offsets) {
   offsets->assign(by_lower.size(), 0);
-  std::vector<int> live;  // in the order of offset
+  std::vector<int> live;  // live buffers in the order of their offsets
   int height = 0;
   for (int buffer : by_lower) {
     const size_t b = Index(buffer);

@@ -81,7 +81,7 @@ class SkylineSearch {
   struct Frame {
     size_t section = 0;  // the edge that is decided
     int floor = 0;
-    size_t first = 0, next = 0, end = 0;  // in choices_
+    size_t first = 0, next = 0, end = 0;  // indices in choices_
     size_t trail = 0;
     int placed = -1;
     bool passed = false;  // the leave-empty branch has been tried
@@ -133,7 +133,7 @@ class SkylineSearch {
   const MemoryProblem& problem_;
   const size_t count_, sections_;
   const FlatLists cover_;       // the buffers that are live in each section
-  std::vector<double> weight_;  // 1 and the failures of each section
+  std::vector<double> weight_;  // 1 plus the number of failures of each section
   std::vector<uint8_t> dirty_mark_;
   std::vector<int> dirty_;
 

@@ -20,7 +20,7 @@ namespace detail {
 struct PartitionState {
   Graph graph;
   std::vector<std::vector<int>> origin;  // by node: the nodes of the first graph that it represents
-  std::vector<char> taken;               // by node: a partitioner made it
+  std::vector<char> taken;               // by node: 1 if a partitioner made it
 };
 
 // One partitioner on one graph.

@@ -282,7 +282,7 @@ class BatchNormalizationFolder {
   const NameIndex control_;
   IndexedVector<char> removed_;  // by node
   std::map<int, Base> bases_;    // by node
-  std::map<int, int> base_of_;   // by value: the node of the base that makes it
+  std::map<int, int> base_of_;   // by value: the node of the base whose output it is
   std::optional<GraphTypes> types_;
   int found_input_ = -1;
   bool has_folded_ = false;

@@ -410,7 +410,7 @@ OPKIT_INLINE void BoundPlan::FillArena(const ArenaPlan& arena, const Storage& st
     const size_t value = specialization_->memory().NumberOf(place.value);
     const int64_t offset = arena.OffsetOf(value);
     if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
-    if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
+    if (offset >= arena.plan.arena_bytes) continue;  // the value lies in a donated input
     place.storage = storage.get();
     place.offset = offset;
     if (specialization_->OuterOf(place.value) >= 0) continue;  // set by the enclosing plan

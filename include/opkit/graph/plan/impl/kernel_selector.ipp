@@ -22,7 +22,7 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
 OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& graph) {
   std::vector<std::string> out;
   NameIndex names;
-  std::vector<int> writers;  // by number of the name in `names`
+  std::vector<int> writers;  // by a name's number in `names`
   for (const OperatorDef& def : graph.nodes()) {
     out.push_back(SelectionName(def));
     const size_t number = Index(names.Add(out.back()));

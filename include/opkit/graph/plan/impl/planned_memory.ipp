@@ -321,7 +321,7 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 // Finds the outputs that can lie in the buffer of a donated input. Other outputs lie outside the
 // arenas.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
-  const std::vector<int> before = donated_outputs_;  // in arenas of other devices
+  const std::vector<int> before = donated_outputs_;  // outputs found in the arenas of other devices
   for (const int output : plan_.view().outputs())
     if (HasKnownSize(output)) donated_outputs_.push_back(output);
   int count = 0;

@@ -163,11 +163,12 @@ class RecomputedGraph::Writer {
   const bool walked_;
   Rewritten out_;
   IndexedVector<OperatorDef> nodes_;
-  std::vector<std::vector<std::pair<int, std::string>>> names_;  // by place: new value names
-  IndexedVector<int> anchored_;                                  // by place: the anchor there
-  int anchor_ = -1;  // the last of nodes_ that was not moved; -1 before it
+  // By place: the values that its step makes again, with their new names.
+  std::vector<std::vector<std::pair<int, std::string>>> names_;
+  IndexedVector<int> anchored_;  // by place: anchor_ when its step was written
+  int anchor_ = -1;              // the last of nodes_ that was not moved; -1 before it
   NameIndex values_, node_names_;
-  IndexedVector<int> named_;  // by number of node_names_: how many nodes have it
+  IndexedVector<int> named_;  // by number in node_names_: how many nodes have the name
 };
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::Rewritten RecomputedGraph::Rewrite(
@@ -216,7 +217,8 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
     (IsNameOfRepeat(state.graph(), one.node) ? aside : forced).nodes.push_back(one);
   state.SetSelection(forced);
   try {
-    return static_cast<void>(state.Specialize(state.inputs(), nullptr));  // it fits as it is
+    // The plan fits without recomputation.
+    return static_cast<void>(state.Specialize(state.inputs(), nullptr));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOutOfMemory) throw;
   }

@@ -94,10 +94,10 @@ class MemoryCsvReader {
   }
 
   std::string_view rest_, line_;
-  IndexedVector<std::string_view> cells_;  // of line_
+  IndexedVector<std::string_view> cells_;  // the cells of line_
   int columns_[kColumns];                  // index of each column in a line; -1: not in the header
   size_t header_cells_ = 0;
-  int number_ = 0;  // of line_, from 1
+  int number_ = 0;  // number of line_, from 1
 };
 
 }  // namespace detail

@@ -103,7 +103,7 @@ OPKIT_INLINE bool SkylineSearch::Pass(const Frame& frame) {
     const size_t i = Index(buffer);
     if (lowest_[i] > frame.floor)
       next = (std::min)(next, lowest_[i]);
-    else  // it rests on a buffer of the valley that does not reach the edge
+    else  // the buffer rests on a buffer of the valley that does not reach the edge
       for (int below : problem_.conflicts.of(i)) {
         const size_t j = Index(below);
         const int top = lowest_[j] + problem_.size[j];
