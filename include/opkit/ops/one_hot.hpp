@@ -12,7 +12,7 @@ namespace detail {
 
 // Returns element i of a dense tensor of any real dtype, truncated to an integer. Throws
 // kInvalidArgument for a floating-point number that is NaN or beyond +-2^62. A uint64 above the
-// maximum of int64 wraps around.
+// maximum of int64 becomes that maximum.
 inline int64_t IntegerAt(const Tensor& tensor, int64_t i) {
   return DispatchDType<int64_t, int32_t, int16_t, int8_t, uint64_t, uint32_t, uint16_t, uint8_t,
                        float, double, float16, bfloat16>(tensor.dtype(), [&]<class T>() -> int64_t {
@@ -22,7 +22,8 @@ inline int64_t IntegerAt(const Tensor& tensor, int64_t i) {
         Throw(ErrorCode::kInvalidArgument, "expected an integer, found ",
               static_cast<double>(value));
     }
-    if constexpr (std::is_same_v<T, uint64_t>)  // a larger number is no index, as this one
+    // INT64_MAX is outside every axis, as are all larger numbers.
+    if constexpr (std::is_same_v<T, uint64_t>)
       return static_cast<int64_t>((std::min)(value, uint64_t{INT64_MAX}));
     else
       return static_cast<int64_t>(value);
