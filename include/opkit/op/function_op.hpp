@@ -45,7 +45,7 @@ struct FunctionDevice {
   UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
   // Set for a library's kernel that can fuse with the next node.
   UniqueFunction<std::optional<FusedNode>(const FusionQuery&)> fuse;
-  opkit_kernel abi{};  // the same in the form of opkit_abi.h, for libraries
+  opkit_kernel abi{};  // the functions in the form of opkit_abi.h, for libraries
 };
 
 // The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
@@ -81,7 +81,7 @@ struct FunctionOpRecord : detail::RefCounted {
   // The library's use count. Every operator made of the record holds it, and so does everything
   // that may make more operators.
   detail::IntrusivePtr<detail::FunctionUse> in_use;
-  std::string problem;  // what is wrong with the registration; reported when the operator is used
+  std::string problem;  // the fault of the registration; reported when the operator is used
 
   // Returns the attributes of a node, with defaults for attributes that the node does not give.
   template <class From>
@@ -317,7 +317,7 @@ class BasicFunctionOpBuilder {
              host_.NeedsSubgraph();
              for (const FunctionDevice& device : record_->devices)
                if (device.backward) return;
-             host_.DropBackward();  // the one that setCreateOpState added
+             host_.DropBackward();  // setCreateOpState added this backward
            })
         .Set(OPKIT_OP_SUBGRAPH);
   }

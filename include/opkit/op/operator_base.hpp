@@ -136,7 +136,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // True if Run only calls RunOnDevice on the calling thread: no stream, and no work continues
   // after it.
   virtual bool RunsDirectly() const { return false; }
-  // Runs such an operator under the caller's invocation: a plan opens one scope for many operators.
+  // Runs an operator that RunsDirectly(), under the caller's invocation: a plan opens one scope for
+  // many operators.
   void RunDirectly() {
     ObserverScope<OperatorBase> observers(*this);
     try {
@@ -287,7 +288,7 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     return OutputIn(memory_device_, i, shape, dtype);
   }
-  // Returns the same on another device.
+  // Returns the output with this shape and dtype, dense, on `device`.
   Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
     return OutputIn(MemoryDevice(device), i, shape, dtype);
   }
@@ -517,7 +518,8 @@ class OperatorBase : public Observable<OperatorBase> {
   bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
-  bool has_output_layouts_ = false;  // true if the configuration has one that is not standard
+  // True if the configuration has an output layout that is not standard.
+  bool has_output_layouts_ = false;
   int net_position_ = -1;
   mutable detail::PendingTensors pending_;
   Device device_;

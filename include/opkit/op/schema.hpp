@@ -224,9 +224,9 @@ class OpSchema {
   // Sets the cost of an operator that reads every input and writes every output once, with `flops`
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
-  // Sets the same cost with the floating-point operations of a run from a function. The function
-  // sees attributes and the shapes of inputs and outputs, all known: for instance
-  // OpSchema::Elements(c.output(0)) * 2.
+  // Sets the cost of an operator that reads every input and writes every output once, with the
+  // floating-point operations of a run from a function. The function sees attributes and the shapes
+  // of inputs and outputs, all known: for instance OpSchema::Elements(c.output(0)) * 2.
   OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
   // Sets the function that returns the devices of inputs and outputs; by default all are the node's
   // device.

@@ -23,7 +23,7 @@ void RunCast(const ElementRun& run) {
 // Returns the dtype with this number in ONNX's enumeration TensorProto.DataType. Throws
 // kInvalidArgument for a number outside it, kUnsupported for a type that Cast does not convert to.
 inline DType CastTarget(int64_t onnx_type) {
-  constexpr int64_t kLargest = 26;  // in ONNX 1.22
+  constexpr int64_t kLargest = 26;  // largest number of a type in ONNX 1.22
   if (onnx_type < 1 || onnx_type > kLargest)
     Throw(ErrorCode::kInvalidArgument, "Cast: to=", onnx_type,
           " is no element type of ONNX; expected the number of one, such as 1 for float32");

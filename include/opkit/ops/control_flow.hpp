@@ -67,8 +67,8 @@ inline InferredBody InferIfBranch(const InferenceContext& c, const char* name) {
   return InferBody(c, *branch.graph, branch.inputs, name);
 }
 
-// Returns the shape that both branches agree on: differing extents, or with differing ranks the
-// shape, are unknown.
+// Returns the shape that both branches agree on. An extent in which they differ is unknown; so is
+// the shape if their ranks differ.
 inline SymbolicShape EitherShape(const SymbolicShape& a, const SymbolicShape& b) {
   if (!a.has_rank() || !b.has_rank() || a.rank() != b.rank()) return {};
   std::vector<Dim> dims;

@@ -49,7 +49,8 @@ struct DimProduct {
 inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wanted,
                                    bool allow_zero) {
   std::vector<Dim> dims;
-  DimProduct from, to;  // without the extents that a 0 copies, which are equal in both
+  // Products of the extents, except those that a 0 copies: these are equal in both.
+  DimProduct from, to;
   int inferred = -1;
   bool empty_possible = false;
   for (int i = 0; i < wanted.size(); ++i) {

@@ -76,7 +76,8 @@ inline void CheckSliceLists(SliceLists& lists, bool has_axes, bool has_steps, in
 // Returns the extent of a slice of an axis with an unknown extent: the axis's own extent if the
 // slice takes the whole axis, forwards or backwards, else a bound.
 inline Dim SliceOfOpenAxis(const Dim& extent, int64_t start, int64_t end, int64_t step) {
-  constexpr int64_t kFar = (int64_t{1} << 31) - 1;  // at least this: "to the end" of exporters
+  // Exporters write an `end` of at least this for "to the end".
+  constexpr int64_t kFar = (int64_t{1} << 31) - 1;
   const bool all = step == 1 ? start == 0 && end >= kFar
                              : step == -1 && (start == -1 || start >= kFar) && end <= -kFar;
   if (all) return extent;

@@ -44,7 +44,7 @@ class DirectCall {
   SpanNames span_names_;  // valid after the first recorded call
   // The tensors of the current call.
   std::vector<const Tensor*> inputs_;   // null for an input that is left out
-  std::vector<Tensor> copies_;          // of inputs that are not dense
+  std::vector<Tensor> copies_;          // dense copies of inputs that are not dense
   std::vector<Tensor> made_;            // new tensors for outputs that do not fit
   std::vector<const Tensor*> outputs_;  // the caller's tensors, or tensors of made_
 };

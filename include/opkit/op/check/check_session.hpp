@@ -350,7 +350,7 @@ class CheckSession {
   const OpSchema& schema;
   const OperatorDef def;
   const CheckOptions options;
-  const ChildReporter* const voice;  // to the waiting parent process; null outside a child
+  const ChildReporter* const voice;  // reports to the waiting parent process; null outside a child
   const bool lacks_threads;          // a child whose parent had more threads
   const std::string value;           // "mode=same", not the default; or empty
   const Kernel* kernel = nullptr;

@@ -127,7 +127,7 @@ class FunctionOpHost {
   // Adds the operator <name>_backward and the gradient. For another backend of an existing
   // operator, keeps an existing gradient.
   void AddBackward();
-  // Removes both.
+  // Removes the operator <name>_backward and the gradient.
   void DropBackward();
   void NoGradient();
   // Adds the problem to the registry once, even if several translation units include the
@@ -143,7 +143,7 @@ class FunctionOpHost {
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;
 };
-FunctionOpHost OpHost(...);  // for REGISTER_OP
+FunctionOpHost OpHost(...);  // the host of REGISTER_OP, unless plugin/author.hpp declares another
 
 }  // namespace detail
 

@@ -20,7 +20,8 @@ struct FusedNode;
 struct OpContext {
   Device device;
   const OperatorDef* def = nullptr;  // the node; null in a library
-  const opkit_node* node = nullptr;  // the same node, with its graphs; lives as long as the state
+  // The same node as a C struct, with its graphs; lives as long as the state.
+  const opkit_node* node = nullptr;
   const KernelConfig* config = nullptr;  // the selected configuration
 };
 

@@ -287,7 +287,7 @@ class OpResource {
       Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements");
     return static_cast<T*>(alloc(bytes));
   }
-  // Allocates a tensor in such memory.
+  // Allocates a tensor in memory like that of alloc().
   OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
     opkit_tensor tensor{};
     tensor.size = sizeof tensor;
@@ -411,11 +411,11 @@ class OpResource {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
            args);
   }
-  // Does the same on the host's threads, in parallel to the caller's own code. A pool of one thread
-  // runs it at once; a stream runs it in its order. Wait throws the operator's Error; without a
-  // Wait the calling operator fails with it. The started operator always ends before the calling
-  // one. This call throws like invoke for errors before the run; kUnsupported in a program of an
-  // older ABI.
+  // Runs another operator like invoke, but on the host's threads, in parallel to the caller's own
+  // code. A pool of one thread runs it at once; a stream runs it in its order. Wait throws the
+  // operator's Error; without a Wait the calling operator fails with it. The started operator
+  // always ends before the calling one. Throws like invoke for errors before the run; kUnsupported
+  // in a program of an older ABI.
   //
   //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
   //   …

@@ -15,7 +15,8 @@ namespace detail {
 // The names that the setters of REGISTER_PARTITIONER store, without the functions.
 struct PartitionerRecord {
   std::string name, problem, subgraph_op = "Subgraph";
-  std::vector<std::pair<int, std::string>> subgraph_ops;  // for kinds with their own operator
+  // Operators of the kinds that have their own.
+  std::vector<std::pair<int, std::string>> subgraph_ops;
 
   // Returns the operator that replaces subgraphs of a kind.
   const std::string& SubgraphOp(int kind) const {
@@ -123,7 +124,7 @@ class BasicPartitionerBuilder {
                                                           attrs, args, aux);
                       }));
   }
-  // Does the same as setAcceptSubgraph, which is MXNet's older name.
+  // Does the same as setAcceptSubgraph: later versions of MXNet have this name.
   template <class F>
   BasicPartitionerBuilder& setReviewSubgraph(F f) {
     return setAcceptSubgraph(std::move(f));

@@ -53,7 +53,7 @@ class GradientRegistry {
 
  private:
   struct State;
-  State* const state_;  // its own
+  State* const state_;  // owned
 };
 
 // True if the operator has a gradient maker.

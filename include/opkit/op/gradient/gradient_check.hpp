@@ -14,7 +14,7 @@ struct GradientCheckOptions {
   // The inputs that must have a right gradient; empty: all floating-point inputs to which the maker
   // gives a gradient.
   std::vector<int> inputs = {};
-  uint64_t seed = 1;            // of the output gradients
+  uint64_t seed = 1;            // seed of the generated output gradients
   int64_t max_elements = 1000;  // tested elements of each input, spread evenly
 };
 
@@ -34,7 +34,8 @@ struct GradientCheckResult {
   std::vector<std::string> notes;
   std::vector<GradientMismatch> mismatches;
   int64_t elements_checked = 0;
-  double largest_error = 0;  // of right elements; relative, absolute below 1
+  // Largest error of an element that passed; relative, or absolute for values below 1.
+  double largest_error = 0;
 
   bool ok() const { return findings.empty(); }
   friend std::string ToString(const GradientCheckResult& result);

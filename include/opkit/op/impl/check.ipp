@@ -234,7 +234,8 @@ inline void CheckAliases(CheckSession& session, const std::vector<Tensor>& outpu
       std::vector<Tensor> same = inputs;
       same[j] = same[i];
       CheckedNode apart = session.Node(session.def, same);
-      if (session.Run(apart) != CheckedRun::kOk) continue;  // it may need different values
+      // The operator may need two different values.
+      if (session.Run(apart) != CheckedRun::kOk) continue;
       CheckedNode node = session.Node(session.def, same);
       *node.Input(j) = *node.Input(i);
       session.Expect(
@@ -464,7 +465,8 @@ inline void CheckKernels(CheckSession& session, const std::vector<Tensor>* given
 // that the caller gives.
 inline CheckReport CheckValues(const OpSchema& schema, CheckOptions options,
                                const ChildReporter* voice, bool lacks_threads) {
-  std::vector<std::pair<const AttributeSchema*, std::string>> open;  // and the value checked first
+  // Attributes to check, each with the value checked first.
+  std::vector<std::pair<const AttributeSchema*, std::string>> open;
   for (const AttributeSchema& attribute : schema.attributes()) {
     if (attribute.values.empty() || attribute.type != AttributeType::kString ||
         options.args.Has(attribute.name))

@@ -80,7 +80,8 @@ OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_backends()) asked.pop_back();  // its rank places the plain kernel
+  // The plain kernel's rank decides its place.
+  if (by_rank && !def.requires_backends()) asked.pop_back();
   // Orders by the position among the requested backends; all others come behind, by rank if
   // `by_rank`.
   auto place = [&](const Kernel* kernel) {
@@ -92,7 +93,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend, kernel->origin) : 0);
   };
   const BackendPreference& allowed = AllowedBackends();
-  std::string refused;  // by OPKIT_BACKENDS
+  std::string refused;  // backends that OPKIT_BACKENDS excludes
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
     if (def.requires_backends() && !Contains(asked, kernel->backend)) continue;

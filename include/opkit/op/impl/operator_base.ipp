@@ -19,7 +19,7 @@ struct PendingTensors::Items : RefCounted {
   struct Item : RefCounted {
     int place;
     Blob* blob;           // null for a copy of an input
-    uint64_t invocation;  // for a copy: the run that made it
+    uint64_t invocation;  // for a copy: the id of the run that made it
     Tensor tensor;
   };
   Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
@@ -32,7 +32,7 @@ struct PendingTensors::Items : RefCounted {
     list.push_back(item);
     return item->tensor;
   }
-  RefCountedList list;  // of Item
+  RefCountedList list;  // Item objects
 };
 OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
   if (!items_) items_ = MakeIntrusive<Items>();

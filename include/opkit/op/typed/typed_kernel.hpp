@@ -11,8 +11,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
-  TypedExtents extents;           // of a tensor
-  void* data = nullptr;           // of a tensor
+  TypedExtents extents;           // extents of a tensor
+  void* data = nullptr;           // first element of a tensor
   bool present = false;           // false: the node leaves the input out
   uint64_t number = 0;            // the bytes of an attribute that is a number, bool or enum
   IntrusivePtr<RefCounted> held;  // a Shared<T> for an attribute of any other type T

@@ -62,8 +62,8 @@ struct ParameterTraits<Attr<Name, T>> : KnownParameter<ParameterKind::kAttr, Nam
 struct TypedParameter {
   ParameterKind kind;
   FixedName name;
-  DType dtype;              // of a tensor
-  AttributeType attribute;  // of an attribute
+  DType dtype;              // dtype of a tensor
+  AttributeType attribute;  // type of an attribute
   int place = 0;            // among the inputs, the outputs or the attributes
   bool by_element = false;  // declared with the function's element type T
 };

@@ -17,7 +17,7 @@ class TypedExtents {
   static constexpr int kMaxRank = 8;
 
   OPKIT_HOST_DEVICE int64_t numel() const { return size_; }
-  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // as a range
+  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // number of extents, for use as a range
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
   // Returns an extent; negative axes count from the end. On the host throws kOutOfRange for an axis
   // that the tensor does not have.

@@ -164,7 +164,7 @@ struct ReduceAsLogSumExp {
   static void Add(Sum& all, T element) {
     const auto x = static_cast<double>(element);
     if (x == all.largest)
-      all.sum += 1;  // also for infinities, whose difference would be NaN
+      all.sum += 1;  // avoids x - largest, which is a NaN for infinities
     else if (x > all.largest)
       all = {x, all.sum * std::exp(all.largest - x) + 1};
     else

@@ -62,8 +62,8 @@ class VariadicOperator : public StandardOperator {
  protected:
   // The kernels for the present dtypes.
   struct Kernels {
-    ElementKernel fold = nullptr;  // for two inputs; null if no kernel computes the dtype
-    // For the folded result, with the number of inputs as attribute; may be null.
+    ElementKernel fold = nullptr;  // folds two inputs; null if no kernel computes the dtype
+    // Finishes the folded result, with the number of inputs as attribute; may be null.
     ElementKernel finish = nullptr;
   };
   virtual Kernels FindKernels() const = 0;

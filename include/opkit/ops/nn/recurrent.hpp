@@ -143,8 +143,8 @@ namespace detail {
 
 // The values that one step of one sequence, in one direction, reads and writes. All are double.
 struct RecurrentState {
-  const RecurrentFunction* f;  // f, g, h
-  double clip;                 // 0: none
+  const RecurrentFunction* f;  // the activation functions f, g and h of ONNX
+  double clip;                 // bound of the activations' inputs; 0: no bound
   bool variant;
   int64_t hidden;
   const double *r, *bias_r;   // [gates * hidden, hidden], [gates * hidden]

@@ -357,7 +357,7 @@ class ResizeOp final : public StandardOperator {
 
   const ResizeRules rules_{def().args()};
   std::vector<ResizeAxis> axes_,
-      weighed_;  // of this run, and of the run that computed the members below
+      weighed_;  // axes of this run, and of the run that computed the members below
   std::vector<ResizeWeights> weights_;
   std::vector<size_t> order_;
   Tensor buffers_[2];

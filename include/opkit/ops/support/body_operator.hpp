@@ -81,8 +81,8 @@ class BodyOperator : public StandardOperator, public RunsBodies {
     for (const NamedTensor& output : outputs) {
       const bool is_made = executor.plan().graph().Producer(output.name) >= 0;
       if (HasOutput(o) && (!is_made || !IsHere(output.tensor))) {
-        // Copies an input or a constant of the body, which a later node must not rewrite by the
-        // output's name.
+        // Copies an input or a constant of the body, so that a later node that rewrites the output
+        // does not change it. Also copies a result from another device.
         Copy(output.tensor, Output(o));
       } else if (HasOutput(o)) {
         handed_out_[detail::Index(o)] = output.tensor.storage().get();
@@ -120,10 +120,11 @@ class BodyOperator : public StandardOperator, public RunsBodies {
 
   // The members that every run reads come first, in one cache line.
   BodyRunner* runners_[kMostBodies] = {};  // by body; null: no plan runs it
-  std::vector<HandedOn> handed_on_;        // of bodies that have a runner
+  std::vector<HandedOn> handed_on_;        // the outputs that bodies with a runner return unchanged
   std::vector<NodeBody> bodies_;
   std::vector<std::optional<Executor>> executors_;  // by body
-  std::vector<const void*> handed_out_;             // addresses of storages, for comparison only
+  // By output: address of the storage that the last run returned, for comparison only.
+  std::vector<const void*> handed_out_;
 };
 
 }}  // namespace opkit

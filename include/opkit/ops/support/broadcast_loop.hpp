@@ -135,8 +135,8 @@ class BroadcastLoop {
   int inputs_ = 0;
   int64_t size_ = 0, width_ = 1;
   int64_t step_[kMaxInputs] = {};
-  Dims extents_;              // of the axes outside the row
-  Dims strides_[kMaxInputs];  // of the inputs along those axes, in elements
+  Dims extents_;              // extents of the axes outside the row
+  Dims strides_[kMaxInputs];  // strides of the inputs along those axes, in elements
 };
 
 }}  // namespace opkit

@@ -33,7 +33,7 @@ struct ResizeRules {
   AspectRatioPolicy policy;
   bool antialias, exclude_outside;
   float cubic_a, extrapolation;
-  std::vector<int64_t> axes;  // to which scales, sizes and roi apply; unused with `all_axes`
+  std::vector<int64_t> axes;  // axes to which scales, sizes and roi apply; unused with `all_axes`
   bool all_axes;
 
   // Throws kInvalidArgument for a string that the schema does not list.

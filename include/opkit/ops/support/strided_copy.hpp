@@ -13,7 +13,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-inline constexpr int64_t kCopyChunkBytes = int64_t{128} << 10;  // for one thread at a time
+// Bytes that one thread copies at a time.
+inline constexpr int64_t kCopyChunkBytes = int64_t{128} << 10;
 
 }  // namespace detail
 
@@ -228,7 +229,7 @@ class StridedCopy {
   }
 
   // Interleaves two to four planes, such as the channels of an image, or separates them, in loops
-  // that the compiler vectorizes. False, without a copy, if the axes are of neither kind.
+  // that the compiler vectorizes. Returns false, without a copy, if the two axes allow neither.
   template <class T>
   bool RunInterleaved(const char* from, char* to, int across_axis) const {
     constexpr auto kItem = static_cast<int64_t>(sizeof(T));

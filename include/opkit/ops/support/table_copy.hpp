@@ -57,7 +57,7 @@ class TableCopy {
 
  private:
   struct TableAxis {
-    int64_t extent = 0, step = 0;  // of the input; step in bytes
+    int64_t extent = 0, step = 0;  // extent of the input; step in bytes
     bool kept = false;
     std::vector<int64_t> table;
     int64_t size() const { return kept ? extent : static_cast<int64_t>(table.size()); }

@@ -15,9 +15,8 @@ struct WindowAxis {
   int64_t input = 0, output = 0, kernel = 1;
   int64_t stride = 1, dilation = 1, pad_begin = 0, pad_end = 0;
 
-  int64_t extent() const {
-    return (kernel - 1) * dilation + 1;
-  }  // of a window, including the gaps of its dilation
+  // Returns the extent of a window, including the gaps of its dilation.
+  int64_t extent() const { return (kernel - 1) * dilation + 1; }
   int64_t Start(int64_t o) const { return o * stride - pad_begin; }
   // Elements [KernelBegin, KernelEnd) of window o are in the input, not in pads.
   int64_t KernelBegin(int64_t o) const {

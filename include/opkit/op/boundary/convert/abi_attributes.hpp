@@ -18,8 +18,8 @@ template <class T>
 bool IsAligned(const T* array) {
   return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
 }
-// True if the other image's pointer, to an array, a struct or room for a result, is not null and is
-// aligned.
+// True if a pointer that the other image gave is not null and is aligned. It may point to an array,
+// to a struct, or to memory for a result.
 template <class T>
 bool IsUsable(const T* pointer) {
   return pointer && IsAligned(pointer);

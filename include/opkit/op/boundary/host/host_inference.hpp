@@ -11,7 +11,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
   return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
 }
-// Infers by the program's operator. Throws the errors of that operator; kNotFound if there is none.
+// Infers the node's dtypes and shapes by calling the operator of the program that loaded this
+// library. Throws the errors of that operator; kNotFound if there is none.
 OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
   const AbiNode node(context.def());
   std::vector<std::string> symbols;

@@ -19,7 +19,8 @@ struct HostError : RefCounted {
 };
 using HostErrorSlot = IntrusivePtr<HostError>;  // made at the first failure
 
-inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
+// The error of the innermost HostErrorScope on this thread.
+inline constinit thread_local HostErrorSlot* t_host_error = nullptr;
 OPKIT_COLD HostError& CurrentHostError();
 // Gives this thread an empty error; restores the previous error at the end of the scope.
 class HostErrorScope {

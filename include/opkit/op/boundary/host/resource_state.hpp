@@ -130,7 +130,7 @@ struct DeferredRun : RefCounted {
   // The library's count of deferred runs, for messages (hence relaxed); null for the program's
   // operators.
   std::atomic<int64_t>* count = nullptr;
-  ResourceState* state = nullptr;  // of the run's operator; `kept` keeps it alive
+  ResourceState* state = nullptr;  // state of the run's operator; `kept` keeps it alive
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // the failure of the completion, if any
@@ -162,10 +162,11 @@ struct ResourceState {
   DeferredRun* deferred_run = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
   std::vector<IntrusivePtr<HostedGraph>> graphs;
-  std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
+  // Operators that this run has started; they use its tensors.
+  std::vector<IntrusivePtr<PendingInvoke>> pending;
   RefCountedList kept_by_work;          // kept until launched work has run: a library's code
-  OutputMaker* output_maker = nullptr;  // of an operator with allocatesOutputs()
-  OperatorBase* deferrable = nullptr;   // of an operator with async(), while its forward runs
+  OutputMaker* output_maker = nullptr;  // set for an operator with allocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // set for an operator with async(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // Calls `add` with the memory of the current run.

@@ -110,7 +110,7 @@ OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> 
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
   RethrowDescribed([&](Error& error) {
-    std::vector<const Tensor*> given;  // not their dense copies
+    std::vector<const Tensor*> given;  // the caller's tensors, not their dense copies
     for (size_t i = 0; i < inputs.size(); ++i)
       given.push_back(identity_.def.inputs()[i].empty() ? nullptr : &inputs[i]);
     AddOperatorContext(error, identity_, given, outputs_);

@@ -48,7 +48,8 @@ OPKIT_INLINE std::vector<InputTypes> InputFinder::FindMixed(size_t most, const D
   if (shapes_[0].size() == 1) {
     Shapes& alike = shapes[0];
     for (const Shapes& one : shapes_) alike.push_back(one[0]);
-    if (shapes_.size() > 1) alike.insert(alike.end(), {{3}, {3, 4}, {3, 3}, {}});  // with [2, 3]
+    // Shapes that are tried together with [2, 3].
+    if (shapes_.size() > 1) alike.insert(alike.end(), {{3}, {3, 4}, {3, 3}, {}});
     shapes.assign(count_, Shapes(alike));
   } else {
     for (size_t i = 0; i < count_; ++i) shapes[i] = {shapes_[0][i]};

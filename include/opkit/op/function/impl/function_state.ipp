@@ -41,7 +41,7 @@ struct FunctionNode {
 struct FunctionState : RefCounted {
   IntrusivePtr<StatefulOp> op;
   bool is_shared = false;  // a backward operator has found it
-  Mutex mutex;  // held by runs of a shared state: those of two losses may run in parallel
+  Mutex mutex;  // held by runs of a shared state: two backward graphs may use it in parallel
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 
@@ -131,7 +131,7 @@ class FunctionStateHandle {
 
   IntrusivePtr<AbiNode> node_;  // the state may point into it
   FunctionStatePtr state_;
-  FunctionState* shareable_ = nullptr;  // the same, if another operator may also run it
+  FunctionState* shareable_ = nullptr;  // state_ if another operator may also run it, else null
   // Replaces the state's Run from the second run on; the first run goes through the state, which
   // records it.
   decltype(opkit_kernel::forward) direct_ = nullptr, later_direct_ = nullptr;

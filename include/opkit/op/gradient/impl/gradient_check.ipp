@@ -247,7 +247,7 @@ class GradientChecker {
   std::unique_ptr<OperatorBase> forward_;
   GradientOpsMeta gradient_;
   std::vector<Tensor> weights_, analytic_;
-  std::vector<Tensor> all_weights_;  // also of outputs outside the loss
+  std::vector<Tensor> all_weights_;  // includes the weights of outputs outside the loss
   GradientCheckResult result_;
 };
 

@@ -68,7 +68,7 @@ inline std::pair<std::string, std::string> Counts(const OpSchema& schema) {
     const char* const without = schema.attributes().empty() ? "" : ", without attributes";
     if (inputs >= 0) counts.first = StrCat(inputs, without);
     if (outputs >= 0) counts.second = StrCat(outputs, without);
-  } catch (const Error&) {  // it requires an attribute
+  } catch (const Error&) {  // the function requires an attribute
   }
   return counts;
 }
