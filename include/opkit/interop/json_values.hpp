@@ -245,7 +245,7 @@ inline Json ToJson(const Tensor& tensor, const std::string& path) {
   return AtPath(path, [&] {
     const Tensor dense = tensor.is_dense() && tensor.initialized() && tensor.layout().is_standard()
                              ? tensor
-                             : tensor.Contiguous();  // or throws the reason
+                             : tensor.Contiguous();  // throws the reason if it cannot copy
     if (!IsHostAccessible(tensor.device().type))
       Throw(ErrorCode::kUnsupported, "tensor ", ToString(tensor),
             " is not reachable from the host; copy it to the cpu first");

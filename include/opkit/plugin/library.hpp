@@ -19,9 +19,11 @@ struct LoadOptions {
 
 // The result of Library::Unload: whether the library's code has left the process.
 struct UnloadReport {
-  bool unmapped = false;               // true if no code of it is left in the process
-  std::vector<std::string> pinned_by;  // else its symbols that may hold it there
-  std::string finalize_failure = {};   // what its finalize threw; empty if it returned normally
+  bool unmapped = false;  // true if no code of it is left in the process
+  // If not unmapped: symbols of the library that may keep it loaded.
+  std::vector<std::string> pinned_by;
+  // The exception of its finalize; empty if it returned normally.
+  std::string finalize_failure = {};
   // Returns the report as a sentence.
   friend std::string ToString(const UnloadReport& report);
 };

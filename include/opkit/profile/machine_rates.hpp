@@ -12,7 +12,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Rates that one or more threads reach together.
 struct MachineRates {
   double flops = 0;  // float32 operations per second; a multiply-add is two
-  double bytes = 0;  // to and from memory, per second
+  double bytes = 0;  // bytes to and from memory per second
 
   // Returns the share of this machine's peak that `its_flops` operations and `its_bytes` bytes in
   // `ns` reach. It is the longer of the times that the machine needs for either, divided by `ns`

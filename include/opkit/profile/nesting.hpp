@@ -11,8 +11,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// A map from the names that spans display to values. It stays small: interned names compose few
-// different ones.
+// A map from the names that spans display to values. It stays small, because spans combine their
+// interned names in few different ways.
 template <class Value>
 class PerName {
  public:

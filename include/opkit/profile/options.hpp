@@ -25,9 +25,9 @@ struct ProfileOptions {
   // threads that sleep until something has ended, "drain" of Engine::WaitForAll; markers "steal" of
   // tasks from another worker's queue.
   bool engine = false;
-  // Names of what to count during each span, at most six; for PerfCounters() for example {"cycles",
-  // "cache_misses"}. Each makes a span longer by about 0.3 us. Profile::absent_counters lists the
-  // names that are not available.
+  // Names of the events to count during each span, at most six; for PerfCounters() for example
+  // {"cycles", "cache_misses"}. Each makes a span longer by about 0.3 us. Profile::absent_counters
+  // lists the names that are not available.
   std::vector<std::string> counters = {};
   CounterSource* counter_source = nullptr;  // null for PerfCounters()
   // File for the profile if a fault, SIGINT, SIGTERM or another fatal signal ends the process while

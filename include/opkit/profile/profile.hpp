@@ -34,7 +34,7 @@ struct ProfileSpan {
   uint32_t custom = 0;
   bool adopted = false;  // true for a part of an invocation that began elsewhere
   bool open = false;     // true if it had not ended; `end` is then the time of Stop or Read
-  SpanWork work;         // with ProfileOptions::shapes; its `shapes` is 0 if unknown
+  SpanWork work;         // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
 };
 
 // An allocation, or a release, of tensors' memory.
@@ -43,7 +43,7 @@ struct ProfileAllocation {
   uint64_t invocation = 0;  // the running invocation; 0 for none
   int64_t bytes = 0;        // negative for a release
   int64_t live = 0;         // bytes in use of the allocator afterwards
-  uint32_t allocator = 0;   // its interned name
+  uint32_t allocator = 0;   // interned name of the allocator
   int thread = 0;
 };
 
@@ -80,11 +80,12 @@ struct Profile {
   std::vector<ProfileCounter> counters;
   std::vector<ProfileMarker> markers;          // sorted by time
   std::vector<ProfileAllocation> allocations;  // sorted by time, with ProfileOptions::memory
-  std::vector<ProfileCounts> counts;         // sorted by invocation, with ProfileOptions::counters
-  std::vector<std::string> counted;          // names of the values in `counts`
-  std::vector<std::string> absent_counters;  // 0 everywhere, with the reason: "cycles: why"
-  int64_t duration = 0;                      // ns from Start to Stop, or to now
-  int64_t dropped = 0;  // records for which there was no room, or which later ones replaced
+  std::vector<ProfileCounts> counts;  // sorted by invocation, with ProfileOptions::counters
+  std::vector<std::string> counted;   // names of the values in `counts`
+  // Counters that read 0 everywhere, with the reason: "cycles: why".
+  std::vector<std::string> absent_counters;
+  int64_t duration = 0;  // ns from Start to Stop, or to now
+  int64_t dropped = 0;   // records for which there was no room, or which later ones replaced
   // Estimated ns that recording cost all threads together: each record counts as much as a span.
   int64_t cost = 0;
 };

@@ -13,7 +13,7 @@ namespace detail {
 
 inline constexpr const char* kGraphFormat = "opkit graph";
 inline constexpr int64_t kGraphVersion = 1;  // the reader also accepts older versions
-inline constexpr int kMaxGraphDepth = 64;    // for graphs inside graphs
+inline constexpr int kMaxGraphDepth = 64;    // limit for graphs inside graphs
 static_assert(5 * kMaxGraphDepth <= kMaxJsonDepth);
 
 // Writes graphs as JSON.

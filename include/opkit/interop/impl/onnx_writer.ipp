@@ -74,7 +74,7 @@ inline bool KeepOuterNames(const Graph& graph) {
 // The state that the graphs of a model share.
 struct OnnxWriteContext {
   const OnnxWriteOptions& options;
-  NameIndex names;  // of every value in the model
+  NameIndex names;  // names of all values of the model
   std::vector<std::string> domains;
   bool puts_names_back = false;  // the file records the names that the writer changes
   int64_t num_fresh = 0;
@@ -116,7 +116,7 @@ struct OnnxCapture {
   int outer;  // the value's number in the graph around
 };
 
-// Writes a graph, and by a writer of its own each body, as a GraphProto.
+// Writes a graph as a GraphProto. For each body of a node it makes another writer.
 class OnnxGraphWriter {
  public:
   OnnxGraphWriter(OnnxWriteContext& context, const Graph& graph,
@@ -171,7 +171,7 @@ class OnnxGraphWriter {
             " is not reachable from the host; copy it to the cpu first");
     const Tensor dense = tensor.is_dense() && tensor.initialized() && tensor.layout().is_standard()
                              ? tensor
-                             : tensor.Contiguous();  // or throws the reason
+                             : tensor.Contiguous();  // throws the reason if it cannot copy
     for (const int64_t extent : dense.shape()) to.add_int64(OnnxTensorField::kDims, extent);
     to.add_int32(OnnxTensorField::kDataType, static_cast<int32_t>(OnnxNumberOf(dense.dtype())));
     if (!name.empty()) to.add_string(OnnxTensorField::kName, name);
@@ -437,7 +437,7 @@ class OnnxGraphWriter {
   const Graph& graph_;
   const GraphView view_;
   const OnnxGraphWriter* around_;
-  std::vector<std::string> written_;  // by value: name in the file
+  std::vector<std::string> written_;  // by value: its name in the file
   std::vector<char> is_outer_;  // by value: true if a graph around this one makes it in the file
   NameIndex all_written_;       // names of the values that this graph makes in the file
   std::vector<std::pair<int, DType>> captured_;  // outputs of nodes that bodies read

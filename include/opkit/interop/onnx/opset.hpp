@@ -16,7 +16,7 @@ namespace detail {
 // A rule for the nodes of an operator.
 struct OnnxRewrite {
   const char* type;
-  int64_t below;  // for nodes of opsets below this
+  int64_t below;  // the rule is for nodes of opsets below this
   OnnxRule rule;
 };
 // Applied in this order. If a rule changes the type of a node, the later rules for the new type
@@ -70,7 +70,8 @@ inline constexpr OnnxRefusal kOnnxRefusals[] = {
 struct OnnxAddition {
   const char* type;
   const char* attribute;
-  int64_t harmless;  // for integers; all strings are harmless, because they only matter for float8
+  // The harmless value of an integer; every string is harmless, as it matters for float8 only.
+  int64_t harmless;
 };
 inline constexpr OnnxAddition kOnnxAdditions[] = {
     {"Cast", "round_mode", 0},                // since opset 24

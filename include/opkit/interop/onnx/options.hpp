@@ -19,7 +19,7 @@ struct OnnxOptions {
   // Lets a node of a domain other than ONNX's run the standard operator of its type, which may have
   // another meaning in that domain. OnnxModel::warnings lists these nodes.
   bool standard_operators_in_any_domain = false;
-  int max_subgraph_depth = kMaxOnnxDepth;  // also for functions that call functions
+  int max_subgraph_depth = kMaxOnnxDepth;  // also the limit for functions that call functions
   int64_t max_nodes = 1'000'000;           // including subgraphs and inlined functions
 };
 

@@ -109,7 +109,7 @@ struct OnnxFunctionProto {
 };
 
 struct OnnxModelProto {
-  OnnxModel about;  // all but the graph
+  OnnxModel about;  // the model without its graph
   OnnxGraphProto graph;
   std::vector<OnnxFunctionProto> functions;
   NameIndex names;  // names of all values in the model

@@ -45,7 +45,8 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerHost {
  private:
   IntrusivePtr<LibraryPartitionerRecord> record_;
 };
-LibraryPartitionerHost PartitionerHost(...);  // for REGISTER_PARTITIONER
+// The host of REGISTER_PARTITIONER, unless opkit/partition.hpp declares another.
+LibraryPartitionerHost PartitionerHost(...);
 
 }  // namespace detail
 }}  // namespace opkit

@@ -1,5 +1,5 @@
-// Reads from a library's description what it brings besides operators: layouts, devices,
-// partitioners, passes, backends. Included by the definitions of library.hpp.
+// Reads from a library's description its parts besides operators: layouts, devices, partitioners,
+// passes, backends. Included by the definitions of library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 

@@ -18,7 +18,8 @@ std::string Demangle(const std::string& symbol);
 struct CloseReport {
   bool unmapped = false;    // true if no code or data of it is left in the process
   bool still_used = false;  // true if another handle, or another part of the program, uses it
-  std::vector<std::string> pinned_by;  // else its readable symbols that may hold it there
+  // If not unmapped: symbols, in readable form, that may keep it loaded.
+  std::vector<std::string> pinned_by;
 };
 
 // An open library, whose functions any thread may call. The last handle closes it; nothing that

@@ -115,8 +115,8 @@ class PerfettoTrace final : TraceVisitor {
     if (out_.bytes().size() > kBlock) Flush();
   }
   void Describe(const ProtoMessage& track) { Packet(ProtoMessage().Message(60, track)); }
-  // Writes what a reader needs before the sequence's first event: a clock that counts ns from the
-  // event before, and `track` as the track of events that name no other.
+  // Writes the packet that a reader needs before the sequence's first event: a clock that counts ns
+  // from the event before, and `track` as the track of events that name no other.
   Sequence BeginSequence(uint64_t track) {
     Sequence sequence{++sequences_};
     ProtoMessage clock, boot, snapshot, defaults;
@@ -137,7 +137,7 @@ class PerfettoTrace final : TraceVisitor {
     return found->second;
   }
   // Writes an event. `event` holds all members except type, name and category. An end has neither
-  // name nor category: those of its begin count.
+  // name nor category: a reader takes them from its begin.
   void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
              const char* category, ProtoMessage event = {}) {
     ProtoMessage interned;
@@ -251,10 +251,10 @@ class PerfettoTrace final : TraceVisitor {
   const uint64_t pid_;
   uint64_t sequences_ = 0, tracks_ = 0;
   ProtoMessage out_;
-  int thread_ = -1;  // of the slices
+  int thread_ = -1;  // the thread whose slices are written; -1 before the first
   Sequence slices_{0}, counters_{0};
   std::map<uint32_t, uint64_t> counter_tracks_;  // by the counter's name
-  ProtoMessage event_;                           // of the span whose facts are visited
+  ProtoMessage event_;                           // the event of the span whose facts are visited
   std::vector<Run> runs_;
   std::vector<Instant> instants_;
 };

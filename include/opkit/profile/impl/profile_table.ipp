@@ -127,7 +127,8 @@ class ProfileTableMaker {
         for (size_t i = 0; i < run->counts.size(); ++i) run->counts[i] += one.values[i];
   }
 
-  // Sets what follows from the run times of a row, and from its sums.
+  // Computes the row's count, total, extremes, mean and percentiles from its run times, and its
+  // share of the peak.
   void Finish(Sums& sum) const {
     ProfileTableRow& row = sum.row;
     std::sort(sum.times.begin(), sum.times.end());
@@ -145,7 +146,7 @@ class ProfileTableMaker {
   }
   void SortRows() {
     using Sort = ProfileTableOptions::Sort;
-    if (options_.sort == Sort::kName) return;  // as the rows are already
+    if (options_.sort == Sort::kName) return;  // the rows are in this order already
     const auto key = [&](const ProfileTableRow& row) {
       switch (options_.sort) {
         case Sort::kSelf:
@@ -171,7 +172,8 @@ class ProfileTableMaker {
   std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums_;
   PerName<Sums*> known_;
   std::map<std::string_view, ProfileDomainRow> domains_;
-  std::map<uint64_t, Sums*> of_invocation_;  // for allocations and counts, which name an invocation
+  // Finds the sums for allocations and counts, which name an invocation.
+  std::map<uint64_t, Sums*> of_invocation_;
 };
 }  // namespace detail
 

@@ -59,7 +59,7 @@ class ReportData final : TraceVisitor {
   // begin within each thread.
   struct Bar {
     const ProfileSpan* span;
-    size_t name;  // its index in names_
+    size_t name;  // index of its name in names_
     int64_t begin, end;
     size_t depth;
     int64_t owner;  // index of the operator's bar if its own code ran, else -1
@@ -222,8 +222,8 @@ class ReportData final : TraceVisitor {
     json_.EndArray();
   }
 
-  // Returns the bar of the parent, -1 for none. The parent of an adopted span is the bar where its
-  // invocation began.
+  // Returns the bar of the parent, -1 for none. The parent of an adopted span (a part of an
+  // invocation that began elsewhere) is the bar where that invocation began.
   int64_t ParentOf(const Bar& bar) const {
     if (bar.is_user_code()) return bar.owner;
     const int64_t own = bar.span->adopted ? BarOf(bar.span->id) : -1;

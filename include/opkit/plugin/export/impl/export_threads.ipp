@@ -15,7 +15,7 @@ struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
   void (*finalize)() = nullptr;  // the author's function
-  bool described = false;        // true from the description to a host until finalize
+  bool described = false;  // true once a host has read the library's description, until finalize
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {

@@ -240,7 +240,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
   BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
-  std::vector<Tensor> inputs_, outputs_;  // for call_
+  std::vector<Tensor> inputs_, outputs_;  // tensors of call_
 };
 
 }  // namespace detail

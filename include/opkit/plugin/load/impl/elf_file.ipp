@@ -2,7 +2,7 @@
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_ELF_FILE_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_ELF_FILE_IPP_
 
-#include <link.h>  // and elf.h
+#include <link.h>  // includes elf.h, too
 
 #include <cstring>
 
@@ -61,7 +61,7 @@ class ElfReader {
     }
     Require(0, 20, "ELF header");
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(file_[i]); };
-    const int bits = byte(EI_CLASS), order = byte(EI_DATA);  // both 1 or 2
+    const int bits = byte(EI_CLASS), order = byte(EI_DATA);  // a valid file has 1 or 2 in each
     if (bits < 1 || bits > 2 || order < 1 || order > 2)
       Damaged("its ELF header has no known class");
     const int machine = order == ELFDATA2LSB ? byte(18) | byte(19) << 8 : byte(19) | byte(18) << 8;

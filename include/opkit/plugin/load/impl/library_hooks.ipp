@@ -110,7 +110,8 @@ class LibraryInference {
   const AbiNode node_;
   std::vector<std::string> symbols_;
   AbiValues inputs_, outputs_;
-  bool types_known_ = true, shapes_known_ = true;  // of the inputs
+  // True if the types, and the shapes, of all inputs are known.
+  bool types_known_ = true, shapes_known_ = true;
   bool knows_a_rank_;  // shapes can be inferred: a rank is known, or there are no inputs
 };
 

@@ -101,7 +101,7 @@ class OpenedObject final : public SharedObject {
       close(file);
     }
     int file = -1;
-    std::string path;  // where the copy is on disk
+    std::string path;  // path of the copy on disk
   };
   // All open objects of the process. Open uses them to distinguish an image in use from a left-over
   // one.
@@ -161,7 +161,7 @@ class OpenedObject final : public SharedObject {
     if (!FindOpen(is_same)) return false;
     handle_ = dlopen(loaded_path_.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (handle_ == wanted && FindOpen(is_same)) return true;
-    if (handle_) dlclose(handle_);  // it was closed, or replaced, meanwhile
+    if (handle_) dlclose(handle_);  // the object was closed or replaced meanwhile
     return false;
   }
 

@@ -371,7 +371,7 @@ OPKIT_INLINE void Recorder::Count(SpanNames names, double value) noexcept {
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {
-  constexpr int kSpans = 600;  // with their counts they fit into one chunk
+  constexpr int kSpans = 600;  // so many spans fit into one chunk with their counts
   static_assert(kSpans * (1 + ProfileCounts::kMost / 3) < ProfileChunk::kRecords);
   ThreadProfile probe;
   const uint32_t session = session_.load(std::memory_order_relaxed);
@@ -393,7 +393,7 @@ OPKIT_INLINE Profile Recorder::Read() {
   const uint32_t session = session_.load(std::memory_order_relaxed);
   if (session == 0) return {};
   Instant now = Instant::Now();
-  constexpr int64_t kEnoughNs = 10'000'000;  // for a rate with an error below 10^-4
+  constexpr int64_t kEnoughNs = 10'000'000;  // gives a rate with an error below 10^-4
   while (now.ns - origin_.ns < kEnoughNs) now = Instant::Now();
   const double ns_per_tick =
       static_cast<double>(now.ns - origin_.ns) / static_cast<double>(now.ticks - origin_.ticks);
