@@ -29,7 +29,9 @@ class OutputFile {
  private:
   [[noreturn]] void Fail() const;
 
-  std::string path_, target_, temporary_;  // `target_`: links resolved; no `temporary_`: in place
+  // `target_` is `path_` with links resolved; without a `temporary_` the target is written in
+  // place.
+  std::string path_, target_, temporary_;
   std::FILE* file_ = nullptr;
   bool truncated_ = false;  // the old contents are cut off already, or a descriptor keeps them
 };

@@ -14,7 +14,7 @@ struct RegisteredLayout {
   bool has_descriptors;
   double ns_per_byte;
 };
-// A direct converter between two such layouts.
+// A direct converter between two layouts other than the standard one.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;

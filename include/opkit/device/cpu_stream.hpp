@@ -66,7 +66,7 @@ class CPUStream {
 
   CPUStream(Device device, int id);
 
-  // One of: work; an event to complete; an event to wait for.
+  // An item of the queue: work, an event to complete, or an event to wait for.
   struct Item {
     UniqueFunction<void()> work;
     detail::IntrusivePtr<detail::EventState> record;

@@ -83,7 +83,7 @@ class SpanSink {
   virtual bool WantsWork() const noexcept { return false; }
   // Ends the innermost span of this thread, which closes later.
   virtual void EndSpan() noexcept {}
-  // Records the work of that span.
+  // Records the work of this thread's innermost span, after EndSpan.
   virtual void Describe(const SpanWork&) noexcept {}
   // Records that the event of an operator's run is terminal, which may be long after the run's span
   // on the host.
@@ -115,9 +115,9 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// The variable that holds this image's sink: the process's, or, in a library that a program has
-// loaded, one of the library's own, whatever symbols it exports. Written before the library's
-// operators run.
+// Points to the variable that holds this image's sink. In a program that is the process's variable.
+// In a library that a program has loaded it is the library's own, whatever symbols the library
+// exports. Written before the library's operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every

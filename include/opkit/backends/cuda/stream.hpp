@@ -375,8 +375,8 @@ class CUDAStream {
     }
     return new CUDAStream(device, id, Create(device));
   }
-  // Returns a notifier that waits for no later mark than this one; creates one if there is none.
-  // There is more than one only if notifications are requested in another order than the marks.
+  // Returns a notifier that waits for no mark later than `sequence`; creates a notifier if there is
+  // none. There are several only if notifications are requested in another order than the marks.
   Notifier& NotifierFor(uint64_t sequence) {
     for (const auto& notifier : notifiers_)
       if (notifier->last <= sequence || notifier->pending.load(std::memory_order_relaxed) == 0)

@@ -62,7 +62,7 @@ class OnednnEpilogue {
     const auto number = [&](const char* name, float fallback) {
       return def.args().Get<float>(name, fallback);
     };
-    // No Clip and HardSigmoid: oneDNN's lose a NaN.
+    // Clip and HardSigmoid are left out, because those of oneDNN lose a NaN.
     if (op == "Relu" || op == "Sigmoid" || op == "Tanh") return Step{op};
     if (op == "LeakyRelu") {
       const float alpha = number("alpha", 0.01f);

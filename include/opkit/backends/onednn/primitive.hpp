@@ -15,7 +15,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // A part of an operator's work: a primitive and where its arguments begin.
 struct OnednnPiece {
   struct Argument {
-    int kind;  // DNNL_ARG_SRC and others
+    int kind;  // DNNL_ARG_SRC or another DNNL_ARG_ constant
     dnnl::memory::desc desc;
     int64_t at = 0;  // elements from the beginning of the tensor
   };

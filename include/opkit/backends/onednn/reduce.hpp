@@ -194,7 +194,7 @@ class ReduceOnednnOp final : public ReduceOpBase {
       throw UnsupportedOperatorFeature(
           StrCat("of ", plan.count, " elements a sum in float is not exact enough"));
   }
-  // Reduces the last axes by oneDNN.
+  // Reduces the last axes with oneDNN.
   bool RunRows(const ReducePlan& plan, Tensor& out) {
     const dnnl::algorithm algorithm = detail::OnednnReduction(type());
     const Tensor& x = DenseInput(0);

@@ -80,8 +80,8 @@ class JsonWriter {
   JsonWriter& Member(std::string_view name, const T& value) {
     return Key(name).Value(value);
   }
-  // Appends what precedes an item and returns the string, to which the caller appends one value in
-  // JSON.
+  // Appends the comma and the new line that precede an item, and returns the string, to which the
+  // caller appends one value in JSON.
   std::string& Item();
   // Begins the next item, key or end on a line of its own, after `indent`, a literal.
   JsonWriter& NewLine(const char* indent = "") {
@@ -96,7 +96,7 @@ class JsonWriter {
 
   std::string& out_;
   const bool is_spaced_;
-  bool needs_comma_ = false;      // the next item or key follows another one
+  bool needs_comma_ = false;      // a comma precedes the next item or key
   const char* indent_ = nullptr;  // indent of the next item's new line; null: it stays on this line
 };
 

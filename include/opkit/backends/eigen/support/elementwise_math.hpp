@@ -35,8 +35,8 @@ inline Packet ExpOfAny(Packet x) {
   const Packet less = Exp(packet::psub(x, packet::pand(large, Splat(0.5f))));
   return packet::pselect(large, packet::pmul(less, Splat(1.648721271f)), less);
 }
-// The logarithm of 1 + x, for finite x above -1. Eigen has none for packets of ARM64. What 1 + x
-// loses by rounding is made up for by the quotient (Kahan).
+// The logarithm of 1 + x, for finite x above -1. Eigen has none for packets of ARM64. A quotient
+// corrects the rounding error of 1 + x (Kahan).
 inline Packet Log1p(Packet x) {
   const Packet sum = packet::padd(Splat(1), x);
   const Packet added = packet::psub(sum, Splat(1));
