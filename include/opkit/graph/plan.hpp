@@ -47,7 +47,7 @@ class Plan {
   // Returns the parts of the graph that PlanOptions::partitioners took, and why other nodes stay.
   // It lives as long as a handle of the plan. Throws kFailedPrecondition without partitioners.
   const PartitionReport& partition_report() const;
-  // Explains why each node has its kernel, and what conversions between layouts cost.
+  // Explains why each node has its kernel, and the cost of conversions between layouts.
   Explanation Explain() const;
 
   // The state that executors of the plan share.

@@ -40,7 +40,7 @@ class Failure final : public RefCounted {
     return reported_.compare_exchange_strong(expected, next_sequence, std::memory_order_relaxed);
   }
 
-  // Counts Vars that are about to hold the failure; called before the first one does.
+  // Counts Vars that are about to hold the failure; called before the first Var holds it.
   void AddHolders(int64_t n) { holders_.fetch_add(n, std::memory_order_relaxed); }
   // Counts a Var that was overwritten successfully; the last overwrite discards the failure
   // unreported.

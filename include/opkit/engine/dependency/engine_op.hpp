@@ -32,7 +32,7 @@ struct Access {
     return *this;
   }
 
-  // The access queued behind this one; marked with kWrite if that is an operation's write.
+  // The access queued behind this access; marked with kWrite if that is an operation's write.
   std::atomic<uintptr_t> next{0};
   VarState* var = nullptr;
   uintptr_t owner = 0;  // the operation, marked with kWrite if it writes; 0 for a waiting thread

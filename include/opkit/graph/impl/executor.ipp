@@ -281,7 +281,8 @@ class Executor::Impl {
     changed_ = false;
   }
   OPKIT_COLD void Densify(Input& input) {
-    // A caller may hold the last copy, as an output or through an output that is a view of it.
+    // Releases our handles of the last copy, so that use_count() below counts only the caller's:
+    // the copy may be an output, or an output may be a view of it.
     TensorOf(input.value) = Tensor();
     if (input.donated) current_->SetDonated(input.value, Tensor());
     if (input.dense.storage().use_count() > 1) input.dense = Tensor();

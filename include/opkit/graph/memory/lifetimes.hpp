@@ -26,8 +26,8 @@ struct MemoryLifetimes {
 struct LifetimeOptions {
   // The most steps without stages for which conflicts are exact; these take steps squared bits, and
   // 8 bytes for a conflict. For more steps, or more than 8 million conflicts, lifetimes come from
-  // the longest path: a value is live from the last step on it before all its uses to the first one
-  // after them.
+  // the longest path: a value is live from the last step of that path before all its uses to the
+  // first step of that path after them.
   int exact_nodes = 4096;
 };
 

@@ -34,8 +34,8 @@ struct RunValue {
   std::vector<int> users;  // steps that read it; scratch of a step has none
   bool kept = false;       // read after the run has ended
   bool external = false;   // in memory that the planner does not place
-  // The value whose bytes this one shares, from `view_offset` on; -1 for none. Its producer is the
-  // step that makes the view.
+  // The value whose bytes this value shares, from `view_offset` on; -1 for none. Its producer is
+  // the step that makes the view.
   int view_of = -1;
   int64_t view_offset = 0;
 };

@@ -144,9 +144,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
   }
-  // Drops what the last run left in values without planned memory if something else holds it: as a
-  // view of an input or of another value, which an operator of this run would write through. Views
-  // stand behind what they view, so that the values with memory of their own keep it.
+  // Drops the tensors that the last run left in values without planned memory, if another tensor
+  // shares their memory: an operator of this run would write through a view of an input or of
+  // another value. Goes backwards: views come after the values that they view, so that a value with
+  // memory of its own keeps it.
   void DropSharedValues() {
     for (auto blob = unplanned_.rbegin(); blob != unplanned_.rend(); ++blob)
       if ((*blob)->IsType<Tensor>())

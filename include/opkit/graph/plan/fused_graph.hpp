@@ -29,7 +29,8 @@ class FusedGraph {
   // of `view`. Two nodes are not fused if something else reads the value between them, or the graph
   // returns it, or a node rewrites a value of either. The same holds if a node waits by name for
   // the first, or the second waits by name for others, or they run on two devices, or the second
-  // requires another backend, or `forced` has another for it. Throws what a kernel's Fuse throws.
+  // requires another backend, or `forced` has another kernel for it. Throws the exceptions of a
+  // kernel's Fuse.
   static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
                                           const std::vector<NodeChoice>& choices,
                                           const Selection* forced);

@@ -33,8 +33,8 @@ struct PlanMemoryOptions {
   // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
   // graph that needs more, with the values that are live where it needs most.
   int64_t capacity_bytes = 0;
-  // Reorders nodes that run one after the other, if fewer bytes are live at once then. What a graph
-  // computes does not change; the order of effects that no edge fixes may.
+  // Reorders nodes that run one after the other, if fewer bytes are live at once then. The results
+  // of a graph do not change; the order of effects that no edge fixes may.
   bool reorder_nodes = false;
   // Makes Compile compute values again just before a late reader if the plan needs more than
   // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the

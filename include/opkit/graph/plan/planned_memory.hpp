@@ -48,11 +48,11 @@ struct PlannedBody;
 // that runs bodies is one step for its beginning, the steps of the bodies, and one for its end.
 class PlannedMemory {
  public:
-  // How PlanArenas plans.
+  // The options of PlanArenas.
   struct Options {
     PlanMemoryOptions plan;
     bool walked = false;       // steps run one after the other, in their order
-    std::vector<int> donated;  // inputs, by value of the view
+    std::vector<int> donated;  // donated inputs, as values of the view
   };
 
   // The specialization must have its schedule and its bodies before PlanArenas is called.

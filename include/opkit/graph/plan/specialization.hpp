@@ -51,7 +51,8 @@ class Specialization final : public RefCounted {
     PlanMemoryOptions memory;
     ConvertedConstants* converted_constants = nullptr;  // the converted constants of the plan
     KernelSelector::Options selection = {};
-    std::span<const int> donated = {};  // values of the plan's graph; none in a body
+    // Donated inputs, as values of the plan's graph; none in a body.
+    std::span<const int> donated = {};
   };
 
   // The enclosing graph of a body, with its operators, and the node that carries the body.
@@ -176,7 +177,8 @@ class Specialization final : public RefCounted {
   // For a body: finds the enclosing graph's values that are the body's inputs, and those that the
   // body's nodes make as outputs. Also finds the values that a node rewrites.
   void FindOuter(const Enclosing* enclosing);
-  // Returns the blobs of the enclosing graph, by value of this one; empty if there is none.
+  // Returns, for each value of this graph, its blob in the enclosing graph, or null if the value is
+  // the graph's own; empty without an enclosing graph.
   std::vector<Blob*> OuterBlobs(const BoundNodes* enclosing) const;
   std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const;
 

@@ -34,7 +34,7 @@ inline void EngineCore::RunReady(Runner* runner) {
       ++turn;
       op = done.ready.TakeFirst();
       if (done.ready.first || (op && queue_.HasBetterThan(op->priority))) {
-        // All but one go to other runners, and the best one is not always the first.
+        // All operations but one go to other runners; the best operation is not always the first.
         for (; op; op = done.ready.TakeFirst()) queue_.Push(op);
         op = queue_.Take();
         if (!queue_.empty()) WakeRunner();

@@ -122,7 +122,8 @@ class OutputKeepers {
       for (OutputKeeper::Output& output : keeper->outputs()) {
         const int value = PlanValueOf(view, output.name);
         if (value < 0) continue;
-        const auto own = view.outputs(node);  // other outputs are of a node computed with this one
+        // Other outputs belong to nodes that the same kernel computes.
+        const auto own = view.outputs(node);
         const bool is_own = std::find(own.begin(), own.end(), value) != own.end();
         values.push_back(
             {is_own ? node : view.producer(value), view.name(value), std::move(output.copy)});

@@ -128,8 +128,8 @@ class Recomputer {
     int turn;                 // the existing turn that is moved here; -1: the step runs again
     std::vector<int> makers;  // as in Turn; -2 - i for the new turn i
   };
-  // How to get values that a new turn reads and that are gone by then. Values that take no place
-  // above the target are kept in any case.
+  // The way to get values that a new turn reads and that are gone by then. A value is kept in any
+  // case if keeping it raises no place above the target.
   enum class Missing {
     kMoved,  // a later turn that makes the value moves here; if there is none, as kAgain
     kAgain,  // the steps that make them run again, for this turn alone
@@ -339,13 +339,14 @@ class Recomputer {
     }
     return found;
   }
-  // True if an output takes bytes that need not be kept until its next use after the peak.
+  // True if the output takes bytes, is next used after the peak, and need not be kept until that
+  // use.
   bool IsFreed(int turn, size_t output) const {
     return BytesOf(StepOf(turn).outputs[output]) > 0 && next_use_[Slot(turn, output)] >= 0 &&
            !IsKept(turn, output);
   }
-  // Returns the cost of giving the readers after the peak another turn: 0, or less if the turn has
-  // no other readers, since it is then dropped.
+  // Returns the change of the run's cost if the readers after the peak read another turn: 0, or
+  // less if this turn has no other readers and is then dropped.
   double CostWithout(int turn) const {
     const RecomputeProblem::Step& step = StepOf(turn);
     if (!droppable_[turns_[turn].step]) return 0;
@@ -483,7 +484,7 @@ class Recomputer {
     for (size_t o = 0; o < origin.outputs.size(); ++o)
       if (last_use_[Slot(one.of.turn, o)] >= one.of.place && !IsKept(one.of.turn, o))
         base -= BytesOf(origin.outputs[o]);
-    IndexedVector<size_t> last(made.size());  // the last new turn that reads what the turn makes
+    IndexedVector<size_t> last(made.size());  // the last new turn that reads a value of the turn
     for (size_t i = 0; i < made.size(); ++i) {
       last[i] = made[i].turn >= 0 || i + 1 == made.size() ? made.size() : i;
       for (const int maker : made[i].makers)

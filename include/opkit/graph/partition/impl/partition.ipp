@@ -23,7 +23,7 @@ struct PartitionState {
   std::vector<char> taken;               // by node: 1 if a partitioner made it
 };
 
-// One partitioner on one graph.
+// The run of one partitioner on one graph.
 class PartitionRun {
  public:
   PartitionRun(const PartitionState& state, const PartitionerRequest& request,

@@ -250,7 +250,8 @@ OPKIT_INLINE void BoundPlan::MakeSteps() {
     step.asynchronous = specialization_->IsAsynchronous(node);
     step.direct = step.op->RunsDirectly();
     step.kind = step.op->invocation_kind();
-    // A node with bodies returns what these make, whatever was inferred: its outputs are checked.
+    // A node with bodies returns the tensors of its bodies, whatever types were inferred: its
+    // outputs are checked.
     const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
     step.first_place = static_cast<int>(places_.size());
     for (int value : view_.outputs(node)) {

@@ -1,4 +1,4 @@
-// Definitions of SkylineSearch: its steps down, its steps back, and what it prunes.
+// Definitions of SkylineSearch: its steps down, its steps back, and its pruning.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
 
