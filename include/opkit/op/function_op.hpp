@@ -18,7 +18,8 @@ consteval bool IsOperatorName(std::string_view name) {
   return !name.empty();
 }
 
-// True if an operator of Host has an anchor: a program's, if its name can be part of a function's.
+// True if the registration of an operator with this Host defines an anchor function: only in a
+// program, and only if the operator's name can be part of a function's name.
 template <class Host>
 consteval bool HasAnchor(std::string_view name) {
   return !Host::kIsLibrary && IsIdentifier(name);

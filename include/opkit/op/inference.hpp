@@ -67,7 +67,7 @@ class InferenceContext {
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  int InputSize() const { return num_inputs(); }  // OperatorBase's spelling
+  int InputSize() const { return num_inputs(); }  // OperatorBase's name of num_inputs()
   int OutputSize() const { return num_outputs(); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {

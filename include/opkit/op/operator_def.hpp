@@ -86,10 +86,11 @@ class OperatorDef {
     mutable_fields().backend_need = need;
     return *this;
   }
-  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
+  // Caffe2's name of Backends().
+  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
-  // Return what the setters have set, by reference into the definition.
+  // Return the parts that the setters have set, by reference into the definition.
   const std::string& type() const { return fields().type; }
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }

@@ -21,7 +21,7 @@ class OnnxFunctionInliner {
  private:
   static constexpr size_t kMaxBytes = size_t{1} << 30;
 
-  // A call of a function: what the names and attributes of its body stand for.
+  // A call of a function, with the caller's values for the names and attributes of its body.
   struct Call {
     const OnnxFunctionProto& function;
     const OnnxNodeProto& node;

@@ -15,7 +15,7 @@ class DirectCall {
   // Throws the errors of TypedCall, with the node and the kernel as context.
   DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  // Like ResolvedCall::run; the work is done at return.
+  // Runs like ResolvedCall::run; the work is done at return.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
  private:

@@ -15,7 +15,7 @@ class OperatorCall {
   // Throws the errors of CreateOperator.
   OPKIT_IMAGE_LOCAL OperatorCall(const OpSchema& schema, const OperatorDef& def);
 
-  // Like ResolvedCall::run.
+  // Runs like ResolvedCall::run.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   OperatorBase& op() { return *op_; }
 

@@ -101,10 +101,10 @@ struct OpRegistry::State {
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
-    detail::RefCountedList kernels;     // KernelRows
+    detail::RefCountedList kernels;     // KernelRow objects
     std::vector<std::string> problems;  // thrown at lookup; Problems lists them
     std::vector<std::string> listed;
-    std::vector<Override> overrides;  // the last one counts first
+    std::vector<Override> overrides;  // the last override comes first in the order
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {

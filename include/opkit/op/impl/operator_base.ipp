@@ -476,7 +476,8 @@ OPKIT_INLINE void OperatorBase::MakeEvent() {
   event_.emplace(device_);
 }
 #ifndef OPKIT_DEFINITIONS
-// Only in the compiled runtime. It is in this file because every program with operators links it.
+// Starts the session of the environment variable OPKIT_PROFILE before main, in the compiled
+// runtime. It is in this file because every program with operators links it.
 namespace {
 [[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 }

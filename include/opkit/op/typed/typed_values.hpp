@@ -94,7 +94,7 @@ class AttrValue<T, true> {
 
 }  // namespace detail
 
-// An input tensor of elements T. A strided one arrives as a dense copy.
+// An input tensor of elements T. A strided tensor arrives as a dense copy.
 template <FixedName Name, Element T>
 class In : public detail::TypedView<const T> {
  public:

@@ -48,9 +48,9 @@ inline void CheckConvOperands(InferenceContext& c, const Dim& channels) {
   c.SetInput(1, c.input_dtype(0), {});
   if (c.HasInput(2)) c.SetInput(2, c.input_dtype(0), {channels});
 }
-// Returns the multiplications and additions of Conv or ConvTranspose, including the ones with pads.
-// Every element of W is multiplied once for every pixel of `pixels`, a tensor [batch, channels,
-// spatial axes].
+// Returns the number of multiplications and additions of Conv or ConvTranspose, including those
+// with pads. Every element of W is multiplied once for every pixel of `pixels`, a tensor [batch,
+// channels, spatial axes].
 inline uint64_t ConvFlops(const TensorInfo& w, const TensorInfo& pixels) {
   if (!pixels.shape.is_known()) return 0;
   const Shape shape = pixels.shape.ToShape();

@@ -262,7 +262,7 @@ class TableCopy {
     ParallelForRange(rows * pieces, grain, [&](int64_t begin, int64_t end) {
       RowCursor row(*this, begin / pieces);
       char* to = to_ + begin / pieces * row_bytes;
-      int64_t before = -1;  // the input's offset of the previous row of this chunk
+      int64_t before = -1;  // offset in the input of this chunk's previous row; -1: none
       for (int64_t unit = begin, k = begin % pieces; unit < end; ++unit) {
         const int64_t first = k * piece, last_index = (std::min)(first + piece, last().size());
         const int64_t from = row.offset();
