@@ -1,4 +1,4 @@
-// ProfileOptions: what a profiler records, and how much of it is kept.
+// ProfileOptions: the facts that a profiler records, and the memory that it may use for them.
 #ifndef OPKIT_PROFILE_OPTIONS_HPP_
 #define OPKIT_PROFILE_OPTIONS_HPP_
 
@@ -31,9 +31,9 @@ struct ProfileOptions {
   std::vector<std::string> counters = {};
   CounterSource* counter_source = nullptr;  // null for PerfCounters()
   // File for the profile if a fault, SIGINT, SIGTERM or another fatal signal ends the process while
-  // the session runs; empty for none. The file is a Chrome trace, or what ".pftrace" or ".html" at
-  // the end of its name selects. Installs signal handlers, and a stack for them on each thread that
-  // records.
+  // the session runs; empty for none. The file is a Chrome trace, or a Perfetto trace or a report
+  // if its name ends in ".pftrace" or ".html". Installs signal handlers, and a stack for them on
+  // each thread that records.
   std::string crash_trace = {};
 };
 

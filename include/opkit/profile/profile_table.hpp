@@ -65,8 +65,8 @@ struct ProfileTable {
   int64_t cost = 0;                                   // ns that recording took, estimated
 };
 
-// Sums a profile's spans by name and by what the options add, in the order that they give. Reads
-// each span once.
+// Sums a profile's spans by name, and by node, backend and shapes if the options request it. Sorts
+// the rows as the options say. Reads each span once.
 ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
 std::string ToString(const ProfileTable& table);
 // {"duration_ns": …, "dropped": …, "cost_ns": …, "rows": [{"name": …, "count": …, "total_ns": …,

@@ -35,9 +35,8 @@ struct RunReport {
 };
 
 // Writes a profile as a page. `table` sets the options of its table; `table.peak` adds a roofline.
-// `run` adds the graph, its memory, and what partitioners took of it. Throws kUnsupported if no
-// file of the program includes opkit/report/report.hpp, kIo if the file cannot be
-// written.
+// `run` adds the graph, its memory, and the parts that partitioners took of it. Throws kUnsupported
+// if no file of the program includes opkit/report/report.hpp, kIo if the file cannot be written.
 void SaveReport(const Profile& profile, const std::string& path,
                 const ProfileTableOptions& table = {}, const RunReport& run = {});
 

@@ -19,7 +19,8 @@ class ToolRanges {
   static const ToolRanges* Global();
   // Loads a tool from its library. NVTX_INJECTION64_PATH names the library of NVTX, which has the
   // symbol InitializeInjectionNvtx2. INTEL_LIBITTNOTIFY64 names the library of ITT, which has
-  // __itt_api_init or the functions themselves. Throws kNotFound with the name of what is missing.
+  // __itt_api_init or the functions themselves. Throws kNotFound with the name of the missing
+  // library or symbol.
   static const ToolRanges* LoadNvtx(const std::string& library);
   static const ToolRanges* LoadItt(const std::string& library);
 

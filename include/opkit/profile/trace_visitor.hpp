@@ -1,5 +1,5 @@
 // TraceVisitor: walks a profile and calls one function for each thing that traces and reports show.
-// Their writers derive from it, so that what a profile newly records is added here, once.
+// Their writers derive from it, so that a new kind of record is added here, once.
 #ifndef OPKIT_PROFILE_TRACE_VISITOR_HPP_
 #define OPKIT_PROFILE_TRACE_VISITOR_HPP_
 

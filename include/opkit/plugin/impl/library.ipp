@@ -238,7 +238,8 @@ class LibraryLoader {
   }
 
  private:
-  // Returns what must be waited for or destroyed before the library can be unloaded.
+  // Returns, as text, the runs, operators and plans that must end before the library can be
+  // unloaded.
   static std::string WhatHolds(const FunctionUse& use) {
     const int64_t operators = use.operators.load(std::memory_order_relaxed),
                   runs = use.late_runs.load(std::memory_order_relaxed);
@@ -395,8 +396,8 @@ class LibraryLoader {
     need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
          "it has no input whose dtype its outputs could have", "add .setInferType(f)");
   }
-  // An operator that the program has already keeps its schema, without the attributes that the
-  // library's one declares beside.
+  // Warns if a library's operator declares an attribute that the program's operator of that name
+  // does not take: the program's schema stays.
   static void WarnOfAttributes(const LibraryImage& image, const FunctionOpRecord& record) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(record.name);
     for (const AttributeSchema& attribute : record.attributes)

@@ -68,8 +68,8 @@ class Finalizers {
         WriteLog(LogLevel::kError, last.image->name, StrCat("its finalize failed: ", why));
     }
   }
-  // Calls a library's finalize, which returns nothing. Returns what the library reported to the
-  // host when it threw; empty if it did not.
+  // Calls a library's finalize, which returns nothing. Returns the text that the library reported
+  // to the host if finalize threw; empty if it did not.
   static std::string Finalize(const LibraryImage& image) {
     if (!image.library->finalize) return {};
     const bool had_table = std::exchange(t_has_library_table, true);

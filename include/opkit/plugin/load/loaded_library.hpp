@@ -1,4 +1,4 @@
-// LoadedLibrary: a library's code, and what it has registered in this program.
+// LoadedLibrary: a library's code, and its registrations in this program.
 #ifndef OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
 

@@ -1,6 +1,6 @@
-// ProfileRecord: what a thread writes for one fact while a profiler session runs. A record has a
-// fixed size and a type, which says which struct of the union holds its fields. Recorder
-// (recorder.hpp) writes records, ProfileDecoder (decoder.hpp) reads them.
+// ProfileRecord: the record that a thread writes for one fact while a profiler session runs. A
+// record has a fixed size and a type, which says which struct of the union holds its fields.
+// Recorder (recorder.hpp) writes records, ProfileDecoder (decoder.hpp) reads them.
 #ifndef OPKIT_PROFILE_RECORDING_RECORD_HPP_
 #define OPKIT_PROFILE_RECORDING_RECORD_HPP_
 

@@ -209,7 +209,7 @@ class ReportData final : TraceVisitor {
     json_.EndArray();
   }
   // Appends an entry for each bar with has(bar): its distance from the bar of the entry before, and
-  // what append(bar) appends.
+  // the text that append(bar) appends.
   template <class Has, class F>
   void Entries(const char* name, Has has, F append) {
     json_.Key(name).BeginArray();

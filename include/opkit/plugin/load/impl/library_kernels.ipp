@@ -1,4 +1,4 @@
-// Runs a library's kernels, and collects what they propose and fuse.
+// Runs a library's kernels, and collects their proposals and their fused nodes.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_KERNELS_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_KERNELS_IPP_
 

@@ -105,7 +105,7 @@ inline void AddTo(ProfileSpan& span, const CompletedRecord& record,
 inline void AddTo(ProfileSpan& span, const OnDeviceRecord& record,
                   const ProfileDecoder::Clock& clock) {
   if (span.adopted) return;
-  // Not before the session, since the comparison of the two clocks has some error.
+  // Clamped to the session's begin, because the comparison of the two clocks has some error.
   span.device_begin = (std::max)(record.begin - clock.start_ns, int64_t{0});
   span.device_end = span.device_begin + (record.end - record.begin);
 }
