@@ -65,7 +65,8 @@ inline Error CUDAError(cudaError_t status, std::string_view what) {
 // Returns the Error for a status that a kernel launch or an unchecked call left on this thread.
 inline Error CUDALaunchError(cudaError_t status) {
   Error error = CUDAError(status, "a kernel launch or an unchecked CUDA call on this thread");
-  if (status != cudaErrorInvalidValue) return error;  // a launch with too large a block gives it
+  // A launch with too large a block fails with this status.
+  if (status != cudaErrorInvalidValue) return error;
   return Error(error.code(), StrCat(error.message(), CUDAErrorHint(cudaErrorInvalidConfiguration)));
 }
 // Clears the thread's last error if it is "not ready", which a query of unfinished work leaves.

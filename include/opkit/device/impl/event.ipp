@@ -126,7 +126,7 @@ OPKIT_INLINE void Event::SetFinished(const char* error_message) {
 }
 
 OPKIT_INLINE bool Event::Cancel() {
-  const auto state = state_;  // kept alive as in CompleteOnce
+  const auto state = state_;  // a waiting thread may destroy this handle meanwhile
   const bool cancelled =
       state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
   state->RequestNotification();  // frees the memory when the device has drained

@@ -40,7 +40,7 @@ struct ParallelLoop {
     } catch (...) {
       MutexLock lock(mutex);
       if (!error) error = std::current_exception();
-      // Relaxed: as above.
+      // Relaxed, like the fetch_add above.
       next_chunk.store(chunks, std::memory_order_relaxed);
     }
   }

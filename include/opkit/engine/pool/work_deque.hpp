@@ -41,7 +41,7 @@ class WorkDeque {
 
   // Owner only. Removes and returns the newest item, or null.
   T* Pop() {
-    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // only the owner writes it
     // Relaxed: `top_` only grows, so an old value that already means "empty" is still right.
     if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
     bottom_.store(bottom, std::memory_order_seq_cst);

@@ -193,7 +193,7 @@ class PerfettoTrace final : TraceVisitor {
         {marker.time, &name, marker.frame ? "frame" : "marker", TrackOf(marker.thread), 0});
   }
   void OnCounter(const ProfileCounter& counter, const std::string& name) override {
-    if (!__builtin_isfinite(counter.value)) return;  // as in a Chrome trace
+    if (!__builtin_isfinite(counter.value)) return;  // a Chrome trace leaves out such values, too
     if (counter_tracks_.empty()) counters_ = BeginSequence(kProcess);
     uint64_t& track = counter_tracks_[counter.name];
     if (track == 0) track = NewTrack(name, /*is_counter=*/true);

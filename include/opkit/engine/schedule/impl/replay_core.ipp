@@ -158,7 +158,7 @@ class ReplayCore::Impl final : public ReplayCore {
     {
       MutexLock lock(mutex_);
       --remaining_;
-      pending_.fetch_sub(1, std::memory_order_relaxed);  // as in CountPending
+      pending_.fetch_sub(1, std::memory_order_relaxed);  // relaxed, as in CountPending
       if (chain.size > 0) Offer(chain, tail);
       if (searching_ < offers()) duty.helper = TakeHelper();
       UpdateHints();
@@ -186,7 +186,7 @@ class ReplayCore::Impl final : public ReplayCore {
 
   void HandOver(ReplayWorker& worker, bool has_next) override {
     const int size = worker.ready.size;
-    const int wanted = wanted_.load(std::memory_order_relaxed);  // as in WorkIsWanted
+    const int wanted = wanted_.load(std::memory_order_relaxed);  // relaxed, as in WorkIsWanted
     const int keep = wanted == kAnybody ? (has_next ? 0 : 1)
                      : has_next         ? size / 2
                                         : size - size / 2;
@@ -535,8 +535,10 @@ class ReplayCore::Impl final : public ReplayCore {
   ReplayMode mode_ = ReplayMode::kWalk;
   int64_t deadline_ns_ = -1;
   Invocation invocation_;
-  bool long_nodes_ = false;  // worth the mutex: no ready node waits behind one that runs
-  int wake_interval_ = 1;    // nodes to run between two wake-ups, so that these cost little
+  // True if a node takes long enough to be worth the mutex: then no ready node waits behind a node
+  // that runs.
+  bool long_nodes_ = false;
+  int wake_interval_ = 1;  // nodes to run between two wake-ups, so that these cost little
   int shared_width_ = 2;
   int piece_nodes_ = 1;  // least nodes of a level's piece
 
