@@ -5,6 +5,7 @@ trees that it must flag.
 
   check.py [--root DIR] [--cxx COMPILER]     all checks
   check.py --write-macros                    accepts the macros that survive now (macros.txt)
+  check.py --write-public-names              accepts the types that umbrellas bring now (public_names.txt)
 """
 import argparse
 import os
@@ -55,6 +56,8 @@ IN_TIER = {"opkit/graph.hpp": ("opkit/graph/partition/request.hpp",)}
 NOT_IN_UMBRELLA_FOLDERS = ("opkit/op/check/",)
 
 MAX_LINES = 800
+MAX_TYPES = 169  # that the two umbrellas of most programs bring: lower it when types leave them
+DOOR = ("opkit/opkit.hpp ", "opkit/graph.hpp ")
 MAX_HEADERS = 20  # directly in one folder
 FORBIDDEN_TO_ROW = 5  # headers down to this row do without:
 FORBIDDEN = {"iostream", "regex", "filesystem", "sstream", "fstream", "iomanip", "functional"}
@@ -641,6 +644,67 @@ def plain_comments(tree):
                 elif found := VAGUE.search(CODE.sub("", comment)):
                     yield f"{where} says '{found[0]}': use the plain verb or noun"
 
+TYPE = re.compile(r"\b(?:enum\s+(?:class\s+)?|class\s+|struct\s+|union\s+|concept\s+)"
+                  r"(?:OPKIT_\w+\s+|\[\[[^\]]*\]\]\s*|alignas\([^)]*\)\s*)*(\w+)[^;={}()]*$")
+TEMPLATE_HEAD = re.compile(r"\btemplate\s*<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>")
+ALIAS = re.compile(r"\b(?:using|concept)\s+(\w+)\s*=")
+
+
+def public_types(code):
+    """The types that a header defines in namespace opkit: not those in detail, nor in a class."""
+    found, scopes, statement = set(), [], ""
+    for part in re.split(r"([{};])", re.sub(r"^[ \t]*#.*$", "", DEFINE.sub("", code), flags=re.MULTILINE)):
+        outside = all(scope == "namespace" for scope in scopes)
+        if part == "{":
+            namespace = re.search(r"\bnamespace\s*([\w:]*)\s*$", statement)
+            if namespace:
+                scopes.append("detail" if namespace[1] in ("", "detail") else "namespace")
+            else:
+                defined = TYPE.search(TEMPLATE_HEAD.sub("", statement))
+                if outside and defined:
+                    found.add(defined[1])
+                scopes.append("other")
+        elif part == "}":
+            scopes and scopes.pop()
+        elif part != ";":
+            statement = part
+            if outside:
+                found.update(ALIAS.findall(part))
+            continue
+        statement = ""
+    return found
+
+
+def public_names(tree):
+    """For each umbrella, by tier, the types that it brings and that the umbrellas before it do not."""
+    declarations = {h: [t for t in targets if not t.endswith(".ipp")]
+                    for h, targets in tree.always.items()}
+    seen, lines = set(), []
+    for umbrella in UMBRELLAS:
+        headers = tree.reach(umbrella, declarations) if umbrella in tree.code else set()
+        names = set().union(*(public_types(tree.code[h]) for h in headers if h in tree.code)) - seen
+        lines += [f"{umbrella} {name}" for name in sorted(names)]
+        seen |= names
+    return lines
+
+
+@check("public-names")
+def public_names_are_listed(tree):
+    """What an umbrella gives a program is on a list, so that a name becomes public on purpose."""
+    path = tree.root / "tests" / "hygiene" / "public_names.txt"
+    now, listed = public_names(tree), path.read_text().splitlines() if path.exists() else []
+    for line in now:
+        if line not in listed:
+            umbrella, name = line.split()
+            yield f"{umbrella} brings the type {name}: move it to detail, or accept it with " \
+                  "check.py --write-public-names"
+    for line in listed:
+        if line not in now:
+            yield f"public_names.txt lists `{line}`, which is no more: check.py --write-public-names"
+    door = sum(line.startswith(DOOR) for line in now)
+    if door > MAX_TYPES:
+        yield f"opkit.hpp and graph.hpp bring {door} types, more than {MAX_TYPES}"
+
 
 def problems(function, tree):
     try:
@@ -655,11 +719,16 @@ def main():
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     parser.add_argument("--cxx", default=os.environ.get("CXX", "g++"))
     parser.add_argument("--write-macros", action="store_true")
+    parser.add_argument("--write-public-names", action="store_true")
     options = parser.parse_args()
     tree = Tree(options.root, options.cxx)
     if options.write_macros:
         path = tree.root / "tests" / "hygiene" / "macros.txt"
         path.write_text("".join(f"{name}\n" for name in sorted(surviving_macros(tree))))
+        return
+    if options.write_public_names:
+        path = tree.root / "tests" / "hygiene" / "public_names.txt"
+        path.write_text("".join(f"{line}\n" for line in public_names(tree)))
         return
     failed = False
     for name, function in CHECKS.items():

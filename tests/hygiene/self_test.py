@@ -174,6 +174,11 @@ CASES = [
                "#define SHORT(...) \\\n  OPKIT_LONG(__VA_ARGS__)\n"
                "#define SHORTER(x) OPKIT_SHORTER(x)\n"
                "#endif\n#define OPKIT_SHORTER(x)")),
+    ("public-names", "opkit/opkit.hpp brings the type Extent",
+     changed(SHAPE, includes=BASE, body=OPEN + "namespace detail {\nclass Hidden {};\n}\n"
+             "template <class T>\nclass Extent { struct Inner {}; };\n}}  // namespace opkit")),
+    ("public-names", "public_names.txt lists `opkit/opkit.hpp Gone`",
+     {"tests/hygiene/public_names.txt": "opkit/opkit.hpp Gone\n"}),
     ("plain-comments", "shape.hpp:5 begins with 'Whether'",
      changed(SHAPE, includes=BASE, body="// Whether it is full.")),
     ("plain-comments", "shape.hpp:5 begins with 'Of'",
