@@ -433,7 +433,7 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
-  // Throw() below makes and throws one.
+  // Use Throw() below to make an Error and throw it.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
   // Return the whole text, and its parts: the code, the message alone, and the lines of context.
@@ -1771,7 +1771,8 @@ class Tensor {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
-  // Returns the same for writing; a tensor that has no dtype yet takes T and is allocated.
+  // Returns the first element's address for writing; a tensor that has no dtype yet takes T and is
+  // allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
@@ -1888,7 +1889,7 @@ class Tensor {
   }
   // Returns the bytes from the first element to the end of the last.
   int64_t SpanBytes() const;
-  // Returns the same for unchecked strides; -1 if they are invalid.
+  // Returns the bytes of SpanBytes() for strides that are not checked yet; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -2135,7 +2136,8 @@ class Arguments {
     const Attribute* found = Find(name);
     return found ? Read<T>(name, *found) : fallback;
   }
-  // Returns the attribute as T. Errors: as above; kNotFound if there is none.
+  // Returns the attribute as T. Errors: kTypeMismatch, with the argument's name, for a stored value
+  // of another type; kNotFound if there is none.
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);
@@ -2399,7 +2401,8 @@ class Dim {
   static Dim Symbol(std::string name);
   // Unknown until a run decides it, but no larger than this, so that memory can be planned for it.
   static Dim AtMost(int64_t most);
-  // The same, for no larger than the other extent; unknown where that has no bound.
+  // Returns an unknown extent that is no larger than the largest value of `whole`; without a bound
+  // if `whole` has none.
   static Dim AtMost(const Dim& whole) { return whole.most_ < 0 ? Dim() : AtMost(whole.most_); }
 
   bool is_known() const { return value_ >= 0; }
@@ -2421,8 +2424,8 @@ class Dim {
   // Merges two descriptions of one extent: a number is kept before a symbol, a symbol before
   // unknown, the lower bound before the higher. Returns nothing if they contradict each other.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
-  // Returns what is known of an extent that is `a` or `b`: a bound if they differ and both have
-  // one.
+  // Returns the extent that is `a` or `b`: `a` if both are equal, else an unknown extent with the
+  // larger of the two bounds, or without a bound if one of them has none.
   static Dim Either(const Dim& a, const Dim& b);
 
  private:
@@ -2827,8 +2830,8 @@ class EventState : public RefCounted {
     RequestNotification();
     AddQuietCallback(std::move(callback));
   }
-  // Does the same without RequestNotification, for a callback that may wait until a thread polls or
-  // waits.
+  // Adds a callback like AddCallback, but without RequestNotification: the callback may wait until
+  // a thread polls or waits.
   void AddQuietCallback(UniqueFunction<void()> callback);
   // Blocks until terminal; returns false if `timeout` ran out first.
   bool Wait(Timeout timeout);
@@ -2972,8 +2975,8 @@ class Event {
 
   Device device_;
   IntrusivePtr<EventState> state_;
-  // The previous completion, to be used again. Two are needed because the thread that completed the
-  // present one may still hold it.
+  // The state that state_ has replaced; the next Reset uses it again. A single state would not do,
+  // because the thread that completed it may still hold it at the Reset.
   IntrusivePtr<EventState> spare_;
 };
 
@@ -3081,7 +3084,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
-// Returns the same, but 0 for a new name beyond the limit of SetRoomForNames. Thread-safe.
+// Returns the number of a name like InternName, but 0 for a new name beyond the limit of
+// SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
 // Limits the memory of further names to `bytes`, so that a caller that makes names without end does
 // not fill the memory. InternName ignores the limit, but its names count. No limit until the first
@@ -3116,7 +3120,7 @@ enum class InvocationKind : uint8_t {
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
-  kRun,     // of an executor or a net
+  kRun,     // a run of an executor or a net
   kTask,    // an operation pushed to an engine
   kPhase,   // a part of Compile
   kEngine,  // a thread of a pool sleeps or waits
@@ -3172,7 +3176,7 @@ class SpanSink {
   virtual bool WantsWork() const noexcept { return false; }
   // Ends the innermost span of this thread, which closes later.
   virtual void EndSpan() noexcept {}
-  // Records the work of that span.
+  // Records the work of this thread's innermost span, after EndSpan.
   virtual void Describe(const SpanWork&) noexcept {}
   // Records that the event of an operator's run is terminal, which may be long after the run's span
   // on the host.
@@ -3204,9 +3208,9 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// The variable that holds this image's sink: the process's, or, in a library that a program has
-// loaded, one of the library's own, whatever symbols it exports. Written before the library's
-// operators run.
+// Points to the variable that holds this image's sink. In a program that is the process's variable.
+// In a library that a program has loaded it is the library's own, whatever symbols the library
+// exports. Written before the library's operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -3376,7 +3380,8 @@ void CopyThroughHost(void* target, Device target_device, const void* source, Dev
 // Returns the registered function. If there is none: returns CopyHost for two memories that the
 // host reaches, CopyThroughHost if functions to and from the host are registered, else null.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
-// Returns the same for two tensors. Error (kUnsupported) instead of null.
+// Returns the function that copies between these two tensors. Error (kUnsupported) if there is
+// none.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
@@ -3527,7 +3532,7 @@ class CPUStream {
 
   CPUStream(Device device, int id);
 
-  // One of: work; an event to complete; an event to wait for.
+  // An item of the queue: work, an event to complete, or an event to wait for.
   struct Item {
     UniqueFunction<void()> work;
     detail::IntrusivePtr<detail::EventState> record;
@@ -3566,7 +3571,7 @@ class CPUStream {
   detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
-  CPUStream* next_ = nullptr;  // in the registry
+  CPUStream* next_ = nullptr;  // the next stream in the registry
 };
 
 namespace detail {
@@ -3772,8 +3777,8 @@ class IdleSpin {
     idle_since_ = 0;
     last_loop_ = for_loop ? now : 0;
   }
-  // True if the thread goes on searching. `crowded`: enough threads search for tasks; a loop,
-  // however, would take all of them.
+  // True if the thread keeps searching. If `crowded`, enough threads search for tasks, and it keeps
+  // searching only if a loop has just ended: the next loop can use all threads.
   bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
     if (idle_since_ == 0) idle_since_ = now;
     return (!crowded && now - idle_since_ < times.idle) ||
@@ -4022,7 +4027,7 @@ struct ParallelLoop {
     } catch (...) {
       MutexLock lock(mutex);
       if (!error) error = std::current_exception();
-      // Relaxed: as above.
+      // Relaxed, like the fetch_add above.
       next_chunk.store(chunks, std::memory_order_relaxed);
     }
   }
@@ -4214,7 +4219,7 @@ struct PoolWorker;
 
 struct PoolThreadState {
   ThreadPool* pool = nullptr;    // returned by Current() on this thread
-  PoolWorker* worker = nullptr;  // on a pool's own threads
+  PoolWorker* worker = nullptr;  // null on threads that are no worker of a pool
 };
 inline constinit thread_local PoolThreadState t_pool;
 
@@ -4282,7 +4287,7 @@ class ThreadPool {
   // Queues `task`. Tasks that a worker submits go to its own queue, from which others steal; all
   // other tasks go to a shared queue. No order is promised. Allocates a record for the task.
   void Submit(Task task);
-  // Does the same without the allocation.
+  // Queues `task` like Submit, but allocates nothing: the record is the owner's.
   void Schedule(PoolTask* task);
 
   // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
@@ -4353,8 +4358,8 @@ class ThreadPool {
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.
   std::atomic<uint64_t> spin_ticks_{0};
-  // The same after a loop. Kernels that run one after the other start the next loop soon. Waking a
-  // thread takes tens of microseconds, longer than many loops.
+  // How long a thread searches for work after a loop. Kernels that run one after the other start
+  // the next loop soon. Waking a thread takes tens of microseconds, longer than many loops.
   std::atomic<uint64_t> loop_spin_ticks_{0};
   std::atomic<bool> stopping_{false};
 
@@ -4685,10 +4690,11 @@ class OperatorDef {
     mutable_fields().backend_need = need;
     return *this;
   }
-  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
+  // Caffe2's name of Backends().
+  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
-  // Return what the setters have set, by reference into the definition.
+  // Return the parts that the setters have set, by reference into the definition.
   const std::string& type() const { return fields().type; }
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
@@ -4849,7 +4855,7 @@ class InferenceContext {
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  int InputSize() const { return num_inputs(); }  // OperatorBase's spelling
+  int InputSize() const { return num_inputs(); }  // OperatorBase's name of num_inputs()
   int OutputSize() const { return num_outputs(); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {
@@ -5358,9 +5364,9 @@ class OpSchema {
   // Sets the cost of an operator that reads every input and writes every output once, with `flops`
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
-  // Sets the same cost with the floating-point operations of a run from a function. The function
-  // sees attributes and the shapes of inputs and outputs, all known: for instance
-  // OpSchema::Elements(c.output(0)) * 2.
+  // Sets the cost of an operator that reads every input and writes every output once, with the
+  // floating-point operations of a run from a function. The function sees attributes and the shapes
+  // of inputs and outputs, all known: for instance OpSchema::Elements(c.output(0)) * 2.
   OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
   // Sets the function that returns the devices of inputs and outputs; by default all are the node's
   // device.
@@ -6109,7 +6115,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // True if Run only calls RunOnDevice on the calling thread: no stream, and no work continues
   // after it.
   virtual bool RunsDirectly() const { return false; }
-  // Runs such an operator under the caller's invocation: a plan opens one scope for many operators.
+  // Runs an operator that RunsDirectly(), under the caller's invocation: a plan opens one scope for
+  // many operators.
   void RunDirectly() {
     ObserverScope<OperatorBase> observers(*this);
     try {
@@ -6260,7 +6267,7 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     return OutputIn(memory_device_, i, shape, dtype);
   }
-  // Returns the same on another device.
+  // Returns the output with this shape and dtype, dense, on `device`.
   Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
     return OutputIn(MemoryDevice(device), i, shape, dtype);
   }
@@ -6490,7 +6497,8 @@ class OperatorBase : public Observable<OperatorBase> {
   bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
-  bool has_output_layouts_ = false;  // true if the configuration has one that is not standard
+  // True if the configuration has an output layout that is not standard.
+  bool has_output_layouts_ = false;
   int net_position_ = -1;
   mutable detail::PendingTensors pending_;
   Device device_;
@@ -7238,7 +7246,7 @@ class OperatorCall {
   // Throws the errors of CreateOperator.
   OPKIT_IMAGE_LOCAL OperatorCall(const OpSchema& schema, const OperatorDef& def);
 
-  // Like ResolvedCall::run.
+  // Runs like ResolvedCall::run.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   OperatorBase& op() { return *op_; }
 
@@ -7512,7 +7520,7 @@ class TypedExtents {
   static constexpr int kMaxRank = 8;
 
   OPKIT_HOST_DEVICE int64_t numel() const { return size_; }
-  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // as a range
+  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // number of extents, for use as a range
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
   // Returns an extent; negative axes count from the end. On the host throws kOutOfRange for an axis
   // that the tensor does not have.
@@ -7589,7 +7597,7 @@ class AttrValue<T, true> {
 
 }  // namespace detail
 
-// An input tensor of elements T. A strided one arrives as a dense copy.
+// An input tensor of elements T. A strided tensor arrives as a dense copy.
 template <FixedName Name, Element T>
 class In : public detail::TypedView<const T> {
  public:
@@ -7693,8 +7701,8 @@ struct ParameterTraits<Attr<Name, T>> : KnownParameter<ParameterKind::kAttr, Nam
 struct TypedParameter {
   ParameterKind kind;
   FixedName name;
-  DType dtype;              // of a tensor
-  AttributeType attribute;  // of an attribute
+  DType dtype;              // dtype of a tensor
+  AttributeType attribute;  // type of an attribute
   int place = 0;            // among the inputs, the outputs or the attributes
   bool by_element = false;  // declared with the function's element type T
 };
@@ -7922,8 +7930,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
-  TypedExtents extents;           // of a tensor
-  void* data = nullptr;           // of a tensor
+  TypedExtents extents;           // extents of a tensor
+  void* data = nullptr;           // first element of a tensor
   bool present = false;           // false: the node leaves the input out
   uint64_t number = 0;            // the bytes of an attribute that is a number, bool or enum
   IntrusivePtr<RefCounted> held;  // a Shared<T> for an attribute of any other type T
@@ -9502,8 +9510,8 @@ template <class T>
 bool IsAligned(const T* array) {
   return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
 }
-// True if the other image's pointer, to an array, a struct or room for a result, is not null and is
-// aligned.
+// True if a pointer that the other image gave is not null and is aligned. It may point to an array,
+// to a struct, or to memory for a result.
 template <class T>
 bool IsUsable(const T* pointer) {
   return pointer && IsAligned(pointer);
@@ -10126,7 +10134,7 @@ class OpResource {
       Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements");
     return static_cast<T*>(alloc(bytes));
   }
-  // Allocates a tensor in such memory.
+  // Allocates a tensor in memory like that of alloc().
   OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
     opkit_tensor tensor{};
     tensor.size = sizeof tensor;
@@ -10250,11 +10258,11 @@ class OpResource {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
            args);
   }
-  // Does the same on the host's threads, in parallel to the caller's own code. A pool of one thread
-  // runs it at once; a stream runs it in its order. Wait throws the operator's Error; without a
-  // Wait the calling operator fails with it. The started operator always ends before the calling
-  // one. This call throws like invoke for errors before the run; kUnsupported in a program of an
-  // older ABI.
+  // Runs another operator like invoke, but on the host's threads, in parallel to the caller's own
+  // code. A pool of one thread runs it at once; a stream runs it in its order. Wait throws the
+  // operator's Error; without a Wait the calling operator fails with it. The started operator
+  // always ends before the calling one. Throws like invoke for errors before the run; kUnsupported
+  // in a program of an older ABI.
   //
   //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
   //   …
@@ -10357,7 +10365,8 @@ struct HostError : RefCounted {
 };
 using HostErrorSlot = IntrusivePtr<HostError>;  // made at the first failure
 
-inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
+// The error of the innermost HostErrorScope on this thread.
+inline constinit thread_local HostErrorSlot* t_host_error = nullptr;
 OPKIT_COLD HostError& CurrentHostError();
 // Gives this thread an empty error; restores the previous error at the end of the scope.
 class HostErrorScope {
@@ -10594,7 +10603,8 @@ struct FusedNode;
 struct OpContext {
   Device device;
   const OperatorDef* def = nullptr;  // the node; null in a library
-  const opkit_node* node = nullptr;  // the same node, with its graphs; lives as long as the state
+  // The same node as a C struct, with its graphs; lives as long as the state.
+  const opkit_node* node = nullptr;
   const KernelConfig* config = nullptr;  // the selected configuration
 };
 
@@ -11021,7 +11031,8 @@ consteval bool IsOperatorName(std::string_view name) {
   return !name.empty();
 }
 
-// True if an operator of Host has an anchor: a program's, if its name can be part of a function's.
+// True if the registration of an operator with this Host defines an anchor function: only in a
+// program, and only if the operator's name can be part of a function's name.
 template <class Host>
 consteval bool HasAnchor(std::string_view name) {
   return !Host::kIsLibrary && IsIdentifier(name);
@@ -11048,7 +11059,7 @@ struct FunctionDevice {
   UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
   // Set for a library's kernel that can fuse with the next node.
   UniqueFunction<std::optional<FusedNode>(const FusionQuery&)> fuse;
-  opkit_kernel abi{};  // the same in the form of opkit_abi.h, for libraries
+  opkit_kernel abi{};  // the functions in the form of opkit_abi.h, for libraries
 };
 
 // The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
@@ -11084,7 +11095,7 @@ struct FunctionOpRecord : detail::RefCounted {
   // The library's use count. Every operator made of the record holds it, and so does everything
   // that may make more operators.
   detail::IntrusivePtr<detail::FunctionUse> in_use;
-  std::string problem;  // what is wrong with the registration; reported when the operator is used
+  std::string problem;  // the fault of the registration; reported when the operator is used
 
   // Returns the attributes of a node, with defaults for attributes that the node does not give.
   template <class From>
@@ -11320,7 +11331,7 @@ class BasicFunctionOpBuilder {
              host_.NeedsSubgraph();
              for (const FunctionDevice& device : record_->devices)
                if (device.backward) return;
-             host_.DropBackward();  // the one that setCreateOpState added
+             host_.DropBackward();  // setCreateOpState added this backward
            })
         .Set(OPKIT_OP_SUBGRAPH);
   }
@@ -11611,7 +11622,7 @@ class FunctionOpHost {
   // Adds the operator <name>_backward and the gradient. For another backend of an existing
   // operator, keeps an existing gradient.
   void AddBackward();
-  // Removes both.
+  // Removes the operator <name>_backward and the gradient.
   void DropBackward();
   void NoGradient();
   // Adds the problem to the registry once, even if several translation units include the
@@ -11627,7 +11638,7 @@ class FunctionOpHost {
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;
 };
-FunctionOpHost OpHost(...);  // for REGISTER_OP
+FunctionOpHost OpHost(...);  // the host of REGISTER_OP, unless plugin/author.hpp declares another
 
 }  // namespace detail
 
@@ -11841,7 +11852,7 @@ class GradientRegistry {
 
  private:
   struct State;
-  State* const state_;  // its own
+  State* const state_;  // owned
 };
 
 // True if the operator has a gradient maker.
@@ -11962,7 +11973,8 @@ class Graph {
   // Converts a tensor in another layout to the standard layout. Throws kInvalidArgument for a
   // tensor without data.
   Graph& AddConstant(std::string name, Tensor value);
-  // Does the same but keeps the layout: for graphs of plans, whose kernels read that layout.
+  // Adds a constant like AddConstant, but keeps its layout: for graphs of plans, whose kernels read
+  // that layout.
   Graph& AddConstantInLayout(std::string name, Tensor value);
   // Returns the node's index. Throws kAlreadyExists if another node, an input or a constant makes
   // one of its outputs. Only Check(graph) and Compile, which see the whole graph, check that the
@@ -12355,7 +12367,7 @@ struct Explanation {
     std::vector<Node> nodes;
   };
   struct Node {
-    std::string name;  // its first output
+    std::string name;  // name of the node's first output
     std::string text;  // "Conv 'c1' (X, W) -> (P)"
     // Texts of several nodes of Plan::graph() that one kernel computes together; empty if the
     // kernel computes one node. `candidates` are the candidates of the first node.
@@ -12578,7 +12590,7 @@ class ReplayTuner {
   bool settled_ = true;
   bool tries_levels_ = false, tries_counters_ = false;
   int decisions_ = 0;
-  int runs_ = 0;         // in this mode
+  int runs_ = 0;         // runs in the present mode
   int retry_after_ = 0;  // runs before the modes are tried again
   int64_t tried_ns_ = 0, lost_ns_ = 0;
   double known_ns_ = 0;                   // 0: not known yet
@@ -12881,8 +12893,8 @@ struct PlanMemoryOptions {
   // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
   // graph that needs more, with the values that are live where it needs most.
   int64_t capacity_bytes = 0;
-  // Reorders nodes that run one after the other, if fewer bytes are live at once then. What a graph
-  // computes does not change; the order of effects that no edge fixes may.
+  // Reorders nodes that run one after the other, if fewer bytes are live at once then. The results
+  // of a graph do not change; the order of effects that no edge fixes may.
   bool reorder_nodes = false;
   // Makes Compile compute values again just before a late reader if the plan needs more than
   // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
@@ -12996,7 +13008,7 @@ class Plan {
   // Returns the parts of the graph that PlanOptions::partitioners took, and why other nodes stay.
   // It lives as long as a handle of the plan. Throws kFailedPrecondition without partitioners.
   const PartitionReport& partition_report() const;
-  // Explains why each node has its kernel, and what conversions between layouts cost.
+  // Explains why each node has its kernel, and the cost of conversions between layouts.
   Explanation Explain() const;
 
   // The state that executors of the plan share.
@@ -13125,7 +13137,7 @@ class Executor : public Observable<Executor> {
   NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
     return Run(std::vector<NamedTensor>(inputs), timeout);
   }
-  // Does the same with a map of tensors by name.
+  // Runs with the inputs in a map of tensors by name.
   template <class Map>
     requires requires { typename Map::mapped_type; }
   NamedTensors Run(const Map& inputs, Timeout timeout = {}) {
@@ -13304,8 +13316,8 @@ struct RunValue {
   std::vector<int> users;  // steps that read it; scratch of a step has none
   bool kept = false;       // read after the run has ended
   bool external = false;   // in memory that the planner does not place
-  // The value whose bytes this one shares, from `view_offset` on; -1 for none. Its producer is the
-  // step that makes the view.
+  // The value whose bytes this value shares, from `view_offset` on; -1 for none. Its producer is
+  // the step that makes the view.
   int view_of = -1;
   int64_t view_offset = 0;
 };
@@ -13335,9 +13347,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct MemoryLifetimes {
   std::vector<MemoryInterval> buffers;
   MemoryConflicts conflicts;              // empty: the buffers' spans decide
-  std::vector<int> buffer_of;             // of each value; -1 for external ones
-  std::vector<int64_t> offset_in_buffer;  // of each value
-  std::vector<uint8_t> granted;           // of each in-place option, 1 where the values share bytes
+  std::vector<int> buffer_of;             // by value: its buffer; -1 for an external value
+  std::vector<int64_t> offset_in_buffer;  // by value: its offset in its buffer
+  std::vector<uint8_t> granted;           // by in-place option: 1 if its two values share bytes
   // True if two buffers conflict only if some legal run has both live. False for a large graph
   // without stages, and for stages of several steps: some conflicting buffers could then share
   // bytes.
@@ -13347,8 +13359,8 @@ struct MemoryLifetimes {
 struct LifetimeOptions {
   // The most steps without stages for which conflicts are exact; these take steps squared bits, and
   // 8 bytes for a conflict. For more steps, or more than 8 million conflicts, lifetimes come from
-  // the longest path: a value is live from the last step on it before all its uses to the first one
-  // after them.
+  // the longest path: a value is live from the last step of that path before all its uses to the
+  // first step of that path after them.
   int exact_nodes = 4096;
 };
 
@@ -13730,7 +13742,7 @@ struct PartitionReport {
     // Bytes that cross the boundary in a run, without values of open shape.
     uint64_t input_bytes = 0, output_bytes = 0;
     int open_values = 0;    // values at the boundary with open dtype or shape
-    uint64_t flops = 0;     // of the nodes with known cost
+    uint64_t flops = 0;     // operations of the nodes with known cost
     int unknown_costs = 0;  // nodes with unknown cost
     // Times that accept_if_faster measured: a run of the original nodes, and a run of the operator
     // that replaces them. 0 without a measurement.
@@ -14169,8 +14181,8 @@ class PartitionValue {
   const Tensor* constant() const { return info().constant; }
   // Returns the bytes of the value; 0 if its dtype or an extent is open.
   uint64_t bytes() const;
-  bool is_input() const;   // of the graph
-  bool is_output() const;  // of the graph
+  bool is_input() const;   // true for an input of the graph
+  bool is_output() const;  // true for an output of the graph
   // Returns the node that makes the value; exists() is false for inputs and constants of the graph.
   PartitionNode producer() const;
   // Returns the nodes that read the value, each once, in ascending order.
@@ -14188,7 +14200,7 @@ class PartitionNode {
   // A handle of the node with this number; -1 for none.
   PartitionNode(const PartitionView* view, int index) : view_(view), index_(index) {}
 
-  // exists() is false for a node that there is none of; then no other member may be called.
+  // exists() is false for the handle of a missing node; then no other member may be called.
   bool exists() const { return index_ >= 0; }
   int index() const { return index_; }
   // Return the node as the graph has it, and its parts.
@@ -14330,7 +14342,7 @@ class SubgraphReview {
   int kind() const { return kind_; }  // kAnySubgraph, or a number from 0 on
   // True if input i of the subgraph is an input of the whole graph; false if a node makes it.
   bool IsArg(int i) const;
-  // Does the same for every input.
+  // Returns IsArg(i) for every input i.
   std::vector<bool> IsArg() const;
 
   // Keeps the nodes of this subgraph in the graph. The reason of the last call is reported.
@@ -14562,7 +14574,8 @@ namespace detail {
 // The names that the setters of REGISTER_PARTITIONER store, without the functions.
 struct PartitionerRecord {
   std::string name, problem, subgraph_op = "Subgraph";
-  std::vector<std::pair<int, std::string>> subgraph_ops;  // for kinds with their own operator
+  // Operators of the kinds that have their own.
+  std::vector<std::pair<int, std::string>> subgraph_ops;
 
   // Returns the operator that replaces subgraphs of a kind.
   const std::string& SubgraphOp(int kind) const {
@@ -14670,7 +14683,7 @@ class BasicPartitionerBuilder {
                                                           attrs, args, aux);
                       }));
   }
-  // Does the same as setAcceptSubgraph, which is MXNet's older name.
+  // Does the same as setAcceptSubgraph: later versions of MXNet have this name.
   template <class F>
   BasicPartitionerBuilder& setReviewSubgraph(F f) {
     return setAcceptSubgraph(std::move(f));
@@ -14969,7 +14982,8 @@ std::string Demangle(const std::string& symbol);
 struct CloseReport {
   bool unmapped = false;    // true if no code or data of it is left in the process
   bool still_used = false;  // true if another handle, or another part of the program, uses it
-  std::vector<std::string> pinned_by;  // else its readable symbols that may hold it there
+  // If not unmapped: symbols, in readable form, that may keep it loaded.
+  std::vector<std::string> pinned_by;
 };
 
 // An open library, whose functions any thread may call. The last handle closes it; nothing that
@@ -15036,7 +15050,7 @@ using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 #endif  // OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
 // ---- opkit/plugin/load/loaded_library.hpp
-// LoadedLibrary: a library's code, and what it has registered in this program.
+// LoadedLibrary: a library's code, and its registrations in this program.
 #ifndef OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LOAD_LOADED_LIBRARY_HPP_
 
@@ -15093,9 +15107,11 @@ struct LoadOptions {
 
 // The result of Library::Unload: whether the library's code has left the process.
 struct UnloadReport {
-  bool unmapped = false;               // true if no code of it is left in the process
-  std::vector<std::string> pinned_by;  // else its symbols that may hold it there
-  std::string finalize_failure = {};   // what its finalize threw; empty if it returned normally
+  bool unmapped = false;  // true if no code of it is left in the process
+  // If not unmapped: symbols of the library that may keep it loaded.
+  std::vector<std::string> pinned_by;
+  // The exception of its finalize; empty if it returned normally.
+  std::string finalize_failure = {};
   // Returns the report as a sentence.
   friend std::string ToString(const UnloadReport& report);
 };
@@ -15204,7 +15220,7 @@ struct ProfileSpan {
   uint32_t custom = 0;
   bool adopted = false;  // true for a part of an invocation that began elsewhere
   bool open = false;     // true if it had not ended; `end` is then the time of Stop or Read
-  SpanWork work;         // with ProfileOptions::shapes; its `shapes` is 0 if unknown
+  SpanWork work;         // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
 };
 
 // An allocation, or a release, of tensors' memory.
@@ -15213,7 +15229,7 @@ struct ProfileAllocation {
   uint64_t invocation = 0;  // the running invocation; 0 for none
   int64_t bytes = 0;        // negative for a release
   int64_t live = 0;         // bytes in use of the allocator afterwards
-  uint32_t allocator = 0;   // its interned name
+  uint32_t allocator = 0;   // interned name of the allocator
   int thread = 0;
 };
 
@@ -15250,11 +15266,12 @@ struct Profile {
   std::vector<ProfileCounter> counters;
   std::vector<ProfileMarker> markers;          // sorted by time
   std::vector<ProfileAllocation> allocations;  // sorted by time, with ProfileOptions::memory
-  std::vector<ProfileCounts> counts;         // sorted by invocation, with ProfileOptions::counters
-  std::vector<std::string> counted;          // names of the values in `counts`
-  std::vector<std::string> absent_counters;  // 0 everywhere, with the reason: "cycles: why"
-  int64_t duration = 0;                      // ns from Start to Stop, or to now
-  int64_t dropped = 0;  // records for which there was no room, or which later ones replaced
+  std::vector<ProfileCounts> counts;  // sorted by invocation, with ProfileOptions::counters
+  std::vector<std::string> counted;   // names of the values in `counts`
+  // Counters that read 0 everywhere, with the reason: "cycles: why".
+  std::vector<std::string> absent_counters;
+  int64_t duration = 0;  // ns from Start to Stop, or to now
+  int64_t dropped = 0;   // records for which there was no room, or which later ones replaced
   // Estimated ns that recording cost all threads together: each record counts as much as a span.
   int64_t cost = 0;
 };
@@ -15445,7 +15462,7 @@ CounterSource& PerfCounters();
 #endif  // OPKIT_PROFILE_COUNTERS_HPP_
 
 // ---- opkit/profile/options.hpp
-// ProfileOptions: what a profiler records, and how much of it is kept.
+// ProfileOptions: the facts that a profiler records, and the memory that it may use for them.
 #ifndef OPKIT_PROFILE_OPTIONS_HPP_
 #define OPKIT_PROFILE_OPTIONS_HPP_
 
@@ -15466,15 +15483,15 @@ struct ProfileOptions {
   // threads that sleep until something has ended, "drain" of Engine::WaitForAll; markers "steal" of
   // tasks from another worker's queue.
   bool engine = false;
-  // Names of what to count during each span, at most six; for PerfCounters() for example {"cycles",
-  // "cache_misses"}. Each makes a span longer by about 0.3 us. Profile::absent_counters lists the
-  // names that are not available.
+  // Names of the events to count during each span, at most six; for PerfCounters() for example
+  // {"cycles", "cache_misses"}. Each makes a span longer by about 0.3 us. Profile::absent_counters
+  // lists the names that are not available.
   std::vector<std::string> counters = {};
   CounterSource* counter_source = nullptr;  // null for PerfCounters()
   // File for the profile if a fault, SIGINT, SIGTERM or another fatal signal ends the process while
-  // the session runs; empty for none. The file is a Chrome trace, or what ".pftrace" or ".html" at
-  // the end of its name selects. Installs signal handlers, and a stack for them on each thread that
-  // records.
+  // the session runs; empty for none. The file is a Chrome trace, or a Perfetto trace or a report
+  // if its name ends in ".pftrace" or ".html". Installs signal handlers, and a stack for them on
+  // each thread that records.
   std::string crash_trace = {};
 };
 
@@ -15512,7 +15529,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Rates that one or more threads reach together.
 struct MachineRates {
   double flops = 0;  // float32 operations per second; a multiply-add is two
-  double bytes = 0;  // to and from memory, per second
+  double bytes = 0;  // bytes to and from memory per second
 
   // Returns the share of this machine's peak that `its_flops` operations and `its_bytes` bytes in
   // `ns` reach. It is the longer of the times that the machine needs for either, divided by `ns`
@@ -15593,8 +15610,8 @@ struct ProfileTable {
   int64_t cost = 0;                                   // ns that recording took, estimated
 };
 
-// Sums a profile's spans by name and by what the options add, in the order that they give. Reads
-// each span once.
+// Sums a profile's spans by name, and by node, backend and shapes if the options request it. Sorts
+// the rows as the options say. Reads each span once.
 ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
 std::string ToString(const ProfileTable& table);
 // {"duration_ns": …, "dropped": …, "cost_ns": …, "rows": [{"name": …, "count": …, "total_ns": …,
@@ -15641,9 +15658,8 @@ struct RunReport {
 };
 
 // Writes a profile as a page. `table` sets the options of its table; `table.peak` adds a roofline.
-// `run` adds the graph, its memory, and what partitioners took of it. Throws kUnsupported if no
-// file of the program includes opkit/report/report.hpp, kIo if the file cannot be
-// written.
+// `run` adds the graph, its memory, and the parts that partitioners took of it. Throws kUnsupported
+// if no file of the program includes opkit/report/report.hpp, kIo if the file cannot be written.
 void SaveReport(const Profile& profile, const std::string& path,
                 const ProfileTableOptions& table = {}, const RunReport& run = {});
 
@@ -15757,7 +15773,7 @@ struct RegisteredLayout {
   bool has_descriptors;
   double ns_per_byte;
 };
-// A direct converter between two such layouts.
+// A direct converter between two layouts other than the standard one.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
@@ -15876,7 +15892,7 @@ OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layou
 // cannot reach the memory.
 OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
 // Writes the elements of `from` into `to`, which has memory and a layout, perhaps the same one.
-// Errors: as above; kInvalidArgument if the two differ in dtype or shape.
+// Errors: those of ConvertLayout; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
 }}  // namespace opkit
@@ -16004,8 +16020,8 @@ struct OpSlot {
 
 // The properties of a closure's type that its record needs.
 struct OpClosureType {
-  static constexpr size_t kSmallBytes = 32;  // in the record itself
-  static constexpr size_t kLargeBytes = 64;  // beside it
+  static constexpr size_t kSmallBytes = 32;  // bytes for a closure in the record itself
+  static constexpr size_t kLargeBytes = 64;  // bytes for a closure in the record's details
 
   bool asynchronous;
   bool large;
@@ -16273,8 +16289,10 @@ struct ScheduleEdge {
 };
 
 enum class ScheduleOrder {
-  kStable,        // as given; a node is moved only to just before the first one that needs it
-  kLevels,        // by level (longest path from a root), as given within a level
+  // The given order. A node that stands behind a node that needs it is moved to just before that
+  // node.
+  kStable,
+  kLevels,        // by level (longest path from a root); the given order within a level
   kLevelsIfWide,  // kLevels when a level has kWideLevel nodes on average, else kStable
 };
 
@@ -16862,7 +16880,8 @@ struct ComparedValue {
   int64_t elements = 0;
   int64_t different = 0;  // number of elements that differ
   double max_abs = 0;     // the largest |found - expected|; infinite if only one of them is a NaN
-  double max_rel = 0;     // the largest |found - expected| / |expected|, without zeros
+  // The largest |found - expected| / |expected| among elements whose expected is not 0.
+  double max_rel = 0;
   std::vector<int64_t> first = {};  // the index of the first element that differs
   // The first different element in each run; the types of the value if these differ, since no
   // element is compared then.
@@ -16915,7 +16934,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // An output of a node, copied during a run.
 struct NodeValue {
   int node = 0;      // index in Plan::graph()
-  std::string name;  // of the value
+  std::string name;  // name of the value
   Tensor tensor;     // a dense copy in host memory, in the standard layout
 };
 
@@ -16933,8 +16952,8 @@ std::vector<NodeValue> RunKeepingValues(Executor& executor,
 
 namespace detail {
 
-// Does the same, but each node reads `values`, which another run of the graph made, instead of the
-// values that earlier nodes made in this run.
+// Runs like RunKeepingValues, but each node reads `values`, which another run of the graph made,
+// instead of the values that earlier nodes made in this run.
 std::vector<NodeValue> RunNodesOnValues(Executor& executor, const std::vector<NamedTensor>& inputs,
                                         const std::vector<NodeValue>& values);
 
@@ -17152,7 +17171,8 @@ class FusedGraph {
   // of `view`. Two nodes are not fused if something else reads the value between them, or the graph
   // returns it, or a node rewrites a value of either. The same holds if a node waits by name for
   // the first, or the second waits by name for others, or they run on two devices, or the second
-  // requires another backend, or `forced` has another for it. Throws what a kernel's Fuse throws.
+  // requires another backend, or `forced` has another kernel for it. Throws the exceptions of a
+  // kernel's Fuse.
   static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
                                           const std::vector<NodeChoice>& choices,
                                           const Selection* forced);
@@ -17417,7 +17437,8 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  left_out_ += left_out_ == 0 ? 2 : 1;  // the first time also the line that the number replaces
+  // The first time 2: the line with this number replaces a line of context.
+  left_out_ += left_out_ == 0 ? 2 : 1;
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
   context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
@@ -17713,7 +17734,8 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // the kernel may be forbidden
+  // Counting in the kernel may be forbidden.
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {
     wanted.flags = flags;
     const long file =
         syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
@@ -18310,7 +18332,8 @@ OPKIT_INLINE DimExpr::operator Dim() const {
   return most_ && *most_ >= 0 ? Dim::AtMost(*most_) : Dim();
 }
 
-// Only where the result grows with what is not known.
+// Returns the largest value that `a op b` can have. Returns nothing if an operand has no bound, if
+// the result may fall while an operand grows, or on overflow.
 OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, const DimExpr& b) {
   if (op == '*' && a.value_ && !b.value_) return MostOf(b, op, a);
   const bool grows =
@@ -18424,7 +18447,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
-    if (span_ != 0) [[unlikely]]  // before a thread sees the end and may end the profile
+    if (span_ != 0) [[unlikely]]  // reports the end before a thread sees it and may end the profile
       if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
@@ -18525,7 +18548,7 @@ OPKIT_INLINE void Event::SetFinished(const char* error_message) {
 }
 
 OPKIT_INLINE bool Event::Cancel() {
-  const auto state = state_;  // kept alive as in CompleteOnce
+  const auto state = state_;  // a waiting thread may destroy this handle meanwhile
   const bool cancelled =
       state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
   state->RequestNotification();  // frees the memory when the device has drained
@@ -18638,7 +18661,8 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  constexpr int64_t kBytesBeside = 64;  // a text: its string object and index slots
+  // Bytes that a name takes beside its text: string object and index slots.
+  constexpr int64_t kBytesBeside = 64;
   if (name.empty()) return 0;
   // Hashed by address: most names are literals or long-lived strings.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
@@ -19113,7 +19137,7 @@ class WorkDeque {
 
   // Owner only. Removes and returns the newest item, or null.
   T* Pop() {
-    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // only the owner writes it
     // Relaxed: `top_` only grows, so an old value that already means "empty" is still right.
     if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
     bottom_.store(bottom, std::memory_order_seq_cst);
@@ -20395,10 +20419,10 @@ struct OpRegistry::State {
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
-    detail::RefCountedList kernels;     // KernelRows
+    detail::RefCountedList kernels;     // KernelRow objects
     std::vector<std::string> problems;  // thrown at lookup; Problems lists them
     std::vector<std::string> listed;
-    std::vector<Override> overrides;  // the last one counts first
+    std::vector<Override> overrides;  // the last override comes first in the order
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
@@ -21018,7 +21042,7 @@ struct PendingTensors::Items : RefCounted {
   struct Item : RefCounted {
     int place;
     Blob* blob;           // null for a copy of an input
-    uint64_t invocation;  // for a copy: the run that made it
+    uint64_t invocation;  // for a copy: the id of the run that made it
     Tensor tensor;
   };
   Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
@@ -21031,7 +21055,7 @@ struct PendingTensors::Items : RefCounted {
     list.push_back(item);
     return item->tensor;
   }
-  RefCountedList list;  // of Item
+  RefCountedList list;  // Item objects
 };
 OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
   if (!items_) items_ = MakeIntrusive<Items>();
@@ -21475,7 +21499,8 @@ OPKIT_INLINE void OperatorBase::MakeEvent() {
   event_.emplace(device_);
 }
 #ifndef OPKIT_DEFINITIONS
-// Only in the compiled runtime. It is in this file because every program with operators links it.
+// Starts the session of the environment variable OPKIT_PROFILE before main, in the compiled
+// runtime. It is in this file because every program with operators links it.
 namespace {
 [[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 }
@@ -21560,7 +21585,8 @@ OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_backends()) asked.pop_back();  // its rank places the plain kernel
+  // The plain kernel's rank decides its place.
+  if (by_rank && !def.requires_backends()) asked.pop_back();
   // Orders by the position among the requested backends; all others come behind, by rank if
   // `by_rank`.
   auto place = [&](const Kernel* kernel) {
@@ -21572,7 +21598,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend, kernel->origin) : 0);
   };
   const BackendPreference& allowed = AllowedBackends();
-  std::string refused;  // by OPKIT_BACKENDS
+  std::string refused;  // backends that OPKIT_BACKENDS excludes
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
     if (def.requires_backends() && !Contains(asked, kernel->backend)) continue;
@@ -21822,7 +21848,7 @@ class DirectCall {
   // Throws the errors of TypedCall, with the node and the kernel as context.
   DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  // Like ResolvedCall::run; the work is done at return.
+  // Runs like ResolvedCall::run; the work is done at return.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
  private:
@@ -21851,7 +21877,7 @@ class DirectCall {
   SpanNames span_names_;  // valid after the first recorded call
   // The tensors of the current call.
   std::vector<const Tensor*> inputs_;   // null for an input that is left out
-  std::vector<Tensor> copies_;          // of inputs that are not dense
+  std::vector<Tensor> copies_;          // dense copies of inputs that are not dense
   std::vector<Tensor> made_;            // new tensors for outputs that do not fit
   std::vector<const Tensor*> outputs_;  // the caller's tensors, or tensors of made_
 };
@@ -23300,7 +23326,7 @@ struct DeferredRun : RefCounted {
   // The library's count of deferred runs, for messages (hence relaxed); null for the program's
   // operators.
   std::atomic<int64_t>* count = nullptr;
-  ResourceState* state = nullptr;  // of the run's operator; `kept` keeps it alive
+  ResourceState* state = nullptr;  // state of the run's operator; `kept` keeps it alive
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // the failure of the completion, if any
@@ -23332,10 +23358,11 @@ struct ResourceState {
   DeferredRun* deferred_run = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
   std::vector<IntrusivePtr<HostedGraph>> graphs;
-  std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
+  // Operators that this run has started; they use its tensors.
+  std::vector<IntrusivePtr<PendingInvoke>> pending;
   RefCountedList kept_by_work;          // kept until launched work has run: a library's code
-  OutputMaker* output_maker = nullptr;  // of an operator with allocatesOutputs()
-  OperatorBase* deferrable = nullptr;   // of an operator with async(), while its forward runs
+  OutputMaker* output_maker = nullptr;  // set for an operator with allocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // set for an operator with async(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // Calls `add` with the memory of the current run.
@@ -24048,7 +24075,7 @@ struct FunctionNode {
 struct FunctionState : RefCounted {
   IntrusivePtr<StatefulOp> op;
   bool is_shared = false;  // a backward operator has found it
-  Mutex mutex;  // held by runs of a shared state: those of two losses may run in parallel
+  Mutex mutex;  // held by runs of a shared state: two backward graphs may use it in parallel
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 
@@ -24138,7 +24165,7 @@ class FunctionStateHandle {
 
   IntrusivePtr<AbiNode> node_;  // the state may point into it
   FunctionStatePtr state_;
-  FunctionState* shareable_ = nullptr;  // the same, if another operator may also run it
+  FunctionState* shareable_ = nullptr;  // state_ if another operator may also run it, else null
   // Replaces the state's Run from the second run on; the first run goes through the state, which
   // records it.
   decltype(opkit_kernel::forward) direct_ = nullptr, later_direct_ = nullptr;
@@ -26085,7 +26112,7 @@ class GraphInference {
   const UnknownOperators unknown_;
   GraphTypes types_;
   SymbolTable symbols_;
-  IndexedVector<char> evaluated_;  // by node: Evaluate tried it
+  IndexedVector<char> evaluated_;  // by node: 1 if Evaluate has tried it
   bool changed_ = false;
 };
 
@@ -26145,7 +26172,7 @@ OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
       a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
       a.args().size() != b.args().size())
     return false;
-  for (const NamedAttribute& arg : a.args()) {  // in any order
+  for (const NamedAttribute& arg : a.args()) {  // `b` may have the attributes in another order
     const Attribute* other = b.args().Find(arg.name);
     if (!other || !SameBits(arg.value, *other)) return false;
   }
@@ -26470,8 +26497,8 @@ class JsonWriter {
   JsonWriter& Member(std::string_view name, const T& value) {
     return Key(name).Value(value);
   }
-  // Appends what precedes an item and returns the string, to which the caller appends one value in
-  // JSON.
+  // Appends the comma and the new line that precede an item, and returns the string, to which the
+  // caller appends one value in JSON.
   std::string& Item();
   // Begins the next item, key or end on a line of its own, after `indent`, a literal.
   JsonWriter& NewLine(const char* indent = "") {
@@ -26486,8 +26513,8 @@ class JsonWriter {
 
   std::string& out_;
   const bool is_spaced_;
-  bool needs_comma_ = false;      // before the next item or key
-  const char* indent_ = nullptr;  // of the line to begin; null for none
+  bool needs_comma_ = false;      // a comma precedes the next item or key
+  const char* indent_ = nullptr;  // indent of the next item's new line; null: it stays on this line
 };
 
 }  // namespace detail
@@ -26653,12 +26680,13 @@ namespace detail {
 
 // The costs of the modes, in ns, on a machine of today.
 struct ReplayEstimate {
-  static constexpr double kWorthFactor = 0.85;  // of the walk's time, or the walk stays
+  // Another mode is used only if it takes at most this share of the walk's time.
+  static constexpr double kWorthFactor = 0.85;
 
   double walk_ns, levels_ns, counters_ns;
 };
 
-inline constexpr double kHandshakeNs = 600;  // sharing one level
+inline constexpr double kHandshakeNs = 600;  // cost of sharing one level
 
 OPKIT_INLINE int WidthToShare(double ns_per_node) {
   const double width = 2 * kHandshakeNs / (std::max)(ns_per_node, 0.5);
@@ -26666,8 +26694,8 @@ OPKIT_INLINE int WidthToShare(double ns_per_node) {
 }
 
 inline ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_node, int threads) {
-  constexpr double kJoinNs = 1000;   // until a second thread takes part
-  constexpr double kCounterNs = 25;  // a node's counters and queue
+  constexpr double kJoinNs = 1000;   // time until a second thread takes part
+  constexpr double kCounterNs = 25;  // cost of a node's counters and queue
   const double n = schedule.size();
   ReplayEstimate estimate{n * ns_per_node, kJoinNs, kJoinNs};
   const int wide = WidthToShare(ns_per_node);
@@ -27536,7 +27564,7 @@ class KernelSelector {
   struct Options {
     BackendNeed backend_need = kPreferred;
     const Selection* forced = nullptr;
-    const std::vector<Device>* devices = nullptr;  // for nodes that name none
+    const std::vector<Device>* devices = nullptr;  // devices for nodes that name none
     SelectionObjective objective = SelectionObjective::kTime;
   };
 
@@ -27647,11 +27675,11 @@ struct PlannedBody;
 // that runs bodies is one step for its beginning, the steps of the bodies, and one for its end.
 class PlannedMemory {
  public:
-  // How PlanArenas plans.
+  // The options of PlanArenas.
   struct Options {
     PlanMemoryOptions plan;
     bool walked = false;       // steps run one after the other, in their order
-    std::vector<int> donated;  // inputs, by value of the view
+    std::vector<int> donated;  // donated inputs, as values of the view
   };
 
   // The specialization must have its schedule and its bodies before PlanArenas is called.
@@ -27718,13 +27746,14 @@ class PlannedMemory {
   size_t first_body_value() const;
 
   const Specialization& plan_;
-  int64_t most_bound_bytes_;                  // negative: bounds are not used
-  std::vector<int> donated_;                  // inputs whose memory is the plan's
-  std::vector<int> donated_outputs_;          // outputs that lie in a donated input
-  IndexedVector<size_t> value_numbers_;       // by value
-  size_t first_scratch_ = 0;                  // number of the first step's scratch
-  size_t first_number_ = 0, end_number_ = 0;  // range of its own numbers and its bodies'
-  IndexedVector<int> begin_, end_;            // by step: its number in the memory plan
+  int64_t most_bound_bytes_;             // negative: bounds are not used
+  std::vector<int> donated_;             // inputs whose memory is the plan's
+  std::vector<int> donated_outputs_;     // outputs that lie in a donated input
+  IndexedVector<size_t> value_numbers_;  // by value: its number in the memory plan
+  size_t first_scratch_ = 0;             // the memory plan's number of the first step's scratch
+  // The numbers in [first_number_, end_number_) belong to this graph and its bodies.
+  size_t first_number_ = 0, end_number_ = 0;
+  IndexedVector<int> begin_, end_;  // by step: its first and last step in the memory plan
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
   MemorySummary summary_;
@@ -27759,7 +27788,7 @@ struct PlannedBody {
       : node(carrier), number(number_of_body), name(body.name), view(*body.graph) {}
 
   const int node;    // the node that carries it
-  const int number;  // among the node's bodies
+  const int number;  // the body's index among the node's bodies
   const std::string name;
   const GraphView view;
   Selection forced;  // the enclosing graph's forced kernels for nodes of the body
@@ -27773,9 +27802,10 @@ class Specialization final : public RefCounted {
     bool walked = false;  // steps run one after the other, in their order
     bool in_order = false;
     PlanMemoryOptions memory;
-    ConvertedConstants* converted_constants = nullptr;  // of the plan
+    ConvertedConstants* converted_constants = nullptr;  // the converted constants of the plan
     KernelSelector::Options selection = {};
-    std::span<const int> donated = {};  // values of the plan's graph; none in a body
+    // Donated inputs, as values of the plan's graph; none in a body.
+    std::span<const int> donated = {};
   };
 
   // The enclosing graph of a body, with its operators, and the node that carries the body.
@@ -27900,7 +27930,8 @@ class Specialization final : public RefCounted {
   // For a body: finds the enclosing graph's values that are the body's inputs, and those that the
   // body's nodes make as outputs. Also finds the values that a node rewrites.
   void FindOuter(const Enclosing* enclosing);
-  // Returns the blobs of the enclosing graph, by value of this one; empty if there is none.
+  // Returns, for each value of this graph, its blob in the enclosing graph, or null if the value is
+  // the graph's own; empty without an enclosing graph.
   std::vector<Blob*> OuterBlobs(const BoundNodes* enclosing) const;
   std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const;
 
@@ -28107,15 +28138,16 @@ class PlanState final : public RefCounted {
   // specialization for the plan's only input shapes. Not synchronised.
   void ReleaseConstants();
   Explanation Explain() const;
-  // Returns what is known of the values for any shapes of the inputs; null if these shapes are
-  // known.
+  // Returns the types that hold for every shape of the inputs; null if the graph declares these
+  // shapes.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
   // Returns the specialization used last; null if input shapes are open and nothing has run yet.
   IntrusivePtr<Specialization> Latest() const {
     MutexLock lock(mutex_);
     return specializations_.latest();
   }
-  // Returns the same; throws kFailedPrecondition instead of returning null.
+  // Returns the specialization of Latest(), but throws kFailedPrecondition instead of returning
+  // null.
   IntrusivePtr<Specialization> GetLatest() const;
 
  private:
@@ -28163,29 +28195,29 @@ struct RecomputeProblem {
     std::vector<int> inputs, outputs;  // values, each once
     // Pairs {i, o}: outputs[o] may take the bytes of inputs[i] if this step is its last reader.
     std::vector<std::pair<int, int>> in_place = {};
-    double cost = 1;  // of running the step once more
+    double cost = 1;  // cost of running the step once more
     int64_t scratch_bytes = 0;
     bool repeatable = true;  // may run again, and later than at its place here
   };
   std::vector<Step> steps;
-  std::vector<int64_t> bytes;  // of each value; 0 for a value that lies elsewhere
-  std::vector<uint8_t> kept;   // of each value: read after the run
+  std::vector<int64_t> bytes;  // by value: its bytes; 0 for a value that lies elsewhere
+  std::vector<uint8_t> kept;   // by value: 1 if it is read after the run
 };
 
 // The order of steps that Recompute returns; a step of the problem may run several times.
 struct RecomputedRun {
   struct Step {
-    int step = 0;             // of the problem
+    int step = 0;             // the step's number in the problem
     std::vector<int> makers;  // by input: the place in `steps` of its maker; -1: none
     bool again = false;       // the same step has run before
     bool moved = false;       // stands at another place than in the problem
   };
   std::vector<Step> steps;
-  int64_t peak_bytes = 0;   // the most that are live at once
-  int64_t given_bytes = 0;  // the same for the steps as given
-  int64_t least_bytes = 0;  // the most that one step touches: no run needs less
-  double added_cost = 0;    // of the steps that run again
-  double given_cost = 0;    // of all steps, once each
+  int64_t peak_bytes = 0;   // the most bytes that are live at once
+  int64_t given_bytes = 0;  // the same for the steps in their given order, each run once
+  int64_t least_bytes = 0;  // the most bytes that one step touches: no run needs less
+  double added_cost = 0;    // cost of the steps that run again
+  double given_cost = 0;    // cost of all steps, each run once
 };
 
 // Returns a run of the problem's steps in which at most `bytes` are live at once; if it finds none,
@@ -28242,7 +28274,7 @@ class RecomputedGraph {
   double CostOf(int node) const;
 
   const Specialization& found_;
-  const GraphView& view_;                // of the plan's graph
+  const GraphView& view_;                // view of the plan's graph
   std::vector<std::vector<int>> parts_;  // by step: nodes of the plan's graph
   RecomputeProblem problem_;             // its values are those of the plan's graph
 };
@@ -28595,7 +28627,7 @@ struct ReadyChain {
 // One thread's part in a run.
 struct ReplayWorker {
   ReadyChain ready;
-  int root = 0, root_end = 0;  // its share of the roots, by position in level order
+  int root = 0, root_end = 0;  // the thread's share of the roots, by position in level order
   int64_t completed = 0;       // nodes, not yet subtracted from those that remain
   int64_t next_wake = 0;       // value of `completed` from which it may wake another thread
   Invocation invocation;       // the run's
@@ -28815,7 +28847,7 @@ class Replay {
     if (timed) tuner_.Record(detail::MonotonicNs() - start);
   }
 
-  // Starts a run and returns at once; The thread that ends the run calls `done` with the run's
+  // Starts a run and returns at once. The thread that ends the run calls `done` with the run's
   // error (null for none). From then on the replay may be run again or destroyed, by `done` too.
   // `done` must not throw; if it captures at most 48 bytes nothing is allocated. There is no
   // deadline, because no thread would watch it; use Cancel.
@@ -29021,7 +29053,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
  public:
   BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
             ThreadPool& pool, ReplayOptions options);
-  // Makes the plan of a body inside `root`. The operator of the body's node runs it.
+  // Makes the plan of a body (the graph that a node carries) inside the plan `root`. The operator
+  // of that node runs it.
   BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
       : root_(root),
         view_(specialization->view()),
@@ -29145,9 +29178,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
   }
-  // Drops what the last run left in values without planned memory if something else holds it: as a
-  // view of an input or of another value, which an operator of this run would write through. Views
-  // stand behind what they view, so that the values with memory of their own keep it.
+  // Drops the tensors that the last run left in values without planned memory, if another tensor
+  // shares their memory: an operator of this run would write through a view of an input or of
+  // another value. Goes backwards: views come after the values that they view, so that a value with
+  // memory of its own keeps it.
   void DropSharedValues() {
     for (auto blob = unplanned_.rbegin(); blob != unplanned_.rend(); ++blob)
       if ((*blob)->IsType<Tensor>())
@@ -29286,7 +29320,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   uint64_t ids_of_run_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
-  std::vector<Blob*> unplanned_;  // of values that runs neither plan memory for nor return
+  // Blobs of values that no memory is planned for and that runs do not return.
+  std::vector<Blob*> unplanned_;
   Mutex moved_mutex_;
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
@@ -29663,7 +29698,8 @@ class Executor::Impl {
     changed_ = false;
   }
   OPKIT_COLD void Densify(Input& input) {
-    // A caller may hold the last copy, as an output or through an output that is a view of it.
+    // Releases our handles of the last copy, so that use_count() below counts only the caller's:
+    // the copy may be an output, or an output may be a view of it.
     TensorOf(input.value) = Tensor();
     if (input.donated) current_->SetDonated(input.value, Tensor());
     if (input.dense.storage().use_count() > 1) input.dense = Tensor();
@@ -30140,7 +30176,7 @@ class GradientNodes {
   const int num_before_;
   GradientNames names_;
   std::string ones_;          // the constant of AddOnes; "": none
-  std::vector<int> origins_;  // by added node
+  std::vector<int> origins_;  // see origins()
 };
 
 }  // namespace detail
@@ -30443,10 +30479,10 @@ class GradientBuilder {
     int value, node;
     std::string gradient;
   };
-  std::vector<Made> made_;                               // dense gradients, before they are summed
-  IndexedVector<char> carries_;                          // by node: gradients flow through it
-  IndexedVector<char> reached_;                          // by value: it depends on a wanted value
-  IndexedVector<int> giver_;                             // by value: the node of its first gradient
+  std::vector<Made> made_;       // dense gradients, before they are summed
+  IndexedVector<char> carries_;  // by node: 1 if gradients flow through it
+  IndexedVector<char> reached_;  // by value: 1 if it depends on a wanted value
+  IndexedVector<int> giver_;     // by value: the node whose gradient maker gave its first gradient
   IndexedVector<std::vector<GradientValue>> gradients_;  // by value: the gradients to sum up
 };
 
@@ -30668,7 +30704,7 @@ class StepOrder {
   }
 
   const RunOrder& run_;
-  const FlatLists predecessors_;  // of each step
+  const FlatLists predecessors_;  // predecessors of each step
   IndexedVector<int64_t> start_, done_;
   int64_t end_ = 0;
   BitMatrix before_;  // [v] holds the steps that precede v; empty unless the order is exact
@@ -30827,10 +30863,11 @@ class ValueMerger {
   const std::vector<RunValue>& values_;
   const StepOrder& order_;
   IndexedVector<int> root_;
-  IndexedVector<int64_t> offset_;  // in the root
+  IndexedVector<int64_t> offset_;  // offset of each value in its root's buffer
   std::vector<std::vector<int>> members_;
-  std::vector<int> last_step_;       // of each root: the last granted step; -1: none
-  std::vector<size_t> last_joined_;  // of each root: where in members_ those of that step begin
+  std::vector<int> last_step_;  // by root: the step of the last grant; -1: nothing was granted
+  // By root: index in its members_ of the first member that joined last.
+  std::vector<size_t> last_joined_;
 };
 
 // The steps that touch each buffer, and flags: live from the run's begin, live to its end.
@@ -30956,14 +30993,15 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // The buffers to place, numbered without the empty ones. All sizes are in `unit` bytes.
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
-  std::vector<int> buffer;     // the index of each in the input
+  std::vector<int> buffer;     // by buffer: its index in the planner's input
   std::vector<int> size;       // in units
   std::vector<int> alignment;  // in units, a power of two
   IndexedVector<int> lower;    // sections [lower, upper) in which it is live
   std::vector<int> upper;
   int sections = 0;
-  std::vector<int> total;    // the units live in each section
-  FlatLists conflicts;       // of each buffer with others; empty where they are too many to list
+  std::vector<int> total;  // the units live in each section
+  // By buffer: the buffers that conflict with it; empty if there are too many to list.
+  FlatLists conflicts;
   bool spans_decide = true;  // conflicts are those of the spans, no others
   int64_t pairs = 0;         // number of conflicts
   int64_t unit = 1;          // bytes
@@ -31134,7 +31172,7 @@ class MatrixFit {
   const MemoryProblem& problem_;
   const size_t count_;
   BitMatrix conflicts_;
-  std::vector<PlacedSpan> placed_;  // by offset
+  std::vector<PlacedSpan> placed_;  // sorted by offset
 };
 
 // The top of all placed buffers, over time. Used if there are more conflicts than can be listed.
@@ -31205,7 +31243,7 @@ inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& 
 inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_lower,
                        std::vector<int>* offsets) {
   offsets->assign(by_lower.size(), 0);
-  std::vector<int> live;  // in the order of offset
+  std::vector<int> live;  // live buffers in the order of their offsets
   int height = 0;
   for (int buffer : by_lower) {
     const size_t b = Index(buffer);
@@ -31457,7 +31495,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // kMostInMatrix buffers.
 inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
   const size_t n = Index(problem.count);
-  constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget
+  // Temperature at the start, as a share of the bound; falls to 0 as the budget is used up.
+  constexpr double kHeat = 0.003;
   const int64_t patience = int64_t{2000} * problem.count;  // moves
   RandomGenerator random(budget->seed);
   const auto below = [&](size_t m) { return Index(random() % m); };
@@ -31594,7 +31633,7 @@ class SkylineSearch {
   struct Frame {
     size_t section = 0;  // the edge that is decided
     int floor = 0;
-    size_t first = 0, next = 0, end = 0;  // in choices_
+    size_t first = 0, next = 0, end = 0;  // indices in choices_
     size_t trail = 0;
     int placed = -1;
     bool passed = false;  // the leave-empty branch has been tried
@@ -31646,7 +31685,7 @@ class SkylineSearch {
   const MemoryProblem& problem_;
   const size_t count_, sections_;
   const FlatLists cover_;       // the buffers that are live in each section
-  std::vector<double> weight_;  // 1 and the failures of each section
+  std::vector<double> weight_;  // 1 plus the number of failures of each section
   std::vector<uint8_t> dirty_mark_;
   std::vector<int> dirty_;
 
@@ -32059,15 +32098,15 @@ class RunVerifier {
   const std::vector<InPlaceOption>& in_place_;
   const std::vector<int64_t>& addresses_;
   const std::vector<std::string>& names_;
-  std::vector<size_t> family_;  // of each value
+  std::vector<size_t> family_;  // by value: see Family()
   // A family's properties stand at the index of its value that is no view.
   struct Touch {
     int step;
     size_t value;
   };
   std::vector<std::vector<Touch>> touches_;
-  std::vector<uint8_t> kept_;   // to the end of the run
-  std::vector<uint8_t> there_;  // at the start of the run
+  std::vector<uint8_t> kept_;   // 1 if the bytes are needed until the end of the run
+  std::vector<uint8_t> there_;  // 1 if the bytes are needed from the start of the run
   std::vector<Pair> pairs_;
 };
 
@@ -32207,10 +32246,10 @@ class MemoryCsvReader {
   }
 
   std::string_view rest_, line_;
-  IndexedVector<std::string_view> cells_;  // of line_
+  IndexedVector<std::string_view> cells_;  // the cells of line_
   int columns_[kColumns];                  // index of each column in a line; -1: not in the header
   size_t header_cells_ = 0;
-  int number_ = 0;  // of line_, from 1
+  int number_ = 0;  // number of line_, from 1
 };
 
 }  // namespace detail
@@ -32817,7 +32856,7 @@ struct InferredBody {
   const Graph* graph = nullptr;
   std::vector<TensorInfo> given;            // the inputs before inference
   std::vector<Tensor> given_data;           // data of the inputs
-  std::vector<TensorInfo> inputs, outputs;  // after inference; without `constant`
+  std::vector<TensorInfo> inputs, outputs;  // the types after inference, with `constant` null
   std::vector<Tensor> data;                 // data of the outputs
 };
 
@@ -32928,7 +32967,8 @@ class SubgraphExtractor {
 
   const GraphView& view_;
   const GraphTypes* const types_;
-  IndexedVector<int> node_mark_, value_mark_;      // equal to mark_: inside, or read by the set
+  // Equal to mark_ for a node of the set and for a value that the set reads.
+  IndexedVector<int> node_mark_, value_mark_;
   std::vector<std::pair<int, int>> rewritten_by_;  // node, value
   int mark_ = 0;
 };
@@ -33461,10 +33501,10 @@ namespace detail {
 struct PartitionState {
   Graph graph;
   std::vector<std::vector<int>> origin;  // by node: the nodes of the first graph that it represents
-  std::vector<char> taken;               // by node: a partitioner made it
+  std::vector<char> taken;               // by node: 1 if a partitioner made it
 };
 
-// One partitioner on one graph.
+// The run of one partitioner on one graph.
 class PartitionRun {
  public:
   PartitionRun(const PartitionState& state, const PartitionerRequest& request,
@@ -34946,7 +34986,7 @@ class OpenedObject final : public SharedObject {
       close(file);
     }
     int file = -1;
-    std::string path;  // where the copy is on disk
+    std::string path;  // path of the copy on disk
   };
   // All open objects of the process. Open uses them to distinguish an image in use from a left-over
   // one.
@@ -35006,7 +35046,7 @@ class OpenedObject final : public SharedObject {
     if (!FindOpen(is_same)) return false;
     handle_ = dlopen(loaded_path_.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (handle_ == wanted && FindOpen(is_same)) return true;
-    if (handle_) dlclose(handle_);  // it was closed, or replaced, meanwhile
+    if (handle_) dlclose(handle_);  // the object was closed or replaced meanwhile
     return false;
   }
 
@@ -35209,8 +35249,8 @@ class Finalizers {
         WriteLog(LogLevel::kError, last.image->name, StrCat("its finalize failed: ", why));
     }
   }
-  // Calls a library's finalize, which returns nothing. Returns what the library reported to the
-  // host when it threw; empty if it did not.
+  // Calls a library's finalize, which returns nothing. Returns the text that the library reported
+  // to the host if finalize threw; empty if it did not.
   static std::string Finalize(const LibraryImage& image) {
     if (!image.library->finalize) return {};
     const bool had_table = std::exchange(t_has_library_table, true);
@@ -35305,8 +35345,8 @@ void RemovePartitioners(LoadedLibrary& loaded);
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 
 // ---- opkit/plugin/load/library_parts.hpp
-// Reads from a library's description what it brings besides operators: layouts, devices,
-// partitioners, passes, backends. Included by the definitions of library.hpp.
+// Reads from a library's description its parts besides operators: layouts, devices, partitioners,
+// passes, backends. Included by the definitions of library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 
@@ -35573,7 +35613,8 @@ class LibraryLoader {
   }
 
  private:
-  // Returns what must be waited for or destroyed before the library can be unloaded.
+  // Returns, as text, the runs, operators and plans that must end before the library can be
+  // unloaded.
   static std::string WhatHolds(const FunctionUse& use) {
     const int64_t operators = use.operators.load(std::memory_order_relaxed),
                   runs = use.late_runs.load(std::memory_order_relaxed);
@@ -35730,8 +35771,8 @@ class LibraryLoader {
     need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
          "it has no input whose dtype its outputs could have", "add .setInferType(f)");
   }
-  // An operator that the program has already keeps its schema, without the attributes that the
-  // library's one declares beside.
+  // Warns if a library's operator declares an attribute that the program's operator of that name
+  // does not take: the program's schema stays.
   static void WarnOfAttributes(const LibraryImage& image, const FunctionOpRecord& record) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(record.name);
     for (const AttributeSchema& attribute : record.attributes)
@@ -36004,8 +36045,8 @@ double SmallestMannWhitneyP(int64_t a, int64_t b);
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// A map from the names that spans display to values. It stays small: interned names compose few
-// different ones.
+// A map from the names that spans display to values. It stays small, because spans combine their
+// interned names in few different ways.
 template <class Value>
 class PerName {
  public:
@@ -36246,7 +36287,9 @@ class OutputFile {
  private:
   [[noreturn]] void Fail() const;
 
-  std::string path_, target_, temporary_;  // `target_`: links resolved; no `temporary_`: in place
+  // `target_` is `path_` with links resolved; without a `temporary_` the target is written in
+  // place.
+  std::string path_, target_, temporary_;
   std::FILE* file_ = nullptr;
   bool truncated_ = false;  // the old contents are cut off already, or a descriptor keeps them
 };
@@ -36296,7 +36339,7 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 
 // ---- opkit/profile/trace_visitor.hpp
 // TraceVisitor: walks a profile and calls one function for each thing that traces and reports show.
-// Their writers derive from it, so that what a profile newly records is added here, once.
+// Their writers derive from it, so that a new kind of record is added here, once.
 #ifndef OPKIT_PROFILE_TRACE_VISITOR_HPP_
 #define OPKIT_PROFILE_TRACE_VISITOR_HPP_
 
@@ -36698,8 +36741,8 @@ class PerfettoTrace final : TraceVisitor {
     if (out_.bytes().size() > kBlock) Flush();
   }
   void Describe(const ProtoMessage& track) { Packet(ProtoMessage().Message(60, track)); }
-  // Writes what a reader needs before the sequence's first event: a clock that counts ns from the
-  // event before, and `track` as the track of events that name no other.
+  // Writes the packet that a reader needs before the sequence's first event: a clock that counts ns
+  // from the event before, and `track` as the track of events that name no other.
   Sequence BeginSequence(uint64_t track) {
     Sequence sequence{++sequences_};
     ProtoMessage clock, boot, snapshot, defaults;
@@ -36720,7 +36763,7 @@ class PerfettoTrace final : TraceVisitor {
     return found->second;
   }
   // Writes an event. `event` holds all members except type, name and category. An end has neither
-  // name nor category: those of its begin count.
+  // name nor category: a reader takes them from its begin.
   void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
              const char* category, ProtoMessage event = {}) {
     ProtoMessage interned;
@@ -36776,7 +36819,7 @@ class PerfettoTrace final : TraceVisitor {
         {marker.time, &name, marker.frame ? "frame" : "marker", TrackOf(marker.thread), 0});
   }
   void OnCounter(const ProfileCounter& counter, const std::string& name) override {
-    if (!__builtin_isfinite(counter.value)) return;  // as in a Chrome trace
+    if (!__builtin_isfinite(counter.value)) return;  // a Chrome trace leaves out such values, too
     if (counter_tracks_.empty()) counters_ = BeginSequence(kProcess);
     uint64_t& track = counter_tracks_[counter.name];
     if (track == 0) track = NewTrack(name, /*is_counter=*/true);
@@ -36834,10 +36877,10 @@ class PerfettoTrace final : TraceVisitor {
   const uint64_t pid_;
   uint64_t sequences_ = 0, tracks_ = 0;
   ProtoMessage out_;
-  int thread_ = -1;  // of the slices
+  int thread_ = -1;  // the thread whose slices are written; -1 before the first
   Sequence slices_{0}, counters_{0};
   std::map<uint32_t, uint64_t> counter_tracks_;  // by the counter's name
-  ProtoMessage event_;                           // of the span whose facts are visited
+  ProtoMessage event_;                           // the event of the span whose facts are visited
   std::vector<Run> runs_;
   std::vector<Instant> instants_;
 };
@@ -36972,7 +37015,8 @@ class ProfileTableMaker {
         for (size_t i = 0; i < run->counts.size(); ++i) run->counts[i] += one.values[i];
   }
 
-  // Sets what follows from the run times of a row, and from its sums.
+  // Computes the row's count, total, extremes, mean and percentiles from its run times, and its
+  // share of the peak.
   void Finish(Sums& sum) const {
     ProfileTableRow& row = sum.row;
     std::sort(sum.times.begin(), sum.times.end());
@@ -36990,7 +37034,7 @@ class ProfileTableMaker {
   }
   void SortRows() {
     using Sort = ProfileTableOptions::Sort;
-    if (options_.sort == Sort::kName) return;  // as the rows are already
+    if (options_.sort == Sort::kName) return;  // the rows are in this order already
     const auto key = [&](const ProfileTableRow& row) {
       switch (options_.sort) {
         case Sort::kSelf:
@@ -37016,7 +37060,8 @@ class ProfileTableMaker {
   std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums_;
   PerName<Sums*> known_;
   std::map<std::string_view, ProfileDomainRow> domains_;
-  std::map<uint64_t, Sums*> of_invocation_;  // for allocations and counts, which name an invocation
+  // Finds the sums for allocations and counts, which name an invocation.
+  std::map<uint64_t, Sums*> of_invocation_;
 };
 }  // namespace detail
 
@@ -37200,9 +37245,9 @@ std::string SaveProfileFile(const Profile& profile, const std::string& path);
 #endif  // OPKIT_PROFILE_PROFILE_FILE_HPP_
 
 // ---- opkit/profile/recording/record.hpp
-// ProfileRecord: what a thread writes for one fact while a profiler session runs. A record has a
-// fixed size and a type, which says which struct of the union holds its fields. Recorder
-// (recorder.hpp) writes records, ProfileDecoder (decoder.hpp) reads them.
+// ProfileRecord: the record that a thread writes for one fact while a profiler session runs. A
+// record has a fixed size and a type, which says which struct of the union holds its fields.
+// Recorder (recorder.hpp) writes records, ProfileDecoder (decoder.hpp) reads them.
 #ifndef OPKIT_PROFILE_RECORDING_RECORD_HPP_
 #define OPKIT_PROFILE_RECORDING_RECORD_HPP_
 
@@ -37344,7 +37389,8 @@ class ToolRanges {
   static const ToolRanges* Global();
   // Loads a tool from its library. NVTX_INJECTION64_PATH names the library of NVTX, which has the
   // symbol InitializeInjectionNvtx2. INTEL_LIBITTNOTIFY64 names the library of ITT, which has
-  // __itt_api_init or the functions themselves. Throws kNotFound with the name of what is missing.
+  // __itt_api_init or the functions themselves. Throws kNotFound with the name of the missing
+  // library or symbol.
   static const ToolRanges* LoadNvtx(const std::string& library);
   static const ToolRanges* LoadItt(const std::string& library);
 
@@ -38129,7 +38175,7 @@ OPKIT_INLINE Completion& Completion::operator=(Completion&& other) noexcept {
   std::swap(engine_, taken.engine_);
   std::swap(op_, taken.op_);
   std::swap(generation_, taken.generation_);
-  return *this;  // the operation that this one was to complete is dropped with `taken`
+  return *this;  // the destructor of `taken` fails the operation that *this held before
 }
 
 OPKIT_INLINE void Completion::Drop() {
@@ -38187,7 +38233,7 @@ class Failure final : public RefCounted {
     return reported_.compare_exchange_strong(expected, next_sequence, std::memory_order_relaxed);
   }
 
-  // Counts Vars that are about to hold the failure; called before the first one does.
+  // Counts Vars that are about to hold the failure; called before the first Var holds it.
   void AddHolders(int64_t n) { holders_.fetch_add(n, std::memory_order_relaxed); }
   // Counts a Var that was overwritten successfully; the last overwrite discards the failure
   // unreported.
@@ -38287,7 +38333,7 @@ struct Access {
     return *this;
   }
 
-  // The access queued behind this one; marked with kWrite if that is an operation's write.
+  // The access queued behind this access; marked with kWrite if that is an operation's write.
   std::atomic<uintptr_t> next{0};
   VarState* var = nullptr;
   uintptr_t owner = 0;  // the operation, marked with kWrite if it writes; 0 for a waiting thread
@@ -38309,18 +38355,19 @@ struct OpDetails {
   Access* accesses = inline_accesses;
   size_t access_capacity = kInlineAccesses;
   Access inline_accesses[kInlineAccesses];
-  std::atomic<int32_t> parts{0};  // how many of the two, closure and completion, have not ended
+  // Number of the two parts (closure, completion) that have not ended.
+  std::atomic<int32_t> parts{0};
   alignas(std::max_align_t) unsigned char storage[OpClosureType::kLargeBytes];
 
   FailurePtr failure;         // why the Vars that it writes have no valid value
-  std::exception_ptr thrown;  // before it becomes a Failure
+  std::exception_ptr thrown;  // the exception of the closure, until it becomes a Failure
   Device device;
 
   // The following serve asynchronous operations.
   std::exception_ptr outcome;  // given by the handle, or Cancel, that completed it
   // Guarded by the engine's mutex.
   bool completable = false;
-  uint32_t async_generation = 0;  // of the handle that may complete it
+  uint32_t async_generation = 0;  // generation of the handle that may complete it
   EngineOp* async_prev = nullptr;
   EngineOp* async_next = nullptr;
 
@@ -38548,7 +38595,7 @@ class OpRecords {
   OpSlab* last_slab_ = nullptr;
   alignas(kCacheLine) SpinLock returned_lock_;
   OpList returned_;
-  Latch outstanding_;  // below zero where operations that were not added have ended
+  Latch outstanding_;  // negative if operations have ended that it did not count
 };
 
 }  // namespace detail
@@ -38846,9 +38893,9 @@ struct OpFrame {
 // The engine's state of one thread.
 struct EngineThread {
   const OpFrame* frame = nullptr;
-  const Latch* waiting = nullptr;           // of the innermost wait on this thread
-  const EngineCore* inline_core = nullptr;  // the naive engine that runs operations here, and ...
-  OpList inline_ready;                      // ... those that it has still to run
+  const Latch* waiting = nullptr;           // latch of the innermost wait on this thread
+  const EngineCore* inline_core = nullptr;  // the naive engine whose operations run on this thread
+  OpList inline_ready;                      // ready operations of inline_core that have not run
 };
 inline constinit thread_local EngineThread t_engine;
 
@@ -38907,7 +38954,8 @@ class EngineCore final : public AsyncEngine {
   void WaitForAll(Timeout timeout);
   void Cancel() {
     const uint64_t before = records_.next_sequence();
-    uint64_t now = cancelled_before_.load(std::memory_order_relaxed);  // the exchange rechecks
+    // The exchange below checks the value again.
+    uint64_t now = cancelled_before_.load(std::memory_order_relaxed);
     while (now < before &&
            !cancelled_before_.compare_exchange_weak(now, before, std::memory_order_seq_cst)) {
     }
@@ -39081,7 +39129,8 @@ class EngineCore final : public AsyncEngine {
     }
     Flush(done);
   }
-  // Takes the right to complete the operation. True once, for its handle or for Cancel.
+  // Takes the right to complete the operation. Returns true to the first caller only, which is the
+  // operation's handle or Cancel.
   bool Claim(EngineOp* op, uint32_t generation) {
     MutexLock lock(async_mutex_);
     OpDetails& details = op->details();
@@ -39331,7 +39380,7 @@ inline void EngineCore::WaitForVar(Var var, Timeout timeout) {
       Throw(ErrorCode::kDeadlineExceeded, "writes of the Var are still pending after ",
             timeout.ns() / 1000, " us; they go on, and the wait can be repeated");
     }
-    pool_.Wait(waiter.latch);  // about to be counted down
+    pool_.Wait(waiter.latch);  // the waiter was granted meanwhile: its latch opens soon
   }
   if (waiter.failure && waiter.failure->Report(records_.next_sequence())) [[unlikely]]
     std::rethrow_exception(waiter.failure->exception());
@@ -39369,7 +39418,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline void EngineCore::RunReady(Runner* runner) {
   constexpr int kFlushAt = 32;
-  constexpr int kTurns = 256;  // then the pool's other tasks, and operations beside a chain, run
+  // The runner ends after so many operations. Then queued operations and the pool's other tasks
+  // run.
+  constexpr int kTurns = 256;
   const uint64_t spin_ticks = pool_.spin_ticks();
   const Latch* const waiting = t_engine.waiting;
   Completed done;
@@ -39390,7 +39441,7 @@ inline void EngineCore::RunReady(Runner* runner) {
       ++turn;
       op = done.ready.TakeFirst();
       if (done.ready.first || (op && queue_.HasBetterThan(op->priority))) {
-        // All but one go to other runners, and the best one is not always the first.
+        // All operations but one go to other runners; the best operation is not always the first.
         for (; op; op = done.ready.TakeFirst()) queue_.Push(op);
         op = queue_.Take();
         if (!queue_.empty()) WakeRunner();
@@ -39503,7 +39554,8 @@ inline void EngineCore::StartOnDevice(EngineOp* op, Completed& done) {
     Finish(op, done);
     return live_.CountDown();
   }
-  const EventState* state = event.state().get();  // alive while it calls back
+  // A raw pointer: the state stays alive while its callbacks run.
+  const EventState* state = event.state().get();
   const auto finish = [this, op, state](Completed& finished) {
     if (!op->failed && state->status() == EventStatus::kFailed) op->SetThrown(state->exception());
     op->EndClosure();  // the stream may have skipped the closure
@@ -39697,7 +39749,8 @@ class ScheduleBuilder {
   // Sorts depth-first from each node in the given order, predecessors first. The stack is a path,
   // so a predecessor found on it closes a cycle.
   void Sort() {
-    constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
+    // Any other value: index in preds_ of the node's next predecessor.
+    constexpr int kNew = -1, kPlaced = -2;
     IndexedVector<int> next_pred(Index(size_), kNew), path;
     order_.reserve(Index(size_));
     const auto enter = [&](int node) {
@@ -40387,7 +40440,7 @@ inline std::pair<std::string, std::string> Counts(const OpSchema& schema) {
     const char* const without = schema.attributes().empty() ? "" : ", without attributes";
     if (inputs >= 0) counts.first = StrCat(inputs, without);
     if (outputs >= 0) counts.second = StrCat(outputs, without);
-  } catch (const Error&) {  // it requires an attribute
+  } catch (const Error&) {  // the function requires an attribute
   }
   return counts;
 }
@@ -40677,7 +40730,7 @@ class ForeignValues {
         found->second.shape() != to.shape() || !IsHostAccessible(to.device().type) ||
         IsConstant(to) || !to.is_dense())
       return;
-    Tensor target = to;  // the same memory
+    Tensor target = to;  // shares the memory of `to`
     const auto bytes = static_cast<size_t>(to.nbytes());
     if (!to.layout().is_standard()) ConvertLayoutTo(found->second, target);
     // Do not write equal bytes: `to` may be a view of a value that other nodes read at this time.
@@ -40694,14 +40747,14 @@ class ForeignValues {
   }
 
   const Plan plan_;
-  std::map<int, Tensor> values_;  // by number in the plan's view
+  std::map<int, Tensor> values_;  // by the value's number in the plan's view
 };
 
 // An observer that copies the outputs of one operator after each run.
 class OutputKeeper final : public ObserverBase<OperatorBase> {
  public:
   struct Output {
-    std::string name;  // in the operator's definition
+    std::string name;  // the output's name in the operator's definition
     Tensor copy;
   };
 
@@ -40762,7 +40815,8 @@ class OutputKeepers {
       for (OutputKeeper::Output& output : keeper->outputs()) {
         const int value = PlanValueOf(view, output.name);
         if (value < 0) continue;
-        const auto own = view.outputs(node);  // other outputs are of a node computed with this one
+        // Other outputs belong to nodes that the same kernel computes.
+        const auto own = view.outputs(node);
         const bool is_own = std::find(own.begin(), own.end(), value) != own.end();
         values.push_back(
             {is_own ? node : view.producer(value), view.name(value), std::move(output.copy)});
@@ -40772,7 +40826,8 @@ class OutputKeepers {
 
  private:
   Executor& executor_;
-  std::vector<std::pair<int, OutputKeeper*>> keepers_;  // with the first node of each operator
+  // Each keeper with the first node of its operator.
+  std::vector<std::pair<int, OutputKeeper*>> keepers_;
 };
 
 OPKIT_INLINE std::vector<NodeValue> RunNodesOnValues(Executor& executor,
@@ -41071,7 +41126,7 @@ class BatchNormalizationFolder {
   const NameIndex control_;
   IndexedVector<char> removed_;  // by node
   std::map<int, Base> bases_;    // by node
-  std::map<int, int> base_of_;   // by value: the node of the base that makes it
+  std::map<int, int> base_of_;   // by value: the node of the base whose output it is
   std::optional<GraphTypes> types_;
   int found_input_ = -1;
   bool has_folded_ = false;
@@ -41866,7 +41921,7 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
     const size_t first = report.buffers.size();
     for (const MemoryInterval& buffer : arena.lifetimes.buffers) {
       RunReport::Buffer& made = report.buffers.emplace_back();
-      const bool is_given = buffer.lower < 0;  // it is live before the first step
+      const bool is_given = buffer.lower < 0;  // the buffer is live before the first step
       made.bytes = buffer.size;
       made.owner = is_given ? "" : node_at(buffer.lower).name;
       made.begin = is_given ? run.begin : node_at(buffer.lower).begin;
@@ -42050,7 +42105,7 @@ OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> 
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
   RethrowDescribed([&](Error& error) {
-    std::vector<const Tensor*> given;  // not their dense copies
+    std::vector<const Tensor*> given;  // the caller's tensors, not their dense copies
     for (size_t i = 0; i < inputs.size(); ++i)
       given.push_back(identity_.def.inputs()[i].empty() ? nullptr : &inputs[i]);
     AddOperatorContext(error, identity_, given, outputs_);
@@ -42640,7 +42695,7 @@ OPKIT_INLINE size_t Utf8Length(std::string_view text) {
 OPKIT_INLINE void AppendJsonString(std::string& out, std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   out += '"';
-  size_t plain = 0;  // where the bytes begin that stand for themselves and are not yet in `out`
+  size_t plain = 0;  // start of the bytes that need no escape and are not yet in `out`
   for (size_t at = 0; at < text.size();) {
     const auto first = static_cast<unsigned char>(text[at]);
     const size_t length = first < 0x80 ? 1 : Utf8Length(text.substr(at));
@@ -42716,7 +42771,7 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
 OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& graph) {
   std::vector<std::string> out;
   NameIndex names;
-  std::vector<int> writers;  // by number of the name in `names`
+  std::vector<int> writers;  // by a name's number in `names`
   for (const OperatorDef& def : graph.nodes()) {
     out.push_back(SelectionName(def));
     const size_t number = Index(names.Add(out.back()));
@@ -43388,7 +43443,7 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 // Finds the outputs that can lie in the buffer of a donated input. Other outputs lie outside the
 // arenas.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
-  const std::vector<int> before = donated_outputs_;  // in arenas of other devices
+  const std::vector<int> before = donated_outputs_;  // outputs found in the arenas of other devices
   for (const int output : plan_.view().outputs())
     if (HasKnownSize(output)) donated_outputs_.push_back(output);
   int count = 0;
@@ -44217,8 +44272,8 @@ class Recomputer {
     int turn;                 // the existing turn that is moved here; -1: the step runs again
     std::vector<int> makers;  // as in Turn; -2 - i for the new turn i
   };
-  // How to get values that a new turn reads and that are gone by then. Values that take no place
-  // above the target are kept in any case.
+  // The way to get values that a new turn reads and that are gone by then. A value is kept in any
+  // case if keeping it raises no place above the target.
   enum class Missing {
     kMoved,  // a later turn that makes the value moves here; if there is none, as kAgain
     kAgain,  // the steps that make them run again, for this turn alone
@@ -44270,7 +44325,7 @@ class Recomputer {
   int64_t OwnBytes(int number) const {
     const RecomputeProblem::Step& step = StepAt(number);
     int64_t bytes = step.scratch_bytes;
-    std::vector<char> taken;  // by input; those that are there from the start take nothing
+    std::vector<char> taken;  // by input: 1 if no output may take its bytes
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       taken.push_back(made_as_[number][i] < 0);
       if (!taken.back()) bytes += BytesOf(step.inputs[i]);
@@ -44428,13 +44483,14 @@ class Recomputer {
     }
     return found;
   }
-  // True if an output takes bytes that need not be kept until its next use after the peak.
+  // True if the output takes bytes, is next used after the peak, and need not be kept until that
+  // use.
   bool IsFreed(int turn, size_t output) const {
     return BytesOf(StepOf(turn).outputs[output]) > 0 && next_use_[Slot(turn, output)] >= 0 &&
            !IsKept(turn, output);
   }
-  // Returns the cost of giving the readers after the peak another turn: 0, or less if the turn has
-  // no other readers, since it is then dropped.
+  // Returns the change of the run's cost if the readers after the peak read another turn: 0, or
+  // less if this turn has no other readers and is then dropped.
   double CostWithout(int turn) const {
     const RecomputeProblem::Step& step = StepOf(turn);
     if (!droppable_[turns_[turn].step]) return 0;
@@ -44572,7 +44628,7 @@ class Recomputer {
     for (size_t o = 0; o < origin.outputs.size(); ++o)
       if (last_use_[Slot(one.of.turn, o)] >= one.of.place && !IsKept(one.of.turn, o))
         base -= BytesOf(origin.outputs[o]);
-    IndexedVector<size_t> last(made.size());  // the last new turn that reads what the turn makes
+    IndexedVector<size_t> last(made.size());  // the last new turn that reads a value of the turn
     for (size_t i = 0; i < made.size(); ++i) {
       last[i] = made[i].turn >= 0 || i + 1 == made.size() ? made.size() : i;
       for (const int maker : made[i].makers)
@@ -44601,7 +44657,7 @@ class Recomputer {
         continue;
       }
       numbers.push_back(made.turn);
-      std::erase(order_, made.turn);  // it stood behind the place
+      std::erase(order_, made.turn);  // the moved turn stood behind the place
       turns_[made.turn] = std::move(turn);
     }
     for (size_t at = Index(one.of.place); at < order_.size(); ++at) {
@@ -44666,25 +44722,29 @@ class Recomputer {
   const RecomputeProblem& problem_;
   const int64_t target_;
   RecomputedRun result_;
-  IndexedVector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
-  IndexedVector<char> droppable_;             // by step: unread turns of it are dropped
-  IndexedVector<std::vector<int>> turns_of_;  // by step
+  // By step and input: the number of the maker's output that it is.
+  IndexedVector<std::vector<int>> made_as_;
+  IndexedVector<char> droppable_;  // by step: 1 if its turns are dropped when nothing reads them
+  IndexedVector<std::vector<int>> turns_of_;  // by step: its turns
   IndexedVector<Turn> turns_;
   IndexedVector<int> order_;          // turns
-  IndexedVector<size_t> first_slot_;  // by turn; a slot is an output of a turn
+  IndexedVector<size_t> first_slot_;  // by turn: its first slot; a slot is an output of a turn
   size_t slots_ = 0;
   double given_cost_ = 0;
   // Results of Measure.
   IndexedVector<int> place_;      // by turn: its place in order_; -1: no longer there
-  std::vector<int> last_use_;     // by slot; -1: none
+  std::vector<int> last_use_;     // by slot: the place of its last use; -1: none
   std::vector<int64_t> granted_;  // by slot: the bytes that its last reader takes over in place
-  IndexedVector<int64_t> live_, across_;  // by place: while its turn runs, and just before
-  IndexedVector<int> above_;              // by place: how many before it are above the target
+  // By place: bytes that are live while its turn runs, and just before.
+  IndexedVector<int64_t> live_, across_;
+  // By place: number of earlier places whose live bytes exceed the target.
+  IndexedVector<int> above_;
   int64_t peak_ = 0;
   int peak_at_ = -1;
   // By slot: the last touch up to the peak and the first after it; -1: none.
   std::vector<int> last_touch_, next_use_;
-  IndexedVector<int64_t> change_;  // by place: sums of Rate, zero between its calls
+  // By place: the changes that Rate adds up; all 0 between its calls.
+  IndexedVector<int64_t> change_;
 };
 
 }  // namespace detail
@@ -44854,11 +44914,12 @@ class RecomputedGraph::Writer {
   const bool walked_;
   Rewritten out_;
   IndexedVector<OperatorDef> nodes_;
-  std::vector<std::vector<std::pair<int, std::string>>> names_;  // by place: new value names
-  IndexedVector<int> anchored_;                                  // by place: the anchor there
-  int anchor_ = -1;  // the last of nodes_ that was not moved; -1 before it
+  // By place: the values that its step makes again, with their new names.
+  std::vector<std::vector<std::pair<int, std::string>>> names_;
+  IndexedVector<int> anchored_;  // by place: anchor_ when its step was written
+  int anchor_ = -1;              // the last of nodes_ that was not moved; -1 before it
   NameIndex values_, node_names_;
-  IndexedVector<int> named_;  // by number of node_names_: how many nodes have it
+  IndexedVector<int> named_;  // by number in node_names_: how many nodes have the name
 };
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::Rewritten RecomputedGraph::Rewrite(
@@ -44907,7 +44968,8 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
     (IsNameOfRepeat(state.graph(), one.node) ? aside : forced).nodes.push_back(one);
   state.SetSelection(forced);
   try {
-    return static_cast<void>(state.Specialize(state.inputs(), nullptr));  // it fits as it is
+    // The plan fits without recomputation.
+    return static_cast<void>(state.Specialize(state.inputs(), nullptr));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOutOfMemory) throw;
   }
@@ -45057,7 +45119,7 @@ class ReplayCore::Impl final : public ReplayCore {
         pool_.Wait(over_);  // the threads that run nodes look at the deadline
       } else if (!pool_.Wait(over_, (std::max)(deadline_ns_ - MonotonicNs(), int64_t{0}))) {
         GiveUp(ErrorCode::kDeadlineExceeded);
-        pool_.Wait(over_);  // for the bodies that are running
+        pool_.Wait(over_);  // waits for the bodies that are running
       }
     }
     std::exception_ptr error;
@@ -45123,7 +45185,7 @@ class ReplayCore::Impl final : public ReplayCore {
     {
       MutexLock lock(mutex_);
       --remaining_;
-      pending_.fetch_sub(1, std::memory_order_relaxed);  // as in CountPending
+      pending_.fetch_sub(1, std::memory_order_relaxed);  // relaxed, as in CountPending
       if (chain.size > 0) Offer(chain, tail);
       if (searching_ < offers()) duty.helper = TakeHelper();
       UpdateHints();
@@ -45151,7 +45213,7 @@ class ReplayCore::Impl final : public ReplayCore {
 
   void HandOver(ReplayWorker& worker, bool has_next) override {
     const int size = worker.ready.size;
-    const int wanted = wanted_.load(std::memory_order_relaxed);  // as in WorkIsWanted
+    const int wanted = wanted_.load(std::memory_order_relaxed);  // relaxed, as in WorkIsWanted
     const int keep = wanted == kAnybody ? (has_next ? 0 : 1)
                      : has_next         ? size / 2
                                         : size - size / 2;
@@ -45500,8 +45562,10 @@ class ReplayCore::Impl final : public ReplayCore {
   ReplayMode mode_ = ReplayMode::kWalk;
   int64_t deadline_ns_ = -1;
   Invocation invocation_;
-  bool long_nodes_ = false;  // worth the mutex: no ready node waits behind one that runs
-  int wake_interval_ = 1;    // nodes to run between two wake-ups, so that these cost little
+  // True if a node takes long enough to be worth the mutex: then no ready node waits behind a node
+  // that runs.
+  bool long_nodes_ = false;
+  int wake_interval_ = 1;  // nodes to run between two wake-ups, so that these cost little
   int shared_width_ = 2;
   int piece_nodes_ = 1;  // least nodes of a level's piece
 
@@ -45789,7 +45853,8 @@ OPKIT_INLINE void BoundPlan::MakeSteps() {
     step.asynchronous = specialization_->IsAsynchronous(node);
     step.direct = step.op->RunsDirectly();
     step.kind = step.op->invocation_kind();
-    // A node with bodies returns what these make, whatever was inferred: its outputs are checked.
+    // A node with bodies returns the tensors of its bodies, whatever types were inferred: its
+    // outputs are checked.
     const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
     step.first_place = static_cast<int>(places_.size());
     for (int value : view_.outputs(node)) {
@@ -45949,7 +46014,7 @@ OPKIT_INLINE void BoundPlan::FillArena(const ArenaPlan& arena, const Storage& st
     const size_t value = specialization_->memory().NumberOf(place.value);
     const int64_t offset = arena.OffsetOf(value);
     if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
-    if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
+    if (offset >= arena.plan.arena_bytes) continue;  // the value lies in a donated input
     place.storage = storage.get();
     place.offset = offset;
     if (specialization_->OuterOf(place.value) >= 0) continue;  // set by the enclosing plan
@@ -46280,7 +46345,8 @@ inline void RaiseBound(MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
   const auto peak = static_cast<int>(
       std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  IndexedVector<int> met(n, 0);  // by buffer: the members in conflict with it; -1 for a member
+  // By buffer: number of members of the grown set that conflict with it; -1 for a member.
+  IndexedVector<int> met(n, 0);
   int members = 0;
   const auto join = [&](size_t i) {
     met[i] = -1;
@@ -46344,7 +46410,7 @@ OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
 
 // ---- opkit/graph/memory/search/impl/skyline_search.ipp
-// Definitions of SkylineSearch: its steps down, its steps back, and what it prunes.
+// Definitions of SkylineSearch: its steps down, its steps back, and its pruning.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
 
@@ -46444,7 +46510,7 @@ OPKIT_INLINE bool SkylineSearch::Pass(const Frame& frame) {
     const size_t i = Index(buffer);
     if (lowest_[i] > frame.floor)
       next = (std::min)(next, lowest_[i]);
-    else  // it rests on a buffer of the valley that does not reach the edge
+    else  // the buffer rests on a buffer of the valley that does not reach the edge
       for (int below : problem_.conflicts.of(i)) {
         const size_t j = Index(below);
         const int top = lowest_[j] + problem_.size[j];
@@ -47122,7 +47188,7 @@ class ElfReader {
     }
     Require(0, 20, "ELF header");
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(file_[i]); };
-    const int bits = byte(EI_CLASS), order = byte(EI_DATA);  // both 1 or 2
+    const int bits = byte(EI_CLASS), order = byte(EI_DATA);  // a valid file has 1 or 2 in each
     if (bits < 1 || bits > 2 || order < 1 || order > 2)
       Damaged("its ELF header has no known class");
     const int machine = order == ELFDATA2LSB ? byte(18) | byte(19) << 8 : byte(19) | byte(18) << 8;
@@ -47759,7 +47825,8 @@ class LibraryInference {
   const AbiNode node_;
   std::vector<std::string> symbols_;
   AbiValues inputs_, outputs_;
-  bool types_known_ = true, shapes_known_ = true;  // of the inputs
+  // True if the types, and the shapes, of all inputs are known.
+  bool types_known_ = true, shapes_known_ = true;
   bool knows_a_rank_;  // shapes can be inferred: a rank is known, or there are no inputs
 };
 
@@ -47900,7 +47967,7 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 
 // ---- opkit/plugin/load/impl/library_kernels.ipp
-// Runs a library's kernels, and collects what they propose and fuse.
+// Runs a library's kernels, and collects their proposals and their fused nodes.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_KERNELS_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_KERNELS_IPP_
 
@@ -49481,7 +49548,7 @@ OPKIT_INLINE Recorder& Recorder::Global() {
   static Recorder* recorder = [] {
     auto* made = new Recorder;
     // Makes the table of names first. A fork runs the handlers that were registered last first, and
-    // the table's mutex is locked under this one's.
+    // the recorder's mutex may be held while the table's mutex is locked.
     static_cast<void>(InternName("recorder"));
     pthread_atfork([] { Global().mutex_.Lock(); }, [] { Global().mutex_.Unlock(); },
                    [] { Global().ResetAfterFork(); });
@@ -49735,7 +49802,7 @@ OPKIT_INLINE void Recorder::Count(SpanNames names, double value) noexcept {
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {
-  constexpr int kSpans = 600;  // with their counts they fit into one chunk
+  constexpr int kSpans = 600;  // so many spans fit into one chunk with their counts
   static_assert(kSpans * (1 + ProfileCounts::kMost / 3) < ProfileChunk::kRecords);
   ThreadProfile probe;
   const uint32_t session = session_.load(std::memory_order_relaxed);
@@ -49757,7 +49824,7 @@ OPKIT_INLINE Profile Recorder::Read() {
   const uint32_t session = session_.load(std::memory_order_relaxed);
   if (session == 0) return {};
   Instant now = Instant::Now();
-  constexpr int64_t kEnoughNs = 10'000'000;  // for a rate with an error below 10^-4
+  constexpr int64_t kEnoughNs = 10'000'000;  // gives a rate with an error below 10^-4
   while (now.ns - origin_.ns < kEnoughNs) now = Instant::Now();
   const double ns_per_tick =
       static_cast<double>(now.ns - origin_.ns) / static_cast<double>(now.ticks - origin_.ticks);
@@ -50096,7 +50163,7 @@ inline void AddTo(ProfileSpan& span, const CompletedRecord& record,
 inline void AddTo(ProfileSpan& span, const OnDeviceRecord& record,
                   const ProfileDecoder::Clock& clock) {
   if (span.adopted) return;
-  // Not before the session, since the comparison of the two clocks has some error.
+  // Clamped to the session's begin, because the comparison of the two clocks has some error.
   span.device_begin = (std::max)(record.begin - clock.start_ns, int64_t{0});
   span.device_end = span.device_begin + (record.end - record.begin);
 }
@@ -50444,7 +50511,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // Marks the next span of this thread with the operator's name as opened by the host already.
+  // Marks the next span of this thread that has the operator's name: the host has opened it
+  // already.
   class Known {
    public:
     explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
@@ -50521,7 +50589,7 @@ struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
   void (*finalize)() = nullptr;  // the author's function
-  bool described = false;        // true from the description to a host until finalize
+  bool described = false;  // true once a host has read the library's description, until finalize
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
@@ -50797,7 +50865,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
   BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
-  std::vector<Tensor> inputs_, outputs_;  // for call_
+  std::vector<Tensor> inputs_, outputs_;  // tensors of call_
 };
 
 }  // namespace detail
@@ -51262,7 +51330,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
   return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
 }
-// Infers by the program's operator. Throws the errors of that operator; kNotFound if there is none.
+// Infers the node's dtypes and shapes by calling the operator of the program that loaded this
+// library. Throws the errors of that operator; kNotFound if there is none.
 OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
   const AbiNode node(context.def());
   std::vector<std::string> symbols;

@@ -431,7 +431,7 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
-  // Throw() below makes and throws one.
+  // Use Throw() below to make an Error and throw it.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
   // Return the whole text, and its parts: the code, the message alone, and the lines of context.
@@ -1769,7 +1769,8 @@ class Tensor {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
-  // Returns the same for writing; a tensor that has no dtype yet takes T and is allocated.
+  // Returns the first element's address for writing; a tensor that has no dtype yet takes T and is
+  // allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
@@ -1886,7 +1887,7 @@ class Tensor {
   }
   // Returns the bytes from the first element to the end of the last.
   int64_t SpanBytes() const;
-  // Returns the same for unchecked strides; -1 if they are invalid.
+  // Returns the bytes of SpanBytes() for strides that are not checked yet; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -2133,7 +2134,8 @@ class Arguments {
     const Attribute* found = Find(name);
     return found ? Read<T>(name, *found) : fallback;
   }
-  // Returns the attribute as T. Errors: as above; kNotFound if there is none.
+  // Returns the attribute as T. Errors: kTypeMismatch, with the argument's name, for a stored value
+  // of another type; kNotFound if there is none.
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);
@@ -2397,7 +2399,8 @@ class Dim {
   static Dim Symbol(std::string name);
   // Unknown until a run decides it, but no larger than this, so that memory can be planned for it.
   static Dim AtMost(int64_t most);
-  // The same, for no larger than the other extent; unknown where that has no bound.
+  // Returns an unknown extent that is no larger than the largest value of `whole`; without a bound
+  // if `whole` has none.
   static Dim AtMost(const Dim& whole) { return whole.most_ < 0 ? Dim() : AtMost(whole.most_); }
 
   bool is_known() const { return value_ >= 0; }
@@ -2419,8 +2422,8 @@ class Dim {
   // Merges two descriptions of one extent: a number is kept before a symbol, a symbol before
   // unknown, the lower bound before the higher. Returns nothing if they contradict each other.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
-  // Returns what is known of an extent that is `a` or `b`: a bound if they differ and both have
-  // one.
+  // Returns the extent that is `a` or `b`: `a` if both are equal, else an unknown extent with the
+  // larger of the two bounds, or without a bound if one of them has none.
   static Dim Either(const Dim& a, const Dim& b);
 
  private:
@@ -2825,8 +2828,8 @@ class EventState : public RefCounted {
     RequestNotification();
     AddQuietCallback(std::move(callback));
   }
-  // Does the same without RequestNotification, for a callback that may wait until a thread polls or
-  // waits.
+  // Adds a callback like AddCallback, but without RequestNotification: the callback may wait until
+  // a thread polls or waits.
   void AddQuietCallback(UniqueFunction<void()> callback);
   // Blocks until terminal; returns false if `timeout` ran out first.
   bool Wait(Timeout timeout);
@@ -2970,8 +2973,8 @@ class Event {
 
   Device device_;
   IntrusivePtr<EventState> state_;
-  // The previous completion, to be used again. Two are needed because the thread that completed the
-  // present one may still hold it.
+  // The state that state_ has replaced; the next Reset uses it again. A single state would not do,
+  // because the thread that completed it may still hold it at the Reset.
   IntrusivePtr<EventState> spare_;
 };
 
@@ -3079,7 +3082,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
-// Returns the same, but 0 for a new name beyond the limit of SetRoomForNames. Thread-safe.
+// Returns the number of a name like InternName, but 0 for a new name beyond the limit of
+// SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
 // Limits the memory of further names to `bytes`, so that a caller that makes names without end does
 // not fill the memory. InternName ignores the limit, but its names count. No limit until the first
@@ -3114,7 +3118,7 @@ enum class InvocationKind : uint8_t {
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
-  kRun,     // of an executor or a net
+  kRun,     // a run of an executor or a net
   kTask,    // an operation pushed to an engine
   kPhase,   // a part of Compile
   kEngine,  // a thread of a pool sleeps or waits
@@ -3170,7 +3174,7 @@ class SpanSink {
   virtual bool WantsWork() const noexcept { return false; }
   // Ends the innermost span of this thread, which closes later.
   virtual void EndSpan() noexcept {}
-  // Records the work of that span.
+  // Records the work of this thread's innermost span, after EndSpan.
   virtual void Describe(const SpanWork&) noexcept {}
   // Records that the event of an operator's run is terminal, which may be long after the run's span
   // on the host.
@@ -3202,9 +3206,9 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// The variable that holds this image's sink: the process's, or, in a library that a program has
-// loaded, one of the library's own, whatever symbols it exports. Written before the library's
-// operators run.
+// Points to the variable that holds this image's sink. In a program that is the process's variable.
+// In a library that a program has loaded it is the library's own, whatever symbols the library
+// exports. Written before the library's operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -3374,7 +3378,8 @@ void CopyThroughHost(void* target, Device target_device, const void* source, Dev
 // Returns the registered function. If there is none: returns CopyHost for two memories that the
 // host reaches, CopyThroughHost if functions to and from the host are registered, else null.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
-// Returns the same for two tensors. Error (kUnsupported) instead of null.
+// Returns the function that copies between these two tensors. Error (kUnsupported) if there is
+// none.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
@@ -3525,7 +3530,7 @@ class CPUStream {
 
   CPUStream(Device device, int id);
 
-  // One of: work; an event to complete; an event to wait for.
+  // An item of the queue: work, an event to complete, or an event to wait for.
   struct Item {
     UniqueFunction<void()> work;
     detail::IntrusivePtr<detail::EventState> record;
@@ -3564,7 +3569,7 @@ class CPUStream {
   detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
-  CPUStream* next_ = nullptr;  // in the registry
+  CPUStream* next_ = nullptr;  // the next stream in the registry
 };
 
 namespace detail {
@@ -3770,8 +3775,8 @@ class IdleSpin {
     idle_since_ = 0;
     last_loop_ = for_loop ? now : 0;
   }
-  // True if the thread goes on searching. `crowded`: enough threads search for tasks; a loop,
-  // however, would take all of them.
+  // True if the thread keeps searching. If `crowded`, enough threads search for tasks, and it keeps
+  // searching only if a loop has just ended: the next loop can use all threads.
   bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
     if (idle_since_ == 0) idle_since_ = now;
     return (!crowded && now - idle_since_ < times.idle) ||
@@ -4020,7 +4025,7 @@ struct ParallelLoop {
     } catch (...) {
       MutexLock lock(mutex);
       if (!error) error = std::current_exception();
-      // Relaxed: as above.
+      // Relaxed, like the fetch_add above.
       next_chunk.store(chunks, std::memory_order_relaxed);
     }
   }
@@ -4212,7 +4217,7 @@ struct PoolWorker;
 
 struct PoolThreadState {
   ThreadPool* pool = nullptr;    // returned by Current() on this thread
-  PoolWorker* worker = nullptr;  // on a pool's own threads
+  PoolWorker* worker = nullptr;  // null on threads that are no worker of a pool
 };
 inline constinit thread_local PoolThreadState t_pool;
 
@@ -4280,7 +4285,7 @@ class ThreadPool {
   // Queues `task`. Tasks that a worker submits go to its own queue, from which others steal; all
   // other tasks go to a shared queue. No order is promised. Allocates a record for the task.
   void Submit(Task task);
-  // Does the same without the allocation.
+  // Queues `task` like Submit, but allocates nothing: the record is the owner's.
   void Schedule(PoolTask* task);
 
   // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
@@ -4351,8 +4356,8 @@ class ThreadPool {
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.
   std::atomic<uint64_t> spin_ticks_{0};
-  // The same after a loop. Kernels that run one after the other start the next loop soon. Waking a
-  // thread takes tens of microseconds, longer than many loops.
+  // How long a thread searches for work after a loop. Kernels that run one after the other start
+  // the next loop soon. Waking a thread takes tens of microseconds, longer than many loops.
   std::atomic<uint64_t> loop_spin_ticks_{0};
   std::atomic<bool> stopping_{false};
 
@@ -4683,10 +4688,11 @@ class OperatorDef {
     mutable_fields().backend_need = need;
     return *this;
   }
-  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
+  // Caffe2's name of Backends().
+  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
-  // Return what the setters have set, by reference into the definition.
+  // Return the parts that the setters have set, by reference into the definition.
   const std::string& type() const { return fields().type; }
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
@@ -4847,7 +4853,7 @@ class InferenceContext {
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  int InputSize() const { return num_inputs(); }  // OperatorBase's spelling
+  int InputSize() const { return num_inputs(); }  // OperatorBase's name of num_inputs()
   int OutputSize() const { return num_outputs(); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {
@@ -5356,9 +5362,9 @@ class OpSchema {
   // Sets the cost of an operator that reads every input and writes every output once, with `flops`
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
-  // Sets the same cost with the floating-point operations of a run from a function. The function
-  // sees attributes and the shapes of inputs and outputs, all known: for instance
-  // OpSchema::Elements(c.output(0)) * 2.
+  // Sets the cost of an operator that reads every input and writes every output once, with the
+  // floating-point operations of a run from a function. The function sees attributes and the shapes
+  // of inputs and outputs, all known: for instance OpSchema::Elements(c.output(0)) * 2.
   OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
   // Sets the function that returns the devices of inputs and outputs; by default all are the node's
   // device.
@@ -6107,7 +6113,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // True if Run only calls RunOnDevice on the calling thread: no stream, and no work continues
   // after it.
   virtual bool RunsDirectly() const { return false; }
-  // Runs such an operator under the caller's invocation: a plan opens one scope for many operators.
+  // Runs an operator that RunsDirectly(), under the caller's invocation: a plan opens one scope for
+  // many operators.
   void RunDirectly() {
     ObserverScope<OperatorBase> observers(*this);
     try {
@@ -6258,7 +6265,7 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     return OutputIn(memory_device_, i, shape, dtype);
   }
-  // Returns the same on another device.
+  // Returns the output with this shape and dtype, dense, on `device`.
   Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
     return OutputIn(MemoryDevice(device), i, shape, dtype);
   }
@@ -6488,7 +6495,8 @@ class OperatorBase : public Observable<OperatorBase> {
   bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
-  bool has_output_layouts_ = false;  // true if the configuration has one that is not standard
+  // True if the configuration has an output layout that is not standard.
+  bool has_output_layouts_ = false;
   int net_position_ = -1;
   mutable detail::PendingTensors pending_;
   Device device_;
@@ -7236,7 +7244,7 @@ class OperatorCall {
   // Throws the errors of CreateOperator.
   OPKIT_IMAGE_LOCAL OperatorCall(const OpSchema& schema, const OperatorDef& def);
 
-  // Like ResolvedCall::run.
+  // Runs like ResolvedCall::run.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   OperatorBase& op() { return *op_; }
 
@@ -7510,7 +7518,7 @@ class TypedExtents {
   static constexpr int kMaxRank = 8;
 
   OPKIT_HOST_DEVICE int64_t numel() const { return size_; }
-  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // as a range
+  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // number of extents, for use as a range
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
   // Returns an extent; negative axes count from the end. On the host throws kOutOfRange for an axis
   // that the tensor does not have.
@@ -7587,7 +7595,7 @@ class AttrValue<T, true> {
 
 }  // namespace detail
 
-// An input tensor of elements T. A strided one arrives as a dense copy.
+// An input tensor of elements T. A strided tensor arrives as a dense copy.
 template <FixedName Name, Element T>
 class In : public detail::TypedView<const T> {
  public:
@@ -7691,8 +7699,8 @@ struct ParameterTraits<Attr<Name, T>> : KnownParameter<ParameterKind::kAttr, Nam
 struct TypedParameter {
   ParameterKind kind;
   FixedName name;
-  DType dtype;              // of a tensor
-  AttributeType attribute;  // of an attribute
+  DType dtype;              // dtype of a tensor
+  AttributeType attribute;  // type of an attribute
   int place = 0;            // among the inputs, the outputs or the attributes
   bool by_element = false;  // declared with the function's element type T
 };
@@ -7920,8 +7928,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
-  TypedExtents extents;           // of a tensor
-  void* data = nullptr;           // of a tensor
+  TypedExtents extents;           // extents of a tensor
+  void* data = nullptr;           // first element of a tensor
   bool present = false;           // false: the node leaves the input out
   uint64_t number = 0;            // the bytes of an attribute that is a number, bool or enum
   IntrusivePtr<RefCounted> held;  // a Shared<T> for an attribute of any other type T
@@ -9500,8 +9508,8 @@ template <class T>
 bool IsAligned(const T* array) {
   return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
 }
-// True if the other image's pointer, to an array, a struct or room for a result, is not null and is
-// aligned.
+// True if a pointer that the other image gave is not null and is aligned. It may point to an array,
+// to a struct, or to memory for a result.
 template <class T>
 bool IsUsable(const T* pointer) {
   return pointer && IsAligned(pointer);
@@ -10124,7 +10132,7 @@ class OpResource {
       Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements");
     return static_cast<T*>(alloc(bytes));
   }
-  // Allocates a tensor in such memory.
+  // Allocates a tensor in memory like that of alloc().
   OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
     opkit_tensor tensor{};
     tensor.size = sizeof tensor;
@@ -10248,11 +10256,11 @@ class OpResource {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
            args);
   }
-  // Does the same on the host's threads, in parallel to the caller's own code. A pool of one thread
-  // runs it at once; a stream runs it in its order. Wait throws the operator's Error; without a
-  // Wait the calling operator fails with it. The started operator always ends before the calling
-  // one. This call throws like invoke for errors before the run; kUnsupported in a program of an
-  // older ABI.
+  // Runs another operator like invoke, but on the host's threads, in parallel to the caller's own
+  // code. A pool of one thread runs it at once; a stream runs it in its order. Wait throws the
+  // operator's Error; without a Wait the calling operator fails with it. The started operator
+  // always ends before the calling one. Throws like invoke for errors before the run; kUnsupported
+  // in a program of an older ABI.
   //
   //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
   //   …
@@ -10355,7 +10363,8 @@ struct HostError : RefCounted {
 };
 using HostErrorSlot = IntrusivePtr<HostError>;  // made at the first failure
 
-inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
+// The error of the innermost HostErrorScope on this thread.
+inline constinit thread_local HostErrorSlot* t_host_error = nullptr;
 OPKIT_COLD HostError& CurrentHostError();
 // Gives this thread an empty error; restores the previous error at the end of the scope.
 class HostErrorScope {
@@ -10592,7 +10601,8 @@ struct FusedNode;
 struct OpContext {
   Device device;
   const OperatorDef* def = nullptr;  // the node; null in a library
-  const opkit_node* node = nullptr;  // the same node, with its graphs; lives as long as the state
+  // The same node as a C struct, with its graphs; lives as long as the state.
+  const opkit_node* node = nullptr;
   const KernelConfig* config = nullptr;  // the selected configuration
 };
 
@@ -11019,7 +11029,8 @@ consteval bool IsOperatorName(std::string_view name) {
   return !name.empty();
 }
 
-// True if an operator of Host has an anchor: a program's, if its name can be part of a function's.
+// True if the registration of an operator with this Host defines an anchor function: only in a
+// program, and only if the operator's name can be part of a function's name.
 template <class Host>
 consteval bool HasAnchor(std::string_view name) {
   return !Host::kIsLibrary && IsIdentifier(name);
@@ -11046,7 +11057,7 @@ struct FunctionDevice {
   UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
   // Set for a library's kernel that can fuse with the next node.
   UniqueFunction<std::optional<FusedNode>(const FusionQuery&)> fuse;
-  opkit_kernel abi{};  // the same in the form of opkit_abi.h, for libraries
+  opkit_kernel abi{};  // the functions in the form of opkit_abi.h, for libraries
 };
 
 // The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
@@ -11082,7 +11093,7 @@ struct FunctionOpRecord : detail::RefCounted {
   // The library's use count. Every operator made of the record holds it, and so does everything
   // that may make more operators.
   detail::IntrusivePtr<detail::FunctionUse> in_use;
-  std::string problem;  // what is wrong with the registration; reported when the operator is used
+  std::string problem;  // the fault of the registration; reported when the operator is used
 
   // Returns the attributes of a node, with defaults for attributes that the node does not give.
   template <class From>
@@ -11318,7 +11329,7 @@ class BasicFunctionOpBuilder {
              host_.NeedsSubgraph();
              for (const FunctionDevice& device : record_->devices)
                if (device.backward) return;
-             host_.DropBackward();  // the one that setCreateOpState added
+             host_.DropBackward();  // setCreateOpState added this backward
            })
         .Set(OPKIT_OP_SUBGRAPH);
   }
@@ -11609,7 +11620,7 @@ class FunctionOpHost {
   // Adds the operator <name>_backward and the gradient. For another backend of an existing
   // operator, keeps an existing gradient.
   void AddBackward();
-  // Removes both.
+  // Removes the operator <name>_backward and the gradient.
   void DropBackward();
   void NoGradient();
   // Adds the problem to the registry once, even if several translation units include the
@@ -11625,7 +11636,7 @@ class FunctionOpHost {
   OpSchema* schema_ = nullptr;
   bool backward_added_ = false;
 };
-FunctionOpHost OpHost(...);  // for REGISTER_OP
+FunctionOpHost OpHost(...);  // the host of REGISTER_OP, unless plugin/author.hpp declares another
 
 }  // namespace detail
 
@@ -11789,7 +11800,8 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  left_out_ += left_out_ == 0 ? 2 : 1;  // the first time also the line that the number replaces
+  // The first time 2: the line with this number replaces a line of context.
+  left_out_ += left_out_ == 0 ? 2 : 1;
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
   context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
@@ -12085,7 +12097,8 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // the kernel may be forbidden
+  // Counting in the kernel may be forbidden.
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {
     wanted.flags = flags;
     const long file =
         syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
@@ -12682,7 +12695,8 @@ OPKIT_INLINE DimExpr::operator Dim() const {
   return most_ && *most_ >= 0 ? Dim::AtMost(*most_) : Dim();
 }
 
-// Only where the result grows with what is not known.
+// Returns the largest value that `a op b` can have. Returns nothing if an operand has no bound, if
+// the result may fall while an operand grows, or on overflow.
 OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, const DimExpr& b) {
   if (op == '*' && a.value_ && !b.value_) return MostOf(b, op, a);
   const bool grows =
@@ -12796,7 +12810,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
-    if (span_ != 0) [[unlikely]]  // before a thread sees the end and may end the profile
+    if (span_ != 0) [[unlikely]]  // reports the end before a thread sees it and may end the profile
       if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
@@ -12897,7 +12911,7 @@ OPKIT_INLINE void Event::SetFinished(const char* error_message) {
 }
 
 OPKIT_INLINE bool Event::Cancel() {
-  const auto state = state_;  // kept alive as in CompleteOnce
+  const auto state = state_;  // a waiting thread may destroy this handle meanwhile
   const bool cancelled =
       state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
   state->RequestNotification();  // frees the memory when the device has drained
@@ -13010,7 +13024,8 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  constexpr int64_t kBytesBeside = 64;  // a text: its string object and index slots
+  // Bytes that a name takes beside its text: string object and index slots.
+  constexpr int64_t kBytesBeside = 64;
   if (name.empty()) return 0;
   // Hashed by address: most names are literals or long-lived strings.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
@@ -13485,7 +13500,7 @@ class WorkDeque {
 
   // Owner only. Removes and returns the newest item, or null.
   T* Pop() {
-    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // only the owner writes it
     // Relaxed: `top_` only grows, so an old value that already means "empty" is still right.
     if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
     bottom_.store(bottom, std::memory_order_seq_cst);
@@ -14922,10 +14937,10 @@ struct OpRegistry::State {
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
-    detail::RefCountedList kernels;     // KernelRows
+    detail::RefCountedList kernels;     // KernelRow objects
     std::vector<std::string> problems;  // thrown at lookup; Problems lists them
     std::vector<std::string> listed;
-    std::vector<Override> overrides;  // the last one counts first
+    std::vector<Override> overrides;  // the last override comes first in the order
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
@@ -15569,7 +15584,7 @@ struct PendingTensors::Items : RefCounted {
   struct Item : RefCounted {
     int place;
     Blob* blob;           // null for a copy of an input
-    uint64_t invocation;  // for a copy: the run that made it
+    uint64_t invocation;  // for a copy: the id of the run that made it
     Tensor tensor;
   };
   Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
@@ -15582,7 +15597,7 @@ struct PendingTensors::Items : RefCounted {
     list.push_back(item);
     return item->tensor;
   }
-  RefCountedList list;  // of Item
+  RefCountedList list;  // Item objects
 };
 OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
   if (!items_) items_ = MakeIntrusive<Items>();
@@ -16026,7 +16041,8 @@ OPKIT_INLINE void OperatorBase::MakeEvent() {
   event_.emplace(device_);
 }
 #ifndef OPKIT_DEFINITIONS
-// Only in the compiled runtime. It is in this file because every program with operators links it.
+// Starts the session of the environment variable OPKIT_PROFILE before main, in the compiled
+// runtime. It is in this file because every program with operators links it.
 namespace {
 [[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 }
@@ -16111,7 +16127,8 @@ OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_backends()) asked.pop_back();  // its rank places the plain kernel
+  // The plain kernel's rank decides its place.
+  if (by_rank && !def.requires_backends()) asked.pop_back();
   // Orders by the position among the requested backends; all others come behind, by rank if
   // `by_rank`.
   auto place = [&](const Kernel* kernel) {
@@ -16123,7 +16140,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend, kernel->origin) : 0);
   };
   const BackendPreference& allowed = AllowedBackends();
-  std::string refused;  // by OPKIT_BACKENDS
+  std::string refused;  // backends that OPKIT_BACKENDS excludes
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
     if (def.requires_backends() && !Contains(asked, kernel->backend)) continue;
@@ -16373,7 +16390,7 @@ class DirectCall {
   // Throws the errors of TypedCall, with the node and the kernel as context.
   DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  // Like ResolvedCall::run; the work is done at return.
+  // Runs like ResolvedCall::run; the work is done at return.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
  private:
@@ -16402,7 +16419,7 @@ class DirectCall {
   SpanNames span_names_;  // valid after the first recorded call
   // The tensors of the current call.
   std::vector<const Tensor*> inputs_;   // null for an input that is left out
-  std::vector<Tensor> copies_;          // of inputs that are not dense
+  std::vector<Tensor> copies_;          // dense copies of inputs that are not dense
   std::vector<Tensor> made_;            // new tensors for outputs that do not fit
   std::vector<const Tensor*> outputs_;  // the caller's tensors, or tensors of made_
 };
@@ -17526,7 +17543,7 @@ struct RegisteredLayout {
   bool has_descriptors;
   double ns_per_byte;
 };
-// A direct converter between two such layouts.
+// A direct converter between two layouts other than the standard one.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
@@ -17966,7 +17983,7 @@ struct DeferredRun : RefCounted {
   // The library's count of deferred runs, for messages (hence relaxed); null for the program's
   // operators.
   std::atomic<int64_t>* count = nullptr;
-  ResourceState* state = nullptr;  // of the run's operator; `kept` keeps it alive
+  ResourceState* state = nullptr;  // state of the run's operator; `kept` keeps it alive
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // the failure of the completion, if any
@@ -17998,10 +18015,11 @@ struct ResourceState {
   DeferredRun* deferred_run = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
   std::vector<IntrusivePtr<HostedGraph>> graphs;
-  std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
+  // Operators that this run has started; they use its tensors.
+  std::vector<IntrusivePtr<PendingInvoke>> pending;
   RefCountedList kept_by_work;          // kept until launched work has run: a library's code
-  OutputMaker* output_maker = nullptr;  // of an operator with allocatesOutputs()
-  OperatorBase* deferrable = nullptr;   // of an operator with async(), while its forward runs
+  OutputMaker* output_maker = nullptr;  // set for an operator with allocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // set for an operator with async(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // Calls `add` with the memory of the current run.
@@ -18665,7 +18683,7 @@ OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layou
 // cannot reach the memory.
 OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
 // Writes the elements of `from` into `to`, which has memory and a layout, perhaps the same one.
-// Errors: as above; kInvalidArgument if the two differ in dtype or shape.
+// Errors: those of ConvertLayout; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
 }}  // namespace opkit
@@ -18811,7 +18829,7 @@ struct FunctionNode {
 struct FunctionState : RefCounted {
   IntrusivePtr<StatefulOp> op;
   bool is_shared = false;  // a backward operator has found it
-  Mutex mutex;  // held by runs of a shared state: those of two losses may run in parallel
+  Mutex mutex;  // held by runs of a shared state: two backward graphs may use it in parallel
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 
@@ -18901,7 +18919,7 @@ class FunctionStateHandle {
 
   IntrusivePtr<AbiNode> node_;  // the state may point into it
   FunctionStatePtr state_;
-  FunctionState* shareable_ = nullptr;  // the same, if another operator may also run it
+  FunctionState* shareable_ = nullptr;  // state_ if another operator may also run it, else null
   // Replaces the state's Run from the second run on; the first run goes through the state, which
   // records it.
   decltype(opkit_kernel::forward) direct_ = nullptr, later_direct_ = nullptr;
@@ -19684,7 +19702,7 @@ class GradientRegistry {
 
  private:
   struct State;
-  State* const state_;  // its own
+  State* const state_;  // owned
 };
 
 // True if the operator has a gradient maker.
@@ -20201,7 +20219,7 @@ OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> 
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
   RethrowDescribed([&](Error& error) {
-    std::vector<const Tensor*> given;  // not their dense copies
+    std::vector<const Tensor*> given;  // the caller's tensors, not their dense copies
     for (size_t i = 0; i < inputs.size(); ++i)
       given.push_back(identity_.def.inputs()[i].empty() ? nullptr : &inputs[i]);
     AddOperatorContext(error, identity_, given, outputs_);
@@ -21857,7 +21875,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // Marks the next span of this thread with the operator's name as opened by the host already.
+  // Marks the next span of this thread that has the operator's name: the host has opened it
+  // already.
   class Known {
    public:
     explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
@@ -21934,7 +21953,7 @@ struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
   void (*finalize)() = nullptr;  // the author's function
-  bool described = false;        // true from the description to a host until finalize
+  bool described = false;  // true once a host has read the library's description, until finalize
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
@@ -22210,7 +22229,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
   BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
-  std::vector<Tensor> inputs_, outputs_;  // for call_
+  std::vector<Tensor> inputs_, outputs_;  // tensors of call_
 };
 
 }  // namespace detail

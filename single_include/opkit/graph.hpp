@@ -429,7 +429,7 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
-  // Throw() below makes and throws one.
+  // Use Throw() below to make an Error and throw it.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
   // Return the whole text, and its parts: the code, the message alone, and the lines of context.
@@ -1767,7 +1767,8 @@ class Tensor {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
-  // Returns the same for writing; a tensor that has no dtype yet takes T and is allocated.
+  // Returns the first element's address for writing; a tensor that has no dtype yet takes T and is
+  // allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
@@ -1884,7 +1885,7 @@ class Tensor {
   }
   // Returns the bytes from the first element to the end of the last.
   int64_t SpanBytes() const;
-  // Returns the same for unchecked strides; -1 if they are invalid.
+  // Returns the bytes of SpanBytes() for strides that are not checked yet; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -2131,7 +2132,8 @@ class Arguments {
     const Attribute* found = Find(name);
     return found ? Read<T>(name, *found) : fallback;
   }
-  // Returns the attribute as T. Errors: as above; kNotFound if there is none.
+  // Returns the attribute as T. Errors: kTypeMismatch, with the argument's name, for a stored value
+  // of another type; kNotFound if there is none.
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);
@@ -2395,7 +2397,8 @@ class Dim {
   static Dim Symbol(std::string name);
   // Unknown until a run decides it, but no larger than this, so that memory can be planned for it.
   static Dim AtMost(int64_t most);
-  // The same, for no larger than the other extent; unknown where that has no bound.
+  // Returns an unknown extent that is no larger than the largest value of `whole`; without a bound
+  // if `whole` has none.
   static Dim AtMost(const Dim& whole) { return whole.most_ < 0 ? Dim() : AtMost(whole.most_); }
 
   bool is_known() const { return value_ >= 0; }
@@ -2417,8 +2420,8 @@ class Dim {
   // Merges two descriptions of one extent: a number is kept before a symbol, a symbol before
   // unknown, the lower bound before the higher. Returns nothing if they contradict each other.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
-  // Returns what is known of an extent that is `a` or `b`: a bound if they differ and both have
-  // one.
+  // Returns the extent that is `a` or `b`: `a` if both are equal, else an unknown extent with the
+  // larger of the two bounds, or without a bound if one of them has none.
   static Dim Either(const Dim& a, const Dim& b);
 
  private:
@@ -2823,8 +2826,8 @@ class EventState : public RefCounted {
     RequestNotification();
     AddQuietCallback(std::move(callback));
   }
-  // Does the same without RequestNotification, for a callback that may wait until a thread polls or
-  // waits.
+  // Adds a callback like AddCallback, but without RequestNotification: the callback may wait until
+  // a thread polls or waits.
   void AddQuietCallback(UniqueFunction<void()> callback);
   // Blocks until terminal; returns false if `timeout` ran out first.
   bool Wait(Timeout timeout);
@@ -2968,8 +2971,8 @@ class Event {
 
   Device device_;
   IntrusivePtr<EventState> state_;
-  // The previous completion, to be used again. Two are needed because the thread that completed the
-  // present one may still hold it.
+  // The state that state_ has replaced; the next Reset uses it again. A single state would not do,
+  // because the thread that completed it may still hold it at the Reset.
   IntrusivePtr<EventState> spare_;
 };
 
@@ -3077,7 +3080,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
-// Returns the same, but 0 for a new name beyond the limit of SetRoomForNames. Thread-safe.
+// Returns the number of a name like InternName, but 0 for a new name beyond the limit of
+// SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
 // Limits the memory of further names to `bytes`, so that a caller that makes names without end does
 // not fill the memory. InternName ignores the limit, but its names count. No limit until the first
@@ -3112,7 +3116,7 @@ enum class InvocationKind : uint8_t {
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
-  kRun,     // of an executor or a net
+  kRun,     // a run of an executor or a net
   kTask,    // an operation pushed to an engine
   kPhase,   // a part of Compile
   kEngine,  // a thread of a pool sleeps or waits
@@ -3168,7 +3172,7 @@ class SpanSink {
   virtual bool WantsWork() const noexcept { return false; }
   // Ends the innermost span of this thread, which closes later.
   virtual void EndSpan() noexcept {}
-  // Records the work of that span.
+  // Records the work of this thread's innermost span, after EndSpan.
   virtual void Describe(const SpanWork&) noexcept {}
   // Records that the event of an operator's run is terminal, which may be long after the run's span
   // on the host.
@@ -3200,9 +3204,9 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// The variable that holds this image's sink: the process's, or, in a library that a program has
-// loaded, one of the library's own, whatever symbols it exports. Written before the library's
-// operators run.
+// Points to the variable that holds this image's sink. In a program that is the process's variable.
+// In a library that a program has loaded it is the library's own, whatever symbols the library
+// exports. Written before the library's operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -3372,7 +3376,8 @@ void CopyThroughHost(void* target, Device target_device, const void* source, Dev
 // Returns the registered function. If there is none: returns CopyHost for two memories that the
 // host reaches, CopyThroughHost if functions to and from the host are registered, else null.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
-// Returns the same for two tensors. Error (kUnsupported) instead of null.
+// Returns the function that copies between these two tensors. Error (kUnsupported) if there is
+// none.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
@@ -3523,7 +3528,7 @@ class CPUStream {
 
   CPUStream(Device device, int id);
 
-  // One of: work; an event to complete; an event to wait for.
+  // An item of the queue: work, an event to complete, or an event to wait for.
   struct Item {
     UniqueFunction<void()> work;
     detail::IntrusivePtr<detail::EventState> record;
@@ -3562,7 +3567,7 @@ class CPUStream {
   detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
-  CPUStream* next_ = nullptr;  // in the registry
+  CPUStream* next_ = nullptr;  // the next stream in the registry
 };
 
 namespace detail {
@@ -3768,8 +3773,8 @@ class IdleSpin {
     idle_since_ = 0;
     last_loop_ = for_loop ? now : 0;
   }
-  // True if the thread goes on searching. `crowded`: enough threads search for tasks; a loop,
-  // however, would take all of them.
+  // True if the thread keeps searching. If `crowded`, enough threads search for tasks, and it keeps
+  // searching only if a loop has just ended: the next loop can use all threads.
   bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
     if (idle_since_ == 0) idle_since_ = now;
     return (!crowded && now - idle_since_ < times.idle) ||
@@ -4018,7 +4023,7 @@ struct ParallelLoop {
     } catch (...) {
       MutexLock lock(mutex);
       if (!error) error = std::current_exception();
-      // Relaxed: as above.
+      // Relaxed, like the fetch_add above.
       next_chunk.store(chunks, std::memory_order_relaxed);
     }
   }
@@ -4210,7 +4215,7 @@ struct PoolWorker;
 
 struct PoolThreadState {
   ThreadPool* pool = nullptr;    // returned by Current() on this thread
-  PoolWorker* worker = nullptr;  // on a pool's own threads
+  PoolWorker* worker = nullptr;  // null on threads that are no worker of a pool
 };
 inline constinit thread_local PoolThreadState t_pool;
 
@@ -4278,7 +4283,7 @@ class ThreadPool {
   // Queues `task`. Tasks that a worker submits go to its own queue, from which others steal; all
   // other tasks go to a shared queue. No order is promised. Allocates a record for the task.
   void Submit(Task task);
-  // Does the same without the allocation.
+  // Queues `task` like Submit, but allocates nothing: the record is the owner's.
   void Schedule(PoolTask* task);
 
   // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
@@ -4349,8 +4354,8 @@ class ThreadPool {
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.
   std::atomic<uint64_t> spin_ticks_{0};
-  // The same after a loop. Kernels that run one after the other start the next loop soon. Waking a
-  // thread takes tens of microseconds, longer than many loops.
+  // How long a thread searches for work after a loop. Kernels that run one after the other start
+  // the next loop soon. Waking a thread takes tens of microseconds, longer than many loops.
   std::atomic<uint64_t> loop_spin_ticks_{0};
   std::atomic<bool> stopping_{false};
 
@@ -4681,10 +4686,11 @@ class OperatorDef {
     mutable_fields().backend_need = need;
     return *this;
   }
-  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
+  // Caffe2's name of Backends().
+  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
-  // Return what the setters have set, by reference into the definition.
+  // Return the parts that the setters have set, by reference into the definition.
   const std::string& type() const { return fields().type; }
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
@@ -4845,7 +4851,7 @@ class InferenceContext {
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  int InputSize() const { return num_inputs(); }  // OperatorBase's spelling
+  int InputSize() const { return num_inputs(); }  // OperatorBase's name of num_inputs()
   int OutputSize() const { return num_outputs(); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {
@@ -5354,9 +5360,9 @@ class OpSchema {
   // Sets the cost of an operator that reads every input and writes every output once, with `flops`
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
-  // Sets the same cost with the floating-point operations of a run from a function. The function
-  // sees attributes and the shapes of inputs and outputs, all known: for instance
-  // OpSchema::Elements(c.output(0)) * 2.
+  // Sets the cost of an operator that reads every input and writes every output once, with the
+  // floating-point operations of a run from a function. The function sees attributes and the shapes
+  // of inputs and outputs, all known: for instance OpSchema::Elements(c.output(0)) * 2.
   OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
   // Sets the function that returns the devices of inputs and outputs; by default all are the node's
   // device.
@@ -6105,7 +6111,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // True if Run only calls RunOnDevice on the calling thread: no stream, and no work continues
   // after it.
   virtual bool RunsDirectly() const { return false; }
-  // Runs such an operator under the caller's invocation: a plan opens one scope for many operators.
+  // Runs an operator that RunsDirectly(), under the caller's invocation: a plan opens one scope for
+  // many operators.
   void RunDirectly() {
     ObserverScope<OperatorBase> observers(*this);
     try {
@@ -6256,7 +6263,7 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     return OutputIn(memory_device_, i, shape, dtype);
   }
-  // Returns the same on another device.
+  // Returns the output with this shape and dtype, dense, on `device`.
   Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
     return OutputIn(MemoryDevice(device), i, shape, dtype);
   }
@@ -6486,7 +6493,8 @@ class OperatorBase : public Observable<OperatorBase> {
   bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
-  bool has_output_layouts_ = false;  // true if the configuration has one that is not standard
+  // True if the configuration has an output layout that is not standard.
+  bool has_output_layouts_ = false;
   int net_position_ = -1;
   mutable detail::PendingTensors pending_;
   Device device_;
@@ -7234,7 +7242,7 @@ class OperatorCall {
   // Throws the errors of CreateOperator.
   OPKIT_IMAGE_LOCAL OperatorCall(const OpSchema& schema, const OperatorDef& def);
 
-  // Like ResolvedCall::run.
+  // Runs like ResolvedCall::run.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   OperatorBase& op() { return *op_; }
 
@@ -7508,7 +7516,7 @@ class TypedExtents {
   static constexpr int kMaxRank = 8;
 
   OPKIT_HOST_DEVICE int64_t numel() const { return size_; }
-  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // as a range
+  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // number of extents, for use as a range
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
   // Returns an extent; negative axes count from the end. On the host throws kOutOfRange for an axis
   // that the tensor does not have.
@@ -7585,7 +7593,7 @@ class AttrValue<T, true> {
 
 }  // namespace detail
 
-// An input tensor of elements T. A strided one arrives as a dense copy.
+// An input tensor of elements T. A strided tensor arrives as a dense copy.
 template <FixedName Name, Element T>
 class In : public detail::TypedView<const T> {
  public:
@@ -7689,8 +7697,8 @@ struct ParameterTraits<Attr<Name, T>> : KnownParameter<ParameterKind::kAttr, Nam
 struct TypedParameter {
   ParameterKind kind;
   FixedName name;
-  DType dtype;              // of a tensor
-  AttributeType attribute;  // of an attribute
+  DType dtype;              // dtype of a tensor
+  AttributeType attribute;  // type of an attribute
   int place = 0;            // among the inputs, the outputs or the attributes
   bool by_element = false;  // declared with the function's element type T
 };
@@ -7918,8 +7926,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
-  TypedExtents extents;           // of a tensor
-  void* data = nullptr;           // of a tensor
+  TypedExtents extents;           // extents of a tensor
+  void* data = nullptr;           // first element of a tensor
   bool present = false;           // false: the node leaves the input out
   uint64_t number = 0;            // the bytes of an attribute that is a number, bool or enum
   IntrusivePtr<RefCounted> held;  // a Shared<T> for an attribute of any other type T
@@ -8814,7 +8822,7 @@ class GradientRegistry {
 
  private:
   struct State;
-  State* const state_;  // its own
+  State* const state_;  // owned
 };
 
 // True if the operator has a gradient maker.
@@ -8935,7 +8943,8 @@ class Graph {
   // Converts a tensor in another layout to the standard layout. Throws kInvalidArgument for a
   // tensor without data.
   Graph& AddConstant(std::string name, Tensor value);
-  // Does the same but keeps the layout: for graphs of plans, whose kernels read that layout.
+  // Adds a constant like AddConstant, but keeps its layout: for graphs of plans, whose kernels read
+  // that layout.
   Graph& AddConstantInLayout(std::string name, Tensor value);
   // Returns the node's index. Throws kAlreadyExists if another node, an input or a constant makes
   // one of its outputs. Only Check(graph) and Compile, which see the whole graph, check that the
@@ -9328,7 +9337,7 @@ struct Explanation {
     std::vector<Node> nodes;
   };
   struct Node {
-    std::string name;  // its first output
+    std::string name;  // name of the node's first output
     std::string text;  // "Conv 'c1' (X, W) -> (P)"
     // Texts of several nodes of Plan::graph() that one kernel computes together; empty if the
     // kernel computes one node. `candidates` are the candidates of the first node.
@@ -9551,7 +9560,7 @@ class ReplayTuner {
   bool settled_ = true;
   bool tries_levels_ = false, tries_counters_ = false;
   int decisions_ = 0;
-  int runs_ = 0;         // in this mode
+  int runs_ = 0;         // runs in the present mode
   int retry_after_ = 0;  // runs before the modes are tried again
   int64_t tried_ns_ = 0, lost_ns_ = 0;
   double known_ns_ = 0;                   // 0: not known yet
@@ -9854,8 +9863,8 @@ struct PlanMemoryOptions {
   // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
   // graph that needs more, with the values that are live where it needs most.
   int64_t capacity_bytes = 0;
-  // Reorders nodes that run one after the other, if fewer bytes are live at once then. What a graph
-  // computes does not change; the order of effects that no edge fixes may.
+  // Reorders nodes that run one after the other, if fewer bytes are live at once then. The results
+  // of a graph do not change; the order of effects that no edge fixes may.
   bool reorder_nodes = false;
   // Makes Compile compute values again just before a late reader if the plan needs more than
   // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
@@ -9969,7 +9978,7 @@ class Plan {
   // Returns the parts of the graph that PlanOptions::partitioners took, and why other nodes stay.
   // It lives as long as a handle of the plan. Throws kFailedPrecondition without partitioners.
   const PartitionReport& partition_report() const;
-  // Explains why each node has its kernel, and what conversions between layouts cost.
+  // Explains why each node has its kernel, and the cost of conversions between layouts.
   Explanation Explain() const;
 
   // The state that executors of the plan share.
@@ -10098,7 +10107,7 @@ class Executor : public Observable<Executor> {
   NamedTensors Run(std::initializer_list<NamedTensor> inputs, Timeout timeout = {}) {
     return Run(std::vector<NamedTensor>(inputs), timeout);
   }
-  // Does the same with a map of tensors by name.
+  // Runs with the inputs in a map of tensors by name.
   template <class Map>
     requires requires { typename Map::mapped_type; }
   NamedTensors Run(const Map& inputs, Timeout timeout = {}) {
@@ -10277,8 +10286,8 @@ struct RunValue {
   std::vector<int> users;  // steps that read it; scratch of a step has none
   bool kept = false;       // read after the run has ended
   bool external = false;   // in memory that the planner does not place
-  // The value whose bytes this one shares, from `view_offset` on; -1 for none. Its producer is the
-  // step that makes the view.
+  // The value whose bytes this value shares, from `view_offset` on; -1 for none. Its producer is
+  // the step that makes the view.
   int view_of = -1;
   int64_t view_offset = 0;
 };
@@ -10308,9 +10317,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct MemoryLifetimes {
   std::vector<MemoryInterval> buffers;
   MemoryConflicts conflicts;              // empty: the buffers' spans decide
-  std::vector<int> buffer_of;             // of each value; -1 for external ones
-  std::vector<int64_t> offset_in_buffer;  // of each value
-  std::vector<uint8_t> granted;           // of each in-place option, 1 where the values share bytes
+  std::vector<int> buffer_of;             // by value: its buffer; -1 for an external value
+  std::vector<int64_t> offset_in_buffer;  // by value: its offset in its buffer
+  std::vector<uint8_t> granted;           // by in-place option: 1 if its two values share bytes
   // True if two buffers conflict only if some legal run has both live. False for a large graph
   // without stages, and for stages of several steps: some conflicting buffers could then share
   // bytes.
@@ -10320,8 +10329,8 @@ struct MemoryLifetimes {
 struct LifetimeOptions {
   // The most steps without stages for which conflicts are exact; these take steps squared bits, and
   // 8 bytes for a conflict. For more steps, or more than 8 million conflicts, lifetimes come from
-  // the longest path: a value is live from the last step on it before all its uses to the first one
-  // after them.
+  // the longest path: a value is live from the last step of that path before all its uses to the
+  // first step of that path after them.
   int exact_nodes = 4096;
 };
 
@@ -10773,7 +10782,8 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  left_out_ += left_out_ == 0 ? 2 : 1;  // the first time also the line that the number replaces
+  // The first time 2: the line with this number replaces a line of context.
+  left_out_ += left_out_ == 0 ? 2 : 1;
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
   context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
@@ -11069,7 +11079,8 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // the kernel may be forbidden
+  // Counting in the kernel may be forbidden.
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {
     wanted.flags = flags;
     const long file =
         syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
@@ -11666,7 +11677,8 @@ OPKIT_INLINE DimExpr::operator Dim() const {
   return most_ && *most_ >= 0 ? Dim::AtMost(*most_) : Dim();
 }
 
-// Only where the result grows with what is not known.
+// Returns the largest value that `a op b` can have. Returns nothing if an operand has no bound, if
+// the result may fall while an operand grows, or on overflow.
 OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, const DimExpr& b) {
   if (op == '*' && a.value_ && !b.value_) return MostOf(b, op, a);
   const bool grows =
@@ -11780,7 +11792,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
-    if (span_ != 0) [[unlikely]]  // before a thread sees the end and may end the profile
+    if (span_ != 0) [[unlikely]]  // reports the end before a thread sees it and may end the profile
       if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
@@ -11881,7 +11893,7 @@ OPKIT_INLINE void Event::SetFinished(const char* error_message) {
 }
 
 OPKIT_INLINE bool Event::Cancel() {
-  const auto state = state_;  // kept alive as in CompleteOnce
+  const auto state = state_;  // a waiting thread may destroy this handle meanwhile
   const bool cancelled =
       state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
   state->RequestNotification();  // frees the memory when the device has drained
@@ -11994,7 +12006,8 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  constexpr int64_t kBytesBeside = 64;  // a text: its string object and index slots
+  // Bytes that a name takes beside its text: string object and index slots.
+  constexpr int64_t kBytesBeside = 64;
   if (name.empty()) return 0;
   // Hashed by address: most names are literals or long-lived strings.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
@@ -12469,7 +12482,7 @@ class WorkDeque {
 
   // Owner only. Removes and returns the newest item, or null.
   T* Pop() {
-    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // only the owner writes it
     // Relaxed: `top_` only grows, so an old value that already means "empty" is still right.
     if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
     bottom_.store(bottom, std::memory_order_seq_cst);
@@ -13906,10 +13919,10 @@ struct OpRegistry::State {
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
-    detail::RefCountedList kernels;     // KernelRows
+    detail::RefCountedList kernels;     // KernelRow objects
     std::vector<std::string> problems;  // thrown at lookup; Problems lists them
     std::vector<std::string> listed;
-    std::vector<Override> overrides;  // the last one counts first
+    std::vector<Override> overrides;  // the last override comes first in the order
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
@@ -14553,7 +14566,7 @@ struct PendingTensors::Items : RefCounted {
   struct Item : RefCounted {
     int place;
     Blob* blob;           // null for a copy of an input
-    uint64_t invocation;  // for a copy: the run that made it
+    uint64_t invocation;  // for a copy: the id of the run that made it
     Tensor tensor;
   };
   Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
@@ -14566,7 +14579,7 @@ struct PendingTensors::Items : RefCounted {
     list.push_back(item);
     return item->tensor;
   }
-  RefCountedList list;  // of Item
+  RefCountedList list;  // Item objects
 };
 OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
   if (!items_) items_ = MakeIntrusive<Items>();
@@ -15010,7 +15023,8 @@ OPKIT_INLINE void OperatorBase::MakeEvent() {
   event_.emplace(device_);
 }
 #ifndef OPKIT_DEFINITIONS
-// Only in the compiled runtime. It is in this file because every program with operators links it.
+// Starts the session of the environment variable OPKIT_PROFILE before main, in the compiled
+// runtime. It is in this file because every program with operators links it.
 namespace {
 [[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 }
@@ -15922,7 +15936,8 @@ OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_backends()) asked.pop_back();  // its rank places the plain kernel
+  // The plain kernel's rank decides its place.
+  if (by_rank && !def.requires_backends()) asked.pop_back();
   // Orders by the position among the requested backends; all others come behind, by rank if
   // `by_rank`.
   auto place = [&](const Kernel* kernel) {
@@ -15934,7 +15949,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend, kernel->origin) : 0);
   };
   const BackendPreference& allowed = AllowedBackends();
-  std::string refused;  // by OPKIT_BACKENDS
+  std::string refused;  // backends that OPKIT_BACKENDS excludes
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
     if (def.requires_backends() && !Contains(asked, kernel->backend)) continue;
@@ -16184,7 +16199,7 @@ class DirectCall {
   // Throws the errors of TypedCall, with the node and the kernel as context.
   DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  // Like ResolvedCall::run; the work is done at return.
+  // Runs like ResolvedCall::run; the work is done at return.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
  private:
@@ -16213,7 +16228,7 @@ class DirectCall {
   SpanNames span_names_;  // valid after the first recorded call
   // The tensors of the current call.
   std::vector<const Tensor*> inputs_;   // null for an input that is left out
-  std::vector<Tensor> copies_;          // of inputs that are not dense
+  std::vector<Tensor> copies_;          // dense copies of inputs that are not dense
   std::vector<Tensor> made_;            // new tensors for outputs that do not fit
   std::vector<const Tensor*> outputs_;  // the caller's tensors, or tensors of made_
 };
@@ -18328,7 +18343,7 @@ class GraphInference {
   const UnknownOperators unknown_;
   GraphTypes types_;
   SymbolTable symbols_;
-  IndexedVector<char> evaluated_;  // by node: Evaluate tried it
+  IndexedVector<char> evaluated_;  // by node: 1 if Evaluate has tried it
   bool changed_ = false;
 };
 
@@ -18388,7 +18403,7 @@ OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
       a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
       a.args().size() != b.args().size())
     return false;
-  for (const NamedAttribute& arg : a.args()) {  // in any order
+  for (const NamedAttribute& arg : a.args()) {  // `b` may have the attributes in another order
     const Attribute* other = b.args().Find(arg.name);
     if (!other || !SameBits(arg.value, *other)) return false;
   }
@@ -18713,8 +18728,8 @@ class JsonWriter {
   JsonWriter& Member(std::string_view name, const T& value) {
     return Key(name).Value(value);
   }
-  // Appends what precedes an item and returns the string, to which the caller appends one value in
-  // JSON.
+  // Appends the comma and the new line that precede an item, and returns the string, to which the
+  // caller appends one value in JSON.
   std::string& Item();
   // Begins the next item, key or end on a line of its own, after `indent`, a literal.
   JsonWriter& NewLine(const char* indent = "") {
@@ -18729,8 +18744,8 @@ class JsonWriter {
 
   std::string& out_;
   const bool is_spaced_;
-  bool needs_comma_ = false;      // before the next item or key
-  const char* indent_ = nullptr;  // of the line to begin; null for none
+  bool needs_comma_ = false;      // a comma precedes the next item or key
+  const char* indent_ = nullptr;  // indent of the next item's new line; null: it stays on this line
 };
 
 }  // namespace detail
@@ -18904,8 +18919,10 @@ struct ScheduleEdge {
 };
 
 enum class ScheduleOrder {
-  kStable,        // as given; a node is moved only to just before the first one that needs it
-  kLevels,        // by level (longest path from a root), as given within a level
+  // The given order. A node that stands behind a node that needs it is moved to just before that
+  // node.
+  kStable,
+  kLevels,        // by level (longest path from a root); the given order within a level
   kLevelsIfWide,  // kLevels when a level has kWideLevel nodes on average, else kStable
 };
 
@@ -19020,12 +19037,13 @@ namespace detail {
 
 // The costs of the modes, in ns, on a machine of today.
 struct ReplayEstimate {
-  static constexpr double kWorthFactor = 0.85;  // of the walk's time, or the walk stays
+  // Another mode is used only if it takes at most this share of the walk's time.
+  static constexpr double kWorthFactor = 0.85;
 
   double walk_ns, levels_ns, counters_ns;
 };
 
-inline constexpr double kHandshakeNs = 600;  // sharing one level
+inline constexpr double kHandshakeNs = 600;  // cost of sharing one level
 
 OPKIT_INLINE int WidthToShare(double ns_per_node) {
   const double width = 2 * kHandshakeNs / (std::max)(ns_per_node, 0.5);
@@ -19033,8 +19051,8 @@ OPKIT_INLINE int WidthToShare(double ns_per_node) {
 }
 
 inline ReplayEstimate EstimateReplay(const Schedule& schedule, double ns_per_node, int threads) {
-  constexpr double kJoinNs = 1000;   // until a second thread takes part
-  constexpr double kCounterNs = 25;  // a node's counters and queue
+  constexpr double kJoinNs = 1000;   // time until a second thread takes part
+  constexpr double kCounterNs = 25;  // cost of a node's counters and queue
   const double n = schedule.size();
   ReplayEstimate estimate{n * ns_per_node, kJoinNs, kJoinNs};
   const int wide = WidthToShare(ns_per_node);
@@ -19725,7 +19743,7 @@ struct RegisteredLayout {
   bool has_descriptors;
   double ns_per_byte;
 };
-// A direct converter between two such layouts.
+// A direct converter between two layouts other than the standard one.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
@@ -19844,7 +19862,7 @@ OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layou
 // cannot reach the memory.
 OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
 // Writes the elements of `from` into `to`, which has memory and a layout, perhaps the same one.
-// Errors: as above; kInvalidArgument if the two differ in dtype or shape.
+// Errors: those of ConvertLayout; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
 }}  // namespace opkit
@@ -20078,7 +20096,8 @@ class FusedGraph {
   // of `view`. Two nodes are not fused if something else reads the value between them, or the graph
   // returns it, or a node rewrites a value of either. The same holds if a node waits by name for
   // the first, or the second waits by name for others, or they run on two devices, or the second
-  // requires another backend, or `forced` has another for it. Throws what a kernel's Fuse throws.
+  // requires another backend, or `forced` has another kernel for it. Throws the exceptions of a
+  // kernel's Fuse.
   static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
                                           const std::vector<NodeChoice>& choices,
                                           const Selection* forced);
@@ -20193,7 +20212,7 @@ class KernelSelector {
   struct Options {
     BackendNeed backend_need = kPreferred;
     const Selection* forced = nullptr;
-    const std::vector<Device>* devices = nullptr;  // for nodes that name none
+    const std::vector<Device>* devices = nullptr;  // devices for nodes that name none
     SelectionObjective objective = SelectionObjective::kTime;
   };
 
@@ -20304,11 +20323,11 @@ struct PlannedBody;
 // that runs bodies is one step for its beginning, the steps of the bodies, and one for its end.
 class PlannedMemory {
  public:
-  // How PlanArenas plans.
+  // The options of PlanArenas.
   struct Options {
     PlanMemoryOptions plan;
     bool walked = false;       // steps run one after the other, in their order
-    std::vector<int> donated;  // inputs, by value of the view
+    std::vector<int> donated;  // donated inputs, as values of the view
   };
 
   // The specialization must have its schedule and its bodies before PlanArenas is called.
@@ -20375,13 +20394,14 @@ class PlannedMemory {
   size_t first_body_value() const;
 
   const Specialization& plan_;
-  int64_t most_bound_bytes_;                  // negative: bounds are not used
-  std::vector<int> donated_;                  // inputs whose memory is the plan's
-  std::vector<int> donated_outputs_;          // outputs that lie in a donated input
-  IndexedVector<size_t> value_numbers_;       // by value
-  size_t first_scratch_ = 0;                  // number of the first step's scratch
-  size_t first_number_ = 0, end_number_ = 0;  // range of its own numbers and its bodies'
-  IndexedVector<int> begin_, end_;            // by step: its number in the memory plan
+  int64_t most_bound_bytes_;             // negative: bounds are not used
+  std::vector<int> donated_;             // inputs whose memory is the plan's
+  std::vector<int> donated_outputs_;     // outputs that lie in a donated input
+  IndexedVector<size_t> value_numbers_;  // by value: its number in the memory plan
+  size_t first_scratch_ = 0;             // the memory plan's number of the first step's scratch
+  // The numbers in [first_number_, end_number_) belong to this graph and its bodies.
+  size_t first_number_ = 0, end_number_ = 0;
+  IndexedVector<int> begin_, end_;  // by step: its first and last step in the memory plan
   RunOrder run_order_;
   std::vector<ArenaPlan> arenas_;
   MemorySummary summary_;
@@ -20416,7 +20436,7 @@ struct PlannedBody {
       : node(carrier), number(number_of_body), name(body.name), view(*body.graph) {}
 
   const int node;    // the node that carries it
-  const int number;  // among the node's bodies
+  const int number;  // the body's index among the node's bodies
   const std::string name;
   const GraphView view;
   Selection forced;  // the enclosing graph's forced kernels for nodes of the body
@@ -20430,9 +20450,10 @@ class Specialization final : public RefCounted {
     bool walked = false;  // steps run one after the other, in their order
     bool in_order = false;
     PlanMemoryOptions memory;
-    ConvertedConstants* converted_constants = nullptr;  // of the plan
+    ConvertedConstants* converted_constants = nullptr;  // the converted constants of the plan
     KernelSelector::Options selection = {};
-    std::span<const int> donated = {};  // values of the plan's graph; none in a body
+    // Donated inputs, as values of the plan's graph; none in a body.
+    std::span<const int> donated = {};
   };
 
   // The enclosing graph of a body, with its operators, and the node that carries the body.
@@ -20557,7 +20578,8 @@ class Specialization final : public RefCounted {
   // For a body: finds the enclosing graph's values that are the body's inputs, and those that the
   // body's nodes make as outputs. Also finds the values that a node rewrites.
   void FindOuter(const Enclosing* enclosing);
-  // Returns the blobs of the enclosing graph, by value of this one; empty if there is none.
+  // Returns, for each value of this graph, its blob in the enclosing graph, or null if the value is
+  // the graph's own; empty without an enclosing graph.
   std::vector<Blob*> OuterBlobs(const BoundNodes* enclosing) const;
   std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const;
 
@@ -20764,15 +20786,16 @@ class PlanState final : public RefCounted {
   // specialization for the plan's only input shapes. Not synchronised.
   void ReleaseConstants();
   Explanation Explain() const;
-  // Returns what is known of the values for any shapes of the inputs; null if these shapes are
-  // known.
+  // Returns the types that hold for every shape of the inputs; null if the graph declares these
+  // shapes.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
   // Returns the specialization used last; null if input shapes are open and nothing has run yet.
   IntrusivePtr<Specialization> Latest() const {
     MutexLock lock(mutex_);
     return specializations_.latest();
   }
-  // Returns the same; throws kFailedPrecondition instead of returning null.
+  // Returns the specialization of Latest(), but throws kFailedPrecondition instead of returning
+  // null.
   IntrusivePtr<Specialization> GetLatest() const;
 
  private:
@@ -20820,29 +20843,29 @@ struct RecomputeProblem {
     std::vector<int> inputs, outputs;  // values, each once
     // Pairs {i, o}: outputs[o] may take the bytes of inputs[i] if this step is its last reader.
     std::vector<std::pair<int, int>> in_place = {};
-    double cost = 1;  // of running the step once more
+    double cost = 1;  // cost of running the step once more
     int64_t scratch_bytes = 0;
     bool repeatable = true;  // may run again, and later than at its place here
   };
   std::vector<Step> steps;
-  std::vector<int64_t> bytes;  // of each value; 0 for a value that lies elsewhere
-  std::vector<uint8_t> kept;   // of each value: read after the run
+  std::vector<int64_t> bytes;  // by value: its bytes; 0 for a value that lies elsewhere
+  std::vector<uint8_t> kept;   // by value: 1 if it is read after the run
 };
 
 // The order of steps that Recompute returns; a step of the problem may run several times.
 struct RecomputedRun {
   struct Step {
-    int step = 0;             // of the problem
+    int step = 0;             // the step's number in the problem
     std::vector<int> makers;  // by input: the place in `steps` of its maker; -1: none
     bool again = false;       // the same step has run before
     bool moved = false;       // stands at another place than in the problem
   };
   std::vector<Step> steps;
-  int64_t peak_bytes = 0;   // the most that are live at once
-  int64_t given_bytes = 0;  // the same for the steps as given
-  int64_t least_bytes = 0;  // the most that one step touches: no run needs less
-  double added_cost = 0;    // of the steps that run again
-  double given_cost = 0;    // of all steps, once each
+  int64_t peak_bytes = 0;   // the most bytes that are live at once
+  int64_t given_bytes = 0;  // the same for the steps in their given order, each run once
+  int64_t least_bytes = 0;  // the most bytes that one step touches: no run needs less
+  double added_cost = 0;    // cost of the steps that run again
+  double given_cost = 0;    // cost of all steps, each run once
 };
 
 // Returns a run of the problem's steps in which at most `bytes` are live at once; if it finds none,
@@ -20899,7 +20922,7 @@ class RecomputedGraph {
   double CostOf(int node) const;
 
   const Specialization& found_;
-  const GraphView& view_;                // of the plan's graph
+  const GraphView& view_;                // view of the plan's graph
   std::vector<std::vector<int>> parts_;  // by step: nodes of the plan's graph
   RecomputeProblem problem_;             // its values are those of the plan's graph
 };
@@ -21252,7 +21275,7 @@ struct ReadyChain {
 // One thread's part in a run.
 struct ReplayWorker {
   ReadyChain ready;
-  int root = 0, root_end = 0;  // its share of the roots, by position in level order
+  int root = 0, root_end = 0;  // the thread's share of the roots, by position in level order
   int64_t completed = 0;       // nodes, not yet subtracted from those that remain
   int64_t next_wake = 0;       // value of `completed` from which it may wake another thread
   Invocation invocation;       // the run's
@@ -21472,7 +21495,7 @@ class Replay {
     if (timed) tuner_.Record(detail::MonotonicNs() - start);
   }
 
-  // Starts a run and returns at once; The thread that ends the run calls `done` with the run's
+  // Starts a run and returns at once. The thread that ends the run calls `done` with the run's
   // error (null for none). From then on the replay may be run again or destroyed, by `done` too.
   // `done` must not throw; if it captures at most 48 bytes nothing is allocated. There is no
   // deadline, because no thread would watch it; use Cancel.
@@ -21678,7 +21701,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
  public:
   BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
             ThreadPool& pool, ReplayOptions options);
-  // Makes the plan of a body inside `root`. The operator of the body's node runs it.
+  // Makes the plan of a body (the graph that a node carries) inside the plan `root`. The operator
+  // of that node runs it.
   BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
       : root_(root),
         view_(specialization->view()),
@@ -21802,9 +21826,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
   }
-  // Drops what the last run left in values without planned memory if something else holds it: as a
-  // view of an input or of another value, which an operator of this run would write through. Views
-  // stand behind what they view, so that the values with memory of their own keep it.
+  // Drops the tensors that the last run left in values without planned memory, if another tensor
+  // shares their memory: an operator of this run would write through a view of an input or of
+  // another value. Goes backwards: views come after the values that they view, so that a value with
+  // memory of its own keeps it.
   void DropSharedValues() {
     for (auto blob = unplanned_.rbegin(); blob != unplanned_.rend(); ++blob)
       if ((*blob)->IsType<Tensor>())
@@ -21943,7 +21968,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   uint64_t ids_of_run_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
-  std::vector<Blob*> unplanned_;  // of values that runs neither plan memory for nor return
+  // Blobs of values that no memory is planned for and that runs do not return.
+  std::vector<Blob*> unplanned_;
   Mutex moved_mutex_;
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
@@ -22320,7 +22346,8 @@ class Executor::Impl {
     changed_ = false;
   }
   OPKIT_COLD void Densify(Input& input) {
-    // A caller may hold the last copy, as an output or through an output that is a view of it.
+    // Releases our handles of the last copy, so that use_count() below counts only the caller's:
+    // the copy may be an output, or an output may be a view of it.
     TensorOf(input.value) = Tensor();
     if (input.donated) current_->SetDonated(input.value, Tensor());
     if (input.dense.storage().use_count() > 1) input.dense = Tensor();
@@ -22797,7 +22824,7 @@ class GradientNodes {
   const int num_before_;
   GradientNames names_;
   std::string ones_;          // the constant of AddOnes; "": none
-  std::vector<int> origins_;  // by added node
+  std::vector<int> origins_;  // see origins()
 };
 
 }  // namespace detail
@@ -23100,10 +23127,10 @@ class GradientBuilder {
     int value, node;
     std::string gradient;
   };
-  std::vector<Made> made_;                               // dense gradients, before they are summed
-  IndexedVector<char> carries_;                          // by node: gradients flow through it
-  IndexedVector<char> reached_;                          // by value: it depends on a wanted value
-  IndexedVector<int> giver_;                             // by value: the node of its first gradient
+  std::vector<Made> made_;       // dense gradients, before they are summed
+  IndexedVector<char> carries_;  // by node: 1 if gradients flow through it
+  IndexedVector<char> reached_;  // by value: 1 if it depends on a wanted value
+  IndexedVector<int> giver_;     // by value: the node whose gradient maker gave its first gradient
   IndexedVector<std::vector<GradientValue>> gradients_;  // by value: the gradients to sum up
 };
 
@@ -23325,7 +23352,7 @@ class StepOrder {
   }
 
   const RunOrder& run_;
-  const FlatLists predecessors_;  // of each step
+  const FlatLists predecessors_;  // predecessors of each step
   IndexedVector<int64_t> start_, done_;
   int64_t end_ = 0;
   BitMatrix before_;  // [v] holds the steps that precede v; empty unless the order is exact
@@ -23484,10 +23511,11 @@ class ValueMerger {
   const std::vector<RunValue>& values_;
   const StepOrder& order_;
   IndexedVector<int> root_;
-  IndexedVector<int64_t> offset_;  // in the root
+  IndexedVector<int64_t> offset_;  // offset of each value in its root's buffer
   std::vector<std::vector<int>> members_;
-  std::vector<int> last_step_;       // of each root: the last granted step; -1: none
-  std::vector<size_t> last_joined_;  // of each root: where in members_ those of that step begin
+  std::vector<int> last_step_;  // by root: the step of the last grant; -1: nothing was granted
+  // By root: index in its members_ of the first member that joined last.
+  std::vector<size_t> last_joined_;
 };
 
 // The steps that touch each buffer, and flags: live from the run's begin, live to its end.
@@ -23613,14 +23641,15 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // The buffers to place, numbered without the empty ones. All sizes are in `unit` bytes.
 struct MemoryProblem {
   int count = 0;               // buffers that have a size
-  std::vector<int> buffer;     // the index of each in the input
+  std::vector<int> buffer;     // by buffer: its index in the planner's input
   std::vector<int> size;       // in units
   std::vector<int> alignment;  // in units, a power of two
   IndexedVector<int> lower;    // sections [lower, upper) in which it is live
   std::vector<int> upper;
   int sections = 0;
-  std::vector<int> total;    // the units live in each section
-  FlatLists conflicts;       // of each buffer with others; empty where they are too many to list
+  std::vector<int> total;  // the units live in each section
+  // By buffer: the buffers that conflict with it; empty if there are too many to list.
+  FlatLists conflicts;
   bool spans_decide = true;  // conflicts are those of the spans, no others
   int64_t pairs = 0;         // number of conflicts
   int64_t unit = 1;          // bytes
@@ -23791,7 +23820,7 @@ class MatrixFit {
   const MemoryProblem& problem_;
   const size_t count_;
   BitMatrix conflicts_;
-  std::vector<PlacedSpan> placed_;  // by offset
+  std::vector<PlacedSpan> placed_;  // sorted by offset
 };
 
 // The top of all placed buffers, over time. Used if there are more conflicts than can be listed.
@@ -23862,7 +23891,7 @@ inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& 
 inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_lower,
                        std::vector<int>* offsets) {
   offsets->assign(by_lower.size(), 0);
-  std::vector<int> live;  // in the order of offset
+  std::vector<int> live;  // live buffers in the order of their offsets
   int height = 0;
   for (int buffer : by_lower) {
     const size_t b = Index(buffer);
@@ -24114,7 +24143,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // kMostInMatrix buffers.
 inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
   const size_t n = Index(problem.count);
-  constexpr double kHeat = 0.003;  // of the bound, falling to 0 with the budget
+  // Temperature at the start, as a share of the bound; falls to 0 as the budget is used up.
+  constexpr double kHeat = 0.003;
   const int64_t patience = int64_t{2000} * problem.count;  // moves
   RandomGenerator random(budget->seed);
   const auto below = [&](size_t m) { return Index(random() % m); };
@@ -24251,7 +24281,7 @@ class SkylineSearch {
   struct Frame {
     size_t section = 0;  // the edge that is decided
     int floor = 0;
-    size_t first = 0, next = 0, end = 0;  // in choices_
+    size_t first = 0, next = 0, end = 0;  // indices in choices_
     size_t trail = 0;
     int placed = -1;
     bool passed = false;  // the leave-empty branch has been tried
@@ -24303,7 +24333,7 @@ class SkylineSearch {
   const MemoryProblem& problem_;
   const size_t count_, sections_;
   const FlatLists cover_;       // the buffers that are live in each section
-  std::vector<double> weight_;  // 1 and the failures of each section
+  std::vector<double> weight_;  // 1 plus the number of failures of each section
   std::vector<uint8_t> dirty_mark_;
   std::vector<int> dirty_;
 
@@ -24716,15 +24746,15 @@ class RunVerifier {
   const std::vector<InPlaceOption>& in_place_;
   const std::vector<int64_t>& addresses_;
   const std::vector<std::string>& names_;
-  std::vector<size_t> family_;  // of each value
+  std::vector<size_t> family_;  // by value: see Family()
   // A family's properties stand at the index of its value that is no view.
   struct Touch {
     int step;
     size_t value;
   };
   std::vector<std::vector<Touch>> touches_;
-  std::vector<uint8_t> kept_;   // to the end of the run
-  std::vector<uint8_t> there_;  // at the start of the run
+  std::vector<uint8_t> kept_;   // 1 if the bytes are needed until the end of the run
+  std::vector<uint8_t> there_;  // 1 if the bytes are needed from the start of the run
   std::vector<Pair> pairs_;
 };
 
@@ -24864,10 +24894,10 @@ class MemoryCsvReader {
   }
 
   std::string_view rest_, line_;
-  IndexedVector<std::string_view> cells_;  // of line_
+  IndexedVector<std::string_view> cells_;  // the cells of line_
   int columns_[kColumns];                  // index of each column in a line; -1: not in the header
   size_t header_cells_ = 0;
-  int number_ = 0;  // of line_, from 1
+  int number_ = 0;  // number of line_, from 1
 };
 
 }  // namespace detail
@@ -25474,7 +25504,7 @@ struct InferredBody {
   const Graph* graph = nullptr;
   std::vector<TensorInfo> given;            // the inputs before inference
   std::vector<Tensor> given_data;           // data of the inputs
-  std::vector<TensorInfo> inputs, outputs;  // after inference; without `constant`
+  std::vector<TensorInfo> inputs, outputs;  // the types after inference, with `constant` null
   std::vector<Tensor> data;                 // data of the outputs
 };
 
@@ -25736,7 +25766,7 @@ OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> 
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
   RethrowDescribed([&](Error& error) {
-    std::vector<const Tensor*> given;  // not their dense copies
+    std::vector<const Tensor*> given;  // the caller's tensors, not their dense copies
     for (size_t i = 0; i < inputs.size(); ++i)
       given.push_back(identity_.def.inputs()[i].empty() ? nullptr : &inputs[i]);
     AddOperatorContext(error, identity_, given, outputs_);
@@ -25956,7 +25986,7 @@ OPKIT_INLINE size_t Utf8Length(std::string_view text) {
 OPKIT_INLINE void AppendJsonString(std::string& out, std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   out += '"';
-  size_t plain = 0;  // where the bytes begin that stand for themselves and are not yet in `out`
+  size_t plain = 0;  // start of the bytes that need no escape and are not yet in `out`
   for (size_t at = 0; at < text.size();) {
     const auto first = static_cast<unsigned char>(text[at]);
     const size_t length = first < 0x80 ? 1 : Utf8Length(text.substr(at));
@@ -26083,7 +26113,8 @@ class ScheduleBuilder {
   // Sorts depth-first from each node in the given order, predecessors first. The stack is a path,
   // so a predecessor found on it closes a cycle.
   void Sort() {
-    constexpr int kNew = -1, kPlaced = -2;  // else: the next predecessor to look at
+    // Any other value: index in preds_ of the node's next predecessor.
+    constexpr int kNew = -1, kPlaced = -2;
     IndexedVector<int> next_pred(Index(size_), kNew), path;
     order_.reserve(Index(size_));
     const auto enter = [&](int node) {
@@ -26695,7 +26726,7 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
 OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& graph) {
   std::vector<std::string> out;
   NameIndex names;
-  std::vector<int> writers;  // by number of the name in `names`
+  std::vector<int> writers;  // by a name's number in `names`
   for (const OperatorDef& def : graph.nodes()) {
     out.push_back(SelectionName(def));
     const size_t number = Index(names.Add(out.back()));
@@ -27367,7 +27398,7 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 // Finds the outputs that can lie in the buffer of a donated input. Other outputs lie outside the
 // arenas.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
-  const std::vector<int> before = donated_outputs_;  // in arenas of other devices
+  const std::vector<int> before = donated_outputs_;  // outputs found in the arenas of other devices
   for (const int output : plan_.view().outputs())
     if (HasKnownSize(output)) donated_outputs_.push_back(output);
   int count = 0;
@@ -28196,8 +28227,8 @@ class Recomputer {
     int turn;                 // the existing turn that is moved here; -1: the step runs again
     std::vector<int> makers;  // as in Turn; -2 - i for the new turn i
   };
-  // How to get values that a new turn reads and that are gone by then. Values that take no place
-  // above the target are kept in any case.
+  // The way to get values that a new turn reads and that are gone by then. A value is kept in any
+  // case if keeping it raises no place above the target.
   enum class Missing {
     kMoved,  // a later turn that makes the value moves here; if there is none, as kAgain
     kAgain,  // the steps that make them run again, for this turn alone
@@ -28249,7 +28280,7 @@ class Recomputer {
   int64_t OwnBytes(int number) const {
     const RecomputeProblem::Step& step = StepAt(number);
     int64_t bytes = step.scratch_bytes;
-    std::vector<char> taken;  // by input; those that are there from the start take nothing
+    std::vector<char> taken;  // by input: 1 if no output may take its bytes
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       taken.push_back(made_as_[number][i] < 0);
       if (!taken.back()) bytes += BytesOf(step.inputs[i]);
@@ -28407,13 +28438,14 @@ class Recomputer {
     }
     return found;
   }
-  // True if an output takes bytes that need not be kept until its next use after the peak.
+  // True if the output takes bytes, is next used after the peak, and need not be kept until that
+  // use.
   bool IsFreed(int turn, size_t output) const {
     return BytesOf(StepOf(turn).outputs[output]) > 0 && next_use_[Slot(turn, output)] >= 0 &&
            !IsKept(turn, output);
   }
-  // Returns the cost of giving the readers after the peak another turn: 0, or less if the turn has
-  // no other readers, since it is then dropped.
+  // Returns the change of the run's cost if the readers after the peak read another turn: 0, or
+  // less if this turn has no other readers and is then dropped.
   double CostWithout(int turn) const {
     const RecomputeProblem::Step& step = StepOf(turn);
     if (!droppable_[turns_[turn].step]) return 0;
@@ -28551,7 +28583,7 @@ class Recomputer {
     for (size_t o = 0; o < origin.outputs.size(); ++o)
       if (last_use_[Slot(one.of.turn, o)] >= one.of.place && !IsKept(one.of.turn, o))
         base -= BytesOf(origin.outputs[o]);
-    IndexedVector<size_t> last(made.size());  // the last new turn that reads what the turn makes
+    IndexedVector<size_t> last(made.size());  // the last new turn that reads a value of the turn
     for (size_t i = 0; i < made.size(); ++i) {
       last[i] = made[i].turn >= 0 || i + 1 == made.size() ? made.size() : i;
       for (const int maker : made[i].makers)
@@ -28580,7 +28612,7 @@ class Recomputer {
         continue;
       }
       numbers.push_back(made.turn);
-      std::erase(order_, made.turn);  // it stood behind the place
+      std::erase(order_, made.turn);  // the moved turn stood behind the place
       turns_[made.turn] = std::move(turn);
     }
     for (size_t at = Index(one.of.place); at < order_.size(); ++at) {
@@ -28645,25 +28677,29 @@ class Recomputer {
   const RecomputeProblem& problem_;
   const int64_t target_;
   RecomputedRun result_;
-  IndexedVector<std::vector<int>> made_as_;   // by step and input: which output of its maker it is
-  IndexedVector<char> droppable_;             // by step: unread turns of it are dropped
-  IndexedVector<std::vector<int>> turns_of_;  // by step
+  // By step and input: the number of the maker's output that it is.
+  IndexedVector<std::vector<int>> made_as_;
+  IndexedVector<char> droppable_;  // by step: 1 if its turns are dropped when nothing reads them
+  IndexedVector<std::vector<int>> turns_of_;  // by step: its turns
   IndexedVector<Turn> turns_;
   IndexedVector<int> order_;          // turns
-  IndexedVector<size_t> first_slot_;  // by turn; a slot is an output of a turn
+  IndexedVector<size_t> first_slot_;  // by turn: its first slot; a slot is an output of a turn
   size_t slots_ = 0;
   double given_cost_ = 0;
   // Results of Measure.
   IndexedVector<int> place_;      // by turn: its place in order_; -1: no longer there
-  std::vector<int> last_use_;     // by slot; -1: none
+  std::vector<int> last_use_;     // by slot: the place of its last use; -1: none
   std::vector<int64_t> granted_;  // by slot: the bytes that its last reader takes over in place
-  IndexedVector<int64_t> live_, across_;  // by place: while its turn runs, and just before
-  IndexedVector<int> above_;              // by place: how many before it are above the target
+  // By place: bytes that are live while its turn runs, and just before.
+  IndexedVector<int64_t> live_, across_;
+  // By place: number of earlier places whose live bytes exceed the target.
+  IndexedVector<int> above_;
   int64_t peak_ = 0;
   int peak_at_ = -1;
   // By slot: the last touch up to the peak and the first after it; -1: none.
   std::vector<int> last_touch_, next_use_;
-  IndexedVector<int64_t> change_;  // by place: sums of Rate, zero between its calls
+  // By place: the changes that Rate adds up; all 0 between its calls.
+  IndexedVector<int64_t> change_;
 };
 
 }  // namespace detail
@@ -28833,11 +28869,12 @@ class RecomputedGraph::Writer {
   const bool walked_;
   Rewritten out_;
   IndexedVector<OperatorDef> nodes_;
-  std::vector<std::vector<std::pair<int, std::string>>> names_;  // by place: new value names
-  IndexedVector<int> anchored_;                                  // by place: the anchor there
-  int anchor_ = -1;  // the last of nodes_ that was not moved; -1 before it
+  // By place: the values that its step makes again, with their new names.
+  std::vector<std::vector<std::pair<int, std::string>>> names_;
+  IndexedVector<int> anchored_;  // by place: anchor_ when its step was written
+  int anchor_ = -1;              // the last of nodes_ that was not moved; -1 before it
   NameIndex values_, node_names_;
-  IndexedVector<int> named_;  // by number of node_names_: how many nodes have it
+  IndexedVector<int> named_;  // by number in node_names_: how many nodes have the name
 };
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::Rewritten RecomputedGraph::Rewrite(
@@ -28886,7 +28923,8 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
     (IsNameOfRepeat(state.graph(), one.node) ? aside : forced).nodes.push_back(one);
   state.SetSelection(forced);
   try {
-    return static_cast<void>(state.Specialize(state.inputs(), nullptr));  // it fits as it is
+    // The plan fits without recomputation.
+    return static_cast<void>(state.Specialize(state.inputs(), nullptr));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOutOfMemory) throw;
   }
@@ -29036,7 +29074,7 @@ class ReplayCore::Impl final : public ReplayCore {
         pool_.Wait(over_);  // the threads that run nodes look at the deadline
       } else if (!pool_.Wait(over_, (std::max)(deadline_ns_ - MonotonicNs(), int64_t{0}))) {
         GiveUp(ErrorCode::kDeadlineExceeded);
-        pool_.Wait(over_);  // for the bodies that are running
+        pool_.Wait(over_);  // waits for the bodies that are running
       }
     }
     std::exception_ptr error;
@@ -29102,7 +29140,7 @@ class ReplayCore::Impl final : public ReplayCore {
     {
       MutexLock lock(mutex_);
       --remaining_;
-      pending_.fetch_sub(1, std::memory_order_relaxed);  // as in CountPending
+      pending_.fetch_sub(1, std::memory_order_relaxed);  // relaxed, as in CountPending
       if (chain.size > 0) Offer(chain, tail);
       if (searching_ < offers()) duty.helper = TakeHelper();
       UpdateHints();
@@ -29130,7 +29168,7 @@ class ReplayCore::Impl final : public ReplayCore {
 
   void HandOver(ReplayWorker& worker, bool has_next) override {
     const int size = worker.ready.size;
-    const int wanted = wanted_.load(std::memory_order_relaxed);  // as in WorkIsWanted
+    const int wanted = wanted_.load(std::memory_order_relaxed);  // relaxed, as in WorkIsWanted
     const int keep = wanted == kAnybody ? (has_next ? 0 : 1)
                      : has_next         ? size / 2
                                         : size - size / 2;
@@ -29479,8 +29517,10 @@ class ReplayCore::Impl final : public ReplayCore {
   ReplayMode mode_ = ReplayMode::kWalk;
   int64_t deadline_ns_ = -1;
   Invocation invocation_;
-  bool long_nodes_ = false;  // worth the mutex: no ready node waits behind one that runs
-  int wake_interval_ = 1;    // nodes to run between two wake-ups, so that these cost little
+  // True if a node takes long enough to be worth the mutex: then no ready node waits behind a node
+  // that runs.
+  bool long_nodes_ = false;
+  int wake_interval_ = 1;  // nodes to run between two wake-ups, so that these cost little
   int shared_width_ = 2;
   int piece_nodes_ = 1;  // least nodes of a level's piece
 
@@ -29768,7 +29808,8 @@ OPKIT_INLINE void BoundPlan::MakeSteps() {
     step.asynchronous = specialization_->IsAsynchronous(node);
     step.direct = step.op->RunsDirectly();
     step.kind = step.op->invocation_kind();
-    // A node with bodies returns what these make, whatever was inferred: its outputs are checked.
+    // A node with bodies returns the tensors of its bodies, whatever types were inferred: its
+    // outputs are checked.
     const bool infers = step.op->InfersOutputs() && !dynamic_cast<const RunsBodies*>(step.op);
     step.first_place = static_cast<int>(places_.size());
     for (int value : view_.outputs(node)) {
@@ -29928,7 +29969,7 @@ OPKIT_INLINE void BoundPlan::FillArena(const ArenaPlan& arena, const Storage& st
     const size_t value = specialization_->memory().NumberOf(place.value);
     const int64_t offset = arena.OffsetOf(value);
     if (offset < 0 || arena.values[value].bytes == 0 || view_.producer(place.value) < 0) continue;
-    if (offset >= arena.plan.arena_bytes) continue;  // in a donated input
+    if (offset >= arena.plan.arena_bytes) continue;  // the value lies in a donated input
     place.storage = storage.get();
     place.offset = offset;
     if (specialization_->OuterOf(place.value) >= 0) continue;  // set by the enclosing plan
@@ -30259,7 +30300,8 @@ inline void RaiseBound(MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
   const auto peak = static_cast<int>(
       std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  IndexedVector<int> met(n, 0);  // by buffer: the members in conflict with it; -1 for a member
+  // By buffer: number of members of the grown set that conflict with it; -1 for a member.
+  IndexedVector<int> met(n, 0);
   int members = 0;
   const auto join = [&](size_t i) {
     met[i] = -1;
@@ -30323,7 +30365,7 @@ OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
 
 // ---- opkit/graph/memory/search/impl/skyline_search.ipp
-// Definitions of SkylineSearch: its steps down, its steps back, and what it prunes.
+// Definitions of SkylineSearch: its steps down, its steps back, and its pruning.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
 
@@ -30423,7 +30465,7 @@ OPKIT_INLINE bool SkylineSearch::Pass(const Frame& frame) {
     const size_t i = Index(buffer);
     if (lowest_[i] > frame.floor)
       next = (std::min)(next, lowest_[i]);
-    else  // it rests on a buffer of the valley that does not reach the edge
+    else  // the buffer rests on a buffer of the valley that does not reach the edge
       for (int below : problem_.conflicts.of(i)) {
         const size_t j = Index(below);
         const int top = lowest_[j] + problem_.size[j];
@@ -31053,7 +31095,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // Marks the next span of this thread with the operator's name as opened by the host already.
+  // Marks the next span of this thread that has the operator's name: the host has opened it
+  // already.
   class Known {
    public:
     explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
@@ -31415,7 +31458,7 @@ struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
   void (*finalize)() = nullptr;  // the author's function
-  bool described = false;        // true from the description to a host until finalize
+  bool described = false;  // true once a host has read the library's description, until finalize
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
@@ -31691,7 +31734,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
   BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
-  std::vector<Tensor> inputs_, outputs_;  // for call_
+  std::vector<Tensor> inputs_, outputs_;  // tensors of call_
 };
 
 }  // namespace detail
@@ -32321,7 +32364,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
   return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
 }
-// Infers by the program's operator. Throws the errors of that operator; kNotFound if there is none.
+// Infers the node's dtypes and shapes by calling the operator of the program that loaded this
+// library. Throws the errors of that operator; kNotFound if there is none.
 OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
   const AbiNode node(context.def());
   std::vector<std::string> symbols;

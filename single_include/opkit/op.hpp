@@ -382,7 +382,7 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
-  // Throw() below makes and throws one.
+  // Use Throw() below to make an Error and throw it.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
   // Return the whole text, and its parts: the code, the message alone, and the lines of context.
@@ -2744,7 +2744,8 @@ class Tensor {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
-  // Returns the same for writing; a tensor that has no dtype yet takes T and is allocated.
+  // Returns the first element's address for writing; a tensor that has no dtype yet takes T and is
+  // allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
@@ -2861,7 +2862,7 @@ class Tensor {
   }
   // Returns the bytes from the first element to the end of the last.
   int64_t SpanBytes() const;
-  // Returns the same for unchecked strides; -1 if they are invalid.
+  // Returns the bytes of SpanBytes() for strides that are not checked yet; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -3108,7 +3109,8 @@ class Arguments {
     const Attribute* found = Find(name);
     return found ? Read<T>(name, *found) : fallback;
   }
-  // Returns the attribute as T. Errors: as above; kNotFound if there is none.
+  // Returns the attribute as T. Errors: kTypeMismatch, with the argument's name, for a stored value
+  // of another type; kNotFound if there is none.
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);
@@ -3336,7 +3338,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
-// Returns the same, but 0 for a new name beyond the limit of SetRoomForNames. Thread-safe.
+// Returns the number of a name like InternName, but 0 for a new name beyond the limit of
+// SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
 // Limits the memory of further names to `bytes`, so that a caller that makes names without end does
 // not fill the memory. InternName ignores the limit, but its names count. No limit until the first
@@ -3371,7 +3374,7 @@ enum class InvocationKind : uint8_t {
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
-  kRun,     // of an executor or a net
+  kRun,     // a run of an executor or a net
   kTask,    // an operation pushed to an engine
   kPhase,   // a part of Compile
   kEngine,  // a thread of a pool sleeps or waits
@@ -3427,7 +3430,7 @@ class SpanSink {
   virtual bool WantsWork() const noexcept { return false; }
   // Ends the innermost span of this thread, which closes later.
   virtual void EndSpan() noexcept {}
-  // Records the work of that span.
+  // Records the work of this thread's innermost span, after EndSpan.
   virtual void Describe(const SpanWork&) noexcept {}
   // Records that the event of an operator's run is terminal, which may be long after the run's span
   // on the host.
@@ -3459,9 +3462,9 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// The variable that holds this image's sink: the process's, or, in a library that a program has
-// loaded, one of the library's own, whatever symbols it exports. Written before the library's
-// operators run.
+// Points to the variable that holds this image's sink. In a program that is the process's variable.
+// In a library that a program has loaded it is the library's own, whatever symbols the library
+// exports. Written before the library's operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -3630,8 +3633,8 @@ template <class T>
 bool IsAligned(const T* array) {
   return reinterpret_cast<uintptr_t>(array) % alignof(T) == 0;
 }
-// True if the other image's pointer, to an array, a struct or room for a result, is not null and is
-// aligned.
+// True if a pointer that the other image gave is not null and is aligned. It may point to an array,
+// to a struct, or to memory for a result.
 template <class T>
 bool IsUsable(const T* pointer) {
   return pointer && IsAligned(pointer);
@@ -4282,7 +4285,7 @@ class OpResource {
       Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements");
     return static_cast<T*>(alloc(bytes));
   }
-  // Allocates a tensor in such memory.
+  // Allocates a tensor in memory like that of alloc().
   OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
     opkit_tensor tensor{};
     tensor.size = sizeof tensor;
@@ -4406,11 +4409,11 @@ class OpResource {
     invoke(op, std::span(inputs.begin(), inputs.size()), std::span(outputs.begin(), outputs.size()),
            args);
   }
-  // Does the same on the host's threads, in parallel to the caller's own code. A pool of one thread
-  // runs it at once; a stream runs it in its order. Wait throws the operator's Error; without a
-  // Wait the calling operator fails with it. The started operator always ends before the calling
-  // one. This call throws like invoke for errors before the run; kUnsupported in a program of an
-  // older ABI.
+  // Runs another operator like invoke, but on the host's threads, in parallel to the caller's own
+  // code. A pool of one thread runs it at once; a stream runs it in its order. Wait throws the
+  // operator's Error; without a Wait the calling operator fails with it. The started operator
+  // always ends before the calling one. Throws like invoke for errors before the run; kUnsupported
+  // in a program of an older ABI.
   //
   //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
   //   …
@@ -4494,7 +4497,8 @@ struct FusedNode;
 struct OpContext {
   Device device;
   const OperatorDef* def = nullptr;  // the node; null in a library
-  const opkit_node* node = nullptr;  // the same node, with its graphs; lives as long as the state
+  // The same node as a C struct, with its graphs; lives as long as the state.
+  const opkit_node* node = nullptr;
   const KernelConfig* config = nullptr;  // the selected configuration
 };
 
@@ -4967,7 +4971,8 @@ consteval bool IsOperatorName(std::string_view name) {
   return !name.empty();
 }
 
-// True if an operator of Host has an anchor: a program's, if its name can be part of a function's.
+// True if the registration of an operator with this Host defines an anchor function: only in a
+// program, and only if the operator's name can be part of a function's name.
 template <class Host>
 consteval bool HasAnchor(std::string_view name) {
   return !Host::kIsLibrary && IsIdentifier(name);
@@ -4994,7 +4999,7 @@ struct FunctionDevice {
   UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)> propose;
   // Set for a library's kernel that can fuse with the next node.
   UniqueFunction<std::optional<FusedNode>(const FusionQuery&)> fuse;
-  opkit_kernel abi{};  // the same in the form of opkit_abi.h, for libraries
+  opkit_kernel abi{};  // the functions in the form of opkit_abi.h, for libraries
 };
 
 // The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
@@ -5030,7 +5035,7 @@ struct FunctionOpRecord : detail::RefCounted {
   // The library's use count. Every operator made of the record holds it, and so does everything
   // that may make more operators.
   detail::IntrusivePtr<detail::FunctionUse> in_use;
-  std::string problem;  // what is wrong with the registration; reported when the operator is used
+  std::string problem;  // the fault of the registration; reported when the operator is used
 
   // Returns the attributes of a node, with defaults for attributes that the node does not give.
   template <class From>
@@ -5266,7 +5271,7 @@ class BasicFunctionOpBuilder {
              host_.NeedsSubgraph();
              for (const FunctionDevice& device : record_->devices)
                if (device.backward) return;
-             host_.DropBackward();  // the one that setCreateOpState added
+             host_.DropBackward();  // setCreateOpState added this backward
            })
         .Set(OPKIT_OP_SUBGRAPH);
   }
@@ -5565,7 +5570,8 @@ namespace detail {
 // The names that the setters of REGISTER_PARTITIONER store, without the functions.
 struct PartitionerRecord {
   std::string name, problem, subgraph_op = "Subgraph";
-  std::vector<std::pair<int, std::string>> subgraph_ops;  // for kinds with their own operator
+  // Operators of the kinds that have their own.
+  std::vector<std::pair<int, std::string>> subgraph_ops;
 
   // Returns the operator that replaces subgraphs of a kind.
   const std::string& SubgraphOp(int kind) const {
@@ -5673,7 +5679,7 @@ class BasicPartitionerBuilder {
                                                           attrs, args, aux);
                       }));
   }
-  // Does the same as setAcceptSubgraph, which is MXNet's older name.
+  // Does the same as setAcceptSubgraph: later versions of MXNet have this name.
   template <class F>
   BasicPartitionerBuilder& setReviewSubgraph(F f) {
     return setAcceptSubgraph(std::move(f));
@@ -5749,7 +5755,8 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerHost {
  private:
   IntrusivePtr<LibraryPartitionerRecord> record_;
 };
-LibraryPartitionerHost PartitionerHost(...);  // for REGISTER_PARTITIONER
+// The host of REGISTER_PARTITIONER, unless opkit/partition.hpp declares another.
+LibraryPartitionerHost PartitionerHost(...);
 
 }  // namespace detail
 }}  // namespace opkit
@@ -6037,7 +6044,8 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  left_out_ += left_out_ == 0 ? 2 : 1;  // the first time also the line that the number replaces
+  // The first time 2: the line with this number replaces a line of context.
+  left_out_ += left_out_ == 0 ? 2 : 1;
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
   context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
@@ -6396,7 +6404,8 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // the kernel may be forbidden
+  // Counting in the kernel may be forbidden.
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {
     wanted.flags = flags;
     const long file =
         syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
@@ -7026,7 +7035,8 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  constexpr int64_t kBytesBeside = 64;  // a text: its string object and index slots
+  // Bytes that a name takes beside its text: string object and index slots.
+  constexpr int64_t kBytesBeside = 64;
   if (name.empty()) return 0;
   // Hashed by address: most names are literals or long-lived strings.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
@@ -8114,7 +8124,7 @@ struct RegisteredLayout {
   bool has_descriptors;
   double ns_per_byte;
 };
-// A direct converter between two such layouts.
+// A direct converter between two layouts other than the standard one.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
@@ -8496,7 +8506,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // Marks the next span of this thread with the operator's name as opened by the host already.
+  // Marks the next span of this thread that has the operator's name: the host has opened it
+  // already.
   class Known {
    public:
     explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
@@ -8897,7 +8908,7 @@ class DirectCall {
   // Throws the errors of TypedCall, with the node and the kernel as context.
   DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  // Like ResolvedCall::run; the work is done at return.
+  // Runs like ResolvedCall::run; the work is done at return.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
  private:
@@ -8926,7 +8937,7 @@ class DirectCall {
   SpanNames span_names_;  // valid after the first recorded call
   // The tensors of the current call.
   std::vector<const Tensor*> inputs_;   // null for an input that is left out
-  std::vector<Tensor> copies_;          // of inputs that are not dense
+  std::vector<Tensor> copies_;          // dense copies of inputs that are not dense
   std::vector<Tensor> made_;            // new tensors for outputs that do not fit
   std::vector<const Tensor*> outputs_;  // the caller's tensors, or tensors of made_
 };
@@ -8956,7 +8967,7 @@ struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
   void (*finalize)() = nullptr;  // the author's function
-  bool described = false;        // true from the description to a host until finalize
+  bool described = false;  // true once a host has read the library's description, until finalize
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
@@ -9232,7 +9243,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
   BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
-  std::vector<Tensor> inputs_, outputs_;  // for call_
+  std::vector<Tensor> inputs_, outputs_;  // tensors of call_
 };
 
 }  // namespace detail
@@ -9862,7 +9873,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
   return IsLoadedLibrary() && OPKIT_ABI_HAS(g_host, infer) && g_host->has_operator(op.c_str()) != 0;
 }
-// Infers by the program's operator. Throws the errors of that operator; kNotFound if there is none.
+// Infers the node's dtypes and shapes by calling the operator of the program that loaded this
+// library. Throws the errors of that operator; kNotFound if there is none.
 OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
   const AbiNode node(context.def());
   std::vector<std::string> symbols;
@@ -9940,7 +9952,8 @@ struct HostError : RefCounted {
 };
 using HostErrorSlot = IntrusivePtr<HostError>;  // made at the first failure
 
-inline constinit thread_local HostErrorSlot* t_host_error = nullptr;  // of the innermost scope
+// The error of the innermost HostErrorScope on this thread.
+inline constinit thread_local HostErrorSlot* t_host_error = nullptr;
 OPKIT_COLD HostError& CurrentHostError();
 // Gives this thread an empty error; restores the previous error at the end of the scope.
 class HostErrorScope {
@@ -10431,7 +10444,7 @@ OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> 
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
   RethrowDescribed([&](Error& error) {
-    std::vector<const Tensor*> given;  // not their dense copies
+    std::vector<const Tensor*> given;  // the caller's tensors, not their dense copies
     for (size_t i = 0; i < inputs.size(); ++i)
       given.push_back(identity_.def.inputs()[i].empty() ? nullptr : &inputs[i]);
     AddOperatorContext(error, identity_, given, outputs_);
@@ -10634,7 +10647,7 @@ struct DeferredRun : RefCounted {
   // The library's count of deferred runs, for messages (hence relaxed); null for the program's
   // operators.
   std::atomic<int64_t>* count = nullptr;
-  ResourceState* state = nullptr;  // of the run's operator; `kept` keeps it alive
+  ResourceState* state = nullptr;  // state of the run's operator; `kept` keeps it alive
   RunMemory memory;
   std::string op;
   std::exception_ptr failure;  // the failure of the completion, if any
@@ -10666,10 +10679,11 @@ struct ResourceState {
   DeferredRun* deferred_run = nullptr;
   std::vector<IntrusivePtr<InvokedOperator>> invoked;
   std::vector<IntrusivePtr<HostedGraph>> graphs;
-  std::vector<IntrusivePtr<PendingInvoke>> pending;  // of this run; they use its tensors
+  // Operators that this run has started; they use its tensors.
+  std::vector<IntrusivePtr<PendingInvoke>> pending;
   RefCountedList kept_by_work;          // kept until launched work has run: a library's code
-  OutputMaker* output_maker = nullptr;  // of an operator with allocatesOutputs()
-  OperatorBase* deferrable = nullptr;   // of an operator with async(), while its forward runs
+  OutputMaker* output_maker = nullptr;  // set for an operator with allocatesOutputs()
+  OperatorBase* deferrable = nullptr;   // set for an operator with async(), while its forward runs
   IntrusivePtr<DeferredRun> deferred;
 
   // Calls `add` with the memory of the current run.

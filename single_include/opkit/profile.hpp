@@ -428,7 +428,7 @@ const char* ToString(ErrorCode code);
 // threads that wait for the event share it.
 class OPKIT_EXPORT Error : public std::runtime_error {
  public:
-  // Throw() below makes and throws one.
+  // Use Throw() below to make an Error and throw it.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
 
   // Return the whole text, and its parts: the code, the message alone, and the lines of context.
@@ -1766,7 +1766,8 @@ class Tensor {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
-  // Returns the same for writing; a tensor that has no dtype yet takes T and is allocated.
+  // Returns the first element's address for writing; a tensor that has no dtype yet takes T and is
+  // allocated.
   template <Element T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
@@ -1883,7 +1884,7 @@ class Tensor {
   }
   // Returns the bytes from the first element to the end of the last.
   int64_t SpanBytes() const;
-  // Returns the same for unchecked strides; -1 if they are invalid.
+  // Returns the bytes of SpanBytes() for strides that are not checked yet; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -2130,7 +2131,8 @@ class Arguments {
     const Attribute* found = Find(name);
     return found ? Read<T>(name, *found) : fallback;
   }
-  // Returns the attribute as T. Errors: as above; kNotFound if there is none.
+  // Returns the attribute as T. Errors: kTypeMismatch, with the argument's name, for a stored value
+  // of another type; kNotFound if there is none.
   template <class T>
   T Get(std::string_view name) const {
     const Attribute* found = Find(name);
@@ -2394,7 +2396,8 @@ class Dim {
   static Dim Symbol(std::string name);
   // Unknown until a run decides it, but no larger than this, so that memory can be planned for it.
   static Dim AtMost(int64_t most);
-  // The same, for no larger than the other extent; unknown where that has no bound.
+  // Returns an unknown extent that is no larger than the largest value of `whole`; without a bound
+  // if `whole` has none.
   static Dim AtMost(const Dim& whole) { return whole.most_ < 0 ? Dim() : AtMost(whole.most_); }
 
   bool is_known() const { return value_ >= 0; }
@@ -2416,8 +2419,8 @@ class Dim {
   // Merges two descriptions of one extent: a number is kept before a symbol, a symbol before
   // unknown, the lower bound before the higher. Returns nothing if they contradict each other.
   static std::optional<Dim> Merge(const Dim& a, const Dim& b);
-  // Returns what is known of an extent that is `a` or `b`: a bound if they differ and both have
-  // one.
+  // Returns the extent that is `a` or `b`: `a` if both are equal, else an unknown extent with the
+  // larger of the two bounds, or without a bound if one of them has none.
   static Dim Either(const Dim& a, const Dim& b);
 
  private:
@@ -2822,8 +2825,8 @@ class EventState : public RefCounted {
     RequestNotification();
     AddQuietCallback(std::move(callback));
   }
-  // Does the same without RequestNotification, for a callback that may wait until a thread polls or
-  // waits.
+  // Adds a callback like AddCallback, but without RequestNotification: the callback may wait until
+  // a thread polls or waits.
   void AddQuietCallback(UniqueFunction<void()> callback);
   // Blocks until terminal; returns false if `timeout` ran out first.
   bool Wait(Timeout timeout);
@@ -2967,8 +2970,8 @@ class Event {
 
   Device device_;
   IntrusivePtr<EventState> state_;
-  // The previous completion, to be used again. Two are needed because the thread that completed the
-  // present one may still hold it.
+  // The state that state_ has replaced; the next Reset uses it again. A single state would not do,
+  // because the thread that completed it may still hold it at the Reset.
   IntrusivePtr<EventState> spare_;
 };
 
@@ -3076,7 +3079,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Returns the number of a name, from 1; 0 for the empty name. Copies the text and never frees it.
 // Thread-safe.
 uint32_t InternName(std::string_view name);
-// Returns the same, but 0 for a new name beyond the limit of SetRoomForNames. Thread-safe.
+// Returns the number of a name like InternName, but 0 for a new name beyond the limit of
+// SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
 // Limits the memory of further names to `bytes`, so that a caller that makes names without end does
 // not fill the memory. InternName ignores the limit, but its names count. No limit until the first
@@ -3111,7 +3115,7 @@ enum class InvocationKind : uint8_t {
   kUserCode = 4,  // a scope that an author opened
   kConverter,
   kCopy,
-  kRun,     // of an executor or a net
+  kRun,     // a run of an executor or a net
   kTask,    // an operation pushed to an engine
   kPhase,   // a part of Compile
   kEngine,  // a thread of a pool sleeps or waits
@@ -3167,7 +3171,7 @@ class SpanSink {
   virtual bool WantsWork() const noexcept { return false; }
   // Ends the innermost span of this thread, which closes later.
   virtual void EndSpan() noexcept {}
-  // Records the work of that span.
+  // Records the work of this thread's innermost span, after EndSpan.
   virtual void Describe(const SpanWork&) noexcept {}
   // Records that the event of an operator's run is terminal, which may be long after the run's span
   // on the host.
@@ -3199,9 +3203,9 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// The variable that holds this image's sink: the process's, or, in a library that a program has
-// loaded, one of the library's own, whatever symbols it exports. Written before the library's
-// operators run.
+// Points to the variable that holds this image's sink. In a program that is the process's variable.
+// In a library that a program has loaded it is the library's own, whatever symbols the library
+// exports. Written before the library's operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -3371,7 +3375,8 @@ void CopyThroughHost(void* target, Device target_device, const void* source, Dev
 // Returns the registered function. If there is none: returns CopyHost for two memories that the
 // host reaches, CopyThroughHost if functions to and from the host are registered, else null.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
-// Returns the same for two tensors. Error (kUnsupported) instead of null.
+// Returns the function that copies between these two tensors. Error (kUnsupported) if there is
+// none.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
@@ -3522,7 +3527,7 @@ class CPUStream {
 
   CPUStream(Device device, int id);
 
-  // One of: work; an event to complete; an event to wait for.
+  // An item of the queue: work, an event to complete, or an event to wait for.
   struct Item {
     UniqueFunction<void()> work;
     detail::IntrusivePtr<detail::EventState> record;
@@ -3561,7 +3566,7 @@ class CPUStream {
   detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
-  CPUStream* next_ = nullptr;  // in the registry
+  CPUStream* next_ = nullptr;  // the next stream in the registry
 };
 
 namespace detail {
@@ -3767,8 +3772,8 @@ class IdleSpin {
     idle_since_ = 0;
     last_loop_ = for_loop ? now : 0;
   }
-  // True if the thread goes on searching. `crowded`: enough threads search for tasks; a loop,
-  // however, would take all of them.
+  // True if the thread keeps searching. If `crowded`, enough threads search for tasks, and it keeps
+  // searching only if a loop has just ended: the next loop can use all threads.
   bool Goes(uint64_t now, bool crowded, const SpinTimes& times) {
     if (idle_since_ == 0) idle_since_ = now;
     return (!crowded && now - idle_since_ < times.idle) ||
@@ -4017,7 +4022,7 @@ struct ParallelLoop {
     } catch (...) {
       MutexLock lock(mutex);
       if (!error) error = std::current_exception();
-      // Relaxed: as above.
+      // Relaxed, like the fetch_add above.
       next_chunk.store(chunks, std::memory_order_relaxed);
     }
   }
@@ -4209,7 +4214,7 @@ struct PoolWorker;
 
 struct PoolThreadState {
   ThreadPool* pool = nullptr;    // returned by Current() on this thread
-  PoolWorker* worker = nullptr;  // on a pool's own threads
+  PoolWorker* worker = nullptr;  // null on threads that are no worker of a pool
 };
 inline constinit thread_local PoolThreadState t_pool;
 
@@ -4277,7 +4282,7 @@ class ThreadPool {
   // Queues `task`. Tasks that a worker submits go to its own queue, from which others steal; all
   // other tasks go to a shared queue. No order is promised. Allocates a record for the task.
   void Submit(Task task);
-  // Does the same without the allocation.
+  // Queues `task` like Submit, but allocates nothing: the record is the owner's.
   void Schedule(PoolTask* task);
 
   // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
@@ -4348,8 +4353,8 @@ class ThreadPool {
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.
   std::atomic<uint64_t> spin_ticks_{0};
-  // The same after a loop. Kernels that run one after the other start the next loop soon. Waking a
-  // thread takes tens of microseconds, longer than many loops.
+  // How long a thread searches for work after a loop. Kernels that run one after the other start
+  // the next loop soon. Waking a thread takes tens of microseconds, longer than many loops.
   std::atomic<uint64_t> loop_spin_ticks_{0};
   std::atomic<bool> stopping_{false};
 
@@ -4680,10 +4685,11 @@ class OperatorDef {
     mutable_fields().backend_need = need;
     return *this;
   }
-  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }  // Caffe2's
+  // Caffe2's name of Backends().
+  OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
-  // Return what the setters have set, by reference into the definition.
+  // Return the parts that the setters have set, by reference into the definition.
   const std::string& type() const { return fields().type; }
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
@@ -4844,7 +4850,7 @@ class InferenceContext {
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  int InputSize() const { return num_inputs(); }  // OperatorBase's spelling
+  int InputSize() const { return num_inputs(); }  // OperatorBase's name of num_inputs()
   int OutputSize() const { return num_outputs(); }
   // False for an optional input that the node leaves out.
   bool HasInput(int i) const {
@@ -5353,9 +5359,9 @@ class OpSchema {
   // Sets the cost of an operator that reads every input and writes every output once, with `flops`
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
-  // Sets the same cost with the floating-point operations of a run from a function. The function
-  // sees attributes and the shapes of inputs and outputs, all known: for instance
-  // OpSchema::Elements(c.output(0)) * 2.
+  // Sets the cost of an operator that reads every input and writes every output once, with the
+  // floating-point operations of a run from a function. The function sees attributes and the shapes
+  // of inputs and outputs, all known: for instance OpSchema::Elements(c.output(0)) * 2.
   OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
   // Sets the function that returns the devices of inputs and outputs; by default all are the node's
   // device.
@@ -6104,7 +6110,8 @@ class OperatorBase : public Observable<OperatorBase> {
   // True if Run only calls RunOnDevice on the calling thread: no stream, and no work continues
   // after it.
   virtual bool RunsDirectly() const { return false; }
-  // Runs such an operator under the caller's invocation: a plan opens one scope for many operators.
+  // Runs an operator that RunsDirectly(), under the caller's invocation: a plan opens one scope for
+  // many operators.
   void RunDirectly() {
     ObserverScope<OperatorBase> observers(*this);
     try {
@@ -6255,7 +6262,7 @@ class OperatorBase : public Observable<OperatorBase> {
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     return OutputIn(memory_device_, i, shape, dtype);
   }
-  // Returns the same on another device.
+  // Returns the output with this shape and dtype, dense, on `device`.
   Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
     return OutputIn(MemoryDevice(device), i, shape, dtype);
   }
@@ -6485,7 +6492,8 @@ class OperatorBase : public Observable<OperatorBase> {
   bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
   mutable bool has_taken_outputs_ = false;
-  bool has_output_layouts_ = false;  // true if the configuration has one that is not standard
+  // True if the configuration has an output layout that is not standard.
+  bool has_output_layouts_ = false;
   int net_position_ = -1;
   mutable detail::PendingTensors pending_;
   Device device_;
@@ -7233,7 +7241,7 @@ class OperatorCall {
   // Throws the errors of CreateOperator.
   OPKIT_IMAGE_LOCAL OperatorCall(const OpSchema& schema, const OperatorDef& def);
 
-  // Like ResolvedCall::run.
+  // Runs like ResolvedCall::run.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   OperatorBase& op() { return *op_; }
 
@@ -7507,7 +7515,7 @@ class TypedExtents {
   static constexpr int kMaxRank = 8;
 
   OPKIT_HOST_DEVICE int64_t numel() const { return size_; }
-  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // as a range
+  OPKIT_HOST_DEVICE int64_t size() const { return size_; }  // number of extents, for use as a range
   OPKIT_HOST_DEVICE int rank() const { return rank_; }
   // Returns an extent; negative axes count from the end. On the host throws kOutOfRange for an axis
   // that the tensor does not have.
@@ -7584,7 +7592,7 @@ class AttrValue<T, true> {
 
 }  // namespace detail
 
-// An input tensor of elements T. A strided one arrives as a dense copy.
+// An input tensor of elements T. A strided tensor arrives as a dense copy.
 template <FixedName Name, Element T>
 class In : public detail::TypedView<const T> {
  public:
@@ -7688,8 +7696,8 @@ struct ParameterTraits<Attr<Name, T>> : KnownParameter<ParameterKind::kAttr, Nam
 struct TypedParameter {
   ParameterKind kind;
   FixedName name;
-  DType dtype;              // of a tensor
-  AttributeType attribute;  // of an attribute
+  DType dtype;              // dtype of a tensor
+  AttributeType attribute;  // type of an attribute
   int place = 0;            // among the inputs, the outputs or the attributes
   bool by_element = false;  // declared with the function's element type T
 };
@@ -7917,8 +7925,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The value of one parameter in a run, for any C++ type.
 struct TypedSlot {
-  TypedExtents extents;           // of a tensor
-  void* data = nullptr;           // of a tensor
+  TypedExtents extents;           // extents of a tensor
+  void* data = nullptr;           // first element of a tensor
   bool present = false;           // false: the node leaves the input out
   uint64_t number = 0;            // the bytes of an attribute that is a number, bool or enum
   IntrusivePtr<RefCounted> held;  // a Shared<T> for an attribute of any other type T
@@ -8647,7 +8655,7 @@ struct ProfileSpan {
   uint32_t custom = 0;
   bool adopted = false;  // true for a part of an invocation that began elsewhere
   bool open = false;     // true if it had not ended; `end` is then the time of Stop or Read
-  SpanWork work;         // with ProfileOptions::shapes; its `shapes` is 0 if unknown
+  SpanWork work;         // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
 };
 
 // An allocation, or a release, of tensors' memory.
@@ -8656,7 +8664,7 @@ struct ProfileAllocation {
   uint64_t invocation = 0;  // the running invocation; 0 for none
   int64_t bytes = 0;        // negative for a release
   int64_t live = 0;         // bytes in use of the allocator afterwards
-  uint32_t allocator = 0;   // its interned name
+  uint32_t allocator = 0;   // interned name of the allocator
   int thread = 0;
 };
 
@@ -8693,11 +8701,12 @@ struct Profile {
   std::vector<ProfileCounter> counters;
   std::vector<ProfileMarker> markers;          // sorted by time
   std::vector<ProfileAllocation> allocations;  // sorted by time, with ProfileOptions::memory
-  std::vector<ProfileCounts> counts;         // sorted by invocation, with ProfileOptions::counters
-  std::vector<std::string> counted;          // names of the values in `counts`
-  std::vector<std::string> absent_counters;  // 0 everywhere, with the reason: "cycles: why"
-  int64_t duration = 0;                      // ns from Start to Stop, or to now
-  int64_t dropped = 0;  // records for which there was no room, or which later ones replaced
+  std::vector<ProfileCounts> counts;  // sorted by invocation, with ProfileOptions::counters
+  std::vector<std::string> counted;   // names of the values in `counts`
+  // Counters that read 0 everywhere, with the reason: "cycles: why".
+  std::vector<std::string> absent_counters;
+  int64_t duration = 0;  // ns from Start to Stop, or to now
+  int64_t dropped = 0;   // records for which there was no room, or which later ones replaced
   // Estimated ns that recording cost all threads together: each record counts as much as a span.
   int64_t cost = 0;
 };
@@ -8888,7 +8897,7 @@ CounterSource& PerfCounters();
 #endif  // OPKIT_PROFILE_COUNTERS_HPP_
 
 // ---- opkit/profile/options.hpp
-// ProfileOptions: what a profiler records, and how much of it is kept.
+// ProfileOptions: the facts that a profiler records, and the memory that it may use for them.
 #ifndef OPKIT_PROFILE_OPTIONS_HPP_
 #define OPKIT_PROFILE_OPTIONS_HPP_
 
@@ -8909,15 +8918,15 @@ struct ProfileOptions {
   // threads that sleep until something has ended, "drain" of Engine::WaitForAll; markers "steal" of
   // tasks from another worker's queue.
   bool engine = false;
-  // Names of what to count during each span, at most six; for PerfCounters() for example {"cycles",
-  // "cache_misses"}. Each makes a span longer by about 0.3 us. Profile::absent_counters lists the
-  // names that are not available.
+  // Names of the events to count during each span, at most six; for PerfCounters() for example
+  // {"cycles", "cache_misses"}. Each makes a span longer by about 0.3 us. Profile::absent_counters
+  // lists the names that are not available.
   std::vector<std::string> counters = {};
   CounterSource* counter_source = nullptr;  // null for PerfCounters()
   // File for the profile if a fault, SIGINT, SIGTERM or another fatal signal ends the process while
-  // the session runs; empty for none. The file is a Chrome trace, or what ".pftrace" or ".html" at
-  // the end of its name selects. Installs signal handlers, and a stack for them on each thread that
-  // records.
+  // the session runs; empty for none. The file is a Chrome trace, or a Perfetto trace or a report
+  // if its name ends in ".pftrace" or ".html". Installs signal handlers, and a stack for them on
+  // each thread that records.
   std::string crash_trace = {};
 };
 
@@ -8955,7 +8964,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Rates that one or more threads reach together.
 struct MachineRates {
   double flops = 0;  // float32 operations per second; a multiply-add is two
-  double bytes = 0;  // to and from memory, per second
+  double bytes = 0;  // bytes to and from memory per second
 
   // Returns the share of this machine's peak that `its_flops` operations and `its_bytes` bytes in
   // `ns` reach. It is the longer of the times that the machine needs for either, divided by `ns`
@@ -9036,8 +9045,8 @@ struct ProfileTable {
   int64_t cost = 0;                                   // ns that recording took, estimated
 };
 
-// Sums a profile's spans by name and by what the options add, in the order that they give. Reads
-// each span once.
+// Sums a profile's spans by name, and by node, backend and shapes if the options request it. Sorts
+// the rows as the options say. Reads each span once.
 ProfileTable MakeProfileTable(const Profile& profile, const ProfileTableOptions& options = {});
 std::string ToString(const ProfileTable& table);
 // {"duration_ns": …, "dropped": …, "cost_ns": …, "rows": [{"name": …, "count": …, "total_ns": …,
@@ -9084,9 +9093,8 @@ struct RunReport {
 };
 
 // Writes a profile as a page. `table` sets the options of its table; `table.peak` adds a roofline.
-// `run` adds the graph, its memory, and what partitioners took of it. Throws kUnsupported if no
-// file of the program includes opkit/report/report.hpp, kIo if the file cannot be
-// written.
+// `run` adds the graph, its memory, and the parts that partitioners took of it. Throws kUnsupported
+// if no file of the program includes opkit/report/report.hpp, kIo if the file cannot be written.
 void SaveReport(const Profile& profile, const std::string& path,
                 const ProfileTableOptions& table = {}, const RunReport& run = {});
 
@@ -9320,7 +9328,8 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  left_out_ += left_out_ == 0 ? 2 : 1;  // the first time also the line that the number replaces
+  // The first time 2: the line with this number replaces a line of context.
+  left_out_ += left_out_ == 0 ? 2 : 1;
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
   context_[kFirst] = StrCat("(", left_out_, " lines of context left out)");
@@ -9616,7 +9625,8 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {  // the kernel may be forbidden
+  // Counting in the kernel may be forbidden.
+  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {
     wanted.flags = flags;
     const long file =
         syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
@@ -10213,7 +10223,8 @@ OPKIT_INLINE DimExpr::operator Dim() const {
   return most_ && *most_ >= 0 ? Dim::AtMost(*most_) : Dim();
 }
 
-// Only where the result grows with what is not known.
+// Returns the largest value that `a op b` can have. Returns nothing if an operand has no bound, if
+// the result may fall while an operand grows, or on overflow.
 OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, const DimExpr& b) {
   if (op == '*' && a.value_ && !b.value_) return MostOf(b, op, a);
   const bool grows =
@@ -10327,7 +10338,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
   {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
-    if (span_ != 0) [[unlikely]]  // before a thread sees the end and may end the profile
+    if (span_ != 0) [[unlikely]]  // reports the end before a thread sees it and may end the profile
       if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
@@ -10428,7 +10439,7 @@ OPKIT_INLINE void Event::SetFinished(const char* error_message) {
 }
 
 OPKIT_INLINE bool Event::Cancel() {
-  const auto state = state_;  // kept alive as in CompleteOnce
+  const auto state = state_;  // a waiting thread may destroy this handle meanwhile
   const bool cancelled =
       state->Complete(std::make_exception_ptr(Error(ErrorCode::kCancelled, "cancelled")));
   state->RequestNotification();  // frees the memory when the device has drained
@@ -10541,7 +10552,8 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  constexpr int64_t kBytesBeside = 64;  // a text: its string object and index slots
+  // Bytes that a name takes beside its text: string object and index slots.
+  constexpr int64_t kBytesBeside = 64;
   if (name.empty()) return 0;
   // Hashed by address: most names are literals or long-lived strings.
   const auto place = reinterpret_cast<uintptr_t>(name.data()) >> 2;
@@ -11016,7 +11028,7 @@ class WorkDeque {
 
   // Owner only. Removes and returns the newest item, or null.
   T* Pop() {
-    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // as in Push
+    const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;  // only the owner writes it
     // Relaxed: `top_` only grows, so an old value that already means "empty" is still right.
     if (top_.load(std::memory_order_relaxed) > bottom) return nullptr;
     bottom_.store(bottom, std::memory_order_seq_cst);
@@ -12453,10 +12465,10 @@ struct OpRegistry::State {
   struct Entry {
     OpSchema* schema = nullptr;
     detail::IntrusivePtr<detail::RefCounted> schema_owner;
-    detail::RefCountedList kernels;     // KernelRows
+    detail::RefCountedList kernels;     // KernelRow objects
     std::vector<std::string> problems;  // thrown at lookup; Problems lists them
     std::vector<std::string> listed;
-    std::vector<Override> overrides;  // the last one counts first
+    std::vector<Override> overrides;  // the last override comes first in the order
 
     bool Exists() const { return schema || !kernels.empty() || !problems.empty(); }
     bool HasKernel(DeviceType device) const {
@@ -13076,7 +13088,7 @@ struct PendingTensors::Items : RefCounted {
   struct Item : RefCounted {
     int place;
     Blob* blob;           // null for a copy of an input
-    uint64_t invocation;  // for a copy: the run that made it
+    uint64_t invocation;  // for a copy: the id of the run that made it
     Tensor tensor;
   };
   Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
@@ -13089,7 +13101,7 @@ struct PendingTensors::Items : RefCounted {
     list.push_back(item);
     return item->tensor;
   }
-  RefCountedList list;  // of Item
+  RefCountedList list;  // Item objects
 };
 OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
   if (!items_) items_ = MakeIntrusive<Items>();
@@ -13533,7 +13545,8 @@ OPKIT_INLINE void OperatorBase::MakeEvent() {
   event_.emplace(device_);
 }
 #ifndef OPKIT_DEFINITIONS
-// Only in the compiled runtime. It is in this file because every program with operators links it.
+// Starts the session of the environment variable OPKIT_PROFILE before main, in the compiled
+// runtime. It is in this file because every program with operators links it.
 namespace {
 [[maybe_unused]] const bool kProfileByEnvironment = detail::ProfileByEnvironment();
 }
@@ -14445,7 +14458,8 @@ OPKIT_INLINE void CheckEngine(const OperatorDef& def) {
 OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool by_rank) {
   const OpRegistry& registry = OpRegistry::Global();
   BackendPreference asked = BackendOrder(def);
-  if (by_rank && !def.requires_backends()) asked.pop_back();  // its rank places the plain kernel
+  // The plain kernel's rank decides its place.
+  if (by_rank && !def.requires_backends()) asked.pop_back();
   // Orders by the position among the requested backends; all others come behind, by rank if
   // `by_rank`.
   auto place = [&](const Kernel* kernel) {
@@ -14457,7 +14471,7 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
     return (at << 32) - (by_rank ? registry.BackendRank(kernel->backend, kernel->origin) : 0);
   };
   const BackendPreference& allowed = AllowedBackends();
-  std::string refused;  // by OPKIT_BACKENDS
+  std::string refused;  // backends that OPKIT_BACKENDS excludes
   std::vector<const Kernel*> order;
   for (const Kernel* kernel : registry.FindKernels(def.type(), def.device().type)) {
     if (def.requires_backends() && !Contains(asked, kernel->backend)) continue;
@@ -14707,7 +14721,7 @@ class DirectCall {
   // Throws the errors of TypedCall, with the node and the kernel as context.
   DirectCall(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  // Like ResolvedCall::run; the work is done at return.
+  // Runs like ResolvedCall::run; the work is done at return.
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
  private:
@@ -14736,7 +14750,7 @@ class DirectCall {
   SpanNames span_names_;  // valid after the first recorded call
   // The tensors of the current call.
   std::vector<const Tensor*> inputs_;   // null for an input that is left out
-  std::vector<Tensor> copies_;          // of inputs that are not dense
+  std::vector<Tensor> copies_;          // dense copies of inputs that are not dense
   std::vector<Tensor> made_;            // new tensors for outputs that do not fit
   std::vector<const Tensor*> outputs_;  // the caller's tensors, or tensors of made_
 };
@@ -15841,8 +15855,8 @@ class JsonWriter {
   JsonWriter& Member(std::string_view name, const T& value) {
     return Key(name).Value(value);
   }
-  // Appends what precedes an item and returns the string, to which the caller appends one value in
-  // JSON.
+  // Appends the comma and the new line that precede an item, and returns the string, to which the
+  // caller appends one value in JSON.
   std::string& Item();
   // Begins the next item, key or end on a line of its own, after `indent`, a literal.
   JsonWriter& NewLine(const char* indent = "") {
@@ -15857,8 +15871,8 @@ class JsonWriter {
 
   std::string& out_;
   const bool is_spaced_;
-  bool needs_comma_ = false;      // before the next item or key
-  const char* indent_ = nullptr;  // of the line to begin; null for none
+  bool needs_comma_ = false;      // a comma precedes the next item or key
+  const char* indent_ = nullptr;  // indent of the next item's new line; null: it stays on this line
 };
 
 }  // namespace detail
@@ -15904,8 +15918,8 @@ double SmallestMannWhitneyP(int64_t a, int64_t b);
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// A map from the names that spans display to values. It stays small: interned names compose few
-// different ones.
+// A map from the names that spans display to values. It stays small, because spans combine their
+// interned names in few different ways.
 template <class Value>
 class PerName {
  public:
@@ -16183,7 +16197,9 @@ class OutputFile {
  private:
   [[noreturn]] void Fail() const;
 
-  std::string path_, target_, temporary_;  // `target_`: links resolved; no `temporary_`: in place
+  // `target_` is `path_` with links resolved; without a `temporary_` the target is written in
+  // place.
+  std::string path_, target_, temporary_;
   std::FILE* file_ = nullptr;
   bool truncated_ = false;  // the old contents are cut off already, or a descriptor keeps them
 };
@@ -16233,7 +16249,7 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
 
 // ---- opkit/profile/trace_visitor.hpp
 // TraceVisitor: walks a profile and calls one function for each thing that traces and reports show.
-// Their writers derive from it, so that what a profile newly records is added here, once.
+// Their writers derive from it, so that a new kind of record is added here, once.
 #ifndef OPKIT_PROFILE_TRACE_VISITOR_HPP_
 #define OPKIT_PROFILE_TRACE_VISITOR_HPP_
 
@@ -16635,8 +16651,8 @@ class PerfettoTrace final : TraceVisitor {
     if (out_.bytes().size() > kBlock) Flush();
   }
   void Describe(const ProtoMessage& track) { Packet(ProtoMessage().Message(60, track)); }
-  // Writes what a reader needs before the sequence's first event: a clock that counts ns from the
-  // event before, and `track` as the track of events that name no other.
+  // Writes the packet that a reader needs before the sequence's first event: a clock that counts ns
+  // from the event before, and `track` as the track of events that name no other.
   Sequence BeginSequence(uint64_t track) {
     Sequence sequence{++sequences_};
     ProtoMessage clock, boot, snapshot, defaults;
@@ -16657,7 +16673,7 @@ class PerfettoTrace final : TraceVisitor {
     return found->second;
   }
   // Writes an event. `event` holds all members except type, name and category. An end has neither
-  // name nor category: those of its begin count.
+  // name nor category: a reader takes them from its begin.
   void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
              const char* category, ProtoMessage event = {}) {
     ProtoMessage interned;
@@ -16713,7 +16729,7 @@ class PerfettoTrace final : TraceVisitor {
         {marker.time, &name, marker.frame ? "frame" : "marker", TrackOf(marker.thread), 0});
   }
   void OnCounter(const ProfileCounter& counter, const std::string& name) override {
-    if (!__builtin_isfinite(counter.value)) return;  // as in a Chrome trace
+    if (!__builtin_isfinite(counter.value)) return;  // a Chrome trace leaves out such values, too
     if (counter_tracks_.empty()) counters_ = BeginSequence(kProcess);
     uint64_t& track = counter_tracks_[counter.name];
     if (track == 0) track = NewTrack(name, /*is_counter=*/true);
@@ -16771,10 +16787,10 @@ class PerfettoTrace final : TraceVisitor {
   const uint64_t pid_;
   uint64_t sequences_ = 0, tracks_ = 0;
   ProtoMessage out_;
-  int thread_ = -1;  // of the slices
+  int thread_ = -1;  // the thread whose slices are written; -1 before the first
   Sequence slices_{0}, counters_{0};
   std::map<uint32_t, uint64_t> counter_tracks_;  // by the counter's name
-  ProtoMessage event_;                           // of the span whose facts are visited
+  ProtoMessage event_;                           // the event of the span whose facts are visited
   std::vector<Run> runs_;
   std::vector<Instant> instants_;
 };
@@ -16909,7 +16925,8 @@ class ProfileTableMaker {
         for (size_t i = 0; i < run->counts.size(); ++i) run->counts[i] += one.values[i];
   }
 
-  // Sets what follows from the run times of a row, and from its sums.
+  // Computes the row's count, total, extremes, mean and percentiles from its run times, and its
+  // share of the peak.
   void Finish(Sums& sum) const {
     ProfileTableRow& row = sum.row;
     std::sort(sum.times.begin(), sum.times.end());
@@ -16927,7 +16944,7 @@ class ProfileTableMaker {
   }
   void SortRows() {
     using Sort = ProfileTableOptions::Sort;
-    if (options_.sort == Sort::kName) return;  // as the rows are already
+    if (options_.sort == Sort::kName) return;  // the rows are in this order already
     const auto key = [&](const ProfileTableRow& row) {
       switch (options_.sort) {
         case Sort::kSelf:
@@ -16953,7 +16970,8 @@ class ProfileTableMaker {
   std::map<std::tuple<std::string, std::string, std::string, std::string>, Sums> sums_;
   PerName<Sums*> known_;
   std::map<std::string_view, ProfileDomainRow> domains_;
-  std::map<uint64_t, Sums*> of_invocation_;  // for allocations and counts, which name an invocation
+  // Finds the sums for allocations and counts, which name an invocation.
+  std::map<uint64_t, Sums*> of_invocation_;
 };
 }  // namespace detail
 
@@ -17137,9 +17155,9 @@ std::string SaveProfileFile(const Profile& profile, const std::string& path);
 #endif  // OPKIT_PROFILE_PROFILE_FILE_HPP_
 
 // ---- opkit/profile/recording/record.hpp
-// ProfileRecord: what a thread writes for one fact while a profiler session runs. A record has a
-// fixed size and a type, which says which struct of the union holds its fields. Recorder
-// (recorder.hpp) writes records, ProfileDecoder (decoder.hpp) reads them.
+// ProfileRecord: the record that a thread writes for one fact while a profiler session runs. A
+// record has a fixed size and a type, which says which struct of the union holds its fields.
+// Recorder (recorder.hpp) writes records, ProfileDecoder (decoder.hpp) reads them.
 #ifndef OPKIT_PROFILE_RECORDING_RECORD_HPP_
 #define OPKIT_PROFILE_RECORDING_RECORD_HPP_
 
@@ -17281,7 +17299,8 @@ class ToolRanges {
   static const ToolRanges* Global();
   // Loads a tool from its library. NVTX_INJECTION64_PATH names the library of NVTX, which has the
   // symbol InitializeInjectionNvtx2. INTEL_LIBITTNOTIFY64 names the library of ITT, which has
-  // __itt_api_init or the functions themselves. Throws kNotFound with the name of what is missing.
+  // __itt_api_init or the functions themselves. Throws kNotFound with the name of the missing
+  // library or symbol.
   static const ToolRanges* LoadNvtx(const std::string& library);
   static const ToolRanges* LoadItt(const std::string& library);
 
@@ -17806,7 +17825,7 @@ OPKIT_INLINE const Tensor* DirectCall::Output(size_t o, std::span<const Tensor> 
 
 OPKIT_INLINE void DirectCall::Fail(std::span<const Tensor> inputs) const {
   RethrowDescribed([&](Error& error) {
-    std::vector<const Tensor*> given;  // not their dense copies
+    std::vector<const Tensor*> given;  // the caller's tensors, not their dense copies
     for (size_t i = 0; i < inputs.size(); ++i)
       given.push_back(identity_.def.inputs()[i].empty() ? nullptr : &inputs[i]);
     AddOperatorContext(error, identity_, given, outputs_);
@@ -18026,7 +18045,7 @@ OPKIT_INLINE size_t Utf8Length(std::string_view text) {
 OPKIT_INLINE void AppendJsonString(std::string& out, std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   out += '"';
-  size_t plain = 0;  // where the bytes begin that stand for themselves and are not yet in `out`
+  size_t plain = 0;  // start of the bytes that need no escape and are not yet in `out`
   for (size_t at = 0; at < text.size();) {
     const auto first = static_cast<unsigned char>(text[at]);
     const size_t length = first < 0x80 ? 1 : Utf8Length(text.substr(at));
@@ -18937,7 +18956,7 @@ OPKIT_INLINE Recorder& Recorder::Global() {
   static Recorder* recorder = [] {
     auto* made = new Recorder;
     // Makes the table of names first. A fork runs the handlers that were registered last first, and
-    // the table's mutex is locked under this one's.
+    // the recorder's mutex may be held while the table's mutex is locked.
     static_cast<void>(InternName("recorder"));
     pthread_atfork([] { Global().mutex_.Lock(); }, [] { Global().mutex_.Unlock(); },
                    [] { Global().ResetAfterFork(); });
@@ -19191,7 +19210,7 @@ OPKIT_INLINE void Recorder::Count(SpanNames names, double value) noexcept {
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {
-  constexpr int kSpans = 600;  // with their counts they fit into one chunk
+  constexpr int kSpans = 600;  // so many spans fit into one chunk with their counts
   static_assert(kSpans * (1 + ProfileCounts::kMost / 3) < ProfileChunk::kRecords);
   ThreadProfile probe;
   const uint32_t session = session_.load(std::memory_order_relaxed);
@@ -19213,7 +19232,7 @@ OPKIT_INLINE Profile Recorder::Read() {
   const uint32_t session = session_.load(std::memory_order_relaxed);
   if (session == 0) return {};
   Instant now = Instant::Now();
-  constexpr int64_t kEnoughNs = 10'000'000;  // for a rate with an error below 10^-4
+  constexpr int64_t kEnoughNs = 10'000'000;  // gives a rate with an error below 10^-4
   while (now.ns - origin_.ns < kEnoughNs) now = Instant::Now();
   const double ns_per_tick =
       static_cast<double>(now.ns - origin_.ns) / static_cast<double>(now.ticks - origin_.ticks);
@@ -19360,7 +19379,7 @@ inline void AddTo(ProfileSpan& span, const CompletedRecord& record,
 inline void AddTo(ProfileSpan& span, const OnDeviceRecord& record,
                   const ProfileDecoder::Clock& clock) {
   if (span.adopted) return;
-  // Not before the session, since the comparison of the two clocks has some error.
+  // Clamped to the session's begin, because the comparison of the two clocks has some error.
   span.device_begin = (std::max)(record.begin - clock.start_ns, int64_t{0});
   span.device_end = span.device_begin + (record.end - record.begin);
 }
@@ -19468,7 +19487,7 @@ struct RegisteredLayout {
   bool has_descriptors;
   double ns_per_byte;
 };
-// A direct converter between two such layouts.
+// A direct converter between two layouts other than the standard one.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
@@ -19853,7 +19872,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // Marks the next span of this thread with the operator's name as opened by the host already.
+  // Marks the next span of this thread that has the operator's name: the host has opened it
+  // already.
   class Known {
    public:
     explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
@@ -20215,7 +20235,7 @@ struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
   void (*finalize)() = nullptr;  // the author's function
-  bool described = false;        // true from the description to a host until finalize
+  bool described = false;  // true once a host has read the library's description, until finalize
 };
 inline OPKIT_IMAGE_LOCAL constinit ExportThreads g_export_threads;
 inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
@@ -20491,7 +20511,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
   BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
-  std::vector<Tensor> inputs_, outputs_;  // for call_
+  std::vector<Tensor> inputs_, outputs_;  // tensors of call_
 };
 
 }  // namespace detail
