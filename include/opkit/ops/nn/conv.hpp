@@ -126,8 +126,9 @@ class BasicConvOpBase : public StandardOperator {
  protected:
   template <class T>
   ConvData<T> DataOf(Tensor& y) {
-    return {DenseInput(0).data<T>(), DenseInput(1).data<T>(),
-            HasInput(2) ? DenseInput(2).data<T>() : nullptr, y.mutable_data<T>()};
+    const Tensor &x = DenseInput(0), &w = DenseInput(1);
+    const Tensor* bias = HasInput(2) ? &DenseInput(2) : nullptr;
+    return {x.data<T>(), w.data<T>(), bias ? bias->data<T>() : nullptr, y.mutable_data<T>()};
   }
 
   const Attributes attributes_{def()};
