@@ -41,8 +41,8 @@ class ArgOp final : public StandardOperator {
     return kMax ? a > b : a < b;
   }
 
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis", 0);
-  const bool last_ = GetSingleArgument<int64_t>("select_last_index", 0) != 0;
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
+  const bool last_ = GetSingleArgument<int64_t>("select_last_index") != 0;
 };
 
 namespace detail {
@@ -50,12 +50,12 @@ namespace detail {
 inline void InferArg(InferenceContext& c) {
   const SymbolicShape& x = c.input_shape(0);
   if (!x.has_rank()) return c.SetOutput(0, DType::kInt64, {});
-  const int axis = NormalizeAxis(c.Arg<int64_t>("axis", 0), x.rank(), c.def().type());
+  const int axis = NormalizeAxis(c.Arg<int64_t>("axis"), x.rank(), c.def().type());
   if (x[axis] == Dim(0))
     Throw(ErrorCode::kInvalidArgument, c.def().type(), ": axis ", axis, " of shape ", ToString(x),
           " has no elements to choose from");
   std::vector<Dim> dims = x.dims();
-  if (c.Arg<int64_t>("keepdims", 1) != 0)
+  if (c.Arg<int64_t>("keepdims") != 0)
     dims[Index(axis)] = 1;
   else
     dims.erase(dims.begin() + axis);

@@ -148,7 +148,7 @@ using DivOp = detail::DivisionOperator<detail::DivFunction>;
 class ModOp : public detail::DivisionOperator<detail::FmodFunction> {
  public:
   ModOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : DivisionOperator(def, ws, config), fmod_(GetSingleArgument<int64_t>("fmod", 0)) {
+      : DivisionOperator(def, ws, config), fmod_(GetSingleArgument<int64_t>("fmod")) {
     if (fmod_ != 0 && fmod_ != 1)
       Throw(ErrorCode::kInvalidArgument, "Mod: fmod is ", fmod_, ", expected 0 or 1");
   }

@@ -245,7 +245,7 @@ class MatMulGradientOpBase : public StandardOperator {
   using StandardOperator::StandardOperator;
 
  protected:
-  const bool of_b_ = GetSingleArgument<int64_t>("of", 0) != 0;
+  const bool of_b_ = GetSingleArgument<int64_t>("of") != 0;
 };
 
 // Computes dA = dY B^T or dB = A^T dY, summed over all products with the same factor.

@@ -85,7 +85,7 @@ class ReduceOpBase : public StandardOperator {
   }
 
  private:
-  const bool noop_ = GetSingleArgument<int64_t>("noop_with_empty_axes", 0) != 0;
+  const bool noop_ = GetSingleArgument<int64_t>("noop_with_empty_axes") != 0;
   bool planned_ = false;
   ReducePlan plan_;
   Shape planned_shape_;
@@ -213,8 +213,8 @@ class ReduceGradient : public NodeGradient {
 inline void InferReduce(InferenceContext& c) {
   const DType dtype = c.input_dtype(0);
   const SymbolicShape& x = c.input_shape(0);
-  const bool keep = c.Arg<int64_t>("keepdims", 1) != 0;
-  const bool noop = c.Arg<int64_t>("noop_with_empty_axes", 0) != 0;
+  const bool keep = c.Arg<int64_t>("keepdims") != 0;
+  const bool noop = c.Arg<int64_t>("noop_with_empty_axes") != 0;
   const std::string what = "the axes of " + c.def().type();
   std::optional<Dims> axes = c.HasInput(1) ? KnownIntegerList(c, 1, what) : Dims();
   Dim named = 0;
@@ -319,7 +319,7 @@ class ReduceGradientOp final : public ReduceOpBase {
   }
 
  private:
-  const bool mean_ = GetSingleArgument<int64_t>("mean", 0) != 0;
+  const bool mean_ = GetSingleArgument<int64_t>("mean") != 0;
 };
 
 #define OPKIT_REDUCTION(name, Kind, Types, flops, doc)                                          \
