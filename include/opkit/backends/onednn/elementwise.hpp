@@ -31,11 +31,8 @@ class ActivationInBlocks : public UnaryInBlocks {
  public:
   ActivationInBlocks(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : UnaryInBlocks(def, ws, config) {
-    if constexpr (requires { Function::kDefaults; }) {
-      const char* const names[] = {"alpha", "beta"};
-      for (size_t i = 0; i < std::size(Function::kDefaults); ++i)
-        attributes_[i] = GetSingleArgument<float>(names[i], Function::kDefaults[i]);
-    }
+    for (int i = 0; const AttributeSchema& attribute : schema().attributes())
+      attributes_[i++] = Arg<float>(attribute.name);
   }
   bool RunOnDevice() override {
     RequireOnednnFloat32(*this);

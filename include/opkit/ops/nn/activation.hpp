@@ -22,14 +22,12 @@ C Clamp(C x, C low, C high) {
 }
 
 struct EluFunction {
-  static constexpr float kDefaults[] = {1.f};
   template <class C>
   static C Apply(C x, const float* attributes) {
     return x < 0 ? static_cast<C>(attributes[0]) * std::expm1(x) : x;
   }
 };
 struct HardSigmoidFunction {
-  static constexpr float kDefaults[] = {0.2f, 0.5f};
   template <class C>
   static C Apply(C x, const float* attributes) {
     return Clamp<C>(static_cast<C>(attributes[0]) * x + static_cast<C>(attributes[1]), 0, 1);
@@ -37,7 +35,6 @@ struct HardSigmoidFunction {
 };
 OPKIT_UNARY_FUNCTION(HardSwishFunction, Clamp<C>(x / 6 + C(0.5), 0, 1) * x);
 struct LeakyReluFunction {
-  static constexpr float kDefaults[] = {0.01f};
   template <class C>
   static C Apply(C x, const float* attributes) {
     return x < 0 ? static_cast<C>(attributes[0]) * x : x;

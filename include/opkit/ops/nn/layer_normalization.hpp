@@ -46,10 +46,10 @@ class LayerNormalizationOpBase : public StandardOperator {
       statistics.mutable_data<float>()[row] = static_cast<float>(value);
   }
 
-  const float epsilon_ = GetSingleArgument<float>("epsilon", 1e-5f);
+  const float epsilon_ = GetSingleArgument<float>("epsilon");
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis", -1);
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
 };
 
 class LayerNormalizationOp final : public LayerNormalizationOpBase {
@@ -101,13 +101,13 @@ inline void InferLayerNormalization(InferenceContext& c) {
   const DType dtype = ExpectSameDType(c);
   const SymbolicShape& x = c.input_shape(0);
   c.SetOutput(0, dtype, x);
-  const int64_t stash = c.Arg<int64_t>("stash_type", 1);
+  const int64_t stash = c.Arg<int64_t>("stash_type");
   if (stash != 1 && stash != 16)
     Throw(ErrorCode::kInvalidArgument, "LayerNormalization: stash_type ", stash,
           ", expected 1 (float32) or 16 (bfloat16)");
   SymbolicShape statistics;
   if (x.has_rank()) {
-    const int axis = NormalizeAxis(c.Arg<int64_t>("axis", -1), x.rank(), c.def().type());
+    const int axis = NormalizeAxis(c.Arg<int64_t>("axis"), x.rank(), c.def().type());
     for (int i = 1; i < c.num_inputs(); ++i) {
       if (!c.HasInput(i) || !c.input_shape(i).has_rank()) continue;
       if (!MayBroadcastTo(c.input_shape(i), x))

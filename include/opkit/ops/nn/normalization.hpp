@@ -27,7 +27,7 @@ inline Dim NormalizedChannels(InferenceContext& c, int least_rank) {
 // Returns the shape of the statistics: [C], or the shape of one sample if the attribute `spatial`
 // is 0.
 inline SymbolicShape BatchStatisticsShape(InferenceContext& c) {
-  const bool spatial = c.Arg<int64_t>("spatial", 1) != 0;
+  const bool spatial = c.Arg<int64_t>("spatial") != 0;
   const Dim channels = NormalizedChannels(c, spatial ? 1 : 2);
   if (spatial) return {channels};
   if (!c.input_shape(0).has_rank()) return {};
@@ -38,7 +38,7 @@ inline void InferBatchNormalization(InferenceContext& c) {
   const SymbolicShape statistics = BatchStatisticsShape(c);
   for (int i = 1; i < 5; ++i) c.SetInput(i, DType::kUndefined, statistics);
   c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
-  const bool training = c.Arg<int64_t>("training_mode", 0) != 0;
+  const bool training = c.Arg<int64_t>("training_mode") != 0;
   for (int o = 1; o < c.num_outputs(); ++o) {
     if (!training && !c.def().outputs()[Index(o)].empty())
       Throw(ErrorCode::kInvalidArgument, "BatchNormalization: output ", o,
@@ -100,10 +100,10 @@ class BatchNormalizationOpBase : public StandardOperator {
     return {x[0], x[1], x.NumelBetween(2, x.rank())};
   }
 
-  const double epsilon_ = GetSingleArgument<double>("epsilon", 1e-5f);
-  const double momentum_ = GetSingleArgument<double>("momentum", 0.9f);
-  const bool training_ = GetSingleArgument<int64_t>("training_mode", 0) != 0;
-  const bool spatial_ = GetSingleArgument<int64_t>("spatial", 1) != 0;
+  const double epsilon_ = GetSingleArgument<double>("epsilon");
+  const double momentum_ = GetSingleArgument<double>("momentum");
+  const bool training_ = GetSingleArgument<int64_t>("training_mode") != 0;
+  const bool spatial_ = GetSingleArgument<int64_t>("spatial") != 0;
 };
 
 class BatchNormalizationOp final : public BatchNormalizationOpBase {
@@ -186,7 +186,7 @@ class InstanceNormalizationOp final : public StandardOperator {
   }
 
  private:
-  const double epsilon_ = GetSingleArgument<double>("epsilon", 1e-5f);
+  const double epsilon_ = GetSingleArgument<double>("epsilon");
 };
 
 // The base of the kernels of LRN.
@@ -206,10 +206,10 @@ class LrnOpBase : public StandardOperator {
     return channels - c - 1 <= after ? channels : c + after + 1;
   }
 
-  const double alpha_ = GetSingleArgument<double>("alpha", 1e-4f);
-  const double beta_ = GetSingleArgument<double>("beta", 0.75);
-  const double bias_ = GetSingleArgument<double>("bias", 1);
-  const int64_t size_ = GetSingleArgument<int64_t>("size", 0);
+  const double alpha_ = GetSingleArgument<double>("alpha");
+  const double beta_ = GetSingleArgument<double>("beta");
+  const double bias_ = GetSingleArgument<double>("bias");
+  const int64_t size_ = GetSingleArgument<int64_t>("size");
 };
 
 class LrnOp final : public LrnOpBase {

@@ -158,7 +158,7 @@ class AveragePoolOpBase : public PoolOpBase {
     return count;
   }
 
-  const bool count_include_pad_ = GetSingleArgument<int64_t>("count_include_pad", 0) != 0;
+  const bool count_include_pad_ = GetSingleArgument<int64_t>("count_include_pad") != 0;
 };
 
 class AveragePoolOp final : public AveragePoolOpBase {
@@ -196,7 +196,7 @@ class MaxPoolOpBase : public PoolOpBase {
  public:
   MaxPoolOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : PoolOpBase(def, ws, config) {
-    const auto order = GetSingleArgument<int64_t>("storage_order", 0);
+    const auto order = GetSingleArgument<int64_t>("storage_order");
     if (order != 0 && order != 1)
       Throw(ErrorCode::kInvalidArgument, "MaxPool: storage_order is ", order,
             ", expected 0 (row-major) or 1 (column-major)");

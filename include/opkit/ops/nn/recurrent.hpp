@@ -127,11 +127,11 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
   }
 
  private:
-  const std::string direction_ = GetSingleArgument<std::string>("direction", "forward");
+  const std::string direction_ = GetSingleArgument<std::string>("direction");
 
  protected:
   const int64_t directions_ = detail::RecurrentDirections(def());
-  const bool batch_first_ = GetSingleArgument<int64_t>("layout", 0) != 0;
+  const bool batch_first_ = GetSingleArgument<int64_t>("layout") != 0;
   const bool variant_ = IsVariant(def());
   const float clip_ = GetSingleArgument<float>("clip", 0.f);  // 0: none
 
@@ -214,7 +214,7 @@ void InferRecurrent(InferenceContext& c) {
     if (!c.HasInput(i) || i == In::kLengths) continue;
     if (dtype == DType::kUndefined) dtype = c.input_dtype(i);
   }
-  const bool batch_first = c.Arg<int64_t>("layout", 0) != 0;
+  const bool batch_first = c.Arg<int64_t>("layout") != 0;
   const Dim directions = RecurrentDirections(c.def());
   auto extent = [&](int i, int axis) {
     const SymbolicShape& shape = c.input_shape(i);

@@ -24,7 +24,7 @@ class SoftmaxOpBase : public StandardOperator {
   }
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis", -1);
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
 };
 
 template <bool kLog>
@@ -65,7 +65,7 @@ namespace detail {
 
 inline void InferSoftmax(InferenceContext& c) {
   if (c.input_shape(0).has_rank())
-    NormalizeAxis(c.Arg<int64_t>("axis", -1), c.input_shape(0).rank(), c.def().type());
+    NormalizeAxis(c.Arg<int64_t>("axis"), c.input_shape(0).rank(), c.def().type());
   c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
   c.SetInput(0, c.output(0).dtype, c.output(0).shape);
 }

@@ -203,17 +203,15 @@ class UnaryOperator : public ElementwiseOperator {
     return found;
   }
 };
-// A unary operator with attributes `alpha` and, if F::kDefaults has two elements, `beta`.
+// A unary operator whose schema declares one or two attributes, which are numbers.
 template <class F, class Types>
 class UnaryOperatorWithAttributes : public UnaryOperator<F, Types> {
  public:
   UnaryOperatorWithAttributes(const OperatorDef& def, Workspace* ws,
                               const KernelConfig* config = nullptr)
       : UnaryOperator<F, Types>(def, ws, config) {
-    const char* const names[] = {"alpha", "beta"};
-    for (size_t i = 0; i < std::size(F::kDefaults); ++i)
-      this->SetAttribute(static_cast<int>(i),
-                         this->template GetSingleArgument<float>(names[i], F::kDefaults[i]));
+    for (int i = 0; const AttributeSchema& attribute : this->schema().attributes())
+      this->SetAttribute(i++, this->template Arg<float>(attribute.name));
   }
 };
 // An operator on two inputs of one type. The output is of type Result; void stands for the inputs'
