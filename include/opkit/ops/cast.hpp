@@ -42,8 +42,8 @@ class CastOp : public ElementwiseOperator {
  public:
   CastOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : ElementwiseOperator(def, ws, config),
-        to_(detail::CastTarget(GetSingleArgument<int64_t>("to", 0))) {
-    static_cast<void>(GetSingleArgument<int64_t>("saturate", 1));  // only matters for 8-bit types
+        to_(detail::CastTarget(GetSingleArgument<int64_t>("to"))) {
+    static_cast<void>(GetSingleArgument<int64_t>("saturate"));  // only matters for 8-bit types
   }
 
   // Proposes the output in place if the element sizes are equal. With different sizes, writes could
@@ -83,7 +83,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Cast)
     .Arg<int64_t>("saturate", "of the 8-bit floating-point types, which are not built", 1)
     .PointwiseCost(1)
     .Infer([](InferenceContext& c) {
-      const DType to = detail::CastTarget(c.Arg<int64_t>("to", 0));
+      const DType to = detail::CastTarget(c.Arg<int64_t>("to"));
       c.SetOutput(0, to, c.input_shape(0));
       c.SetInput(0, DType::kUndefined, c.output(0).shape);
     });

@@ -82,8 +82,8 @@ inline std::vector<Dim> SplitExtents(const InferenceContext& c, const Dim& whole
             ", but the axis has extent ", ToString(whole));
     return extents;
   }
-  if (counted && c.Arg<int64_t>("num_outputs", 0) != parts)
-    Throw(ErrorCode::kInvalidArgument, "Split: num_outputs is ", c.Arg<int64_t>("num_outputs", 0),
+  if (counted && c.Arg<int64_t>("num_outputs") != parts)
+    Throw(ErrorCode::kInvalidArgument, "Split: num_outputs is ", c.Arg<int64_t>("num_outputs"),
           ", but the node has ", parts, " outputs");
   if (parts == 1) return {whole};
   if (!whole.is_known())
@@ -103,7 +103,7 @@ inline std::vector<Dim> SplitExtents(const InferenceContext& c, const Dim& whole
 inline void InferSplit(InferenceContext& c) {
   const SymbolicShape& input = c.input_shape(0);
   const int axis =
-      input.has_rank() ? NormalizeAxis(c.Arg<int64_t>("axis", 0), input.rank(), "Split") : 0;
+      input.has_rank() ? NormalizeAxis(c.Arg<int64_t>("axis"), input.rank(), "Split") : 0;
   const std::vector<Dim> extents = SplitExtents(c, input.has_rank() ? input[axis] : Dim());
   SymbolicShape shape = input;
   for (int o = 0; o < c.num_outputs(); ++o) {
@@ -179,7 +179,7 @@ class ConcatOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis", 0);
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
   StridedCopy copy_;
 };
 
@@ -207,7 +207,7 @@ class SplitOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis", 0);
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
   StridedCopy copy_;
 };
 

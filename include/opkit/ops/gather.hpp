@@ -29,7 +29,7 @@ inline void InferGather(InferenceContext& c) {
   const SymbolicShape &data = c.input_shape(0), &indices = c.input_shape(1);
   SymbolicShape shape;
   if (data.has_rank()) {
-    const int axis = NormalizeAxis(c.Arg<int64_t>("axis", 0), data.rank(), "Gather");
+    const int axis = NormalizeAxis(c.Arg<int64_t>("axis"), data.rank(), "Gather");
     if (indices.has_rank()) {
       std::vector<Dim> dims(data.dims().begin(), data.dims().begin() + axis);
       dims.insert(dims.end(), indices.dims().begin(), indices.dims().end());
@@ -48,7 +48,7 @@ inline void InferGatherElements(InferenceContext& c) {
             " for data of shape ", ToString(data), what);
     };
     if (data.rank() != indices.rank()) fail(", expected the same rank");
-    const int axis = NormalizeAxis(c.Arg<int64_t>("axis", 0), data.rank(), "GatherElements");
+    const int axis = NormalizeAxis(c.Arg<int64_t>("axis"), data.rank(), "GatherElements");
     for (int i = 0; i < data.rank(); ++i)
       if (i != axis && data[i].is_known() && indices[i].is_known() &&
           indices[i].value() > data[i].value())
@@ -78,7 +78,7 @@ class GatherOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis", 0);
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
   TableCopy copy_;
 };
 
@@ -113,7 +113,7 @@ class GatherElementsOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis", 0);
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(Gather)

@@ -48,7 +48,7 @@ inline void InferOneHot(InferenceContext& c) {
   SymbolicShape shape;
   if (indices.has_rank()) {
     std::vector<Dim> dims = indices.dims();
-    const int axis = NormalizeAxis(c.Arg<int64_t>("axis", -1), indices.rank() + 1, "OneHot");
+    const int axis = NormalizeAxis(c.Arg<int64_t>("axis"), indices.rank() + 1, "OneHot");
     dims.insert(dims.begin() + axis, depth);
     shape = SymbolicShape(std::move(dims));
   }
@@ -81,7 +81,7 @@ class OneHotOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis", -1);
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
   StridedCopy copy_;
 };
 

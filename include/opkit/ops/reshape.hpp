@@ -101,7 +101,7 @@ inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wante
 
 inline void InferReshape(InferenceContext& c) {
   const SymbolicShape& input = c.input_shape(0);
-  const bool allow_zero = c.Arg<int64_t>("allowzero", 0) != 0;
+  const bool allow_zero = c.Arg<int64_t>("allowzero") != 0;
   const auto wanted = KnownIntegerList(c, 1, "shape");
   c.SetOutput(0, c.input_dtype(0),
               wanted ? ReshapedShape(input, *wanted, allow_zero) : ShapeInInput(c, 1, "shape"));
@@ -111,7 +111,7 @@ inline void InferFlatten(InferenceContext& c) {
   const SymbolicShape& input = c.input_shape(0);
   SymbolicShape shape = SymbolicShape::OfRank(2);
   if (input.has_rank()) {
-    const int64_t axis = c.Arg<int64_t>("axis", 1);
+    const int64_t axis = c.Arg<int64_t>("axis");
     const int split =
         axis == input.rank() ? input.rank() : NormalizeAxis(axis, input.rank(), "Flatten");
     DimProduct sides[2];

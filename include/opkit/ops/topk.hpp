@@ -57,8 +57,8 @@ class TopKOp final : public StandardOperator {
     return a > b;
   }
 
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis", -1);
-  const bool largest_ = GetSingleArgument<int64_t>("largest", 1) != 0;
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
+  const bool largest_ = GetSingleArgument<int64_t>("largest") != 0;
 };
 
 namespace detail {
@@ -70,7 +70,7 @@ inline void InferTopK(InferenceContext& c) {
           ", expected one number that is not negative");
   SymbolicShape shape = c.input_shape(0);
   if (shape.has_rank()) {
-    const int axis = NormalizeAxis(c.Arg<int64_t>("axis", -1), shape.rank(), "TopK");
+    const int axis = NormalizeAxis(c.Arg<int64_t>("axis"), shape.rank(), "TopK");
     if (k && shape[axis].is_known() && (*k)[0] > shape[axis].value())
       Throw(ErrorCode::kInvalidArgument, "TopK: K is ", (*k)[0], ", but axis ", axis, " of shape ",
             ToString(shape), " has only ", shape[axis].value(), " elements");

@@ -70,7 +70,7 @@ class TriluOp final : public StandardOperator {
     return list[0] < -kFar ? -kFar : list[0] > kFar ? kFar : list[0];
   }
 
-  const bool upper_ = GetSingleArgument<int64_t>("upper", 1) != 0;
+  const bool upper_ = GetSingleArgument<int64_t>("upper") != 0;
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(Trilu)

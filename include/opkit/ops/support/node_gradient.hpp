@@ -113,7 +113,7 @@ class SumToShapeOp final : public StandardOperator {
     for (int64_t i = 0; i < count; ++i) y[i] = detail::ToElement<T>(factor_ * sums[i]);
   }
 
-  const double factor_ = GetSingleArgument<float>("factor", 1.f);
+  const double factor_ = GetSingleArgument<float>("factor");
 };
 
 OPKIT_STANDARD_OPERATOR_SCHEMA(SumToShape)
