@@ -124,7 +124,7 @@ class InstanceNormalizationEigenOp final : public StandardOperator {
   }
 
  private:
-  const float epsilon_ = GetSingleArgument<float>("epsilon", 1e-5f);
+  const float epsilon_ = GetSingleArgument<float>("epsilon");
 };
 
 class LrnEigenOp final : public LrnOpBase {
