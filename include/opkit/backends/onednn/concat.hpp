@@ -15,7 +15,7 @@ class ConcatOnednnOp final : public StandardOperator {
     RequireOnednnTensors(query, query.inputs.size());
     const int64_t block = detail::RequireOnednnBlocks(query);
     const Shape y = query.outputs[0].shape.ToShape();
-    const auto axis = query.def.args().Get<int64_t>("axis", 1);
+    const auto axis = query.def.args().Get<int64_t>("axis");
     if (axis != 1 && axis != 1 - y.rank())
       throw UnsupportedOperatorFeature("in blocks of channels it joins channels alone");
     KernelConfig config;

@@ -59,13 +59,12 @@ class OnednnEpilogue {
     const std::string& op = def.type();
     const OpSchema* schema = OpRegistry::Global().FindSchema(op);
     if (!schema || !schema->is_standard()) return {};
-    const auto number = [&](const char* name, float fallback) {
-      return def.args().Get<float>(name, fallback);
-    };
     // Clip and HardSigmoid are left out, because those of oneDNN lose a NaN.
     if (op == "Relu" || op == "Sigmoid" || op == "Tanh") return Step{op};
     if (op == "LeakyRelu") {
-      const float alpha = number("alpha", 0.01f);
+      const Attribute* given = def.args().Find("alpha");
+      const auto alpha =
+          (given ? *given : *schema->FindAttribute("alpha")->default_value).Get<float>();
       return alpha == 0 ? Step{"Relu"} : Step{op, alpha};
     }
     if (op == "HardSwish") return Step{op, 1 / 6.f, 0.5f};

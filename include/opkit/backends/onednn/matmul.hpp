@@ -190,7 +190,7 @@ inline void InferFusedMatMul(InferenceContext& c) {
   const SymbolicShape &a = c.input_shape(0), &b = c.input_shape(1);
   SymbolicShape y = a;
   if (a.has_rank() && a.rank() > 0 && b.has_rank() && b.rank() == 2)
-    y[y.rank() - 1] = b[c.Arg<int64_t>("transB", 0) != 0 ? 0 : 1];
+    y[y.rank() - 1] = b[c.Arg<int64_t>("transB") != 0 ? 0 : 1];
   else
     y = {};
   c.SetOutput(0, c.input_dtype(0), y);

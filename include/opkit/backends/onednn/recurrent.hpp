@@ -229,8 +229,7 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
     if (detail::RecurrentDirections(def) != 1) return "it goes through the steps one way alone";
     if (args.Get<int64_t>("layout", 0) != 0) return "it has the steps first, not the batch";
     if (args.Get<float>("clip", 0.f) != 0) return "it does not bound the gates";
-    if (Layer::kHasCell && args.Get<int64_t>("input_forget", 0) != 0)
-      return "its forget gate is not 1 - the input gate";
+    if (Layer::kHasCell && Base::IsVariant(def)) return "its forget gate is not 1 - the input gate";
     const auto names = args.Get<std::vector<std::string>>("activations", {});
     if (!names.empty() && names != Layer::Functions()) return "it has the default activations";
     if (has(Base::kLengths)) return "its sequences have one length";

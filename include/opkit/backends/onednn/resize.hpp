@@ -15,17 +15,15 @@ class ResizeOnednnOp final : public StandardOperator {
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     RequireOnednnTensors(query, 1);
     const int64_t block = detail::RequireOnednnBlocks(query);
-    const Arguments& args = query.def.args();
-    const auto mode = [&](const char* name, const char* fallback) {
-      return args.Get<std::string>(name, fallback);
+    const ResizeRules rules(query.def.args());
+    const auto picks = [&](ResizeCoordinates coordinates, NearestMode nearest) {
+      return rules.coordinates == coordinates && rules.nearest == nearest;
     };
     // For whole factors these two combinations select the input pixel in which an output pixel
     // lies.
-    const std::string transformation = mode("coordinate_transformation_mode", "half_pixel");
-    const std::string nearest = mode("nearest_mode", "round_prefer_floor");
-    if (mode("mode", "nearest") != "nearest" || args.Find("axes") ||
-        !((transformation == "asymmetric" && nearest == "floor") ||
-          (transformation == "half_pixel" && nearest == "round_prefer_floor")))
+    if (rules.mode != ResizeMode::kNearest || !rules.all_axes ||
+        !(picks(ResizeCoordinates::kAsymmetric, NearestMode::kFloor) ||
+          picks(ResizeCoordinates::kHalfPixel, NearestMode::kRoundPreferFloor)))
       throw UnsupportedOperatorFeature("it takes the nearest pixel, by a whole factor, alone");
     const Shape x = query.inputs[0].shape.ToShape(), y = query.outputs[0].shape.ToShape();
     if (x.rank() != 4 || x[0] != y[0] || x[1] != y[1] || y[2] % x[2] != 0 || y[3] % x[3] != 0)
