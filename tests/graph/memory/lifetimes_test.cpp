@@ -14,13 +14,13 @@
 
 namespace lifetimes_test { namespace {
 
-using opkit::FindLifetimes;
-using opkit::InPlaceOption;
-using opkit::LifetimeOptions;
-using opkit::MemoryLifetimes;
 using opkit::RandomGenerator;
-using opkit::RunOrder;
-using opkit::RunValue;
+using opkit::detail::FindLifetimes;
+using opkit::detail::InPlaceOption;
+using opkit::detail::LifetimeOptions;
+using opkit::detail::MemoryLifetimes;
+using opkit::detail::RunOrder;
+using opkit::detail::RunValue;
 
 using Pairs = std::vector<std::pair<int, int>>;
 

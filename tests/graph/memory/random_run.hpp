@@ -12,9 +12,9 @@
 #include "opkit/op/random.hpp"
 
 struct RandomRun {
-  opkit::RunOrder order;
-  std::vector<opkit::RunValue> values;
-  std::vector<opkit::InPlaceOption> in_place;
+  opkit::detail::RunOrder order;
+  std::vector<opkit::detail::RunValue> values;
+  std::vector<opkit::detail::InPlaceOption> in_place;
 };
 
 enum class RunKind { kAnyThreads, kStages, kWalk };
@@ -40,14 +40,14 @@ inline RandomRun MakeRun(opkit::RandomGenerator& random, RunKind kind) {
   for (int v = 1; v < nodes; ++v)
     if (below(4) == 0) edge(below(v), v);
   for (int count = 1 + below(20); count > 0; --count) {
-    opkit::RunValue value;
+    opkit::detail::RunValue value;
     const auto id = static_cast<int>(run.values.size());
     value.bytes = below(8) == 0 ? 0 : 1 + below(12);
     value.alignment = int64_t{1} << below(3);
     value.producer = below(nodes + 1) - 1;
     if (id > 0 && below(6) == 0) {
       value.view_of = below(id);
-      const opkit::RunValue& viewed = run.values[static_cast<size_t>(value.view_of)];
+      const opkit::detail::RunValue& viewed = run.values[static_cast<size_t>(value.view_of)];
       if (viewed.producer >= nodes - 1 || viewed.bytes == 0) continue;
       value.view_offset = below(static_cast<int>(viewed.bytes));
       value.bytes = 1 + below(static_cast<int>(viewed.bytes - value.view_offset));
@@ -122,7 +122,7 @@ class Simulation {
 
  private:
   bool MayStart(int v, const std::vector<int>& state) const {
-    const opkit::RunOrder& order = run_.order;
+    const opkit::detail::RunOrder& order = run_.order;
     for (size_t e = 0; e < order.after.size(); ++e)
       if (order.after[e] == v && state[static_cast<size_t>(order.before[e])] != 2) return false;
     for (int u = 0; !order.stages.empty() && u < v; ++u) {
@@ -164,7 +164,7 @@ class Simulation {
     }
   }
   bool Overwritten(int v, size_t i) const {
-    for (const opkit::InPlaceOption& option : run_.in_place)
+    for (const opkit::detail::InPlaceOption& option : run_.in_place)
       if (option.node == v && static_cast<size_t>(option.input) == i &&
           planned_[static_cast<size_t>(option.output)] &&
           addresses_[static_cast<size_t>(option.output)] == addresses_[i] &&

@@ -17,9 +17,9 @@ namespace verify_test { namespace {
 using opkit::MemoryInterval;
 using opkit::MemoryPlan;
 using opkit::RandomGenerator;
-using opkit::RunOrder;
-using opkit::RunValue;
 using opkit::VerifyMemoryPlan;
+using opkit::detail::RunOrder;
+using opkit::detail::RunValue;
 
 // The addresses of a run's values and the size of the arena.
 struct Addresses {
@@ -28,8 +28,8 @@ struct Addresses {
 };
 
 Addresses PlanRun(const RandomRun& run) {
-  const opkit::MemoryLifetimes lifetimes =
-      opkit::FindLifetimes(run.order, run.values, run.in_place);
+  const opkit::detail::MemoryLifetimes lifetimes =
+      opkit::detail::FindLifetimes(run.order, run.values, run.in_place);
   const MemoryPlan plan =
       opkit::PlanMemory(lifetimes.buffers, lifetimes.conflicts, {.max_steps = 10'000});
   Addresses addresses;

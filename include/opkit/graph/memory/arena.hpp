@@ -33,6 +33,8 @@ struct MemoryConflicts {
   }
 };
 
+namespace detail {
+
 // The size of an arena, with sizes to compare it with.
 struct ArenaSize {
   int64_t arena_bytes = 0;
@@ -47,11 +49,13 @@ struct ArenaSize {
   }
 };
 
+}  // namespace detail
+
 // The plan of one arena. arena_bytes is a multiple of the smallest alignment among the buffers.
 // lower_bound_bytes is the size of the largest set of buffers that are live together, each rounded
 // up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
 // the largest one for up to 1,024 buffers whose order in time is partial.
-struct MemoryPlan : ArenaSize {
+struct MemoryPlan : detail::ArenaSize {
   std::vector<int64_t> offsets;  // one for each buffer, in the order given
   int64_t steps = 0;             // steps that the search took
   const char* method = "none";   // the order or search that found it
@@ -60,7 +64,7 @@ struct MemoryPlan : ArenaSize {
 // The memory of a run's planned values, summed over the devices that it uses. Graph inputs,
 // constants and outputs lie outside, and so do values whose shape a run decides, unless inference
 // gives a bound.
-struct MemorySummary : ArenaSize {
+struct MemorySummary : detail::ArenaSize {
   int planned_values = 0;
   int bounded_values = 0;  // planned values that take an upper bound of their bytes
   int inplace_values = 0;  // planned values that take over the bytes of an input

@@ -7,7 +7,7 @@
 #include "opkit/graph/memory/arena.hpp"
 #include "opkit/graph/memory/run_order.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The buffers and conflicts that PlanMemory takes. A value's offset in the arena is the offset of
 // its buffer plus its offset in the buffer.
@@ -44,7 +44,7 @@ MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& 
                               const std::vector<InPlaceOption>& in_place = {},
                               const LifetimeOptions& options = {});
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/memory/impl/lifetimes.ipp"

@@ -8,7 +8,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The steps of a run, 0 to nodes - 1 in the order they are stored, and the order that the executor
 // keeps.
@@ -47,6 +47,6 @@ struct InPlaceOption {
   int output = 0;
 };
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_

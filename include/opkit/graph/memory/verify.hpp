@@ -18,8 +18,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // and values that FindLifetimes refuses must not be passed.
 //
 // Takes time by the square of the values, plus steps times edges / 64.
-void VerifyMemoryPlan(const RunOrder& run, const std::vector<RunValue>& values,
-                      const std::vector<InPlaceOption>& in_place,
+void VerifyMemoryPlan(const detail::RunOrder& run, const std::vector<detail::RunValue>& values,
+                      const std::vector<detail::InPlaceOption>& in_place,
                       const std::vector<int64_t>& addresses, int64_t arena_bytes,
                       const std::vector<std::string>& names = {});
 

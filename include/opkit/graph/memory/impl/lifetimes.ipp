@@ -11,8 +11,7 @@
 #include "opkit/graph/memory/flat_lists.hpp"
 #include "opkit/graph/memory/lifetimes.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr int64_t kMostExactConflicts = 8'000'000;
 
@@ -395,16 +394,14 @@ inline MemoryLifetimes BuildLifetimes(const RunOrder& run, const std::vector<Run
   return out;
 }
 
-}  // namespace detail
-
 OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
                                            const std::vector<InPlaceOption>& in_place,
                                            const LifetimeOptions& options) {
-  detail::CheckRunOrder(run);
+  CheckRunOrder(run);
   const bool exact = run.stages.empty() && run.nodes > 0 && run.nodes <= options.exact_nodes;
-  return detail::BuildLifetimes(run, values, in_place, exact);
+  return BuildLifetimes(run, values, in_place, exact);
 }
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_

@@ -213,8 +213,9 @@ inline void ThrowFault(const std::string& fault) {
 
 }  // namespace detail
 
-OPKIT_INLINE void VerifyMemoryPlan(const RunOrder& run, const std::vector<RunValue>& values,
-                                   const std::vector<InPlaceOption>& in_place,
+OPKIT_INLINE void VerifyMemoryPlan(const detail::RunOrder& run,
+                                   const std::vector<detail::RunValue>& values,
+                                   const std::vector<detail::InPlaceOption>& in_place,
                                    const std::vector<int64_t>& addresses, int64_t arena_bytes,
                                    const std::vector<std::string>& names) {
   detail::RunVerifier verifier(run, values, in_place, addresses, names);
