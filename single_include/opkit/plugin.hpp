@@ -21228,6 +21228,8 @@ struct MemoryConflicts {
   }
 };
 
+namespace detail {
+
 // The size of an arena, with sizes to compare it with.
 struct ArenaSize {
   int64_t arena_bytes = 0;
@@ -21242,11 +21244,13 @@ struct ArenaSize {
   }
 };
 
+}  // namespace detail
+
 // The plan of one arena. arena_bytes is a multiple of the smallest alignment among the buffers.
 // lower_bound_bytes is the size of the largest set of buffers that are live together, each rounded
 // up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
 // the largest one for up to 1,024 buffers whose order in time is partial.
-struct MemoryPlan : ArenaSize {
+struct MemoryPlan : detail::ArenaSize {
   std::vector<int64_t> offsets;  // one for each buffer, in the order given
   int64_t steps = 0;             // steps that the search took
   const char* method = "none";   // the order or search that found it
@@ -21255,7 +21259,7 @@ struct MemoryPlan : ArenaSize {
 // The memory of a run's planned values, summed over the devices that it uses. Graph inputs,
 // constants and outputs lie outside, and so do values whose shape a run decides, unless inference
 // gives a bound.
-struct MemorySummary : ArenaSize {
+struct MemorySummary : detail::ArenaSize {
   int planned_values = 0;
   int bounded_values = 0;  // planned values that take an upper bound of their bytes
   int inplace_values = 0;  // planned values that take over the bytes of an input
@@ -27644,7 +27648,7 @@ std::string SelectionPrefix(const std::string& node, std::string_view body);
 #ifndef OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
 #define OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The steps of a run, 0 to nodes - 1 in the order they are stored, and the order that the executor
 // keeps.
@@ -27683,7 +27687,7 @@ struct InPlaceOption {
   int output = 0;
 };
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
 
@@ -27694,7 +27698,7 @@ struct InPlaceOption {
 #ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 #define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The buffers and conflicts that PlanMemory takes. A value's offset in the arena is the offset of
 // its buffer plus its offset in the buffer.
@@ -27731,7 +27735,7 @@ MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& 
                               const std::vector<InPlaceOption>& in_place = {},
                               const LifetimeOptions& options = {});
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
 
@@ -33245,8 +33249,7 @@ struct FlatLists {
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr int64_t kMostExactConflicts = 8'000'000;
 
@@ -33629,17 +33632,15 @@ inline MemoryLifetimes BuildLifetimes(const RunOrder& run, const std::vector<Run
   return out;
 }
 
-}  // namespace detail
-
 OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
                                            const std::vector<InPlaceOption>& in_place,
                                            const LifetimeOptions& options) {
-  detail::CheckRunOrder(run);
+  CheckRunOrder(run);
   const bool exact = run.stages.empty() && run.nodes > 0 && run.nodes <= options.exact_nodes;
-  return detail::BuildLifetimes(run, values, in_place, exact);
+  return BuildLifetimes(run, values, in_place, exact);
 }
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
 
@@ -33687,8 +33688,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // and values that FindLifetimes refuses must not be passed.
 //
 // Takes time by the square of the values, plus steps times edges / 64.
-void VerifyMemoryPlan(const RunOrder& run, const std::vector<RunValue>& values,
-                      const std::vector<InPlaceOption>& in_place,
+void VerifyMemoryPlan(const detail::RunOrder& run, const std::vector<detail::RunValue>& values,
+                      const std::vector<detail::InPlaceOption>& in_place,
                       const std::vector<int64_t>& addresses, int64_t arena_bytes,
                       const std::vector<std::string>& names = {});
 
@@ -39400,8 +39401,9 @@ inline void ThrowFault(const std::string& fault) {
 
 }  // namespace detail
 
-OPKIT_INLINE void VerifyMemoryPlan(const RunOrder& run, const std::vector<RunValue>& values,
-                                   const std::vector<InPlaceOption>& in_place,
+OPKIT_INLINE void VerifyMemoryPlan(const detail::RunOrder& run,
+                                   const std::vector<detail::RunValue>& values,
+                                   const std::vector<detail::InPlaceOption>& in_place,
                                    const std::vector<int64_t>& addresses, int64_t arena_bytes,
                                    const std::vector<std::string>& names) {
   detail::RunVerifier verifier(run, values, in_place, addresses, names);
