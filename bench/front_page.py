@@ -115,6 +115,15 @@ def compiled(found):
     return row["compiled"], "in turns", value(row["compiled, ratio"])
 
 
+def unlike(name, other):
+    """Two rows of one table without peers."""
+    def find(found):
+        ours, theirs = (next(row["median"] for row in found[0] if row["row"] == wanted)
+                        for wanted in (name, other))
+        return ours, theirs, value(ours) / value(theirs)
+    return find
+
+
 def goal(name, limit):
     """A figure without a peer: its goal takes the peer's place."""
     def find(found):
@@ -163,6 +172,8 @@ ENTRIES = [
      cell(0, ("model", "magika"), "profiled", "plain", "ratio")),
     ("compile", "`Compile`, a node of 10,000", "building the graph",
      pair("Compile/chain/10000", "Build/chain/10000")),
+    ("recompute", "a run of a transformer's training step in half the arena, by recomputation",
+     "the same in all of the arena", unlike("Run/transformer/4/50", "Run/transformer/4/100")),
     ("selection", "the choice of a thousand nodes' kernels", "", goal("SelectThousand", 5)),
     ("partition", "a partitioner over a thousand nodes", "",
      goal("Partition/skips/1000", 10)),
