@@ -19041,7 +19041,7 @@ namespace detail {
 
 // The costs of the modes, in ns, on a machine of today.
 struct ReplayEstimate {
-  // Another mode is used only if it takes at most this share of the walk's time.
+  // The walk is left only for a mode that takes at most this share of the walk's time.
   static constexpr double kWorthFactor = 0.85;
 
   double walk_ns, levels_ns, counters_ns;
@@ -21699,7 +21699,7 @@ class SharedArenas {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// One executor's plan for one set of input shapes. Runs of it do not overlap; Cancel is
+// The plan of an executor for one set of input shapes. Its runs do not overlap; Cancel is
 // thread-safe.
 class BoundPlan final : public RefCounted, public BodyRunner {
  public:
@@ -24219,7 +24219,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class SearchEnd { kFound, kImpossible, kGaveUp };
 
-// One search. It keeps its weights from one Run to the next. Not thread-safe.
+// The search of a placement on a skyline. The weights that a Run learns serve the next Run. Not
+// thread-safe.
 class SkylineSearch {
  public:
   explicit SkylineSearch(const MemoryProblem& problem)

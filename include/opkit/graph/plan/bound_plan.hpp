@@ -13,7 +13,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// One executor's plan for one set of input shapes. Runs of it do not overlap; Cancel is
+// The plan of an executor for one set of input shapes. Its runs do not overlap; Cancel is
 // thread-safe.
 class BoundPlan final : public RefCounted, public BodyRunner {
  public:

@@ -18,7 +18,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 enum class SearchEnd { kFound, kImpossible, kGaveUp };
 
-// One search. It keeps its weights from one Run to the next. Not thread-safe.
+// The search of a placement on a skyline. The weights that a Run learns serve the next Run. Not
+// thread-safe.
 class SkylineSearch {
  public:
   explicit SkylineSearch(const MemoryProblem& problem)

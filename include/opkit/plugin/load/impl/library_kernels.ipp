@@ -146,7 +146,8 @@ class OPKIT_IMAGE_LOCAL LibraryFusion {
   opkit_fusion view_{};
 };
 
-// One operator that a library's kernel runs. `kernel` is a copy of the library's struct `original`.
+// The instance of a library's kernel that runs an operator. `kernel` is a copy of the library's
+// struct `original`.
 class LibraryInstance final : public DirectState {
  public:
   LibraryInstance(LibraryImagePtr image, const opkit_kernel* original, const opkit_kernel& kernel,
