@@ -6,7 +6,7 @@
 
 namespace fixed_name_test { namespace {
 
-using opkit::FixedName;
+using opkit::detail::FixedName;
 
 template <FixedName>
 struct Tagged {};

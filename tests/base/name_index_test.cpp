@@ -6,7 +6,7 @@
 
 namespace name_index_test { namespace {
 
-using opkit::NameIndex;
+using opkit::detail::NameIndex;
 
 TEST_CASE("names are numbered in the order in which they were added, each once") {
   NameIndex index;

@@ -170,7 +170,7 @@ TEST_CASE("out of memory: memory that a completed run still holds is waited for"
   Storage big = AllocateStorage(kCuda0, int64_t{1} << 20);
   fake::LimitMemory(int64_t{3} << 19);
   auto gate = std::make_unique<fake::Gate>(context.cuda_stream());
-  RefCountedList kept{big};
+  detail::RefCountedList kept{big};
   big = {};
   context.Retain(std::move(kept));
   const int64_t waited = fake::device_synchronizations();

@@ -121,7 +121,7 @@ TEST_CASE("memory kept until marks is released behind them, whatever their order
   std::vector<detail::CUDAMark> marks;
   for (int i = 0; i < 10; ++i) marks.push_back(stream.Mark());
   for (size_t i = 10; i-- > 0;) {
-    RefCountedList kept{memory[i]};
+    detail::RefCountedList kept{memory[i]};
     stream.KeepUntil(marks[i], kept);
   }
   CHECK(fake::stream_waits() == waits + 1);
@@ -138,7 +138,7 @@ TEST_CASE(
   fake::Gate gate(stream.handle());
   const int64_t waits = fake::stream_waits();
   for (const Storage& storage : memory) {
-    RefCountedList kept{storage};
+    detail::RefCountedList kept{storage};
     stream.Keep(kept);
   }
   CHECK(fake::stream_waits() == waits + 1);

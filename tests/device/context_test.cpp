@@ -112,13 +112,13 @@ struct NativeContext {
 };
 
 TEST_CASE("what a context may have besides has names") {
-  CHECK(opkit::HostContext<opkit::CPUContext>);
-  CHECK(opkit::HostContext<opkit::CPUStreamContext>);
-  CHECK_FALSE(opkit::HostContext<NativeContext>);
-  CHECK(opkit::NativeStreamContext<NativeContext>);
-  CHECK_FALSE(opkit::NativeStreamContext<opkit::CPUStreamContext>);
-  CHECK(opkit::StreamContext<opkit::CPUStreamContext>);
-  CHECK_FALSE(opkit::StreamContext<opkit::CPUContext>);
+  CHECK(opkit::detail::HostContext<opkit::CPUContext>);
+  CHECK(opkit::detail::HostContext<opkit::CPUStreamContext>);
+  CHECK_FALSE(opkit::detail::HostContext<NativeContext>);
+  CHECK(opkit::detail::NativeStreamContext<NativeContext>);
+  CHECK_FALSE(opkit::detail::NativeStreamContext<opkit::CPUStreamContext>);
+  CHECK(opkit::detail::StreamContext<opkit::CPUStreamContext>);
+  CHECK_FALSE(opkit::detail::StreamContext<opkit::CPUContext>);
 }
 
 }  // namespace

@@ -56,11 +56,11 @@ TEST_CASE("an event goes from INITIALIZED over SCHEDULED to SUCCESS") {
 }
 
 // What a device's author derives from and holds is named without detail.
-static_assert(std::is_base_of_v<opkit::RefCounted, opkit::EventState>);
-static_assert(
-    std::is_same_v<decltype(Event().state()), const opkit::IntrusivePtr<opkit::EventState>&>);
+static_assert(std::is_base_of_v<opkit::detail::RefCounted, opkit::EventState>);
+static_assert(std::is_same_v<decltype(Event().state()),
+                             const opkit::detail::IntrusivePtr<opkit::EventState>&>);
 static_assert(std::is_same_v<opkit::EventStateFactory,
-                             opkit::IntrusivePtr<opkit::EventState> (*)(opkit::Device)>);
+                             opkit::detail::IntrusivePtr<opkit::EventState> (*)(opkit::Device)>);
 
 TEST_CASE("the states print as they are called") {
   CHECK(std::string(ToString(EventStatus::kInitialized)) == "INITIALIZED");

@@ -144,9 +144,9 @@ TEST_CASE("a user's own context gets the loop as one piece of work") {
 }
 
 TEST_CASE("a host context is one that work can be launched on") {
-  CHECK(opkit::HostContext<CPUContext>);
-  CHECK(opkit::HostContext<CPUStreamContext>);
-  CHECK_FALSE(opkit::HostContext<int>);
+  CHECK(opkit::detail::HostContext<CPUContext>);
+  CHECK(opkit::detail::HostContext<CPUStreamContext>);
+  CHECK_FALSE(opkit::detail::HostContext<int>);
 }
 
 }  // namespace

@@ -356,10 +356,11 @@ TEST_CASE("a task runs under the invocation that pushed it, also through several
 TEST_CASE(
     "an intrusive task is its owner's record: scheduled where it lies, and free again once run") {
   Watchdog watchdog;
-  struct Counted : opkit::PoolTask {
+  struct Counted : opkit::detail::PoolTask {
     Counted()
-        : PoolTask(
-              [](PoolTask* self) noexcept { static_cast<Counted*>(self)->latch->CountDown(); }) {}
+        : PoolTask([](opkit::detail::PoolTask* self) noexcept {
+            static_cast<Counted*>(self)->latch->CountDown();
+          }) {}
     Latch* latch = nullptr;
   };
   ThreadPool pool(2);

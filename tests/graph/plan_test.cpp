@@ -82,10 +82,11 @@ OPKIT_REGISTER_BACKEND_RANK("BIG", 10);
   kernel.op = "Scratch";
   kernel.file = __FILE__;
   kernel.line = __LINE__;
-  kernel.create = OperatorCreator([](const OperatorDef& def, Workspace* ws,
-                                     const KernelConfig* config) -> std::unique_ptr<OperatorBase> {
-    return std::make_unique<ScratchOp>(def, ws, config);
-  });
+  kernel.create =
+      detail::OperatorCreator([](const OperatorDef& def, Workspace* ws,
+                                 const KernelConfig* config) -> std::unique_ptr<OperatorBase> {
+        return std::make_unique<ScratchOp>(def, ws, config);
+      });
   kernel.propose = [](const KernelQuery&) {
     KernelConfig config;
     config.scratch_bytes = ScratchOp::kBytes;

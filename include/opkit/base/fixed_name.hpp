@@ -9,7 +9,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
 // lambdas inside functions whose template arguments hold a char array. It writes the name as
@@ -40,8 +40,6 @@ struct FixedName {
     return out;
   }
 };
-
-namespace detail {
 
 // True if the text can stand where C++ has a name.
 consteval bool IsIdentifier(std::string_view name) {

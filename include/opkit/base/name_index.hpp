@@ -10,7 +10,7 @@
 
 #include "opkit/base/index.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
 // names are never removed. Not synchronised.
@@ -21,7 +21,7 @@ class NameIndex {
   // Returns the name's number; a new name gets the next one.
   int Add(std::string_view name);
   int size() const { return static_cast<int>(names_.size()); }
-  const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
+  const std::string& operator[](int number) const { return names_[Index(number)]; }
   const std::vector<std::string>& names() const { return names_; }
 
  private:
@@ -38,7 +38,7 @@ class NameIndex {
   std::vector<Slot> slots_;  // their number is a power of two
 };
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/impl/name_index.ipp"

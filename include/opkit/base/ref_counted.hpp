@@ -11,7 +11,7 @@
 
 #include "opkit/config.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Base class of the objects that IntrusivePtr holds.
 class RefCounted {
@@ -84,12 +84,6 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
 // Objects whose type only their owner knows. There is one vector type for all of them, since every
 // other std::vector that grows costs a translation unit about 4 ms.
 using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
-
-namespace detail {
-using ::opkit::IntrusivePtr;
-using ::opkit::MakeIntrusive;
-using ::opkit::RefCounted;
-using ::opkit::RefCountedList;
 
 // A reference-counted T.
 template <class T>

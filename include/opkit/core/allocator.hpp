@@ -41,6 +41,8 @@ class Allocator {
   std::atomic<int64_t> live_{0}, peak_{0};
 };
 
+namespace detail {
+
 // Receives every allocation and deallocation. A sink lives as long as the process.
 class MemorySink {
  public:
@@ -51,7 +53,6 @@ class MemorySink {
   ~MemorySink() = default;
 };
 
-namespace detail {
 inline constinit std::atomic<MemorySink*> g_memory_sink{nullptr};
 }  // namespace detail
 

@@ -49,11 +49,11 @@ constexpr AttributeType kAttributeElement =
     : std::is_same_v<StoredAttribute<T>, std::string> ? AttributeType::kString
                                                       : AttributeType::kTensor;
 
-}  // namespace detail
-
 // Types that an attribute (or one element of its list) can be given and read as.
 template <class T>
-concept AttributeElement = !std::is_void_v<detail::StoredAttribute<std::remove_cvref_t<T>>>;
+concept AttributeElement = !std::is_void_v<StoredAttribute<std::remove_cvref_t<T>>>;
+
+}  // namespace detail
 
 // The AttributeType of a C++ type or of a vector of it.
 template <class T>
@@ -67,16 +67,16 @@ inline constexpr AttributeType kAttributeTypeOf<std::vector<T>> =
 class Attribute {
  public:
   Attribute() : Attribute(int64_t{0}) {}
-  template <AttributeElement T>
+  template <detail::AttributeElement T>
   Attribute(const T& value) : type_(kAttributeTypeOf<T>) {
     Add(value);
   }
   Attribute(const char* value) : Attribute(std::string(value)) {}
-  template <AttributeElement T>
+  template <detail::AttributeElement T>
   Attribute(const std::vector<T>& values) : type_(kAttributeTypeOf<std::vector<T>>) {
     for (const auto& value : values) Add<T>(value);
   }
-  template <AttributeElement T>
+  template <detail::AttributeElement T>
   Attribute(std::initializer_list<T> values) : type_(kAttributeTypeOf<std::vector<T>>) {
     for (const auto& value : values) Add<T>(value);
   }
@@ -123,13 +123,13 @@ class Attribute {
   T Get() const {
     if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
     const bool ints = type_ == AttributeType::kInt || type_ == AttributeType::kInts;
-    if constexpr (AttributeElement<T>) {
+    if constexpr (detail::AttributeElement<T>) {
       if constexpr (std::is_floating_point_v<T>)
         if (ints) return Load<T>(values_->ints[0]);
       return Load<T>(List<T>()[0]);
     } else {
       using Item = typename T::value_type;
-      static_assert(AttributeElement<Item>,
+      static_assert(detail::AttributeElement<Item>,
                     "an attribute is an integer, bool, floating-point "
                     "number, string, Tensor, or a std::vector of one of these");
       T out;

@@ -156,25 +156,25 @@ Tensor ImportDLPack(Managed* managed) {
 template <class T>
 concept Versioned = requires(T& t) { t.version.major; };
 
-}  // namespace detail
-
 // Structs with DLPack's layout: those above or those of the real header.
 template <class T>
 concept DLPackManaged = requires(T& t) {
   t.dl_tensor.byte_offset;
   t.manager_ctx;
   t.deleter;
-  requires sizeof(T) == (detail::Versioned<T> ? sizeof(dlpack::DLManagedTensorVersioned)
-                                              : sizeof(dlpack::DLManagedTensor));
+  requires sizeof(T) == (Versioned<T> ? sizeof(dlpack::DLManagedTensorVersioned)
+                                      : sizeof(dlpack::DLManagedTensor));
 };
+
+}  // namespace detail
 
 // Exports without a copy, as our struct or another one of the same layout; the caller owns the
 // result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
-template <DLPackManaged Managed = dlpack::DLManagedTensor>
+template <detail::DLPackManaged Managed = dlpack::DLManagedTensor>
 Managed* ToDLPack(const Tensor& tensor) {
   return detail::ExportDLPack<Managed>(tensor);
 }
-template <DLPackManaged Managed = dlpack::DLManagedTensorVersioned>
+template <detail::DLPackManaged Managed = dlpack::DLManagedTensorVersioned>
 Managed* ToDLPackVersioned(const Tensor& tensor) {
   auto* managed = detail::ExportDLPack<Managed>(tensor);
   managed->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
@@ -186,7 +186,7 @@ enum class DLPackReadOnly : uint8_t { kRefused, kAccepted };
 // Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
 // handle; on an Error it still belongs to the caller. A read-only tensor is an Error
 // (kInvalidArgument) unless it is accepted: a Tensor does not remember that it must not be written.
-template <DLPackManaged Managed>
+template <detail::DLPackManaged Managed>
 Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::kRefused) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
   if constexpr (detail::Versioned<Managed>) {

@@ -13,6 +13,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // Anything contiguous that holds integers: vectors, spans, arrays.
 template <class R>
 concept IntegerRange = requires(const R& range) {
@@ -20,8 +22,6 @@ concept IntegerRange = requires(const R& range) {
   requires sizeof(*range.data()) > 1;
   static_cast<size_t>(range.size());
 };
-
-namespace detail {
 
 OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
 // Returns `i` counted from the front; a negative `i` counts from the end. Error (kOutOfRange) that
@@ -42,7 +42,7 @@ class Dims {
   Dims() {}  // not defaulted: a const object with a Dims member needs no initializer
   Dims(std::initializer_list<int64_t> values) { Assign(values.begin(), values.size()); }
   Dims(const int64_t* values, size_t count) { Assign(values, count); }
-  template <IntegerRange R>
+  template <detail::IntegerRange R>
     requires(!std::is_base_of_v<Dims, R>)
   Dims(const R& values) {
     const std::vector<int64_t> wide(values.data(), values.data() + values.size());
@@ -124,7 +124,7 @@ class Shape {
   Shape(const std::vector<int64_t>& dims) : Shape(dims.data(), dims.size()) {}
   Shape(const int64_t* dims, size_t rank) : Shape(Dims(dims, rank)) {}
   explicit Shape(Dims dims) : dims_(std::move(dims)), numel_(CountElements(dims_)) {}
-  template <IntegerRange R>
+  template <detail::IntegerRange R>
     requires(!std::is_base_of_v<Shape, R> && !std::is_base_of_v<Dims, R>)
   explicit Shape(const R& dims) : Shape(Dims(dims)) {}
 

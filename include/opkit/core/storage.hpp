@@ -8,8 +8,10 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // The memory that Storage handles share: an allocator's or foreign memory.
-class StorageBlock final : public detail::RefCounted {
+class StorageBlock final : public RefCounted {
  public:
   // Frees foreign memory; `context` is the pointer given to the constructor.
   using Deleter = void (*)(void* data, void* context);
@@ -49,14 +51,17 @@ class StorageBlock final : public detail::RefCounted {
   void* context_ = nullptr;
 };
 
-using Storage = detail::IntrusivePtr<StorageBlock>;
+}  // namespace detail
+
+using Storage = detail::IntrusivePtr<detail::StorageBlock>;
 
 inline Storage AllocateStorage(Device device, int64_t nbytes) {
-  return detail::MakeIntrusive<StorageBlock>(device, nbytes);
+  return detail::MakeIntrusive<detail::StorageBlock>(device, nbytes);
 }
 inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
-                            StorageBlock::Deleter deleter = nullptr, void* context = nullptr) {
-  return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
+                            detail::StorageBlock::Deleter deleter = nullptr,
+                            void* context = nullptr) {
+  return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context);
 }
 
 }}  // namespace opkit

@@ -31,30 +31,38 @@ template <DeviceContext C>
   requires requires { C::kSupportsAsyncScheduling; }
 inline constexpr bool kSupportsAsyncScheduling<C> = C::kSupportsAsyncScheduling;
 
+namespace detail {
+
 // Optional abilities of a context, each a concept.
 //
 // A context that runs host functions at their place in the stream: CPUContext, CPUStreamContext, or
 // a user's own. It supports ParallelFor, strided inputs and the launch of function operators.
 template <class C>
 concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
+
 // A context that issues work on a native stream of its device; copies and functions receive that
 // stream.
 template <class C>
 concept NativeStreamContext = requires(C& context) {
   { context.native_stream() } -> std::convertible_to<void*>;
 };
+
 // A context whose device has a clock. `BeginSpan` is called where a run begins to issue, while a
 // profile is recorded. The device then reports the times of that work for the span of `event`
 // (SpanSink::RanOnDevice).
 template <class C>
 concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
+
 // A context that keeps memory until the work issued so far is done, for runs without an event.
 template <class C>
 concept RetainingContext =
     requires(C& context, RefCountedList memory) { context.Retain(std::move(memory)); };
+
 // A context whose stream is an object of the toolkit or of the author.
 template <class C>
 concept StreamContext = requires(C& context) { &context.stream(); };
+
+}  // namespace detail
 
 // Runs work on the host, synchronously. Every call costs next to nothing.
 class CPUContext {

@@ -94,11 +94,12 @@ void Copy(const Tensor& source, Tensor* target);
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
-  if constexpr (NativeStreamContext<Context>) context.native_stream();  // allocates on this stream
+  if constexpr (detail::NativeStreamContext<Context>)
+    context.native_stream();  // allocates on this stream
   detail::PreparedCopy prepared(source, *target);
   InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
-  if constexpr (NativeStreamContext<Context>) {
+  if constexpr (detail::NativeStreamContext<Context>) {
     if (!source.is_dense())
       Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
             " on a native stream because it "

@@ -25,15 +25,19 @@ inline const char* ToString(EventStatus status) {
 }
 constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
 
+namespace detail {
+
 // Describes the operator or task whose work fails after its caller has returned.
 class FailureContext : public RefCounted {
  public:
   virtual std::string Describe() const = 0;
 };
 
+}  // namespace detail
+
 // The state that the handles of one event share with its device. A device that does not report
 // completion to the host by itself derives a class from it.
-class EventState : public RefCounted {
+class EventState : public detail::RefCounted {
  public:
   // How long a waiting thread polls a device before it sleeps. About twice the time of a GPU
   // driver's notification and the thread's wake-up, and several times that of a small kernel.
@@ -78,7 +82,9 @@ class EventState : public RefCounted {
   // not done by then, or at the end of `timeout`.
   virtual bool WaitBriefly(Timeout /*timeout*/) { return false; }
 
-  void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
+  void SetContext(detail::IntrusivePtr<const detail::FailureContext> context) {
+    context_ = std::move(context);
+  }
   // Promises that only the recording thread waits for this event; that thread may then change the
   // Error that the event fails with.
   void SetPrivate() { private_ = true; }
@@ -97,7 +103,7 @@ class EventState : public RefCounted {
   // Memory that the device may still use, kept until the device has drained; a cancelled event is
   // terminal long before that. Needs no lock: the recording thread uses it before the work is
   // issued, the device only after that.
-  RefCountedList retained;
+  detail::RefCountedList retained;
 
  private:
   // Returns the exception with the context of this event's work, marked as shared so that no thread
@@ -114,20 +120,19 @@ class EventState : public RefCounted {
   Waiter* waiters_ = nullptr;
   std::exception_ptr exception_;
   std::vector<UniqueFunction<void()>> callbacks_;
-  IntrusivePtr<const FailureContext> context_;
+  detail::IntrusivePtr<const detail::FailureContext> context_;
   bool private_ = false;
   bool defers_completion_ = false;
   uint64_t span_ = 0;
 };
 
 // Makes the event states of a device type. Plain EventStates are made if none was set.
-using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
+using EventStateFactory = detail::IntrusivePtr<EventState> (*)(Device);
 detail::DeviceTable<EventStateFactory>& EventFactories();
 
 namespace detail {
 using ::opkit::EventFactories;
 using ::opkit::EventState;
-using ::opkit::FailureContext;
 }  // namespace detail
 
 // A handle; copies share the completion until one of them is Reset. Waits, queries and completion
@@ -198,17 +203,17 @@ class Event {
   std::string ErrorMessage() const;
 
   // Returns the shared state, for contexts.
-  const IntrusivePtr<EventState>& state() const { return state_; }
+  const detail::IntrusivePtr<EventState>& state() const { return state_; }
 
  private:
   void CompleteOnce(std::exception_ptr exception);
-  IntrusivePtr<EventState> NewState() const;
+  detail::IntrusivePtr<EventState> NewState() const;
 
   Device device_;
-  IntrusivePtr<EventState> state_;
+  detail::IntrusivePtr<EventState> state_;
   // The state that state_ has replaced; the next Reset uses it again. A single state would not do,
   // because the thread that completed it may still hold it at the Reset.
-  IntrusivePtr<EventState> spare_;
+  detail::IntrusivePtr<EventState> spare_;
 };
 
 }}  // namespace opkit

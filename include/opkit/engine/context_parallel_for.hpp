@@ -20,7 +20,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // run the loop. On CUDA `f` is copied byte by byte, so it must be trivially copyable.
 //
 //   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
-template <HostContext Context, class F>
+template <detail::HostContext Context, class F>
 void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #ifdef OPKIT_DEVICE_COMPILER
   static_assert(!__nv_is_extended_device_lambda_closure_type(F),

@@ -11,11 +11,16 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // The bodies of ParallelFor and ParallelForRange.
 template <class F>
 concept IndexBody = std::is_invocable_v<F&, int64_t>;
+
 template <class F>
 concept RangeBody = std::is_invocable_v<F&, int64_t, int64_t>;
+
+}  // namespace detail
 
 inline constexpr int64_t kAutoGrain = 0;
 
@@ -53,7 +58,7 @@ void SetParallelFor(int threads, RunOnThreads run);
 // exception is rethrown here. Loops may be nested to any depth.
 template <class F>
 void ParallelForRange(int64_t n, int64_t grain, F&& f) {
-  static_assert(RangeBody<F>,
+  static_assert(detail::RangeBody<F>,
                 "ParallelForRange: the body must be callable as f(int64_t begin, int64_t end)");
   if (n <= 0) return;
   if (n <= grain)
@@ -70,7 +75,7 @@ void ParallelForRange(int64_t n, int64_t grain, F&& f) {
 //   opkit::ParallelFor(rows, [&](int64_t row) { Softmax(x + row * columns, columns); });
 template <class F>
 void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
-  static_assert(IndexBody<F>, "ParallelFor: the body must be callable as f(int64_t index)");
+  static_assert(detail::IndexBody<F>, "ParallelFor: the body must be callable as f(int64_t index)");
   using Body = std::remove_cvref_t<F>;
   ParallelForRange(n, grain, [&f](int64_t begin, int64_t end) {
     if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int64_t>) {

@@ -25,11 +25,13 @@ class ThreadPool;
 // Where the workers of a pool may run.
 enum class WorkerPlacement : uint8_t { kFree, kPinned };
 
+namespace detail {
+
 // A unit of work embedded in a record of its owner (such as an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
 // free it. It runs under `invocation`, by default the invocation that was current when the task was
 // made.
-struct PoolTask : detail::InboxNode {
+struct PoolTask : InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
   explicit PoolTask(RunFunction runs, Invocation runs_under = CurrentInvocation())
       : run(runs), invocation(runs_under) {}
@@ -37,8 +39,6 @@ struct PoolTask : detail::InboxNode {
   RunFunction run;
   Invocation invocation;
 };
-
-namespace detail {
 
 struct PoolWorker;
 
@@ -113,7 +113,7 @@ class ThreadPool {
   // other tasks go to a shared queue. No order is promised. Allocates a record for the task.
   void Submit(Task task);
   // Queues `task` like Submit, but allocates nothing: the record is the owner's.
-  void Schedule(PoolTask* task);
+  void Schedule(detail::PoolTask* task);
 
   // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
   bool RunOneTask();
@@ -137,7 +137,7 @@ class ThreadPool {
  private:
   // A task to run, or a loop that has been joined.
   struct Work {
-    PoolTask* task = nullptr;
+    detail::PoolTask* task = nullptr;
     detail::ParallelLoop* loop = nullptr;
     explicit operator bool() const { return task || loop; }
   };
@@ -169,7 +169,7 @@ class ThreadPool {
   Work FindWork(detail::PoolWorker* self);
   bool HasWork() const;
   void Run(Work work);
-  PoolTask* TakeInjected() { return static_cast<PoolTask*>(injected_.Take()); }
+  detail::PoolTask* TakeInjected() { return static_cast<detail::PoolTask*>(injected_.Take()); }
 
   void NotifyWork();
   void WakeForLoop(int threads);

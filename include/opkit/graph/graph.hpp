@@ -148,7 +148,7 @@ class Graph {
   std::vector<GraphConstant> constants_;
   std::vector<OperatorDef> nodes_;
   std::vector<std::string> outputs_;
-  NameIndex names_;
+  detail::NameIndex names_;
   std::vector<Declaration> declared_;  // by the number in `names_`
 };
 

@@ -97,7 +97,7 @@ class GraphView {
   void IndexConsumers();
 
   const Graph* graph_;
-  NameIndex names_;
+  detail::NameIndex names_;
   std::vector<int> producers_;         // by value
   std::vector<int> values_, offsets_;  // node by node, inputs then outputs; where each node begins
   std::vector<int> consumers_, first_consumer_;  // value by value; where each value begins

@@ -119,9 +119,9 @@ class PendingOutputs {
                                                       std::vector<Tensor> inputs, Arguments args,
                                                       InvokeOptions options);
   struct State;
-  explicit PendingOutputs(IntrusivePtr<RefCounted> state);
+  explicit PendingOutputs(detail::IntrusivePtr<detail::RefCounted> state);
   State& state() const;
-  IntrusivePtr<RefCounted> state_;  // a State
+  detail::IntrusivePtr<detail::RefCounted> state_;  // a State
 };
 
 // Runs Invoke on a thread of ThreadPool::Current(), under the caller's current invocation: a custom

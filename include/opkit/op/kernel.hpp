@@ -44,6 +44,8 @@ struct KernelConfig {
   }
 };
 
+namespace detail {
+
 // Makes an operator for a node: a function (const OperatorDef&, Workspace*), which may also take
 // the chosen configuration as a third argument: const KernelConfig*, null if none was chosen.
 class OperatorCreator {
@@ -53,11 +55,10 @@ class OperatorCreator {
   OperatorCreator() = default;
   template <class F>
     requires(!std::is_same_v<F, OperatorCreator> &&
-             (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*> ||
-              detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>))
+             (CallableAs<F, Pointer, const OperatorDef&, Workspace*> ||
+              CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>))
   OperatorCreator(F create) {
-    if constexpr (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*,
-                                     const KernelConfig*>) {
+    if constexpr (CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>) {
       create_ = std::move(create);
     } else {
       create_ = [create = std::move(create)](const OperatorDef& def, Workspace* ws,
@@ -74,9 +75,12 @@ class OperatorCreator {
  private:
   mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
 };
+
 // Returns the configurations for a node, best first. Returns none, or throws
 // UnsupportedOperatorFeature with the reason, if the kernel cannot run the node.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
+
+}  // namespace detail
 
 // A node with its selected configuration, and the next node with its own: the only reader of the
 // node's output 0.
@@ -94,11 +98,13 @@ struct FusedNode {
   OperatorDef def;
   KernelConfig config;
 };
+
+namespace detail {
+
 // Fuses a kernel's node with the next node; returns nullopt if it cannot. Plans call it again with
 // the result, to fuse more nodes.
 using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
 
-namespace detail {
 struct TypedKernel;
 using MakeTyped = std::unique_ptr<OperatorBase> (*)(const TypedKernel& kernel,
                                                     const OperatorDef& def, Workspace* ws);
@@ -120,18 +126,18 @@ struct Kernel {
   int line = 0;
   std::string origin;  // the library of the kernel; empty for the program itself
   detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the library loaded
-  OperatorCreator create;  // UnsupportedOperatorFeature: the next kernel is tried
+  detail::OperatorCreator create;  // UnsupportedOperatorFeature: the next kernel is tried
   // Used instead of `create` for a typed operator: its record, and the function that makes the
   // operator from it. The function is null for CPUContext: CreateOperator knows that one.
   const detail::TypedKernel* typed = nullptr;
   detail::MakeTyped make_typed = nullptr;
   bool shares_state_with_backward = false;  // forward leaves its state for the backward node
   // Empty: one configuration with standard layouts and the schema's in-place pairs.
-  mutable KernelProposer propose;
+  mutable detail::KernelProposer propose;
   // True if a configuration may have other layouts than the standard one.
   bool proposes_layouts = false;
   // Empty: the kernel's nodes are never fused.
-  mutable KernelFuser fuse;
+  mutable detail::KernelFuser fuse;
 
   std::string Place() const { return StrCat(file, ":", line); }
 };

@@ -82,7 +82,7 @@ class Operator : public OperatorBase {
       context_.FinishDeviceComputation();
     } catch (...) {
       // The failed work was issued earlier; its failure belongs to the next event recorded here.
-      if constexpr (HostContext<Context>)
+      if constexpr (detail::HostContext<Context>)
         context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
       throw;
     }
@@ -97,7 +97,8 @@ class Operator : public OperatorBase {
 
  protected:
   void CopyDense(const Tensor& source, Tensor* dense) final {
-    if constexpr (Context::kAsynchronous && (HostContext<Context> || NativeStreamContext<Context>))
+    if constexpr (Context::kAsynchronous &&
+                  (detail::HostContext<Context> || detail::NativeStreamContext<Context>))
       CopyAsync(context_, source, dense);
     else
       OperatorBase::CopyDense(source, dense);
@@ -129,7 +130,7 @@ class Operator : public OperatorBase {
   }
   OPKIT_COLD void BeginSpan() {
     event().state()->SetSpan(CurrentInvocation().id);
-    if constexpr (TimedContext<Context>) context_.BeginSpan(event());
+    if constexpr (detail::TimedContext<Context>) context_.BeginSpan(event());
   }
   void SwitchStream(int stream_id, bool by_event) {
     try {
@@ -165,12 +166,12 @@ class Operator : public OperatorBase {
         if (!IsEventDisabled()) event().SetFinished();
       } else if (!IsEventDisabled()) {
         RecordEvent();
-      } else if constexpr (HostContext<Context>) {
-        RefCountedList kept;  // kept until the stream has finished this run
+      } else if constexpr (detail::HostContext<Context>) {
+        detail::RefCountedList kept;  // kept until the stream has finished this run
         TouchedStorages(kept);
         context_.Launch([kept = std::move(kept)] {});
-      } else if constexpr (RetainingContext<Context>) {
-        RefCountedList kept;
+      } else if constexpr (detail::RetainingContext<Context>) {
+        detail::RefCountedList kept;
         TouchedStorages(kept);
         context_.Retain(std::move(kept));
       }

@@ -82,7 +82,7 @@ class TypedOp {
   TypedOp Doc(std::string doc) { return schema().Doc(std::move(doc)), *this; }
 
   // Requires the same shape of all these inputs and gives it to these outputs.
-  template <FixedName... Names>
+  template <detail::FixedName... Names>
   auto SameShape() {
     constexpr bool kKnown = ((InputPlace(Names) >= 0 || OutputPlace(Names) >= 0) && ...);
     static_assert(kKnown,
@@ -104,7 +104,7 @@ class TypedOp {
   // function may read the inputs' shapes, the attributes and, by input_constant, the data of
   // inputs. Such data is null in a graph before its run. Inference waits for an asynchronous device
   // before the data is read.
-  template <FixedName Name, class F>
+  template <detail::FixedName Name, class F>
   auto OutShape(F shape) {
     constexpr bool kKnown = OutputPlace(Name) >= 0;
     static_assert(kKnown,
@@ -123,7 +123,7 @@ class TypedOp {
     }
   }
   // Allows the output to overwrite the input.
-  template <FixedName Input, FixedName Output>
+  template <detail::FixedName Input, detail::FixedName Output>
   auto Inplace() {
     constexpr bool kInput = InputPlace(Input) >= 0, kOutput = OutputPlace(Output) >= 0;
     static_assert(
@@ -147,7 +147,7 @@ class TypedOp {
     }
   }
   // Makes the attribute optional.
-  template <FixedName Name, class T = detail::AttributeValue<Function, Name>>
+  template <detail::FixedName Name, class T = detail::AttributeValue<Function, Name>>
   auto Default(const T& value) {
     using Value = detail::AttributeValue<Function, Name>;
     constexpr bool kKnown = !std::is_same_v<Value, detail::NoAttribute>;
@@ -172,7 +172,7 @@ class TypedOp {
   }
   // Sets the strings that the attribute may be, or contain. The first becomes the default of a
   // string attribute without one, as in OpSchema::Arg.
-  template <FixedName Name>
+  template <detail::FixedName Name>
   auto Values(std::initializer_list<const char*> values) {
     using Value = detail::AttributeValue<Function, Name>;
     constexpr bool kStrings =
@@ -238,7 +238,7 @@ class TypedOp {
                     "and these element types");
 #ifdef OPKIT_DEVICE_COMPILER
       static_assert(
-          !HostContext<Context>,
+          !detail::HostContext<Context>,
           "OPKIT_OP(…).Kernel<CPUContext>() under a device compiler would compute nothing: "
           "compile CPU kernels in a .cc file, the device's kernels in a file of their own");
 #endif
@@ -260,17 +260,18 @@ class TypedOp {
   }
 
  private:
-  static constexpr int InputPlace(FixedName name) {
+  static constexpr int InputPlace(detail::FixedName name) {
     return detail::FindPlace<Function>(name, detail::IsInput);
   }
-  static constexpr int OutputPlace(FixedName name) {
+  static constexpr int OutputPlace(detail::FixedName name) {
     return detail::FindPlace<Function>(name, detail::IsOutput);
   }
-  static constexpr uint64_t OutputBit(FixedName name) {
+  static constexpr uint64_t OutputBit(detail::FixedName name) {
     return OutputPlace(name) >= 0 ? uint64_t{1} << OutputPlace(name) : 0;
   }
   // Returns 0 for the function's element type.
-  static constexpr int64_t ItemSizeOf(FixedName name, bool (*of_kind)(detail::ParameterKind)) {
+  static constexpr int64_t ItemSizeOf(detail::FixedName name,
+                                      bool (*of_kind)(detail::ParameterKind)) {
     const int row = detail::FindParameter<Function>(name, of_kind);
     const DType dtype = detail::kTypedRows<Function>[detail::Index(row)].dtype;
     return dtype == DType::kUndefined ? 0 : ItemSize(dtype);

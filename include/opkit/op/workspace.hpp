@@ -108,7 +108,7 @@ class Workspace {
   std::atomic<int> last_failed_op_net_position{-1};
 
  private:
-  NameIndex names_;
+  detail::NameIndex names_;
   std::vector<Blob*> blobs_;     // by number; null for a removed blob
   std::vector<char> is_shared_;  // by number; true for a blob of another workspace
 };

@@ -314,10 +314,11 @@ TEST_CASE("a partitioner can be a class of its own, and be taken away again") {
    private:
     const std::string name_ = "firsts";
   };
-  const auto firsts = MakeIntrusive<Firsts>();
+  const auto firsts = opkit::detail::MakeIntrusive<Firsts>();
   PartitionerRegistry& registry = PartitionerRegistry::Global();
   CHECK(RegisterPartitioner(firsts, "here", 1));
-  CHECK_FALSE(RegisterPartitioner(MakeIntrusive<Firsts>(), "here", 1));  // the same line: one
+  // The same line: the registry keeps the first one.
+  CHECK_FALSE(RegisterPartitioner(opkit::detail::MakeIntrusive<Firsts>(), "here", 1));
   CHECK(Ops(Partition(Sample(), "firsts")) == "RunBody Relu MatMul Relu Relu");
   CHECK(registry.Unregister(*firsts));
   CHECK_FALSE(registry.Unregister(*firsts));

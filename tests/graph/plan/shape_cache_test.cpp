@@ -5,14 +5,14 @@
 namespace shape_cache_test { namespace {
 
 using opkit::DType;
-using opkit::MakeIntrusive;
 using opkit::Shape;
 using opkit::TensorInfo;
+using opkit::detail::MakeIntrusive;
 using opkit::detail::ShapeCache;
 
 using Infos = std::vector<TensorInfo>;
 
-struct Entry : opkit::RefCounted {
+struct Entry : opkit::detail::RefCounted {
   explicit Entry(Infos its_inputs) : list(std::move(its_inputs)) {}
   const Infos& inputs() const { return list; }
   Infos list;

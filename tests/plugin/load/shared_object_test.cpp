@@ -45,7 +45,7 @@ struct Folder : TemporaryFolder {
 // The system's own word on it.
 bool MapsName(const std::string& path) { return Contains(ReadFile("/proc/self/maps"), path); }
 
-int Call(const IntrusivePtr<SharedObject>& library, const char* function) {
+int Call(const detail::IntrusivePtr<SharedObject>& library, const char* function) {
   void* const found = library->Find(function);
   REQUIRE(found != nullptr);
   return reinterpret_cast<int (*)()>(found)();
@@ -89,7 +89,7 @@ bool DenyMemoryFiles() {
 TEST_CASE("A library is opened, called and gone after Close") {
   const Folder folder;
   const std::string path = folder.Put("good.so");
-  IntrusivePtr<SharedObject> library = SharedObject::Open(path);
+  detail::IntrusivePtr<SharedObject> library = SharedObject::Open(path);
   CHECK(library->path() == path);
   CHECK(library->loaded_path() == path);
   CHECK(Call(library, "Value") == 1);

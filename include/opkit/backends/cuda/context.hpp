@@ -102,7 +102,7 @@ class CUDAContext {
     awaited_.emplace_back(state);
   }
   // Keeps `memory` until the work issued so far is done. Throws the same errors as Record.
-  void Retain(RefCountedList memory) {
+  void Retain(detail::RefCountedList memory) {
     detail::CheckCUDALaunches();
     stream().Keep(memory);
   }

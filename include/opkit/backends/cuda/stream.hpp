@@ -200,7 +200,7 @@ class CUDAStream {
 
   // Takes `memory` and frees it once the work issued so far is done. Costs almost nothing while
   // memory that was kept earlier is not yet freed.
-  void Keep(RefCountedList& memory) {
+  void Keep(detail::RefCountedList& memory) {
     if (!foreign_) {
       std::lock_guard lock(kept_mutex_);
       if (releasing_) {
@@ -214,7 +214,7 @@ class CUDAStream {
   }
   // Takes `mark`, a mark of this stream, and `memory`, and frees the memory once the stream has
   // passed the mark. At most one notification is under way at a time, for all kept memory.
-  void KeepUntil(detail::CUDAMark& mark, RefCountedList& memory) {
+  void KeepUntil(detail::CUDAMark& mark, detail::RefCountedList& memory) {
     const detail::CUDAMark* awaited = nullptr;
     {
       std::lock_guard lock(kept_mutex_);
@@ -258,7 +258,7 @@ class CUDAStream {
   // Memory to free once the stream has passed the mark.
   struct Kept {
     detail::CUDAMark mark;
-    RefCountedList memory;
+    detail::RefCountedList memory;
   };
 
   CUDAStream(Device device, int id, cudaStream_t handle, bool foreign = false)
@@ -285,7 +285,7 @@ class CUDAStream {
   void Release() {
     for (;;) {
       std::list<Kept> kept;
-      RefCountedList unmarked;
+      detail::RefCountedList unmarked;
       {
         std::lock_guard lock(kept_mutex_);
         kept.swap(kept_);
@@ -310,7 +310,7 @@ class CUDAStream {
   }
   // Adds a mark for memory that was kept without one. If the device accepts no more work, frees the
   // memory.
-  void MarkKept(std::list<Kept>& kept, RefCountedList& unmarked) {
+  void MarkKept(std::list<Kept>& kept, detail::RefCountedList& unmarked) {
     try {
       detail::CUDAMark mark = Mark();
       Kept& one = kept.emplace_back();
@@ -401,7 +401,7 @@ class CUDAStream {
   std::vector<std::unique_ptr<Notifier>> notifiers_;
   std::mutex kept_mutex_;
   std::list<Kept> kept_;
-  RefCountedList unmarked_;           // memory kept while releasing_ is set, which has no mark yet
+  detail::RefCountedList unmarked_;   // memory kept while releasing_ is set, which has no mark yet
   bool releasing_ = false;            // a notification that calls Release is under way
   std::recursive_mutex slots_mutex_;  // recursive: the constructor of a T may use another slot
   std::vector<std::pair<const std::type_info*, void*>> slots_;

@@ -5,24 +5,20 @@
 #include "opkit/base/index.hpp"
 #include "opkit/base/name_index.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline uint32_t HashOf(std::string_view name) {
   return static_cast<uint32_t>(std::hash<std::string_view>()(name));
 }
 
-}  // namespace detail
-
 OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
   if (slots_.empty()) return -1;
-  return slots_[Probe(name, detail::HashOf(name))].number;
+  return slots_[Probe(name, HashOf(name))].number;
 }
 
 OPKIT_INLINE int NameIndex::Add(std::string_view name) {
   if (names_.size() * 2 >= slots_.size()) Grow();
-  const uint32_t hash = detail::HashOf(name);
+  const uint32_t hash = HashOf(name);
   Slot& slot = slots_[Probe(name, hash)];
   if (slot.number < 0) {
     slot = {size(), hash};
@@ -35,7 +31,7 @@ OPKIT_INLINE size_t NameIndex::Probe(std::string_view name, uint32_t hash) const
   const size_t mask = slots_.size() - 1;
   size_t at = hash & mask;
   while (slots_[at].number >= 0 &&
-         (slots_[at].hash != hash || names_[detail::Index(slots_[at].number)] != name))
+         (slots_[at].hash != hash || names_[Index(slots_[at].number)] != name))
     at = (at + 1) & mask;
   return at;
 }
@@ -52,6 +48,6 @@ OPKIT_INLINE void NameIndex::Grow() {
   }
 }
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_

@@ -39,7 +39,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
     waiters_ = nullptr;
   }
   if (callbacks.empty()) return true;
-  const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
+  const detail::IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
   for (auto& callback : callbacks) callback();
   callbacks.clear();
   detail::MutexLock lock(mutex_);
@@ -174,9 +174,9 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
           "Reset it first");
 }
 
-OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
+OPKIT_INLINE detail::IntrusivePtr<EventState> Event::NewState() const {
   const EventStateFactory factory = EventFactories().Find(device_.type);
-  return factory ? factory(device_) : MakeIntrusive<EventState>();
+  return factory ? factory(device_) : detail::MakeIntrusive<EventState>();
 }
 
 }}  // namespace opkit

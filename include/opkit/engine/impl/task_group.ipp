@@ -7,10 +7,10 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // A task of a group; deletes itself when it has run.
-struct TaskGroup::Member : PoolTask {
+struct TaskGroup::Member : detail::PoolTask {
   Member(TaskGroup& its_group, ThreadPool::Task&& its_task)
-      : PoolTask(&RunMember), group(its_group), task(std::move(its_task)) {}
-  static void RunMember(PoolTask* self) noexcept {
+      : detail::PoolTask(&RunMember), group(its_group), task(std::move(its_task)) {}
+  static void RunMember(detail::PoolTask* self) noexcept {
     Member* member = static_cast<Member*>(self);
     TaskGroup& group = member->group;
     try {

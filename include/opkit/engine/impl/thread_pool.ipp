@@ -217,9 +217,9 @@ OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
 // --- work
 
 OPKIT_INLINE void ThreadPool::Submit(Task task) {
-  struct Record : PoolTask {
-    explicit Record(Task&& its_task) : PoolTask(&RunRecord), task(std::move(its_task)) {}
-    static void RunRecord(PoolTask* self) noexcept {
+  struct Record : detail::PoolTask {
+    explicit Record(Task&& its_task) : detail::PoolTask(&RunRecord), task(std::move(its_task)) {}
+    static void RunRecord(detail::PoolTask* self) noexcept {
       Record* record = static_cast<Record*>(self);
       record->task();
       delete record;
@@ -230,7 +230,7 @@ OPKIT_INLINE void ThreadPool::Submit(Task task) {
   Schedule(new Record(std::move(task)));
 }
 
-OPKIT_INLINE void ThreadPool::Schedule(PoolTask* task) {
+OPKIT_INLINE void ThreadPool::Schedule(detail::PoolTask* task) {
   RequireWorker();
   detail::PoolWorker* worker = OwnWorker();
   if (!worker || !worker->deque.Push(task)) injected_.Put(task);
@@ -256,11 +256,11 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     // Now and then the oldest task of the shared queue, or of the worker's own queue, comes first:
     // a worker whose tasks keep submitting tasks must starve neither.
     const uint32_t turn = ++self->turn % 64;
-    PoolTask* task = turn == 0 ? TakeInjected() : turn == 32 ? self->deque.Steal() : nullptr;
+    auto* task = turn == 0 ? TakeInjected() : turn == 32 ? self->deque.Steal() : nullptr;
     if (!task) task = self->deque.Pop();
     if (task) return {task};
   }
-  if (PoolTask* task = TakeInjected()) return {task};
+  if (detail::PoolTask* task = TakeInjected()) return {task};
   // Acquire, here and below: pairs with the stores in StartWorker, so that a worker's record is
   // seen whole.
   const int slots = slots_.load(std::memory_order_acquire);
@@ -268,7 +268,7 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     if (victim >= slots) victim = 0;
     detail::PoolWorker* worker = workers_[victim].load(std::memory_order_acquire);
     if (worker == self) continue;
-    if (PoolTask* task = worker->deque.Steal()) {
+    if (detail::PoolTask* task = worker->deque.Steal()) {
       detail::MarkEngine("steal");
       return {task};
     }

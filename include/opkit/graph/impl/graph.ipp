@@ -152,7 +152,7 @@ OPKIT_INLINE void Graph::DeclareOutputs(size_t node) {
 }
 
 OPKIT_INLINE void Graph::DeclareAll() {
-  names_ = NameIndex();
+  names_ = detail::NameIndex();
   declared_.clear();
   for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, ValueSource::kInput, i);
   for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, ValueSource::kConstant, i);

@@ -161,7 +161,7 @@ class PartitionView {
   const GraphTypes* types_;
   std::vector<char> taken_;
   // The index of FindNode: the node of each name; -1 - node if several nodes have the name.
-  mutable NameIndex names_;
+  mutable detail::NameIndex names_;
   mutable std::vector<int> named_;
 };
 

@@ -9,10 +9,10 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct NodeChoice {
   const Kernel* kernel = nullptr;
   KernelConfig config;
-  int config_number = 0;           // index among the kernel's proposals
-  Device device;                   // where it runs
-  int computed_by = -1;            // the node before it whose kernel computes both; -1: its own
-  IntrusivePtr<RefCounted> owner;  // keeps the kernel's library loaded
+  int config_number = 0;  // index among the kernel's proposals
+  Device device;          // where it runs
+  int computed_by = -1;   // the node before it whose kernel computes both; -1: its own
+  detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the kernel's library loaded
   // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
   std::string passed_over;
 };

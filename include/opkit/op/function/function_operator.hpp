@@ -40,13 +40,13 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
     detail::FunctionDeviceLink link;
     link.asynchronous = Context::kAsynchronous;
     link.context = &this->context_;
-    if constexpr (NativeStreamContext<Context>)
+    if constexpr (detail::NativeStreamContext<Context>)
       link.stream = this->context_.native_stream();
-    else if constexpr (StreamContext<Context>)
+    else if constexpr (detail::StreamContext<Context>)
       link.stream = &this->context_.stream();
     if constexpr (Context::kAsynchronous)
       link.drain = [](void* context) { static_cast<Context*>(context)->FinishDeviceComputation(); };
-    if constexpr (HostContext<Context>) {
+    if constexpr (detail::HostContext<Context>) {
       link.launch = [](void* context, UniqueFunction<void()> work) {
         static_cast<Context*>(context)->Launch(std::move(work));
       };

@@ -123,7 +123,7 @@ OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector
 }
 
 // A call of InvokeAsync, shared by its handle and by the pool's thread.
-struct PendingOutputs::State : RefCounted {
+struct PendingOutputs::State : detail::RefCounted {
   State(ResolvedOperator resolved, std::vector<Tensor> tensors)
       : op(std::move(resolved)), inputs(std::move(tensors)) {}
 
@@ -154,7 +154,7 @@ struct PendingOutputs::State : RefCounted {
   bool taken = false;
 };
 
-OPKIT_INLINE PendingOutputs::PendingOutputs(IntrusivePtr<RefCounted> state)
+OPKIT_INLINE PendingOutputs::PendingOutputs(detail::IntrusivePtr<detail::RefCounted> state)
     : state_(std::move(state)) {}
 OPKIT_INLINE PendingOutputs::State& PendingOutputs::state() const {
   return static_cast<State&>(*state_);
@@ -171,7 +171,7 @@ OPKIT_INLINE std::vector<Tensor> PendingOutputs::Get() {
 OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
                                         Arguments args, InvokeOptions options) {
   ResolvedOperator resolved = detail::Resolve(op, inputs, std::move(args), std::move(options));
-  auto state = MakeIntrusive<PendingOutputs::State>(std::move(resolved), std::move(inputs));
+  auto state = detail::MakeIntrusive<PendingOutputs::State>(std::move(resolved), std::move(inputs));
   state->event.SetScheduled();
   if (state->pool.threads() > 1)
     state->pool.Submit([state] { state->Run(); });

@@ -24,10 +24,6 @@ inline std::string SchemaPlace(const OpSchema& schema) {
   return StrCat(schema.file(), ":", schema.line());
 }
 
-}  // namespace detail
-
-namespace detail {
-
 // The users of the registry and the removal that waits for them. A waiting removal does not block
 // new users: a user may start threads that also use the registry, and the user waits for them, so
 // they must not wait for the removal.

@@ -88,12 +88,12 @@ OPKIT_INLINE void ScratchMemory::AppendStorages(RefCountedList& out) const {
   if (planned_owner_) out.push_back(planned_owner_);
 }
 
-}  // namespace detail
-
 OPKIT_INLINE OperatorCreator::Pointer OperatorCreator::operator()(
     const OperatorDef& def, Workspace* ws, const KernelConfig* config) const {
   return create_(def, ws, config);
 }
+
+}  // namespace detail
 
 OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   std::string out = "in operator " + ToString(def);

@@ -18,7 +18,7 @@ OPKIT_INLINE const OperatorDef::Fields& OperatorDef::NoFields() {
   return fields;
 }
 OPKIT_INLINE OperatorDef::Fields& OperatorDef::mutable_fields() {
-  if (shared_.use_count() != 1) shared_ = MakeIntrusive<detail::Shared<Fields>>(fields());
+  if (shared_.use_count() != 1) shared_ = detail::MakeIntrusive<detail::Shared<Fields>>(fields());
   return shared_->value;
 }
 

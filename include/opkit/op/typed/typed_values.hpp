@@ -95,7 +95,7 @@ class AttrValue<T, true> {
 }  // namespace detail
 
 // An input tensor of elements T. A strided tensor arrives as a dense copy.
-template <FixedName Name, Element T>
+template <detail::FixedName Name, Element T>
 class In : public detail::TypedView<const T> {
  public:
   using value_type = T;
@@ -103,7 +103,7 @@ class In : public detail::TypedView<const T> {
 };
 
 // An input that a node may leave out: it is then false and empty.
-template <FixedName Name, Element T>
+template <detail::FixedName Name, Element T>
 class OptionalIn : public In<Name, T> {
  public:
   OptionalIn() = default;
@@ -117,7 +117,7 @@ class OptionalIn : public In<Name, T> {
 };
 
 // An output tensor, allocated before the function is called, by the operator's shape rule.
-template <FixedName Name, Element T>
+template <detail::FixedName Name, Element T>
 class Out : public detail::TypedView<T> {
  public:
   using value_type = T;
@@ -128,7 +128,7 @@ class Out : public detail::TypedView<T> {
 // one of these. Converts to T; use value() if a template must deduce T. Required unless the
 // operator gives it a default. Strings, tensors and lists are for host code; a copy of such an Attr
 // shares them.
-template <FixedName Name, class T>
+template <detail::FixedName Name, class T>
 class Attr : public detail::AttrValue<T> {
  public:
   using value_type = T;
