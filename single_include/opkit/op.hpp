@@ -202,7 +202,7 @@
 #ifndef OPKIT_BASE_FIXED_NAME_HPP_
 #define OPKIT_BASE_FIXED_NAME_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
 // lambdas inside functions whose template arguments hold a char array. It writes the name as
@@ -233,8 +233,6 @@ struct FixedName {
     return out;
   }
 };
-
-namespace detail {
 
 // True if the text can stand where C++ has a name.
 consteval bool IsIdentifier(std::string_view name) {
@@ -1490,7 +1488,7 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 #ifndef OPKIT_BASE_REF_COUNTED_HPP_
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Base class of the objects that IntrusivePtr holds.
 class RefCounted {
@@ -1563,12 +1561,6 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
 // Objects whose type only their owner knows. There is one vector type for all of them, since every
 // other std::vector that grows costs a translation unit about 4 ms.
 using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
-
-namespace detail {
-using ::opkit::IntrusivePtr;
-using ::opkit::MakeIntrusive;
-using ::opkit::RefCounted;
-using ::opkit::RefCountedList;
 
 // A reference-counted T.
 template <class T>
@@ -1969,6 +1961,8 @@ constexpr size_t Index(Integer i) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // Anything contiguous that holds integers: vectors, spans, arrays.
 template <class R>
 concept IntegerRange = requires(const R& range) {
@@ -1976,8 +1970,6 @@ concept IntegerRange = requires(const R& range) {
   requires sizeof(*range.data()) > 1;
   static_cast<size_t>(range.size());
 };
-
-namespace detail {
 
 OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
 // Returns `i` counted from the front; a negative `i` counts from the end. Error (kOutOfRange) that
@@ -1998,7 +1990,7 @@ class Dims {
   Dims() {}  // not defaulted: a const object with a Dims member needs no initializer
   Dims(std::initializer_list<int64_t> values) { Assign(values.begin(), values.size()); }
   Dims(const int64_t* values, size_t count) { Assign(values, count); }
-  template <IntegerRange R>
+  template <detail::IntegerRange R>
     requires(!std::is_base_of_v<Dims, R>)
   Dims(const R& values) {
     const std::vector<int64_t> wide(values.data(), values.data() + values.size());
@@ -2080,7 +2072,7 @@ class Shape {
   Shape(const std::vector<int64_t>& dims) : Shape(dims.data(), dims.size()) {}
   Shape(const int64_t* dims, size_t rank) : Shape(Dims(dims, rank)) {}
   explicit Shape(Dims dims) : dims_(std::move(dims)), numel_(CountElements(dims_)) {}
-  template <IntegerRange R>
+  template <detail::IntegerRange R>
     requires(!std::is_base_of_v<Shape, R> && !std::is_base_of_v<Dims, R>)
   explicit Shape(const R& dims) : Shape(Dims(dims)) {}
 
@@ -2506,6 +2498,8 @@ class Allocator {
   std::atomic<int64_t> live_{0}, peak_{0};
 };
 
+namespace detail {
+
 // Receives every allocation and deallocation. A sink lives as long as the process.
 class MemorySink {
  public:
@@ -2516,7 +2510,6 @@ class MemorySink {
   ~MemorySink() = default;
 };
 
-namespace detail {
 inline constinit std::atomic<MemorySink*> g_memory_sink{nullptr};
 }  // namespace detail
 
@@ -2558,8 +2551,10 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // The memory that Storage handles share: an allocator's or foreign memory.
-class StorageBlock final : public detail::RefCounted {
+class StorageBlock final : public RefCounted {
  public:
   // Frees foreign memory; `context` is the pointer given to the constructor.
   using Deleter = void (*)(void* data, void* context);
@@ -2599,14 +2594,17 @@ class StorageBlock final : public detail::RefCounted {
   void* context_ = nullptr;
 };
 
-using Storage = detail::IntrusivePtr<StorageBlock>;
+}  // namespace detail
+
+using Storage = detail::IntrusivePtr<detail::StorageBlock>;
 
 inline Storage AllocateStorage(Device device, int64_t nbytes) {
-  return detail::MakeIntrusive<StorageBlock>(device, nbytes);
+  return detail::MakeIntrusive<detail::StorageBlock>(device, nbytes);
 }
 inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
-                            StorageBlock::Deleter deleter = nullptr, void* context = nullptr) {
-  return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
+                            detail::StorageBlock::Deleter deleter = nullptr,
+                            void* context = nullptr) {
+  return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context);
 }
 
 }}  // namespace opkit
@@ -2927,11 +2925,11 @@ constexpr AttributeType kAttributeElement =
     : std::is_same_v<StoredAttribute<T>, std::string> ? AttributeType::kString
                                                       : AttributeType::kTensor;
 
-}  // namespace detail
-
 // Types that an attribute (or one element of its list) can be given and read as.
 template <class T>
-concept AttributeElement = !std::is_void_v<detail::StoredAttribute<std::remove_cvref_t<T>>>;
+concept AttributeElement = !std::is_void_v<StoredAttribute<std::remove_cvref_t<T>>>;
+
+}  // namespace detail
 
 // The AttributeType of a C++ type or of a vector of it.
 template <class T>
@@ -2945,16 +2943,16 @@ inline constexpr AttributeType kAttributeTypeOf<std::vector<T>> =
 class Attribute {
  public:
   Attribute() : Attribute(int64_t{0}) {}
-  template <AttributeElement T>
+  template <detail::AttributeElement T>
   Attribute(const T& value) : type_(kAttributeTypeOf<T>) {
     Add(value);
   }
   Attribute(const char* value) : Attribute(std::string(value)) {}
-  template <AttributeElement T>
+  template <detail::AttributeElement T>
   Attribute(const std::vector<T>& values) : type_(kAttributeTypeOf<std::vector<T>>) {
     for (const auto& value : values) Add<T>(value);
   }
-  template <AttributeElement T>
+  template <detail::AttributeElement T>
   Attribute(std::initializer_list<T> values) : type_(kAttributeTypeOf<std::vector<T>>) {
     for (const auto& value : values) Add<T>(value);
   }
@@ -3001,13 +2999,13 @@ class Attribute {
   T Get() const {
     if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
     const bool ints = type_ == AttributeType::kInt || type_ == AttributeType::kInts;
-    if constexpr (AttributeElement<T>) {
+    if constexpr (detail::AttributeElement<T>) {
       if constexpr (std::is_floating_point_v<T>)
         if (ints) return Load<T>(values_->ints[0]);
       return Load<T>(List<T>()[0]);
     } else {
       using Item = typename T::value_type;
-      static_assert(AttributeElement<Item>,
+      static_assert(detail::AttributeElement<Item>,
                     "an attribute is an integer, bool, floating-point "
                     "number, string, Tensor, or a std::vector of one of these");
       T out;
@@ -6947,7 +6945,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
 // names are never removed. Not synchronised.
@@ -6958,7 +6956,7 @@ class NameIndex {
   // Returns the name's number; a new name gets the next one.
   int Add(std::string_view name);
   int size() const { return static_cast<int>(names_.size()); }
-  const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
+  const std::string& operator[](int number) const { return names_[Index(number)]; }
   const std::vector<std::string>& names() const { return names_; }
 
  private:
@@ -6975,7 +6973,7 @@ class NameIndex {
   std::vector<Slot> slots_;  // their number is a power of two
 };
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -7732,24 +7730,20 @@ OPKIT_INLINE LibraryPartitionerRecord::LibraryPartitionerRecord(const char* its_
 #ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 #define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline uint32_t HashOf(std::string_view name) {
   return static_cast<uint32_t>(std::hash<std::string_view>()(name));
 }
 
-}  // namespace detail
-
 OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
   if (slots_.empty()) return -1;
-  return slots_[Probe(name, detail::HashOf(name))].number;
+  return slots_[Probe(name, HashOf(name))].number;
 }
 
 OPKIT_INLINE int NameIndex::Add(std::string_view name) {
   if (names_.size() * 2 >= slots_.size()) Grow();
-  const uint32_t hash = detail::HashOf(name);
+  const uint32_t hash = HashOf(name);
   Slot& slot = slots_[Probe(name, hash)];
   if (slot.number < 0) {
     slot = {size(), hash};
@@ -7762,7 +7756,7 @@ OPKIT_INLINE size_t NameIndex::Probe(std::string_view name, uint32_t hash) const
   const size_t mask = slots_.size() - 1;
   size_t at = hash & mask;
   while (slots_[at].number >= 0 &&
-         (slots_[at].hash != hash || names_[detail::Index(slots_[at].number)] != name))
+         (slots_[at].hash != hash || names_[Index(slots_[at].number)] != name))
     at = (at + 1) & mask;
   return at;
 }
@@ -7779,7 +7773,7 @@ OPKIT_INLINE void NameIndex::Grow() {
   }
 }
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 

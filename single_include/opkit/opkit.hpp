@@ -803,7 +803,7 @@ class Hook<R(Args...)> {
 #ifndef OPKIT_BASE_REF_COUNTED_HPP_
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Base class of the objects that IntrusivePtr holds.
 class RefCounted {
@@ -876,12 +876,6 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
 // Objects whose type only their owner knows. There is one vector type for all of them, since every
 // other std::vector that grows costs a translation unit about 4 ms.
 using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
-
-namespace detail {
-using ::opkit::IntrusivePtr;
-using ::opkit::MakeIntrusive;
-using ::opkit::RefCounted;
-using ::opkit::RefCountedList;
 
 // A reference-counted T.
 template <class T>
@@ -991,6 +985,8 @@ constexpr size_t Index(Integer i) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // Anything contiguous that holds integers: vectors, spans, arrays.
 template <class R>
 concept IntegerRange = requires(const R& range) {
@@ -998,8 +994,6 @@ concept IntegerRange = requires(const R& range) {
   requires sizeof(*range.data()) > 1;
   static_cast<size_t>(range.size());
 };
-
-namespace detail {
 
 OPKIT_COLD size_t IndexFromEnd(int64_t i, const int64_t* values, int size);
 // Returns `i` counted from the front; a negative `i` counts from the end. Error (kOutOfRange) that
@@ -1020,7 +1014,7 @@ class Dims {
   Dims() {}  // not defaulted: a const object with a Dims member needs no initializer
   Dims(std::initializer_list<int64_t> values) { Assign(values.begin(), values.size()); }
   Dims(const int64_t* values, size_t count) { Assign(values, count); }
-  template <IntegerRange R>
+  template <detail::IntegerRange R>
     requires(!std::is_base_of_v<Dims, R>)
   Dims(const R& values) {
     const std::vector<int64_t> wide(values.data(), values.data() + values.size());
@@ -1102,7 +1096,7 @@ class Shape {
   Shape(const std::vector<int64_t>& dims) : Shape(dims.data(), dims.size()) {}
   Shape(const int64_t* dims, size_t rank) : Shape(Dims(dims, rank)) {}
   explicit Shape(Dims dims) : dims_(std::move(dims)), numel_(CountElements(dims_)) {}
-  template <IntegerRange R>
+  template <detail::IntegerRange R>
     requires(!std::is_base_of_v<Shape, R> && !std::is_base_of_v<Dims, R>)
   explicit Shape(const R& dims) : Shape(Dims(dims)) {}
 
@@ -1528,6 +1522,8 @@ class Allocator {
   std::atomic<int64_t> live_{0}, peak_{0};
 };
 
+namespace detail {
+
 // Receives every allocation and deallocation. A sink lives as long as the process.
 class MemorySink {
  public:
@@ -1538,7 +1534,6 @@ class MemorySink {
   ~MemorySink() = default;
 };
 
-namespace detail {
 inline constinit std::atomic<MemorySink*> g_memory_sink{nullptr};
 }  // namespace detail
 
@@ -1580,8 +1575,10 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // The memory that Storage handles share: an allocator's or foreign memory.
-class StorageBlock final : public detail::RefCounted {
+class StorageBlock final : public RefCounted {
  public:
   // Frees foreign memory; `context` is the pointer given to the constructor.
   using Deleter = void (*)(void* data, void* context);
@@ -1621,14 +1618,17 @@ class StorageBlock final : public detail::RefCounted {
   void* context_ = nullptr;
 };
 
-using Storage = detail::IntrusivePtr<StorageBlock>;
+}  // namespace detail
+
+using Storage = detail::IntrusivePtr<detail::StorageBlock>;
 
 inline Storage AllocateStorage(Device device, int64_t nbytes) {
-  return detail::MakeIntrusive<StorageBlock>(device, nbytes);
+  return detail::MakeIntrusive<detail::StorageBlock>(device, nbytes);
 }
 inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
-                            StorageBlock::Deleter deleter = nullptr, void* context = nullptr) {
-  return detail::MakeIntrusive<StorageBlock>(device, data, nbytes, deleter, context);
+                            detail::StorageBlock::Deleter deleter = nullptr,
+                            void* context = nullptr) {
+  return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context);
 }
 
 }}  // namespace opkit
@@ -1949,11 +1949,11 @@ constexpr AttributeType kAttributeElement =
     : std::is_same_v<StoredAttribute<T>, std::string> ? AttributeType::kString
                                                       : AttributeType::kTensor;
 
-}  // namespace detail
-
 // Types that an attribute (or one element of its list) can be given and read as.
 template <class T>
-concept AttributeElement = !std::is_void_v<detail::StoredAttribute<std::remove_cvref_t<T>>>;
+concept AttributeElement = !std::is_void_v<StoredAttribute<std::remove_cvref_t<T>>>;
+
+}  // namespace detail
 
 // The AttributeType of a C++ type or of a vector of it.
 template <class T>
@@ -1967,16 +1967,16 @@ inline constexpr AttributeType kAttributeTypeOf<std::vector<T>> =
 class Attribute {
  public:
   Attribute() : Attribute(int64_t{0}) {}
-  template <AttributeElement T>
+  template <detail::AttributeElement T>
   Attribute(const T& value) : type_(kAttributeTypeOf<T>) {
     Add(value);
   }
   Attribute(const char* value) : Attribute(std::string(value)) {}
-  template <AttributeElement T>
+  template <detail::AttributeElement T>
   Attribute(const std::vector<T>& values) : type_(kAttributeTypeOf<std::vector<T>>) {
     for (const auto& value : values) Add<T>(value);
   }
-  template <AttributeElement T>
+  template <detail::AttributeElement T>
   Attribute(std::initializer_list<T> values) : type_(kAttributeTypeOf<std::vector<T>>) {
     for (const auto& value : values) Add<T>(value);
   }
@@ -2023,13 +2023,13 @@ class Attribute {
   T Get() const {
     if (!ReadsAs(kAttributeTypeOf<T>)) WrongType(kAttributeTypeOf<T>);
     const bool ints = type_ == AttributeType::kInt || type_ == AttributeType::kInts;
-    if constexpr (AttributeElement<T>) {
+    if constexpr (detail::AttributeElement<T>) {
       if constexpr (std::is_floating_point_v<T>)
         if (ints) return Load<T>(values_->ints[0]);
       return Load<T>(List<T>()[0]);
     } else {
       using Item = typename T::value_type;
-      static_assert(AttributeElement<Item>,
+      static_assert(detail::AttributeElement<Item>,
                     "an attribute is an integer, bool, floating-point "
                     "number, string, Tensor, or a std::vector of one of these");
       T out;
@@ -2320,25 +2320,25 @@ Tensor ImportDLPack(Managed* managed) {
 template <class T>
 concept Versioned = requires(T& t) { t.version.major; };
 
-}  // namespace detail
-
 // Structs with DLPack's layout: those above or those of the real header.
 template <class T>
 concept DLPackManaged = requires(T& t) {
   t.dl_tensor.byte_offset;
   t.manager_ctx;
   t.deleter;
-  requires sizeof(T) == (detail::Versioned<T> ? sizeof(dlpack::DLManagedTensorVersioned)
-                                              : sizeof(dlpack::DLManagedTensor));
+  requires sizeof(T) == (Versioned<T> ? sizeof(dlpack::DLManagedTensorVersioned)
+                                      : sizeof(dlpack::DLManagedTensor));
 };
+
+}  // namespace detail
 
 // Exports without a copy, as our struct or another one of the same layout; the caller owns the
 // result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
-template <DLPackManaged Managed = dlpack::DLManagedTensor>
+template <detail::DLPackManaged Managed = dlpack::DLManagedTensor>
 Managed* ToDLPack(const Tensor& tensor) {
   return detail::ExportDLPack<Managed>(tensor);
 }
-template <DLPackManaged Managed = dlpack::DLManagedTensorVersioned>
+template <detail::DLPackManaged Managed = dlpack::DLManagedTensorVersioned>
 Managed* ToDLPackVersioned(const Tensor& tensor) {
   auto* managed = detail::ExportDLPack<Managed>(tensor);
   managed->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
@@ -2350,7 +2350,7 @@ enum class DLPackReadOnly : uint8_t { kRefused, kAccepted };
 // Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
 // handle; on an Error it still belongs to the caller. A read-only tensor is an Error
 // (kInvalidArgument) unless it is accepted: a Tensor does not remember that it must not be written.
-template <DLPackManaged Managed>
+template <detail::DLPackManaged Managed>
 Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::kRefused) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
   if constexpr (detail::Versioned<Managed>) {
@@ -2789,15 +2789,19 @@ inline const char* ToString(EventStatus status) {
 }
 constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kSuccess; }
 
+namespace detail {
+
 // Describes the operator or task whose work fails after its caller has returned.
 class FailureContext : public RefCounted {
  public:
   virtual std::string Describe() const = 0;
 };
 
+}  // namespace detail
+
 // The state that the handles of one event share with its device. A device that does not report
 // completion to the host by itself derives a class from it.
-class EventState : public RefCounted {
+class EventState : public detail::RefCounted {
  public:
   // How long a waiting thread polls a device before it sleeps. About twice the time of a GPU
   // driver's notification and the thread's wake-up, and several times that of a small kernel.
@@ -2842,7 +2846,9 @@ class EventState : public RefCounted {
   // not done by then, or at the end of `timeout`.
   virtual bool WaitBriefly(Timeout /*timeout*/) { return false; }
 
-  void SetContext(IntrusivePtr<const FailureContext> context) { context_ = std::move(context); }
+  void SetContext(detail::IntrusivePtr<const detail::FailureContext> context) {
+    context_ = std::move(context);
+  }
   // Promises that only the recording thread waits for this event; that thread may then change the
   // Error that the event fails with.
   void SetPrivate() { private_ = true; }
@@ -2861,7 +2867,7 @@ class EventState : public RefCounted {
   // Memory that the device may still use, kept until the device has drained; a cancelled event is
   // terminal long before that. Needs no lock: the recording thread uses it before the work is
   // issued, the device only after that.
-  RefCountedList retained;
+  detail::RefCountedList retained;
 
  private:
   // Returns the exception with the context of this event's work, marked as shared so that no thread
@@ -2878,20 +2884,19 @@ class EventState : public RefCounted {
   Waiter* waiters_ = nullptr;
   std::exception_ptr exception_;
   std::vector<UniqueFunction<void()>> callbacks_;
-  IntrusivePtr<const FailureContext> context_;
+  detail::IntrusivePtr<const detail::FailureContext> context_;
   bool private_ = false;
   bool defers_completion_ = false;
   uint64_t span_ = 0;
 };
 
 // Makes the event states of a device type. Plain EventStates are made if none was set.
-using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
+using EventStateFactory = detail::IntrusivePtr<EventState> (*)(Device);
 detail::DeviceTable<EventStateFactory>& EventFactories();
 
 namespace detail {
 using ::opkit::EventFactories;
 using ::opkit::EventState;
-using ::opkit::FailureContext;
 }  // namespace detail
 
 // A handle; copies share the completion until one of them is Reset. Waits, queries and completion
@@ -2962,17 +2967,17 @@ class Event {
   std::string ErrorMessage() const;
 
   // Returns the shared state, for contexts.
-  const IntrusivePtr<EventState>& state() const { return state_; }
+  const detail::IntrusivePtr<EventState>& state() const { return state_; }
 
  private:
   void CompleteOnce(std::exception_ptr exception);
-  IntrusivePtr<EventState> NewState() const;
+  detail::IntrusivePtr<EventState> NewState() const;
 
   Device device_;
-  IntrusivePtr<EventState> state_;
+  detail::IntrusivePtr<EventState> state_;
   // The state that state_ has replaced; the next Reset uses it again. A single state would not do,
   // because the thread that completed it may still hold it at the Reset.
-  IntrusivePtr<EventState> spare_;
+  detail::IntrusivePtr<EventState> spare_;
 };
 
 }}  // namespace opkit
@@ -3011,30 +3016,38 @@ template <DeviceContext C>
   requires requires { C::kSupportsAsyncScheduling; }
 inline constexpr bool kSupportsAsyncScheduling<C> = C::kSupportsAsyncScheduling;
 
+namespace detail {
+
 // Optional abilities of a context, each a concept.
 //
 // A context that runs host functions at their place in the stream: CPUContext, CPUStreamContext, or
 // a user's own. It supports ParallelFor, strided inputs and the launch of function operators.
 template <class C>
 concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
+
 // A context that issues work on a native stream of its device; copies and functions receive that
 // stream.
 template <class C>
 concept NativeStreamContext = requires(C& context) {
   { context.native_stream() } -> std::convertible_to<void*>;
 };
+
 // A context whose device has a clock. `BeginSpan` is called where a run begins to issue, while a
 // profile is recorded. The device then reports the times of that work for the span of `event`
 // (SpanSink::RanOnDevice).
 template <class C>
 concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
+
 // A context that keeps memory until the work issued so far is done, for runs without an event.
 template <class C>
 concept RetainingContext =
     requires(C& context, RefCountedList memory) { context.Retain(std::move(memory)); };
+
 // A context whose stream is an object of the toolkit or of the author.
 template <class C>
 concept StreamContext = requires(C& context) { &context.stream(); };
+
+}  // namespace detail
 
 // Runs work on the host, synchronously. Every call costs next to nothing.
 class CPUContext {
@@ -3415,11 +3428,12 @@ void Copy(const Tensor& source, Tensor* target);
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
-  if constexpr (NativeStreamContext<Context>) context.native_stream();  // allocates on this stream
+  if constexpr (detail::NativeStreamContext<Context>)
+    context.native_stream();  // allocates on this stream
   detail::PreparedCopy prepared(source, *target);
   InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
-  if constexpr (NativeStreamContext<Context>) {
+  if constexpr (detail::NativeStreamContext<Context>) {
     if (!source.is_dense())
       Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
             " on a native stream because it "
@@ -4195,11 +4209,13 @@ class ThreadPool;
 // Where the workers of a pool may run.
 enum class WorkerPlacement : uint8_t { kFree, kPinned };
 
+namespace detail {
+
 // A unit of work embedded in a record of its owner (such as an operation of the engine), so that
 // scheduling allocates nothing. The pool may use it from Schedule until it calls `run`, which may
 // free it. It runs under `invocation`, by default the invocation that was current when the task was
 // made.
-struct PoolTask : detail::InboxNode {
+struct PoolTask : InboxNode {
   using RunFunction = void (*)(PoolTask*) noexcept;
   explicit PoolTask(RunFunction runs, Invocation runs_under = CurrentInvocation())
       : run(runs), invocation(runs_under) {}
@@ -4207,8 +4223,6 @@ struct PoolTask : detail::InboxNode {
   RunFunction run;
   Invocation invocation;
 };
-
-namespace detail {
 
 struct PoolWorker;
 
@@ -4283,7 +4297,7 @@ class ThreadPool {
   // other tasks go to a shared queue. No order is promised. Allocates a record for the task.
   void Submit(Task task);
   // Queues `task` like Submit, but allocates nothing: the record is the owner's.
-  void Schedule(PoolTask* task);
+  void Schedule(detail::PoolTask* task);
 
   // Runs one queued task, or takes part in a running loop, on this thread; false if there is none.
   bool RunOneTask();
@@ -4307,7 +4321,7 @@ class ThreadPool {
  private:
   // A task to run, or a loop that has been joined.
   struct Work {
-    PoolTask* task = nullptr;
+    detail::PoolTask* task = nullptr;
     detail::ParallelLoop* loop = nullptr;
     explicit operator bool() const { return task || loop; }
   };
@@ -4339,7 +4353,7 @@ class ThreadPool {
   Work FindWork(detail::PoolWorker* self);
   bool HasWork() const;
   void Run(Work work);
-  PoolTask* TakeInjected() { return static_cast<PoolTask*>(injected_.Take()); }
+  detail::PoolTask* TakeInjected() { return static_cast<detail::PoolTask*>(injected_.Take()); }
 
   void NotifyWork();
   void WakeForLoop(int threads);
@@ -4402,11 +4416,16 @@ inline void SetNumThreads(int threads) { ThreadPool::Global().Resize(threads); }
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // The bodies of ParallelFor and ParallelForRange.
 template <class F>
 concept IndexBody = std::is_invocable_v<F&, int64_t>;
+
 template <class F>
 concept RangeBody = std::is_invocable_v<F&, int64_t, int64_t>;
+
+}  // namespace detail
 
 inline constexpr int64_t kAutoGrain = 0;
 
@@ -4444,7 +4463,7 @@ void SetParallelFor(int threads, RunOnThreads run);
 // exception is rethrown here. Loops may be nested to any depth.
 template <class F>
 void ParallelForRange(int64_t n, int64_t grain, F&& f) {
-  static_assert(RangeBody<F>,
+  static_assert(detail::RangeBody<F>,
                 "ParallelForRange: the body must be callable as f(int64_t begin, int64_t end)");
   if (n <= 0) return;
   if (n <= grain)
@@ -4461,7 +4480,7 @@ void ParallelForRange(int64_t n, int64_t grain, F&& f) {
 //   opkit::ParallelFor(rows, [&](int64_t row) { Softmax(x + row * columns, columns); });
 template <class F>
 void ParallelFor(int64_t n, F&& f, int64_t grain = kAutoGrain) {
-  static_assert(IndexBody<F>, "ParallelFor: the body must be callable as f(int64_t index)");
+  static_assert(detail::IndexBody<F>, "ParallelFor: the body must be callable as f(int64_t index)");
   using Body = std::remove_cvref_t<F>;
   ParallelForRange(n, grain, [&f](int64_t begin, int64_t end) {
     if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int64_t>) {
@@ -4497,7 +4516,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // run the loop. On CUDA `f` is copied byte by byte, so it must be trivially copyable.
 //
 //   ParallelFor(ctx, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = 2 * x[i]; });
-template <HostContext Context, class F>
+template <detail::HostContext Context, class F>
 void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #ifdef OPKIT_DEVICE_COMPILER
   static_assert(!__nv_is_extended_device_lambda_closure_type(F),
@@ -5014,6 +5033,8 @@ struct KernelConfig {
   }
 };
 
+namespace detail {
+
 // Makes an operator for a node: a function (const OperatorDef&, Workspace*), which may also take
 // the chosen configuration as a third argument: const KernelConfig*, null if none was chosen.
 class OperatorCreator {
@@ -5023,11 +5044,10 @@ class OperatorCreator {
   OperatorCreator() = default;
   template <class F>
     requires(!std::is_same_v<F, OperatorCreator> &&
-             (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*> ||
-              detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>))
+             (CallableAs<F, Pointer, const OperatorDef&, Workspace*> ||
+              CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>))
   OperatorCreator(F create) {
-    if constexpr (detail::CallableAs<F, Pointer, const OperatorDef&, Workspace*,
-                                     const KernelConfig*>) {
+    if constexpr (CallableAs<F, Pointer, const OperatorDef&, Workspace*, const KernelConfig*>) {
       create_ = std::move(create);
     } else {
       create_ = [create = std::move(create)](const OperatorDef& def, Workspace* ws,
@@ -5044,9 +5064,12 @@ class OperatorCreator {
  private:
   mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
 };
+
 // Returns the configurations for a node, best first. Returns none, or throws
 // UnsupportedOperatorFeature with the reason, if the kernel cannot run the node.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
+
+}  // namespace detail
 
 // A node with its selected configuration, and the next node with its own: the only reader of the
 // node's output 0.
@@ -5064,11 +5087,13 @@ struct FusedNode {
   OperatorDef def;
   KernelConfig config;
 };
+
+namespace detail {
+
 // Fuses a kernel's node with the next node; returns nullopt if it cannot. Plans call it again with
 // the result, to fuse more nodes.
 using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
 
-namespace detail {
 struct TypedKernel;
 using MakeTyped = std::unique_ptr<OperatorBase> (*)(const TypedKernel& kernel,
                                                     const OperatorDef& def, Workspace* ws);
@@ -5090,18 +5115,18 @@ struct Kernel {
   int line = 0;
   std::string origin;  // the library of the kernel; empty for the program itself
   detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the library loaded
-  OperatorCreator create;  // UnsupportedOperatorFeature: the next kernel is tried
+  detail::OperatorCreator create;  // UnsupportedOperatorFeature: the next kernel is tried
   // Used instead of `create` for a typed operator: its record, and the function that makes the
   // operator from it. The function is null for CPUContext: CreateOperator knows that one.
   const detail::TypedKernel* typed = nullptr;
   detail::MakeTyped make_typed = nullptr;
   bool shares_state_with_backward = false;  // forward leaves its state for the backward node
   // Empty: one configuration with standard layouts and the schema's in-place pairs.
-  mutable KernelProposer propose;
+  mutable detail::KernelProposer propose;
   // True if a configuration may have other layouts than the standard one.
   bool proposes_layouts = false;
   // Empty: the kernel's nodes are never fused.
-  mutable KernelFuser fuse;
+  mutable detail::KernelFuser fuse;
 
   std::string Place() const { return StrCat(file, ":", line); }
 };
@@ -5835,7 +5860,7 @@ class ObserverScope {
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An open-addressing hash table (linear probing, at most half full). Adding and finding is O(1);
 // names are never removed. Not synchronised.
@@ -5846,7 +5871,7 @@ class NameIndex {
   // Returns the name's number; a new name gets the next one.
   int Add(std::string_view name);
   int size() const { return static_cast<int>(names_.size()); }
-  const std::string& operator[](int number) const { return names_[detail::Index(number)]; }
+  const std::string& operator[](int number) const { return names_[Index(number)]; }
   const std::vector<std::string>& names() const { return names_; }
 
  private:
@@ -5863,7 +5888,7 @@ class NameIndex {
   std::vector<Slot> slots_;  // their number is a power of two
 };
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -5971,7 +5996,7 @@ class Workspace {
   std::atomic<int> last_failed_op_net_position{-1};
 
  private:
-  NameIndex names_;
+  detail::NameIndex names_;
   std::vector<Blob*> blobs_;     // by number; null for a removed blob
   std::vector<char> is_shared_;  // by number; true for a blob of another workspace
 };
@@ -6857,9 +6882,9 @@ class PendingOutputs {
                                                       std::vector<Tensor> inputs, Arguments args,
                                                       InvokeOptions options);
   struct State;
-  explicit PendingOutputs(IntrusivePtr<RefCounted> state);
+  explicit PendingOutputs(detail::IntrusivePtr<detail::RefCounted> state);
   State& state() const;
-  IntrusivePtr<RefCounted> state_;  // a State
+  detail::IntrusivePtr<detail::RefCounted> state_;  // a State
 };
 
 // Runs Invoke on a thread of ThreadPool::Current(), under the caller's current invocation: a custom
@@ -6958,7 +6983,7 @@ class Operator : public OperatorBase {
       context_.FinishDeviceComputation();
     } catch (...) {
       // The failed work was issued earlier; its failure belongs to the next event recorded here.
-      if constexpr (HostContext<Context>)
+      if constexpr (detail::HostContext<Context>)
         context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
       throw;
     }
@@ -6973,7 +6998,8 @@ class Operator : public OperatorBase {
 
  protected:
   void CopyDense(const Tensor& source, Tensor* dense) final {
-    if constexpr (Context::kAsynchronous && (HostContext<Context> || NativeStreamContext<Context>))
+    if constexpr (Context::kAsynchronous &&
+                  (detail::HostContext<Context> || detail::NativeStreamContext<Context>))
       CopyAsync(context_, source, dense);
     else
       OperatorBase::CopyDense(source, dense);
@@ -7005,7 +7031,7 @@ class Operator : public OperatorBase {
   }
   OPKIT_COLD void BeginSpan() {
     event().state()->SetSpan(CurrentInvocation().id);
-    if constexpr (TimedContext<Context>) context_.BeginSpan(event());
+    if constexpr (detail::TimedContext<Context>) context_.BeginSpan(event());
   }
   void SwitchStream(int stream_id, bool by_event) {
     try {
@@ -7041,12 +7067,12 @@ class Operator : public OperatorBase {
         if (!IsEventDisabled()) event().SetFinished();
       } else if (!IsEventDisabled()) {
         RecordEvent();
-      } else if constexpr (HostContext<Context>) {
-        RefCountedList kept;  // kept until the stream has finished this run
+      } else if constexpr (detail::HostContext<Context>) {
+        detail::RefCountedList kept;  // kept until the stream has finished this run
         TouchedStorages(kept);
         context_.Launch([kept = std::move(kept)] {});
-      } else if constexpr (RetainingContext<Context>) {
-        RefCountedList kept;
+      } else if constexpr (detail::RetainingContext<Context>) {
+        detail::RefCountedList kept;
         TouchedStorages(kept);
         context_.Retain(std::move(kept));
       }
@@ -7180,7 +7206,7 @@ class Operator : public OperatorBase {
 #ifndef OPKIT_BASE_FIXED_NAME_HPP_
 #define OPKIT_BASE_FIXED_NAME_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
 // lambdas inside functions whose template arguments hold a char array. It writes the name as
@@ -7211,8 +7237,6 @@ struct FixedName {
     return out;
   }
 };
-
-namespace detail {
 
 // True if the text can stand where C++ has a name.
 consteval bool IsIdentifier(std::string_view name) {
@@ -7593,7 +7617,7 @@ class AttrValue<T, true> {
 }  // namespace detail
 
 // An input tensor of elements T. A strided tensor arrives as a dense copy.
-template <FixedName Name, Element T>
+template <detail::FixedName Name, Element T>
 class In : public detail::TypedView<const T> {
  public:
   using value_type = T;
@@ -7601,7 +7625,7 @@ class In : public detail::TypedView<const T> {
 };
 
 // An input that a node may leave out: it is then false and empty.
-template <FixedName Name, Element T>
+template <detail::FixedName Name, Element T>
 class OptionalIn : public In<Name, T> {
  public:
   OptionalIn() = default;
@@ -7615,7 +7639,7 @@ class OptionalIn : public In<Name, T> {
 };
 
 // An output tensor, allocated before the function is called, by the operator's shape rule.
-template <FixedName Name, Element T>
+template <detail::FixedName Name, Element T>
 class Out : public detail::TypedView<T> {
  public:
   using value_type = T;
@@ -7626,7 +7650,7 @@ class Out : public detail::TypedView<T> {
 // one of these. Converts to T; use value() if a template must deduce T. Required unless the
 // operator gives it a default. Strings, tensors and lists are for host code; a copy of such an Attr
 // shares them.
-template <FixedName Name, class T>
+template <detail::FixedName Name, class T>
 class Attr : public detail::AttrValue<T> {
  public:
   using value_type = T;
@@ -8327,7 +8351,7 @@ class TypedOp {
   TypedOp Doc(std::string doc) { return schema().Doc(std::move(doc)), *this; }
 
   // Requires the same shape of all these inputs and gives it to these outputs.
-  template <FixedName... Names>
+  template <detail::FixedName... Names>
   auto SameShape() {
     constexpr bool kKnown = ((InputPlace(Names) >= 0 || OutputPlace(Names) >= 0) && ...);
     static_assert(kKnown,
@@ -8349,7 +8373,7 @@ class TypedOp {
   // function may read the inputs' shapes, the attributes and, by input_constant, the data of
   // inputs. Such data is null in a graph before its run. Inference waits for an asynchronous device
   // before the data is read.
-  template <FixedName Name, class F>
+  template <detail::FixedName Name, class F>
   auto OutShape(F shape) {
     constexpr bool kKnown = OutputPlace(Name) >= 0;
     static_assert(kKnown,
@@ -8368,7 +8392,7 @@ class TypedOp {
     }
   }
   // Allows the output to overwrite the input.
-  template <FixedName Input, FixedName Output>
+  template <detail::FixedName Input, detail::FixedName Output>
   auto Inplace() {
     constexpr bool kInput = InputPlace(Input) >= 0, kOutput = OutputPlace(Output) >= 0;
     static_assert(
@@ -8392,7 +8416,7 @@ class TypedOp {
     }
   }
   // Makes the attribute optional.
-  template <FixedName Name, class T = detail::AttributeValue<Function, Name>>
+  template <detail::FixedName Name, class T = detail::AttributeValue<Function, Name>>
   auto Default(const T& value) {
     using Value = detail::AttributeValue<Function, Name>;
     constexpr bool kKnown = !std::is_same_v<Value, detail::NoAttribute>;
@@ -8417,7 +8441,7 @@ class TypedOp {
   }
   // Sets the strings that the attribute may be, or contain. The first becomes the default of a
   // string attribute without one, as in OpSchema::Arg.
-  template <FixedName Name>
+  template <detail::FixedName Name>
   auto Values(std::initializer_list<const char*> values) {
     using Value = detail::AttributeValue<Function, Name>;
     constexpr bool kStrings =
@@ -8483,7 +8507,7 @@ class TypedOp {
                     "and these element types");
 #ifdef OPKIT_DEVICE_COMPILER
       static_assert(
-          !HostContext<Context>,
+          !detail::HostContext<Context>,
           "OPKIT_OP(…).Kernel<CPUContext>() under a device compiler would compute nothing: "
           "compile CPU kernels in a .cc file, the device's kernels in a file of their own");
 #endif
@@ -8505,17 +8529,18 @@ class TypedOp {
   }
 
  private:
-  static constexpr int InputPlace(FixedName name) {
+  static constexpr int InputPlace(detail::FixedName name) {
     return detail::FindPlace<Function>(name, detail::IsInput);
   }
-  static constexpr int OutputPlace(FixedName name) {
+  static constexpr int OutputPlace(detail::FixedName name) {
     return detail::FindPlace<Function>(name, detail::IsOutput);
   }
-  static constexpr uint64_t OutputBit(FixedName name) {
+  static constexpr uint64_t OutputBit(detail::FixedName name) {
     return OutputPlace(name) >= 0 ? uint64_t{1} << OutputPlace(name) : 0;
   }
   // Returns 0 for the function's element type.
-  static constexpr int64_t ItemSizeOf(FixedName name, bool (*of_kind)(detail::ParameterKind)) {
+  static constexpr int64_t ItemSizeOf(detail::FixedName name,
+                                      bool (*of_kind)(detail::ParameterKind)) {
     const int row = detail::FindParameter<Function>(name, of_kind);
     const DType dtype = detail::kTypedRows<Function>[detail::Index(row)].dtype;
     return dtype == DType::kUndefined ? 0 : ItemSize(dtype);
@@ -9798,7 +9823,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
     waiters_ = nullptr;
   }
   if (callbacks.empty()) return true;
-  const IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
+  const detail::IntrusivePtr<EventState> self(this);  // a callback may Reset the last handle
   for (auto& callback : callbacks) callback();
   callbacks.clear();
   detail::MutexLock lock(mutex_);
@@ -9933,9 +9958,9 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
           "Reset it first");
 }
 
-OPKIT_INLINE IntrusivePtr<EventState> Event::NewState() const {
+OPKIT_INLINE detail::IntrusivePtr<EventState> Event::NewState() const {
   const EventStateFactory factory = EventFactories().Find(device_.type);
-  return factory ? factory(device_) : MakeIntrusive<EventState>();
+  return factory ? factory(device_) : detail::MakeIntrusive<EventState>();
 }
 
 }}  // namespace opkit
@@ -10742,9 +10767,9 @@ OPKIT_INLINE bool ThreadPool::Sleep(detail::PoolWorker& self) {
 // --- work
 
 OPKIT_INLINE void ThreadPool::Submit(Task task) {
-  struct Record : PoolTask {
-    explicit Record(Task&& its_task) : PoolTask(&RunRecord), task(std::move(its_task)) {}
-    static void RunRecord(PoolTask* self) noexcept {
+  struct Record : detail::PoolTask {
+    explicit Record(Task&& its_task) : detail::PoolTask(&RunRecord), task(std::move(its_task)) {}
+    static void RunRecord(detail::PoolTask* self) noexcept {
       Record* record = static_cast<Record*>(self);
       record->task();
       delete record;
@@ -10755,7 +10780,7 @@ OPKIT_INLINE void ThreadPool::Submit(Task task) {
   Schedule(new Record(std::move(task)));
 }
 
-OPKIT_INLINE void ThreadPool::Schedule(PoolTask* task) {
+OPKIT_INLINE void ThreadPool::Schedule(detail::PoolTask* task) {
   RequireWorker();
   detail::PoolWorker* worker = OwnWorker();
   if (!worker || !worker->deque.Push(task)) injected_.Put(task);
@@ -10781,11 +10806,11 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     // Now and then the oldest task of the shared queue, or of the worker's own queue, comes first:
     // a worker whose tasks keep submitting tasks must starve neither.
     const uint32_t turn = ++self->turn % 64;
-    PoolTask* task = turn == 0 ? TakeInjected() : turn == 32 ? self->deque.Steal() : nullptr;
+    auto* task = turn == 0 ? TakeInjected() : turn == 32 ? self->deque.Steal() : nullptr;
     if (!task) task = self->deque.Pop();
     if (task) return {task};
   }
-  if (PoolTask* task = TakeInjected()) return {task};
+  if (detail::PoolTask* task = TakeInjected()) return {task};
   // Acquire, here and below: pairs with the stores in StartWorker, so that a worker's record is
   // seen whole.
   const int slots = slots_.load(std::memory_order_acquire);
@@ -10793,7 +10818,7 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     if (victim >= slots) victim = 0;
     detail::PoolWorker* worker = workers_[victim].load(std::memory_order_acquire);
     if (worker == self) continue;
-    if (PoolTask* task = worker->deque.Steal()) {
+    if (detail::PoolTask* task = worker->deque.Steal()) {
       detail::MarkEngine("steal");
       return {task};
     }
@@ -11049,7 +11074,7 @@ OPKIT_INLINE const OperatorDef::Fields& OperatorDef::NoFields() {
   return fields;
 }
 OPKIT_INLINE OperatorDef::Fields& OperatorDef::mutable_fields() {
-  if (shared_.use_count() != 1) shared_ = MakeIntrusive<detail::Shared<Fields>>(fields());
+  if (shared_.use_count() != 1) shared_ = detail::MakeIntrusive<detail::Shared<Fields>>(fields());
   return shared_->value;
 }
 
@@ -11834,10 +11859,6 @@ inline std::string SchemaPlace(const OpSchema& schema) {
   return StrCat(schema.file(), ":", schema.line());
 }
 
-}  // namespace detail
-
-namespace detail {
-
 // The users of the registry and the removal that waits for them. A waiting removal does not block
 // new users: a user may start threads that also use the registry, and the user waits for them, so
 // they must not wait for the removal.
@@ -12396,24 +12417,20 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
 #ifndef OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 #define OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline uint32_t HashOf(std::string_view name) {
   return static_cast<uint32_t>(std::hash<std::string_view>()(name));
 }
 
-}  // namespace detail
-
 OPKIT_INLINE int NameIndex::Find(std::string_view name) const {
   if (slots_.empty()) return -1;
-  return slots_[Probe(name, detail::HashOf(name))].number;
+  return slots_[Probe(name, HashOf(name))].number;
 }
 
 OPKIT_INLINE int NameIndex::Add(std::string_view name) {
   if (names_.size() * 2 >= slots_.size()) Grow();
-  const uint32_t hash = detail::HashOf(name);
+  const uint32_t hash = HashOf(name);
   Slot& slot = slots_[Probe(name, hash)];
   if (slot.number < 0) {
     slot = {size(), hash};
@@ -12426,7 +12443,7 @@ OPKIT_INLINE size_t NameIndex::Probe(std::string_view name, uint32_t hash) const
   const size_t mask = slots_.size() - 1;
   size_t at = hash & mask;
   while (slots_[at].number >= 0 &&
-         (slots_[at].hash != hash || names_[detail::Index(slots_[at].number)] != name))
+         (slots_[at].hash != hash || names_[Index(slots_[at].number)] != name))
     at = (at + 1) & mask;
   return at;
 }
@@ -12443,7 +12460,7 @@ OPKIT_INLINE void NameIndex::Grow() {
   }
 }
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_NAME_INDEX_IPP_
 
@@ -12627,12 +12644,12 @@ OPKIT_INLINE void ScratchMemory::AppendStorages(RefCountedList& out) const {
   if (planned_owner_) out.push_back(planned_owner_);
 }
 
-}  // namespace detail
-
 OPKIT_INLINE OperatorCreator::Pointer OperatorCreator::operator()(
     const OperatorDef& def, Workspace* ws, const KernelConfig* config) const {
   return create_(def, ws, config);
 }
+
+}  // namespace detail
 
 OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   std::string out = "in operator " + ToString(def);
@@ -14463,7 +14480,7 @@ OPKIT_INLINE std::vector<Tensor> Invoke(const std::string& op, const std::vector
 }
 
 // A call of InvokeAsync, shared by its handle and by the pool's thread.
-struct PendingOutputs::State : RefCounted {
+struct PendingOutputs::State : detail::RefCounted {
   State(ResolvedOperator resolved, std::vector<Tensor> tensors)
       : op(std::move(resolved)), inputs(std::move(tensors)) {}
 
@@ -14494,7 +14511,7 @@ struct PendingOutputs::State : RefCounted {
   bool taken = false;
 };
 
-OPKIT_INLINE PendingOutputs::PendingOutputs(IntrusivePtr<RefCounted> state)
+OPKIT_INLINE PendingOutputs::PendingOutputs(detail::IntrusivePtr<detail::RefCounted> state)
     : state_(std::move(state)) {}
 OPKIT_INLINE PendingOutputs::State& PendingOutputs::state() const {
   return static_cast<State&>(*state_);
@@ -14511,7 +14528,7 @@ OPKIT_INLINE std::vector<Tensor> PendingOutputs::Get() {
 OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tensor> inputs,
                                         Arguments args, InvokeOptions options) {
   ResolvedOperator resolved = detail::Resolve(op, inputs, std::move(args), std::move(options));
-  auto state = MakeIntrusive<PendingOutputs::State>(std::move(resolved), std::move(inputs));
+  auto state = detail::MakeIntrusive<PendingOutputs::State>(std::move(resolved), std::move(inputs));
   state->event.SetScheduled();
   if (state->pool.threads() > 1)
     state->pool.Submit([state] { state->Run(); });
