@@ -28,7 +28,7 @@ void ReadLeftOut() {
       LeftOut()[line.substr(0, end)] = line.substr(end + 2);
 }
 
-// Tells of what is left out as of a case that ran, for summary.py.
+// Reports a left-out case in the way of a case that ran, for summary.py.
 struct TellLeftOut : doctest::IReporter {
   explicit TellLeftOut(const doctest::ContextOptions&) {}
   void test_case_skipped(const doctest::TestCaseData& test) override {

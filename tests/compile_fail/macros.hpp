@@ -1,4 +1,4 @@
-// What the registrations of the macro_*.cpp files name.
+// Classes and functions for the registrations of the macro_*.cpp files.
 #ifndef OPKIT_TESTS_COMPILE_FAIL_MACROS_HPP_
 #define OPKIT_TESTS_COMPILE_FAIL_MACROS_HPP_
 

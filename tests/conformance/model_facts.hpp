@@ -1,5 +1,5 @@
-// What an ONNX file uses: its operators and the types of its tensors, read without the toolkit's
-// reader, so that a case can be judged that the reader refuses.
+// Reads the operators and tensor types of an ONNX file without the toolkit's reader, so that the
+// tests can also classify files that the reader refuses.
 #ifndef OPKIT_TESTS_CONFORMANCE_MODEL_FACTS_HPP_
 #define OPKIT_TESTS_CONFORMANCE_MODEL_FACTS_HPP_
 
@@ -148,7 +148,7 @@ class FactsReader {
 
 }  // namespace detail
 
-// Of the bytes of a ModelProto. Throws protozero's exceptions where they are not one.
+// Reads the bytes of a ModelProto. Throws protozero's exceptions if they are malformed.
 inline ModelFacts FactsOf(std::string_view model) {
   ModelFacts facts;
   detail::FactsReader(&facts).Model(protozero::pbf_reader(model.data(), model.size()));

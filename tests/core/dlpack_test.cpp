@@ -74,7 +74,8 @@ SAME_FIELD(DLManagedTensorVersioned, dl_tensor);
 static_assert(ours::kMajorVersion == DLPACK_MAJOR_VERSION);
 static_assert(ours::kFlagReadOnly == DLPACK_FLAG_BITMASK_READ_ONLY);
 
-// What another library would hand out: strides or none, an offset, a deleter that is counted.
+// A tensor of another library: with or without strides, with an offset, and with a deleter that
+// counts its calls.
 template <class Managed>
 struct Foreign {
   explicit Foreign(std::vector<int64_t> s = {2, 3}, std::vector<int64_t> t = {})

@@ -191,7 +191,7 @@ TEST_CASE("the cheapest path is taken: through the standard layout, or directly"
   CHECK(StepsOf(path(in_d, in_c)) == std::vector<LayoutId>{kStandardLayout, c});
   RegisterLayoutConverter(d, c, &Nothing);
   CHECK(StepsOf(path(in_d, in_c)) == std::vector<LayoutId>{c});
-  // Of a few elements the number of steps counts.
+  // For a tensor of few elements the number of steps decides.
   CHECK(StepsOf(FindLayoutPath(in_c, in_d, {1}, DType::kInt8)) == std::vector<LayoutId>{d});
 }
 

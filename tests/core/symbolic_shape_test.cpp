@@ -88,7 +88,7 @@ TEST_CASE("an unknown extent may have a bound") {
   CHECK(ErrorOf([&] { static_cast<void>(five.value()); }).message() ==
         "extent <=5 is not known yet");
   CHECK(ErrorOf([] { Dim::AtMost(-1); }).message() == "an extent of at most -1 would be negative");
-  // What both say, and a contradiction.
+  // Merge keeps the facts of both dimensions and refuses contradictions.
   CHECK(Dim::Merge(five, Dim()) == five);
   CHECK(Dim::Merge(Dim(), five) == five);
   CHECK(Dim::Merge(five, Dim::AtMost(4)) == Dim::AtMost(4));

@@ -710,7 +710,7 @@ TEST_CASE("a tensor moves between devices of the same memory only") {
 }
 
 TEST_CASE("a blocked layout keeps its storage and is not read as if it were row-major") {
-  const Layout blocked{999, {}};  // registered by nobody
+  const Layout blocked{999, {}};  // an id without a registration
   const opkit::Storage storage = opkit::AllocateStorage({}, 64);
   Tensor tensor = Tensor::FromLayout(storage, {3, 3}, kF32, blocked);
   CHECK(tensor.layout() == blocked);

@@ -156,7 +156,7 @@ Streams& streams() {
   static auto* streams = new Streams;
   return *streams;
 }
-// What a handle stands for: null and cudaStreamLegacy for the current device's default stream.
+// Resolves a handle: null and cudaStreamLegacy mean the current device's default stream.
 CUstream_st& Find(cudaStream_t handle, const char* call) {
   if (handle && handle != cudaStreamLegacy) {
     if (handle->destroyed) {

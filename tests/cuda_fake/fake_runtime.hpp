@@ -54,7 +54,7 @@ int64_t host_waits();               // cudaStreamSynchronize and cudaEventSynchr
 int64_t mallocs();                  // cudaMalloc calls
 int64_t pool_trims();
 
-// What other threads are about to bring about; no deadline of its own, ctest has one.
+// Waits until other threads make the condition true. There is no deadline here: ctest has one.
 template <class Condition>
 void Await(Condition condition) {
   while (!condition()) std::this_thread::yield();

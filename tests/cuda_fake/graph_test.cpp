@@ -51,7 +51,7 @@ Tensor OnCuda(const std::vector<float>& values) {
   Copy(Tensor::From<float>({static_cast<int64_t>(values.size())}, values), &out);
   return out;
 }
-// Runs a chain whose kernels are held, and returns once its last step, which is told of, was
+// Runs a chain whose kernels are held, and returns once its last step, the one with a notice, was
 // issued.
 Event RunUntilIssued(Executor& executor, const Tensor& x) {
   executor.Bind("v0", x);
@@ -84,7 +84,7 @@ TEST_CASE("a chain on the device is told of once, and its memory is released at 
     CHECK(fake::callbacks() == notices + 1);
     OperatorBase& first = executor.op(0);
     executor.Run({{"v0", x}});
-    CHECK(first.event().state()->status() == EventStatus::kSuccess);  // though nobody asks
+    CHECK(first.event().state()->status() == EventStatus::kSuccess);  // without any call of Finish
     CHECK(first.event().state()->retained.empty());
     executor.Bind("v0", OnCuda({5, 6}));
     executor.Run();

@@ -1,4 +1,5 @@
-// What expected.py recorded, and the hash that it says equality by.
+// Reads the results that expected.py recorded, and computes the same hash of a result as
+// expected.py.
 #ifndef OPKIT_TESTS_DEMO_EXPECTED_HPP_
 #define OPKIT_TESTS_DEMO_EXPECTED_HPP_
 

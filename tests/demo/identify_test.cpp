@@ -53,7 +53,7 @@ TEST_CASE("the model reads both ends of a file, each without its white space") {
   CHECK(Prepared("ab") == Bytes{'a', 'b', -1, -1, -1, 'a', 'b'});
   // Only leading space goes from the beginning, and only trailing space from the end.
   CHECK(Prepared(" ab ") == Bytes{'a', 'b', ' ', -1, ' ', 'a', 'b'});
-  // Of a block: what lies deeper in a longer file stays unseen.
+  // Only the first and the last block are read: the middle of a longer file stays unseen.
   CHECK(Prepared("\t\n\v abcdefg\r\n   ") == Bytes{'a', 'b', -1, -1, -1, -1, 'g'});
   CHECK(Prepared(std::string("\0\xff", 2)) == Bytes{0, 255, -1, -1, -1, 0, 255});
 }
@@ -114,8 +114,8 @@ TEST_CASE("made-up files are identified as magika identifies them") {
     const auto& file = Expected()["files"][i];
     CAPTURE(file["name"].get<std::string>());
     CHECK(kinds[i].label == file["label"].get<std::string>());
-    // Of files that are nearly all padding the model subtracts nearly equal numbers: the rounding
-    // of any other order of sums shows in the third digit.
+    // For files that are nearly all padding the model subtracts nearly equal numbers: another order
+    // of sums changes the third digit.
     CHECK(kinds[i].confidence == doctest::Approx(file["score"].get<float>()).epsilon(1e-2));
   }
   CHECK(kinds.back().label == "unreadable");

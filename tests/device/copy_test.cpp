@@ -28,7 +28,7 @@ using opkit::RegisterCopy;
 using opkit::Shape;
 using opkit::Tensor;
 
-// A device whose memory the host is told not to touch, although it is the host's.
+// A device whose memory the host must not touch, although it is ordinary host memory.
 constexpr auto kFake = static_cast<DeviceType>(90);
 constexpr auto kIsland = static_cast<DeviceType>(91);  // no copies lead there
 

@@ -24,7 +24,7 @@ using opkit::EventStatus;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// Thrown by address, so that a waiter can tell that it got the very same object.
+// Thrown by address, so that a waiter can check that it got the very same object.
 struct Original : std::runtime_error {
   using std::runtime_error::runtime_error;
   Original(const Original&) = default;
@@ -55,7 +55,8 @@ TEST_CASE("an event goes from INITIALIZED over SCHEDULED to SUCCESS") {
   event.RethrowIfFailed();
 }
 
-// What a device's author derives from and holds is named without detail.
+// The classes that a device's author derives from, and the pointer that holds them, have public
+// names.
 static_assert(std::is_base_of_v<opkit::detail::RefCounted, opkit::EventState>);
 static_assert(std::is_same_v<decltype(Event().state()),
                              const opkit::detail::IntrusivePtr<opkit::EventState>&>);
@@ -324,7 +325,7 @@ TEST_CASE("a reset event knows nothing of before, though completions are used ag
   CHECK(event.exception() == nullptr);
   event.SetFinished();
   event.Reset();
-  event.SetCallback([&] { called += 100; });  // nobody will complete what is reset
+  event.SetCallback([&] { called += 100; });  // a reset event never completes
   event.Reset();
   event.SetFinished();
   event.Reset();

@@ -1,4 +1,4 @@
-// What can only be tried in a process of its own.
+// Runs a part of a test in a process of its own.
 #ifndef OPKIT_TESTS_ENGINE_CHILD_PROCESS_HPP_
 #define OPKIT_TESTS_ENGINE_CHILD_PROCESS_HPP_
 

@@ -14,7 +14,7 @@ namespace engine_error_test { namespace {
 using opkit::Engine;
 using opkit::Var;
 
-// What a wait throws, "" for nothing.
+// The message of the exception that a wait throws; "" if it throws none.
 template <class F>
 std::string Thrown(F&& wait) {
   try {
@@ -121,7 +121,7 @@ TEST_CASE("a later write that succeeds makes the Var valid again") {
     CHECK(WaitForVar(engine, v) == "");
     CHECK(WaitForAll(engine) == "");
     CHECK(value == 6);
-    // As long as another Var still holds it, it is still to be told.
+    // As long as another Var holds the error, a wait for that Var still reports it.
     PushFailing(engine, "both", {}, {v, w});
     engine.Push([] {}, {}, {v});
     CHECK(WaitForVar(engine, v) == "");
@@ -207,7 +207,7 @@ TEST_CASE("an unreported failure is no reason to stop: the engine still ends") {
   });
 }
 
-// Which operations run and what every Var holds in the end, told by a serial model.
+// A serial model predicts which operations run and which error every Var holds in the end.
 TEST_CASE("random operations of which some fail leave what the rules say, on every engine") {
   for (unsigned seed = 1; seed <= 5; ++seed) {
     CAPTURE(seed);

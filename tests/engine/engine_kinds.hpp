@@ -1,5 +1,5 @@
-// What tests of the engine share. OnThreads runs a test on engines of 1, 2 and 8 threads and, where
-// it is about results rather than threads, on a naive one (OnEveryEngine).
+// OnThreads runs a test on engines of 1, 2 and 8 threads. OnEveryEngine also runs it on a naive
+// engine, for tests of results rather than threads.
 #ifndef OPKIT_TESTS_ENGINE_ENGINE_KINDS_HPP_
 #define OPKIT_TESTS_ENGINE_ENGINE_KINDS_HPP_
 

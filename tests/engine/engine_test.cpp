@@ -116,7 +116,7 @@ TEST_CASE("reads of one Var overlap") {
   }
 }
 
-// What each Var stands for, changed so that any other order would show.
+// A model of the Vars: each operation changes its values so that another order gives other values.
 struct Machine {
   explicit Machine(size_t vars) : values(vars, 1) {}
   void Run(uint64_t op, const std::vector<size_t>& reads, const std::vector<size_t>& writes) {
@@ -302,7 +302,7 @@ TEST_CASE("of the operations that are ready, the highest priority starts first, 
   engine.Push([] {}, {}, {gate});
   for (int priority : {0, -3, 5, 1, 0, 5, -1}) {
     engine.Push([&order, priority] { order.push_back(priority); }, {}, {}, {.priority = priority});
-    // These become ready all at once, when the write before them is done.
+    // The operations become ready all at once, when the write before them is done.
     engine.Push([&order, priority] { order.push_back(priority); }, {gate}, {},
                 {.priority = priority});
   }

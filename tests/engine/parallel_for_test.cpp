@@ -370,7 +370,7 @@ TEST_CASE("loops from many threads at once share the pool") {
 }
 
 // Each chunk waits for the others, so each loop needs every worker, and a lost wake-up hangs. With
-// more threads than CPUs nobody looks for work before sleeping: every loop wakes sleepers.
+// more threads than CPUs no worker spins before it sleeps: every loop wakes sleepers.
 TEST_CASE("thousands of loops, each of which needs every thread, lose no wake-up") {
   Watchdog watchdog;
   for (int threads : {2, 3, 8}) {

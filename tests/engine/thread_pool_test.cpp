@@ -497,7 +497,7 @@ TEST_CASE("the process has one default pool and one setting of its size, before 
   CHECK(opkit::NumThreads() == before);
 }
 
-// What the tests below run this program for, with another environment.
+// The tests below run this program with another environment for this case.
 TEST_CASE("child: says how the default pool was made") {
   const char* expected = std::getenv("OPKIT_TEST_EXPECT_THREADS");
   if (expected == nullptr) return;
@@ -650,8 +650,7 @@ TEST_CASE("the workers of an idle pool sleep in the kernel") {
   }
 }
 
-// With a pool of 8 on fewer CPUs nobody looks for work before sleeping: every round parks and
-// wakes.
+// With a pool of 8 on fewer CPUs no worker spins before it sleeps: every round parks and wakes.
 TEST_CASE("10,000 rounds of submit and wait lose no wake-up") {
   Watchdog watchdog;
   for (int threads : {1, 2, 8}) {
@@ -670,8 +669,8 @@ TEST_CASE("10,000 rounds of submit and wait lose no wake-up") {
   }
 }
 
-// The waiter is woken for a task and finds its latch done: it must pass the task on, and nobody may
-// take it for a thread that still looks for work.
+// The waiter is woken for a task and finds its latch done: it must pass the task on, and must not
+// be counted as a thread that still looks for work.
 TEST_CASE("a waiter that leaves just when it is woken for a task loses no wake-up") {
   Watchdog watchdog;
   for (int threads : {2, 8}) {

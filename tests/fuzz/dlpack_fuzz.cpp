@@ -62,7 +62,8 @@ int64_t ByteOf(const Fields& fields, const std::vector<int64_t>& index, int64_t 
          at * item;
 }
 
-// Whether everything that the fields describe lies in g_memory; in 128 bits, that nothing wraps.
+// True if every element that the fields describe lies in g_memory. Computes in 128 bits, so that
+// nothing wraps.
 bool LiesInMemory(const Fields& fields, int64_t item) {
   const dlpack::DLTensor& in = fields.tensor;
   if (!in.data || in.byte_offset > kBytes) return false;

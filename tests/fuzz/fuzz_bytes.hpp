@@ -39,8 +39,8 @@ class Bytes {
   size_t size_;
 };
 
-// Of the thread that reads the input. Functions that the host runs elsewhere find no bytes, so that
-// an input always makes the same decisions.
+// The bytes of the thread that reads the input. Functions that the host runs on other threads find
+// no bytes, so that an input always leads to the same decisions.
 inline thread_local Bytes* t_bytes = nullptr;
 inline Bytes& In() {
   static thread_local Bytes none(nullptr, 0);

@@ -43,7 +43,7 @@ void Require(bool condition, const std::string& what) {
   std::abort();
 }
 
-// False where it is an Error, which tells what is wrong with the call.
+// False if the call throws an Error; `why` gets its message.
 template <class F>
 bool Try(F&& body, std::string* why = nullptr) {
   try {
@@ -106,7 +106,7 @@ class Builder {
     }
     return out;
   }
-  // As much of the shape as the graph is told of.
+  // The part of the shape that the graph declares.
   SymbolicShape Declared(const Shape& shape) {
     if (in_.Byte() % 8 == 0) return {};
     std::vector<Dim> dims(shape.begin(), shape.end());
@@ -222,8 +222,8 @@ bool MayBeRefused(const Graph& graph) {
   return false;
 }
 
-// What a graph of these tensors gives, planned: the same as `expected`, which is null where a node
-// fails when all of them run one after the other.
+// Checks that a plan of the graph computes `expected` from these tensors. `expected` is null if a
+// node fails in the run of one node after the other.
 void Run(const Builder& built, const std::vector<Tensor>* expected, const std::string& why_not,
          bool passes) {
   static const PassList none;

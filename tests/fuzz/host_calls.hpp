@@ -1,7 +1,7 @@
-// What functions of a careless library call of the host's table and of a gradient maker: sane
-// arguments and wrong ones that the host can tell. A pointer is null or valid, and what is counted
-// is there unless the host must refuse the count itself. Aborts where a sane call has another
-// effect than the ABI says.
+// Calls of the host's table and of a gradient maker as a careless library makes them, with valid
+// arguments and with wrong ones that the host can detect. Pointers are null or valid, and arrays
+// have as many elements as their counts say, unless the host must refuse the count itself. Aborts
+// if a valid call has another effect than the ABI says.
 #ifndef OPKIT_TESTS_FUZZ_HOST_CALLS_HPP_
 #define OPKIT_TESTS_FUZZ_HOST_CALLS_HPP_
 
@@ -20,8 +20,8 @@ inline const opkit_host* g_host = nullptr;
 inline void Require(bool holds) {
   if (!holds) std::abort();
 }
-// Counts to be refused before an array is read. Each is more than a graph may have: of a smaller
-// one, nobody could see that the array does not hold it.
+// Counts that the host refuses before it reads the array: each is more than a graph may have. A
+// smaller wrong count cannot be detected.
 inline constexpr uint64_t kAbsurdCounts[] = {uint64_t{1} << 32, opkit::detail::kMostNodes + 1,
                                              UINT64_MAX};
 
@@ -94,7 +94,7 @@ struct AnyView {
   AnyView& operator=(const AnyView&) = delete;
 };
 
-// What is handed over with a call; freed after it, so that the sanitizer finds what is read later.
+// Owns the arguments of one call and frees them after it, so that the sanitizer finds a later read.
 class Parts {
  public:
   // An array and its count, sometimes null, with a null element or absurdly counted.
@@ -156,7 +156,7 @@ class Parts {
     if (!names.empty() && In().Rarely()) names.pop_back();
     return Array(std::move(names), count);
   }
-  // Of an operator that makes `output` of `input`.
+  // Makes a node that computes `output` from `input`.
   const opkit_node* Node(const char* input, const char* output, int depth = 0) {
     auto* node = Keep(new opkit_node{});
     Bytes& in = In();
@@ -545,7 +545,7 @@ inline void CallHost(const opkit_call* call) {
   }
 }
 
-// Of the functions of a gradient maker.
+// Calls the functions of a gradient maker.
 inline void CallGradient(const opkit_gradient* gradient) {
   const char* const kNames[] = {"x", "", nullptr, "new", "\xff"};
   const char* const kSuffixes[] = {nullptr, "", "_part"};

@@ -1,4 +1,4 @@
-// What a bound run allocates: nothing; and that memory stays flat however often it runs.
+// A bound run allocates nothing, and memory stays flat however often it runs.
 #include <doctest/doctest.h>
 
 #include "opkit/graph/executor.hpp"

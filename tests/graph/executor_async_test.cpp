@@ -18,7 +18,7 @@ namespace {
 
 constexpr DType kFloat = DType::kFloat32;
 
-// What Later operators are to do; they finish when the test says so.
+// Pending runs of Later operators; a test finishes them.
 struct Flight {
   Event event;
   float* out;

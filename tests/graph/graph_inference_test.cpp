@@ -209,7 +209,7 @@ TEST_CASE("shapes that are computed from shapes are known before the graph runs"
   CHECK(types.at("Y").shape == SymbolicShape{10, 6});
   REQUIRE(types.at("T").constant);
   CHECK(types.at("T").constant->ToVector<int64_t>() == std::vector<int64_t>{10, 6});
-  // What a copy knows does not end with the original.
+  // A copy outlives the original.
   const auto copy = std::make_unique<GraphTypes>(types);
   CHECK(copy->at("E").constant->ToVector<int64_t>() == std::vector<int64_t>{5, 3});
 }

@@ -75,7 +75,7 @@ OPKIT_OP(MatMul)
     })
     .Kernel<CPUContext>();
 
-// Of any number of inputs; the gradients of a value that is read more than once meet here.
+// Adds any number of inputs, such as the gradients of a value that several nodes read.
 class SumOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);

@@ -199,7 +199,7 @@ TEST_CASE("the first node that fails stops the net, by throwing or by false") {
     CHECK(ws.GetTensor("A")->initialized());
     CHECK(ws.GetBlob("D")->empty());
     CHECK(runs->runs() == 1);
-    CHECK(runs->failed_runs() == 1);  // stopped, and told
+    CHECK(runs->failed_runs() == 1);  // the stopped run is reported as failed
   }
 }
 

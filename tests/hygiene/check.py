@@ -634,7 +634,7 @@ def comment_blocks(text):
 
 @check("plain-comments")
 def plain_comments(tree):
-    for folder in ("include", "src", "tools", "examples", "bench", "tests/support"):
+    for folder in ("include", "src", "tools", "examples", "bench", "tests"):
         for path in sorted((tree.root / folder).rglob("*")):
             if path.suffix not in (".hpp", ".ipp", ".cpp", ".cc", ".cu", ".h"):
                 continue

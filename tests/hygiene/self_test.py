@@ -185,6 +185,8 @@ CASES = [
      changed(SHAPE, includes=BASE, body="int x = 0;  // Of a node.")),
     ("plain-comments", "shape.hpp:5 says 'nobody'",
      changed(SHAPE, includes=BASE, body="// A value that\n// nobody reads.")),
+    ("plain-comments", "tests/op/case_test.cpp:2 begins with 'What'",
+     {"tests/op/case_test.cpp": "int x;\n// What it holds.\n"}),
     ("machine-paths", "docs.md:2", {"docs.md": "fine\nsee " + "/home" + "/someone/opkit\n"}),
 ]
 # A unit that does not preprocess fails every check of macros.

@@ -1,5 +1,5 @@
-// What two translation units of one program see of the toolkit, each from its own copy of every
-// header, and an operator that is registered from this header, that is, by both.
+// Collects the addresses and types of the toolkit that one translation unit sees. Two units of one
+// program include it, and an operator is registered from this header, that is, by both.
 #ifndef OPKIT_TESTS_HYGIENE_UNITS_HPP_
 #define OPKIT_TESTS_HYGIENE_UNITS_HPP_
 
@@ -22,7 +22,7 @@ struct Seen {
   const void* invocation;  // of the calling thread
   void (*fail)();          // throws opkit::Error
 };
-// Of the unit that calls it.
+// Returns the facts of the calling unit.
 static Seen SeenHere() {
   return {&opkit::GetAllocator(opkit::DeviceType::kCPU), &opkit::OpRegistry::Global(),
           &opkit::detail::t_invocation,

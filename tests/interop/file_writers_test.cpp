@@ -27,7 +27,7 @@ namespace {
 
 using namespace opkit;
 
-// What is written is more than a pipe holds.
+// A profile whose text is longer than a pipe holds.
 Profile LongProfile() {
   Profile profile;
   profile.threads.push_back({1, "main"});
@@ -66,7 +66,7 @@ int FilesIn(const TemporaryFolder& folder) {
 struct Kind {
   const char* name;
   int files;  // that are there afterwards
-  // What the file holds in the end; "cannot write": an Error that names the path.
+  // Returns the file's text after the write, or "cannot write" if the Error names the path.
   std::string (*written)(const TemporaryFolder& folder, Write write);
 };
 
@@ -81,7 +81,7 @@ std::string Refused(const std::string& path, Write write, const char* reason) {
   CHECK(error.message() == "cannot write '" + path + "': " + reason);
   return "cannot write";
 }
-// What a write to a descriptor puts behind what is there.
+// Returns the text that a write to a descriptor appends to the text before it.
 std::string Appended(const std::string& path, int descriptor, Write write) {
   REQUIRE(::write(descriptor, "before", 6) == 6);
   write(path);
@@ -91,7 +91,7 @@ std::string Appended(const std::string& path, int descriptor, Write write) {
   return found.substr(6);
 }
 
-// For the rest of the scope root is nobody.
+// Takes root's rights away for the rest of the scope.
 class Nobody {
  public:
   Nobody() : before_(geteuid()) { REQUIRE((before_ != 0 || seteuid(65534) == 0)); }

@@ -137,7 +137,8 @@ TEST_CASE("nodes are changed, added and left out") {
   CHECK(added.node(1).outputs() == Strings{"B_1", "C"});  // its old name is the new output's
   CHECK(added.outputs() == Strings{"Y", "B"});
 
-  const Graph reads = After(Whole(), [](Json& json) {  // what nobody read
+  // a node that reads a value without a reader so far
+  const Graph reads = After(Whole(), [](Json& json) {
     json["nodes"].push_back({{"op", "Two"}, {"name", "B"}, {"inputs", {{4, 0, 0}, {3, 0, 0}}}});
     json["heads"][1] = {5, 0, 0};
   });
@@ -153,7 +154,7 @@ TEST_CASE("outputs of the graph keep their names, whatever makes them now") {
   });
   REQUIRE(shorter.num_nodes() == 2);
   CHECK(shorter.node(1) == OperatorDef("Identity", {"n0"}, {"n1"}));
-  // Its first output is an input now, and the second takes the name of the node that went.
+  // The first output is an input now, and the second takes the name of the removed node.
   const Graph moved = After(Chain(3), [](Json& json) {
     json["heads"] = {{0, 0, 0}, {1, 0, 0}, {3, 0, 0}};
   });

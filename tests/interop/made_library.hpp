@@ -1,4 +1,5 @@
-// A library made in a test, of operators that hand on their input: what a saved graph says of it.
+// Makes a library in a test, whose operators return their input, to check what a saved graph says
+// of a library.
 #ifndef OPKIT_TESTS_INTEROP_MADE_LIBRARY_HPP_
 #define OPKIT_TESTS_INTEROP_MADE_LIBRARY_HPP_
 

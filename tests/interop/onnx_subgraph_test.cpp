@@ -314,7 +314,7 @@ TEST_CASE("A graph that one function hands to another reads the values of the fi
   const OperatorDef& add = SubgraphOf(graph.node(2), "then_branch")->node(0);
   CHECK(add.type() == "Add");
   CHECK(add.inputs() == Strings{t, t});
-  // That of the model reads the model's t, through both functions.
+  // The subgraph of the model reads the model's t, through both functions.
   CHECK(SubgraphOf(graph.node(4), "then_branch")->node(0).inputs() == Strings{"t"});
 }
 

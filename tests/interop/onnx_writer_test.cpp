@@ -126,7 +126,7 @@ TEST_CASE("ONNX has integers for bools, and float32 for what is longer") {
   CHECK(back(std::vector<double>{0.1, 2}) == Attribute(Floats{0.1f, 2.f}));
 }
 
-// Of every kind of attribute that an integer or an empty list may be given for.
+// Declares an attribute of every kind for which a node may give an integer or an empty list.
 OPERATOR_SCHEMA(OnnxWriterDeclares)
     .NumInputs(1)
     .NumOutputs(1)

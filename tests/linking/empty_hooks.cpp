@@ -42,7 +42,7 @@ struct ImagesOp final : CopyOp {
 OPKIT_OPERATOR_SCHEMA(Images).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 OPKIT_REGISTER_CPU_OPERATOR(Images, ImagesOp);
 
-// What a plan of one node throws; empty where it runs.
+// The message of the Error that a plan of one node throws; empty if it runs.
 std::string Why(const char* op, const PlanOptions& options = {}) {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, {1, 2, 2, 3});

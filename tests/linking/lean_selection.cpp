@@ -10,7 +10,7 @@
 
 using namespace opkit;
 
-// What a call of the operator throws; empty where it returns.
+// The message of the Error that a call of the operator throws; empty if it returns.
 static std::string Why(const char* op) {
   try {
     Invoke(op, {Tensor::From<float>({1, 1, 1, 2}, {1, 2})});

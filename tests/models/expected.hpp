@@ -1,4 +1,4 @@
-// What ONNX Runtime computes for the real models: expected.txt, which expected.py writes.
+// Reads expected.txt: the results of ONNX Runtime for the real models, written by expected.py.
 #ifndef OPKIT_TESTS_MODELS_EXPECTED_HPP_
 #define OPKIT_TESTS_MODELS_EXPECTED_HPP_
 

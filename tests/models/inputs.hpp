@@ -95,7 +95,8 @@ inline opkit::Tensor Ramp() {
   return ramp;
 }
 
-// What a last Softmax or Sigmoid reads is the output instead: it says more.
+// Makes the input of a last Softmax or Sigmoid the graph's output, because it shows differences
+// better.
 inline opkit::Graph BeforeSquashing(opkit::Graph graph) {
   const std::string output = graph.outputs()[0];
   const opkit::OperatorDef& last = graph.node(graph.Producer(output));

@@ -27,8 +27,8 @@ NamedTensors RunOnRamp(const Graph& graph, const PlanOptions& options = {}) {
   return executor.Run({{graph.inputs()[0].name, Ramp()}});
 }
 
-// What the plan of a graph keeps in memory when nothing is in place: each value of float tensors
-// that is computed of the input, from the node that makes it to the last that reads it.
+// Memory intervals of a plan without in-place outputs: each float tensor that depends on the input,
+// from its producer to its last reader.
 [[maybe_unused]] std::vector<MemoryInterval> Intervals(const Plan& plan) {
   const Graph& graph = plan.graph();
   std::map<std::string, size_t> buffers;

@@ -23,7 +23,7 @@ CheckOptions InChild() {
   return options;
 }
 
-// What RunOnDevice computes with: of no use when it has returned, whatever its stack holds then.
+// Pointers that RunOnDevice uses. They are invalid after it returns, whatever the stack holds then.
 struct Arrays {
   const float* volatile in;
   float* volatile out;
@@ -72,8 +72,8 @@ REGISTER_CPU_OPERATOR(BadForEver, LambdaOp<kForEver>);
 class Worker;
 Worker* worker = nullptr;
 
-// A thread that does what it is given, until its end. A fork waits until its mutex is free: in the
-// child nobody would unlock it.
+// A thread that runs the tasks it is given, until its end. A fork waits for its mutex, because a
+// mutex that is locked at the fork stays locked in the child.
 class Worker {
  public:
   Worker() {
@@ -118,7 +118,7 @@ class Worker {
   std::thread thread_;
 };
 
-// A thread of the program's does its work, and with a factor of 0 does not tell the end of it.
+// A thread of the program does the work; with a factor of 0 it never reports the end.
 template <int factor>
 class HandedOverOp final : public Operator<CPUContext> {
  public:

@@ -386,7 +386,7 @@ TEST_CASE("a kernel that differs from another, or a wrong gradient, is blamed") 
   Expect("BadNoKernel", {"it has no kernel that the host can run"});
 }
 
-// What goes wrong hangs on the value of an attribute.
+// The failure depends on the value of an attribute.
 class ValuesOp final : public Operator<CPUContext> {
  public:
   using Operator::Operator;

@@ -1,5 +1,5 @@
-// Inference is done once for inputs of the same dtypes and shapes, whoever asks: an eager call, the
-// operator itself, or a plan that says what it has found.
+// Inference is done once for inputs of the same dtypes and shapes, whether an eager call, the
+// operator itself or a plan needs it.
 #include "opkit/op/inference.hpp"
 
 #include <doctest/doctest.h>

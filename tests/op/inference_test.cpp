@@ -1,4 +1,4 @@
-// What shape and type inference sees and says: symbols, constants' data, contradictions.
+// Shape and type inference: symbols, constants' data, contradictions.
 #include "opkit/op/inference.hpp"
 
 #include <doctest/doctest.h>

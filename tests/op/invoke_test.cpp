@@ -91,7 +91,7 @@ class HalfDoneOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(InvokedHalfDone).NumInputs(1).NumOutputs(1);
 REGISTER_CPU_OPERATOR(InvokedHalfDone, HalfDoneOp);
 
-// Its output is no tensor.
+// Makes an output that is no tensor.
 class TextOp final : public Operator<CPUContext> {
  public:
   using Operator::Operator;

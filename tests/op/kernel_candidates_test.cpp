@@ -1,4 +1,4 @@
-// What can be chosen for a node, and that the operator then made is the one that was chosen.
+// The candidates for a node, and that CreateOperator makes the chosen one.
 #include "opkit/op/kernel_candidates.hpp"
 
 #include "opkit/backends/cuda/registration.hpp"
@@ -278,7 +278,7 @@ TEST_CASE("the kernel and the configuration that were chosen are the operator's"
   REQUIRE(op->config());
   CHECK(op->config()->inplace.size() == 1);
 
-  // Nobody chose.
+  // Without a choice, the node's preference selects BLOCKED's kernel, which gets no config.
   op = CreateOperator(bench.def, &bench.ws);
   CHECK(dynamic_cast<BlockedOp*>(op.get()));
   CHECK(op->config() == nullptr);

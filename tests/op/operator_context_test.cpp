@@ -1,5 +1,5 @@
-// What an operator asks of its context, and when: switching to the device, whether work goes on
-// after it was issued, and whether more may be issued behind it.
+// Which functions of its context an operator calls, and when: switching to the device, whether work
+// goes on after it was issued, and whether more may be issued behind it.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -15,7 +15,7 @@ using namespace opkit;
 
 std::string g_calls;  // in their order
 
-// As CPUContext, and notes when it is told to switch.
+// A CPUContext that notes each switch to the device.
 class NotedContext : public CPUContext {
  public:
   using CPUContext::CPUContext;
@@ -107,7 +107,7 @@ TEST_CASE("a context says whether operators may be issued behind unfinished ones
   CHECK_FALSE(host.SupportsAsyncScheduling());
 }
 
-// Issues work, which fails where it is told to, and lets `between` go on before its event stands
+// Issues work, which fails on request, and calls `between` before the operator's event is recorded
 // behind that work.
 class FailsOnStreamOp final : public Operator<CPUStreamContext> {
  public:

@@ -553,7 +553,7 @@ TEST_CASE("memory of work that another thread finishes lives as long as that wor
     if (cancel) {
       op.Cancel();
       CHECK(ErrorOf([&] { op.Finish(); }).code() == ErrorCode::kCancelled);
-      *tensor = Tensor();  // nobody waits for the rest
+      *tensor = Tensor();  // the rest of the run has no waiter
       op.ResetEvent();
     }
     CHECK_FALSE(x.freed);
@@ -618,7 +618,8 @@ TEST_CASE("work that was issued before RunOnDevice failed keeps its memory") {
   CHECK(x.freed);
 }
 
-// Its destructor waits for its work, which the members are for. What the test looks at outlives it.
+// Shared with an operator whose destructor must wait for its work, which uses its members. The test
+// keeps this record longer than the operator.
 struct SeenAtTheEnd {
   std::binary_semaphore started{0}, go{0}, ends{0};
   std::atomic<bool> worked{false}, worked_before_the_end{false};

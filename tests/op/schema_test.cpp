@@ -1,5 +1,4 @@
-// What a schema accepts and says: arity, in-place, arguments, inference, cost, devices, and why
-// not.
+// Schemas: arity, in-place, arguments, inference, cost, devices, and the message for each refusal.
 #include "opkit/op/schema.hpp"
 
 #include <doctest/doctest.h>

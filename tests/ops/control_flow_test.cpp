@@ -73,7 +73,7 @@ TEST_CASE("the branch that is taken runs, run after run") {
     CHECK(FloatsOf(exec.Run({{"condition", kYes}, {"x", y}}).at("out")) ==
           Floats{static_cast<float>(-run), -5});
   }
-  CHECK(FloatsOf(first) == Floats{-1, -2});  // whoever holds a result keeps it
+  CHECK(FloatsOf(first) == Floats{-1, -2});  // a later run leaves a kept result unchanged
 }
 
 REGISTER_OP(ProfiledInBranch)
@@ -263,7 +263,7 @@ TEST_CASE("an If inside a branch takes its own branch") {
   CHECK(run(kNo, kYes) == Floats{1, 2});
 }
 
-// What is inferred of "out".
+// The inferred type of "out", as text.
 std::string InferredOut(const Graph& g) {
   const GraphView view(g);
   return ToString(InferGraph(view).at("out"));

@@ -1,4 +1,5 @@
-// What tests of operators that move data share: tensors whose elements tell where they come from.
+// Support for the tests of operators that move data: tensors whose elements show where they come
+// from.
 #ifndef OPKIT_TESTS_OPS_DATA_MOVEMENT_HPP_
 #define OPKIT_TESTS_OPS_DATA_MOVEMENT_HPP_
 

@@ -88,7 +88,7 @@ TEST_CASE("BatchNormalization and arithmetic by channel go into the convolution 
   CHECK_FALSE(folded.IsConstant("w"));  // nothing reads it any more
   CHECK_FALSE(folded.IsConstant("mean"));
   CHECK(folded.IsConstant("y@W"));
-  // Of two convolutions by one weight each has its own.
+  // Two convolutions that share a weight get one folded weight each.
   CheckFolds(
       {Conv("h"), Conv("g").Input("b"), Normalization("h", "m"), Binary("Add", "m", "g", "y")},
       "Conv>m Conv>g Add>y");

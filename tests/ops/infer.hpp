@@ -27,7 +27,7 @@ struct Known {
   std::optional<Tensor> data;
 };
 
-// What is inferred of the outputs: "float32[N, 2]", and the next ones behind it.
+// The inferred types of the outputs, "float32[N, 2]" each, joined by blanks.
 inline std::string Inferred(const std::string& op, const std::vector<Known>& inputs,
                             Arguments args = {}, int outputs = 1) {
   OperatorDef def(op, {}, {}, std::move(args));

@@ -42,7 +42,7 @@ TEST_CASE("its cost: at most an index of every axis for every element") {
   CHECK(cost(TensorInfo(DType::kBool, SymbolicShape(std::vector<Dim>{}))).bytes_written == 8);
   CHECK(cost(TensorInfo(DType::kFloat32, {0, 5})).bytes_written == 0);
   CHECK(cost(TensorInfo(DType::kFloat32, {Sym("N"), 5})).bytes_written == 0);  // nobody knows
-  // Those of a run are those that it wrote.
+  // The cost of a run counts the bytes that it wrote.
   CHECK(schema.Cost(def, {TensorInfo(DType::kFloat32, {3, 5})}, {TensorInfo(DType::kInt64, {2, 4})})
             .bytes_written == 2 * 4 * 8);
 }

@@ -89,7 +89,7 @@ TEST_CASE("Before opset 7 Dropout hands its data on where is_test says so, and h
   CHECK(Contains(ErrorOf([&] { Run(dropout({test}), 7, x); }).what(), "has no argument 'is_test'"));
 }
 
-// Of x [2, 1, 2] with the given attributes and statistics of `extents`.
+// A graph that normalizes x [2, 1, 2] with the given attributes and statistics of `extents`.
 OnnxGraph BatchNormalization(const Ints& extents, const Attributes& attributes) {
   OnnxGraph graph;
   graph.Input("x", {2, 1, 2});

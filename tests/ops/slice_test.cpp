@@ -89,7 +89,7 @@ TEST_CASE("extents follow from constant bounds, and wrong lists are refused") {
   CHECK(Inferred("Slice", {n46, open, open, List({1})}) == "float32[N, <=4, 6]");
   CHECK(Inferred("Slice", {n46, open, open}) == "float32[?, 4, 6]");
   CHECK(Inferred("Slice", {n46, open, open, open}) == "float32[?, <=4, <=6]");
-  // Of an axis with no bound, or with one.
+  // The axis has no bound in some of these inputs, and one in others.
   CHECK(Inferred("Slice", {n46, List({1}), List({8})}) == "float32[<=7, 4, 6]");
   CHECK(Inferred("Slice", {n46, List({1}), List({9}), List({0}), List({3})}) ==
         "float32[<=3, 4, 6]");

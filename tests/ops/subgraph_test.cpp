@@ -116,7 +116,7 @@ TEST_CASE("types and shapes come from the body, for every operator that carries 
     CAPTURE(type);
     CHECK(InferredAll(Around(Product(type), {Sym("N"), 3})) ==
           "float32[N, 3] float32[N, 3] float32[N, 3]");
-    // What the body says of its inputs is known of the node's.
+    // Facts that the body infers of its inputs reach the node's inputs.
     CHECK(InferredAll(Around(Product(type, ProductBody({4, Dim()}, DType::kFloat32)),
                              {Dim(), Sym("M")})) == "float32[4, M] float32[4, M] float32[4, M]");
   }

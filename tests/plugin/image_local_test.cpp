@@ -15,7 +15,8 @@ using namespace opkit;  // NOLINT: as a program writes it
 
 namespace {
 
-// What the libraries have too, so that their references could be bound to this program's.
+// The libraries have a class of this name too, so that the loader could bind their references to
+// the program's.
 template <class Context>
 class HostNegateOp final : public Operator<Context> {
  public:
@@ -66,15 +67,17 @@ void CheckImage(const Library& library, const std::string& letter) {
   CHECK(library.operators() == std::vector<std::string>{"Fails" + letter, "Double" + letter,
                                                         "Last" + letter, "Negate" + letter,
                                                         "Report" + letter});
-  // Its REGISTER_OP's text comes through its own table of the host.
+  // The text of the library's REGISTER_OP comes through the library's own table of the host.
   CHECK(Contains(ErrorOf([&] { Invoke("Fails" + letter, {x}); }).what(),
                  "failed: told to by " + letter));
-  // It has its four operators, its one gradient, and runs its own two; nobody else's.
+  // The library sees its four operators, its one gradient, and runs its own two; none of another
+  // image.
   CHECK(Invoke("Report" + letter, {})[0].ToVector<int64_t>() ==
         std::vector<int64_t>{4, 1, 1, 1, 1});
   CHECK(Invoke("Negate" + letter, {x})[0].ToVector<float>() == std::vector<float>{-1, 2});
   CHECK(Invoke("Double" + letter, {x})[0].ToVector<float>() == std::vector<float>{2, -4});
-  // Its layout goes by its name, which the program's layout of this number does not have.
+  // The library's layout is found by its name, which the program's layout of this number does not
+  // have.
   CHECK(Invoke("Last" + letter, {x})[0].ToVector<float>() == std::vector<float>{-2});
   CHECK(LayoutName(kHostLayout) == "host_layout");
   CHECK(CheckGradient(OperatorDef("Negate" + letter, {"x"}, {"y"}), {x}).ok());

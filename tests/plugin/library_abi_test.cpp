@@ -24,7 +24,7 @@ constexpr bool kIsNewerHost = true;
 constexpr bool kIsNewerHost = false;
 #endif
 
-// What the libraries' operators find in the program.
+// The program's operators that the libraries' operators call.
 REGISTER_OP(AbiAdd)
     .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource&) {

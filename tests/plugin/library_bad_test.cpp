@@ -87,7 +87,7 @@ struct Description {
 Description* g_description = nullptr;
 const opkit_library* Describe(const opkit_host*) { return &g_description->library; }
 
-// What is said of a description that `change` has changed.
+// The Error for a description that `change` has changed.
 template <class Change>
 Error ErrorAfter(Change change) {
   Description description;
@@ -291,13 +291,13 @@ TEST_CASE("a description of another version, or that is cut off, is refused") {
                    d.library.num_passes = 2;
                  }),
                  "has 2 descriptions of a pass, which are null"));
-  // Where the places were reserved nobody reads them.
+  // The passes are not read: their places were reserved in this version.
   CHECK(MessageAfter([](Description& d) { d.library.num_passes = 2; }) == kAccepted);
 }
 
 using D = Description&;
 
-// What is said of a library with a description that `change` has changed.
+// Checks the message for a library with a description that `change` has changed.
 template <class Change>
 void CheckRefused(Change change, const char* text) {
   const std::string message = MessageAfter(change);
@@ -404,7 +404,7 @@ TEST_CASE("defaults that do not fit their attribute are refused") {
                "has a default that has 112589");
 }
 
-// What is said of a run whose functions `change` has changed.
+// Checks the message of a run whose functions `change` has changed.
 template <class Change>
 void CheckRunFails(Change change, const char* text) {
   const std::string what = RunErrorAfter(change).what();

@@ -1,4 +1,4 @@
-// What a library's operator declares of itself, and outputs that it makes: libraries/features.cc.
+// Declarations of a library's operator, and outputs that it makes: libraries/features.cc.
 #include <doctest/doctest.h>
 
 #include "library_fixture.hpp"

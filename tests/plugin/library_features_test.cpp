@@ -24,7 +24,7 @@ using namespace opkit;
 using namespace library_fixture;
 constexpr DType kFloat = DType::kFloat32;
 
-// What the library's operators find in the program that loads them.
+// The program's operators that the library's operators call.
 REGISTER_OP(LibHostAdd)
     .setForward([](const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource&) {
@@ -690,7 +690,7 @@ TEST_CASE("FAIL and exceptions in every phase become an Error with operator, lib
     says("other", "it threw something that is not a std::exception");
     CHECK(Failure(phase, "error").code() == ErrorCode::kOutOfRange);
     CHECK(Failure(phase, "std").code() == ErrorCode::kOperatorFailed);
-    // What was said before is not said again, and what is said without failing is forgotten.
+    // A message is reported once, and the message of a call that succeeds is dropped.
     CHECK_FALSE(Contains(what("bare"), "x is 3"));
     CHECK(Contains(what("bare"), who));
     CHECK(Failure(phase, "leave").message() == "no Error was thrown");

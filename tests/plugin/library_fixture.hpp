@@ -1,4 +1,4 @@
-// What tests of loaded libraries share.
+// Support for tests of loaded libraries.
 #ifndef OPKIT_TESTS_PLUGIN_LIBRARY_FIXTURE_HPP_
 #define OPKIT_TESTS_PLUGIN_LIBRARY_FIXTURE_HPP_
 

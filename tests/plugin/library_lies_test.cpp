@@ -1,7 +1,7 @@
 // A library that lies in each member of each struct of the ABI, and in each argument of each
-// function that it calls. The lies are made of the one list of members, abi_members.inc, by their
-// types: a new member is lied about by itself, and a new struct that no scene hands over fails
-// here. What the host can tell is an Error; whatever else is said, it neither crashes nor hangs.
+// function that it calls. The lies come from the one list of members, abi_members.inc, by their
+// types: a new member gets its lies by itself, and a new struct that no scene passes to the host
+// fails here. A lie that the host can detect is an Error; no lie crashes or hangs the host.
 #include <doctest/doctest.h>
 
 #include <sys/mman.h>
@@ -53,7 +53,7 @@ constexpr const char* kNames[] = {"zero",     "1",           "8",     "all bits"
                                   "least",    "most",        "33",    "huge",     "NaN",
                                   "infinite", "not aligned", "empty", "control",  "without an end"};
 
-// A text of more bytes than any may have, and behind it memory that nobody may read.
+// A text of more bytes than any may have, and behind it memory that must not be read.
 const char* EndlessText() {
   static const char* const text = [] {
     constexpr size_t kBytes = detail::kMostTextBytes + 1, kGuard = 65536;
@@ -103,7 +103,7 @@ void Tell(void* place, Lie lie) {
   std::memcpy(place, &value, sizeof value);
 }
 
-// What may be said of a value of this type. Only some lies are told from the truth for certain.
+// A lie for a value of some type. `is_refused`: the host can detect it for certain.
 struct Claim {
   Lie lie;
   bool is_refused;
@@ -128,7 +128,7 @@ std::vector<Claim> ClaimsOf(std::string_view name) {
     return {{Lie::kZero, true}, {Lie::kEight, true}, {Lie::kShifted, true}, {Lie::kAllBits, true}};
   } else if (name.starts_with("num_") || name == "count") {
     return {{Lie::kZero, false}, {Lie::kHuge, true}, {Lie::kAllBits, true}};
-  } else if (std::is_same_v<T, uint64_t>) {  // of a smaller count nobody could tell
+  } else if (std::is_same_v<T, uint64_t>) {  // a smaller count cannot be detected
     return {{Lie::kZero, false}, {Lie::kLess, false}, {Lie::kAllBits, false}, {Lie::kHuge, false}};
   } else {
     return {{Lie::kZero, false}, {Lie::kOne, false},     {Lie::kAllBits, false},
@@ -190,8 +190,8 @@ bool IsUnread(const Member& member) {
       "opkit_attr.floats", "opkit_tensor.host",  "opkit_value.layout"};
   return unread.contains(member.type_name + "." + member.name);
 }
-// Lets the lie be told in a struct that the library hands over; `is_answer`: the host's own, which
-// the library fills in.
+// Applies the current lie to a struct that the library passes to the host. `is_answer`: the host
+// owns the struct, and the library fills it in.
 template <class Struct>
 Struct& Say(Struct& truth, bool is_answer = false) {
   const int site = g_scene.site++;
@@ -613,7 +613,7 @@ Liar* g_liar = nullptr;
 
 // --------------------------------------------------------------------------------------- scenes
 
-// What the operators that the library names stand for in the program.
+// Operators of the program under the names that the library uses.
 REGISTER_OP(LieNeg)
     .input("x")
     .output("y")
@@ -757,7 +757,7 @@ void Calls() {
   if (!Contains(error.message(), "no Error was thrown")) throw error;
 }
 
-// Lists what the scene says, and tells it every lie.
+// Lists the values of the scene, and runs it once for each lie about each value.
 void TellLies(void (*scene)()) {
   ThreadPool one(1);
   const PoolScope one_thread(one);

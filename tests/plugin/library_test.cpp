@@ -1,4 +1,4 @@
-// What a program can do with libraries: load, use their operators as its own, unload, reload.
+// Libraries in a program: load, use their operators, unload, reload.
 
 #include <doctest/doctest.h>
 
@@ -41,7 +41,7 @@ class OwnShared {
   ~OwnShared() { OpRegistry::Global().Remove("LibShared"); }
 };
 
-// What LibShared multiplies by, as it is chosen now.
+// The factor of the LibShared that is selected now.
 float Factor(const std::string& engine = {}) {
   InvokeOptions options;
   options.backends = engine;
@@ -577,7 +577,7 @@ TEST_CASE("threads that load a file at once get one library, and one of them unl
     for (int i = 0; i < 4; ++i) threads.emplace_back(load);
     for (std::thread& thread : threads) thread.join();
     for (const Library& library : found) CHECK(library == found[0]);
-    // One of them unloads it; the others are told.
+    // One of the threads unloads it; the others get an Error.
     ready = 0;
     std::atomic<int> unloaded{0}, refused{0};
     threads.clear();
@@ -631,7 +631,7 @@ TEST_CASE("an operator of two libraries stays while one of them is loaded") {
     CHECK(OpRegistry::Global().GetSchema("LibShared").doc() == "Multiplies.");
     CHECK(CheckRegistrations().empty());
     if (first_goes_first) CHECK(Factor("thrice") == 3);
-    // What has taken an operator over is held by it as well.
+    // An operator of LibShared also holds the library that has taken LibShared over.
     Library& left = first_goes_first ? second : first;
     {
       ResolvedOperator op("LibShared", 1);

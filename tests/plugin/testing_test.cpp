@@ -62,7 +62,8 @@ TEST_CASE("Backward gives the gradients of the inputs") {
   const auto dx = testing::Backward("TestedCube", {x}, {dy}, {{"scale", 2.f}});
   REQUIRE(dx.size() == 1);
   CHECK(FloatsOf(dx[0]) == std::vector<float>{60, 24});
-  // Of a class, whose maker names the operator; input 1 is left out and gets none.
+  // The gradient of a class, whose maker names the operator; input 1 is left out and gets no
+  // gradient.
   const auto of_class = testing::Backward("TestedBias", {x, Tensor()}, {dy});
   REQUIRE(of_class.size() == 2);
   CHECK(FloatsOf(of_class[0]) == std::vector<float>{10, 1});

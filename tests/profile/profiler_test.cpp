@@ -741,9 +741,9 @@ TEST_CASE("a session of the program's own takes the place of that of OPKIT_PROFI
   CHECK(Profiler::Read().spans.size() == 1);
 }
 
-// What this program writes to stderr, one case of which runs with OPKIT_PROFILE=`file`. That case
-// forks and ends the child by exit(). There LeakSanitizer could wait for ever: for the allocator's
-// lock, which another thread of the parent held at the fork.
+// Runs a case of this program with OPKIT_PROFILE=`file` and returns its stderr. That case forks and
+// ends the child by exit(). There LeakSanitizer could wait for ever: for the allocator's lock,
+// which another thread of the parent held at the fork.
 std::string ErrorsWithProfile(const TemporaryFolder& folder, const std::string& file,
                               const std::string& test) {
   const std::string command = "ASAN_OPTIONS=\"$ASAN_OPTIONS:detect_leaks=0\" OPKIT_PROFILE='" +

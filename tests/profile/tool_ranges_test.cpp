@@ -14,7 +14,7 @@ using detail::ToolRanges;
 std::string Tool(const char* name) {
   return std::string(OPKIT_TEST_TOOLS "/libopkit_test_") + name + ".so";
 }
-// All that the tool was told.
+// The tool's record of all calls.
 std::string RecordOf(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
   REQUIRE((handle != nullptr));

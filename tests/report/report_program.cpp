@@ -41,7 +41,7 @@ Profile Small() {
   return profile;
 }
 
-// Of five nodes two are taken, one is rejected, and two stay for one reason.
+// A report of five nodes: two are taken, one is rejected, and two stay for one reason.
 PartitionReport Partitioned() {
   PartitionReport report;
   for (const char* name : {"first", "second", "third", "", "</script><b>"})

@@ -33,7 +33,7 @@ struct Failure {
   int op;
 };
 
-// The number of the failed operation that a wait tells of; -1: none.
+// The number of the failed operation that a wait reports; -1 for no failure.
 template <class F>
 int Told(F&& wait) {
   try {
@@ -63,8 +63,8 @@ class Token {
   std::atomic<int>* alive_;
 };
 
-// One pusher: which operations run, what the cells hold and what waits tell follow from the order
-// of pushes.
+// A program with one pusher: the order of pushes decides which operations run, which values the
+// cells hold and which failure a wait reports.
 class ModelProgram {
  public:
   ModelProgram(Random random, int operations)
@@ -80,7 +80,7 @@ class ModelProgram {
         Push(engine, op);
       }
       for (size_t cell = 0; cell < cells_.size(); ++cell) WaitFor(engine, cell);
-      // What no Var holds, the first pushed of them.
+      // WaitForAll reports the first pushed failure that no Var holds.
       Require(Told([&] { engine.WaitForAll(); }) == unheld_, "WaitForAll tells of another failure");
       for (const Cell& cell : cells_) {
         Require(cell.value == cell.expected, "a cell holds another value than after serial pushes");
@@ -102,7 +102,7 @@ class ModelProgram {
 
   void Push(Engine& engine, int op) {
     std::vector<size_t> reads, writes;
-    int reason = -1;  // no two: which of them it fails with, nobody promises
+    int reason = -1;  // at most one failed Var: with two, either failure may be the reported one
     for (size_t cell = 0; cell < cells_.size(); ++cell) {
       const int draw = random_.Below(static_cast<int>(cells_.size())), failed = cells_[cell].failed;
       if (draw > 2 || (failed >= 0 && reason >= 0 && failed != reason)) continue;
@@ -260,8 +260,8 @@ class CrowdProgram {
   using CellPtr = std::shared_ptr<Cell>;
   using Cells = std::vector<CellPtr>;
 
-  // Waits rethrow what closures have thrown, or that they were cancelled; a Var that another thread
-  // has deleted is told of.
+  // Runs a call in which a wait may throw: the exception of a closure, a cancellation, or the Error
+  // of a Var that another thread has deleted.
   template <class F>
   static void Expected(F&& call) {
     try {

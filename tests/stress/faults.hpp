@@ -89,7 +89,7 @@ inline void MayFail(uint64_t which) {
   if (Fails(g_operator_faults)) ThrowInjected(which);
 }
 
-// The exception is an Error that tells of an injected failure, in itself or as its cause.
+// True if the exception is an Error about an injected failure, in itself or as its cause.
 inline bool IsInjected(const opkit::Error& error) {
   if (error.code() == opkit::ErrorCode::kOutOfMemory) return true;
   if (std::string(error.what()).find("injected") != std::string::npos) return true;

@@ -1,6 +1,6 @@
 // Random graphs under several executors at once, with changing shapes, cancels, deadlines and
-// failures; and operators called by name. A run gives what plain loops over vectors give, or fails
-// with an Error that tells of an injected failure, a cancel or a deadline.
+// failures; and operators called by name. A run gives the results of plain loops over vectors, or
+// fails with an Error that names an injected failure, a cancel or a deadline.
 #ifndef OPKIT_TESTS_STRESS_GRAPH_PROGRAMS_HPP_
 #define OPKIT_TESTS_STRESS_GRAPH_PROGRAMS_HPP_
 

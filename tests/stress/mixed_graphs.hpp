@@ -16,7 +16,7 @@ namespace mixed_graphs {
 
 using namespace opkit;
 
-// Of a value: as inputs are, [N, 3]; [3, N]; as constants are, [2, 3].
+// The shape of a value: [N, 3] as inputs have it; [3, N]; [2, 3] as constants have it.
 enum Form { kPlain, kTurned, kSmall };
 
 struct Value {
@@ -291,7 +291,7 @@ class GraphMaker {
   int count_ = 0, nodes_ = 0;
 };
 
-// What a value holds; of a condition one element.
+// The shape and elements of a value; a condition has one element.
 struct Held {
   std::vector<int64_t> shape, elements;
 };

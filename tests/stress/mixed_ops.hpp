@@ -173,7 +173,7 @@ OPKIT_REGISTER_DEVICE_OPERATOR(kThere, MixedSplit, MixedOp<sim_device::SimContex
 REGISTER_CPU_OPERATOR(MixedAdd, MixedOp<CPUContext>);
 OPKIT_REGISTER_DEVICE_OPERATOR(kThere, MixedAdd, MixedOp<sim_device::SimContext>);
 
-// Its input under another name, or with the axes in the other order.
+// Copies its input under another name, or with the axes in the other order.
 class MixedViewOp final : public Operator<CPUContext> {
  public:
   using Operator<CPUContext>::Operator;

@@ -104,8 +104,8 @@ class MixedProgram {
     Done([&] { use(own); }, false);
     if (other) other->join();
   }
-  // What a plan selects, by its text, is selected wherever it is forced; what does not fit is
-  // refused.
+  // A selection that Compile has made can be forced in another plan; a selection that does not fit
+  // is refused.
   void RunSelected(int most_threads) {
     const Graph& graph = case_.known();
     PlanOptions options = Options(graph, most_threads, false);
@@ -158,7 +158,7 @@ class MixedProgram {
     RunPlan(graph, Compile(graph, options), options);
   }
   void RunNet(const Graph& graph) {
-    if (case_.options().there) return;  // nobody copies
+    if (case_.options().there) return;  // no copies between devices in this net
     for (const Scope& inputs : case_.inputs()) {
       if (!case_.Fits(inputs)) continue;
       Scope scope = inputs;

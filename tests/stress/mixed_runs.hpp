@@ -50,7 +50,7 @@ class MixedCase {
   const mixed_graphs::MixedOptions& options() const { return options_; }
   const Graph& open() const { return open_; }
   const Graph& known() const { return known_; }
-  // Of several shapes; those of known() are among them.
+  // Inputs of several shapes; those of known() are among them.
   const std::vector<Scope>& inputs() const { return inputs_; }
   bool Fits(const Scope& inputs) const { return inputs.at("x0").shape[0] == count_; }
   bool IsRewritten(const std::string& input) const {
@@ -62,7 +62,7 @@ class MixedCase {
   }
 
  private:
-  // Those of bodies too.
+  // Adds the constants of the graph and of its bodies.
   void AddConstants(const Graph& graph) {
     for (const GraphConstant& constant : graph.constants())
       constants_.push_back({constant, mixed_graphs::HeldBy(constant.value)});
@@ -175,7 +175,7 @@ class MixedRuns {
     if (given.whole.initialized()) given.around = mixed_graphs::HeldBy(given.whole);
   }
   void BindOutput(const std::string& name) {
-    // What a pass has made an input or a constant cannot be bound.
+    // A value that a pass has made an input or a constant cannot be bound.
     const Plan& plan = executor_.plan();
     if (plan.graph().Producer(name) < 0) return;
     const Held& expected = scope_.at(name);

@@ -1,5 +1,5 @@
-// What plans compute together with a Conv, a MatMul or a Gemm of the "onednn" backend: the same as
-// one by one, and only where nothing else sees what lies between.
+// Fusion of neighbours into a Conv, a MatMul or a Gemm of the "onednn" backend: results stay equal,
+// and no fusion happens where another node reads a value in between.
 #include "backends/onednn/images.hpp"
 #include "opkit/backends/onednn/epilogue.hpp"
 
@@ -227,7 +227,7 @@ TEST_CASE("A bias, activations and arithmetic behind a product are computed with
                product),
           begin + " Tanh Mul Sub");
   }
-  // Of two products the first takes the sum in.
+  // With two products as inputs, the first one absorbs the Add.
   check(Rows({OperatorDef("Tanh", {"r"}, {"s"}), OperatorDef("Add", {"h", "s"}, {"y"})}), "");
   check(Rows({OperatorDef("Add", {"h", "column"}, {"y"})}), "");
   check(Rows({OperatorDef("Add", {"h", "bias"}, {"b"}), OperatorDef("Abs", {"b"}, {"c"}),

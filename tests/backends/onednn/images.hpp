@@ -37,7 +37,7 @@ inline Graph GraphOf(const std::string& op, const std::vector<Tensor>& inputs,
   return graph;
 }
 
-// What a graph makes of `x`, on some threads.
+// Runs the graph twice on `x` with this many threads; returns the first output of the second run.
 inline Tensor RunGraph(const Graph& graph, const Tensor& x, int threads = 1) {
   Executor executor(Compile(graph, {.threads = threads, .memory = {.verify = true}}));
   executor.Run({{graph.inputs()[0].name, x}});

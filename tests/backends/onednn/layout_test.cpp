@@ -92,7 +92,7 @@ TEST_CASE("A chain is converted once at its start and once at its end") {
 
 TEST_CASE("Constants are packed when the plan is built") {
   const Plan plan = Compile(Chain());
-  // Of the values that are converted none is a weight.
+  // No converter converts a weight.
   for (const Explanation::Node& node : plan.Explain().nodes)
     if (node.is_converter()) CHECK(node.text.find("w1") == std::string::npos);
   const std::string text = ToString(plan.Explain());

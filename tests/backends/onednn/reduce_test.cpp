@@ -23,8 +23,8 @@ void AddReduction(Graph& graph, const char* op, const char* input, std::optional
   graph.AddNode(node.Backends(engine));
   graph.AddOutput("y");
 }
-// Of what a convolution by the identity makes of images: the same in blocks of channels. It has
-// taps enough for a plan to convert for it.
+// Builds a graph that reduces the output of an identity convolution, which is in blocks of
+// channels. The convolution has taps enough for a plan to convert to blocks.
 Graph OfImages(const char* op, const Shape& x, std::optional<Ints> axes, const Arguments& args) {
   Graph graph;
   graph.AddInput("x", DType::kFloat32, SymbolicShape(x));
@@ -68,7 +68,7 @@ TEST_CASE("All pixels of a chain's images are reduced in the layout that they co
         const Ints axes = x.rank() == 4 ? Ints{-1, 2} : Ints{2};
         const Graph graph = OfImages(op, x, axes, {{"keepdims", keepdims}});
         CHECK(BackendOf(graph) == "onednn");
-        // Of x, and where the axes stay, of y: there is no other between the two nodes.
+        // The plan converts x and, with keepdims, y; nothing is converted between the two nodes.
         CHECK(Compile(graph).Explain().converters == 1 + keepdims);
         CheckSame(graph, Random(x, 1));
       }

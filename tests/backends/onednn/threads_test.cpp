@@ -36,12 +36,13 @@ Graph Mixed() {
 
 TEST_CASE("A plan on 1, 2 and 4 threads has these, and oneDNN adds none") {
   const detail::OpenMp& openmp = detail::OpenMp::Global();
-  // What oneDNN would take of a machine of eight cores, which it reads from here.
+  // Stands for a machine of eight cores: oneDNN would take this number of threads.
   const int before_test = openmp.get_max_threads ? openmp.get_max_threads() : 0;
   if (before_test) openmp.set_num_threads(8);
   const Graph graph = Mixed();
   const Tensor x = Random({1, 64, 28, 28}, 9);
-  ThreadPool::Global();  // the program's own, whoever began it
+  // The program's own pool starts before the loop, unless an earlier case has started it.
+  ThreadPool::Global();
   for (const int threads : {1, 2, 4}) {
     CAPTURE(threads);
     const int64_t before = Threads();

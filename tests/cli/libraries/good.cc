@@ -1,6 +1,6 @@
-// Operators that are right: Twice, a Root that refuses what has none, a Relu that answers to the
-// built-in one's name and can be told from it, because it makes 6 of what is larger; and of those
-// that say what is unusual about them: Noise, MovingMean and Open.
+// Correct operators. Twice; Root, which refuses negative input; Relu, which has the built-in
+// operator's name and makes 6 of anything larger. Noise, MovingMean and Open declare an unusual
+// property each.
 #include <cmath>
 #include <opkit/plugin/author.hpp>
 

@@ -1,4 +1,4 @@
-// An operator whose first run starts a thread that nobody joins.
+// An operator whose first run starts a thread that is never joined.
 #include <unistd.h>
 
 #include <opkit/plugin/author.hpp>

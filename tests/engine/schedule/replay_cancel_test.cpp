@@ -208,7 +208,7 @@ TEST_CASE("a run with a deadline returns though a node never completes; its node
     CHECK(ErrorOf([&] { replay.Run(); }).code() == ErrorCode::kFailedPrecondition);
     replay.Complete(0);
     pends = false;
-    // What depends on them is drained by the pool's threads.
+    // The pool's threads drain the nodes that depend on them.
     for (error = ErrorOf([&] { replay.Run(); }); error.code() == ErrorCode::kFailedPrecondition;) {
       std::this_thread::yield();
       error = ErrorOf([&] { replay.Run(); });

@@ -34,7 +34,7 @@ TEST_CASE("the mode is chosen by shape and time") {
 
 using opkit::detail::ReplayTuner;
 
-// What a run takes, in ns, by mode.
+// Nanoseconds of a run by mode.
 struct Machine {
   int64_t walk, levels, counters;
   int64_t of(ReplayMode mode) const {

@@ -37,8 +37,8 @@ constexpr ReplayMode kFixedModes[] = {ReplayMode::kWalk, ReplayMode::kLevels,
 
 size_t At(int i) { return static_cast<size_t>(i); }
 
-// What nodes write, in plain memory: a node that starts before a predecessor's writes are visible
-// finds an old number, and ThreadSanitizer sees the race.
+// Each node writes a number in plain memory: a node that starts before a predecessor's writes are
+// visible finds an old number, and ThreadSanitizer sees the race.
 class Ledger {
  public:
   explicit Ledger(const RandomGraph& graph) : preds_(At(graph.nodes)), done_(At(graph.nodes)) {

@@ -39,9 +39,9 @@ std::set<Kept> KeptEdges(const Schedule& schedule) {
   return kept;
 }
 
-// What an edge set promises: strength[u][v] is 2 when v starts after u has completed, 1 when after
-// it was issued, 0 when nothing is known. From the definition: "u issued" precedes "u completed",
-// and an edge joins one of them to "v issued".
+// The guarantees of an edge set: strength[u][v] is 2 if v starts after u has completed, 1 if after
+// it was issued, 0 if there is no guarantee. From the definition: "u issued" precedes "u
+// completed", and an edge joins one of them to "v issued".
 std::vector<std::vector<int>> Promises(int nodes, const std::vector<Kept>& edges) {
   const int events = 2 * nodes;  // u issued: 2u, u completed: 2u + 1
   std::vector<std::vector<bool>> before(static_cast<size_t>(events),

@@ -236,7 +236,7 @@ OPERATOR_SCHEMA(DToFloat).NumInputs(1).NumOutputs(1).Arg("k", "").Infer([](Infer
 });
 REGISTER_CPU_OPERATOR(DToFloat, PointwiseOp<kScale>);
 
-// Its maker does what its argument names; most of that is a mistake.
+// A gradient maker that does what the operator's argument names; most of it is a mistake.
 class MistakeGradient : public Maker {
  public:
   using Maker::Maker;
@@ -320,7 +320,7 @@ std::vector<double> Elements(const Workspace& ws, const std::string& name) {
   return ws.GetTensor(name)->ToVector<double>();
 }
 
-// What AddGradients refuses leaves the graph as it was.
+// The error of AddGradients; checks that the refused call leaves the graph unchanged.
 Error Refused(const Graph& graph, const std::string& loss, const Strings& wrt,
               const GradientOptions& options = kDSum) {
   Graph g = graph;

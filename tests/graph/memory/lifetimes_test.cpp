@@ -47,7 +47,7 @@ RunValue Value(int64_t bytes, int producer, std::vector<int> users) {
   return value;
 }
 
-// Whether values a and b are in buffers that conflict; both must be planned.
+// True if values a and b are in buffers that conflict; both must be planned.
 bool Conflict(const MemoryLifetimes& lifetimes, size_t a, size_t b) {
   const int i = lifetimes.buffer_of[a], j = lifetimes.buffer_of[b];
   if (lifetimes.conflicts.empty()) {
@@ -116,7 +116,8 @@ TEST_CASE("an asynchronous step uses its values until who waits for it starts") 
   CHECK(Conflict(lifetimes, 0, 1));
   CHECK(Conflict(lifetimes, 0, 2));
   CHECK_FALSE(Conflict(lifetimes, 0, 3));
-  run.asynchronous = {0, 1, 0, 0};  // nobody waits for it: to the end of the run
+  // no step waits for step 1, so its value lives to the end of the run
+  run.asynchronous = {0, 1, 0, 0};
   CHECK(Conflict(FindLifetimes(run, values), 1, 3));
 }
 
@@ -139,7 +140,7 @@ TEST_CASE("values there at the start, kept ones, external ones and views") {
   CHECK(lifetimes.buffers.size() == 4);
 }
 
-// Whether step 1 may write v1 over v0, after `change` to a chain 0 -> 1 -> 2.
+// True if step 1 may write v1 over v0, after `change` to a chain 0 -> 1 -> 2.
 template <class F>
 bool Granted(F&& change) {
   RunOrder run = Order(4, {{0, 1}, {1, 2}, {0, 3}});

@@ -1,6 +1,6 @@
 // Random runs for the tests of lifetimes and of the verifier, and a simulation of them: memory is
-// an array of tags, steps start and complete in some legal order, and whoever finds another's tag
-// where his should be has found a plan to be wrong.
+// an array of tags, and steps start and complete in some legal order. A step that finds a foreign
+// tag in its buffer proves the plan wrong.
 #ifndef OPKIT_TESTS_GRAPH_MEMORY_RANDOM_RUN_HPP_
 #define OPKIT_TESTS_GRAPH_MEMORY_RANDOM_RUN_HPP_
 

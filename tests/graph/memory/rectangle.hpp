@@ -1,4 +1,4 @@
-// What the tests of the searches start from.
+// Makes the rectangles and problems that the tests of the searches start from.
 #ifndef OPKIT_TESTS_GRAPH_MEMORY_RECTANGLE_HPP_
 #define OPKIT_TESTS_GRAPH_MEMORY_RECTANGLE_HPP_
 

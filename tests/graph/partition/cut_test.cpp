@@ -88,7 +88,7 @@ TEST_CASE("a set that a path leaves and comes back to is split where it must be"
   CHECK(PathThroughOutside(diamond, {1, 1, 0, 0}).empty());
   CHECK(PathThroughOutside(diamond, {1, 1, 1, 1}).empty());
   CHECK(PathThroughOutside(diamond, {0, 1, 1, 0}).empty());
-  // A longer way round, of which every node is told.
+  // On a longer way round, the path lists every node.
   const CutProblem round = Problem(6, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {0, 5}});
   CHECK(PathThroughOutside(round, {1, 0, 0, 0, 0, 1}) == std::vector<int>{0, 1, 2, 3, 4, 5});
   CHECK(PathThroughOutside(round, {1, 1, 0, 0, 1, 1}) == std::vector<int>{1, 2, 3, 4});

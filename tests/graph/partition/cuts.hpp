@@ -1,5 +1,5 @@
-// What the tests of cuts share: problems made by hand and at random, and a checker that knows
-// nothing of how a cut is found.
+// Support for the tests of cuts: problems made by hand and at random, and a checker that is
+// independent of the cut's algorithm.
 #ifndef OPKIT_TESTS_GRAPH_PARTITION_CUTS_HPP_
 #define OPKIT_TESTS_GRAPH_PARTITION_CUTS_HPP_
 
@@ -31,8 +31,8 @@ inline CutProblem Taking(CutProblem problem, std::initializer_list<int> nodes,
   return problem;
 }
 
-// Whether the graph in which every group is one node, and every other node is itself, has no cycle:
-// nodes are removed that nothing leads to, until none is left or none can be.
+// True if the graph in which every group is one node has no cycle. Removes nodes without
+// predecessors until no node is left or none can be removed.
 inline bool IsAcyclic(const CutProblem& problem, const std::vector<int>& group) {
   const size_t n = problem.order.size();
   std::vector<size_t> unit(n);

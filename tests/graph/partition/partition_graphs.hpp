@@ -1,4 +1,4 @@
-// What the tests of partitioners share: small graphs, the check that a partitioned graph computes
+// Support for the tests of partitioners: small graphs, the check that a partitioned graph computes
 // the same, and partitioners whose choice a test gives. RunBody, which runs the subgraph it
 // carries, is registered in partition_test.cpp.
 #ifndef OPKIT_TESTS_GRAPH_PARTITION_PARTITION_GRAPHS_HPP_
@@ -19,7 +19,7 @@ namespace partition_graphs {
 using namespace opkit;
 using namespace graph_nodes;
 
-// What the partitioner "chosen" of partition_test.cpp does: each test sets what it needs.
+// The functions of the partitioner "chosen" of partition_test.cpp: each test sets those it needs.
 struct Choice {
   std::function<void(const PartitionView&, PartitionAnswer&)> take;
   std::function<void(SubgraphReview&)> review;

@@ -42,7 +42,7 @@ TEST_CASE("nodes and values are read with what is known of them") {
   CHECK(view.FindValue("W").bytes() == 16);
   CHECK(view.inputs().size() == 1);
   CHECK(view.outputs()[1].name() == "D");
-  // What an accessor answers with may go before the element that was taken of it.
+  // An element stays valid after the temporary view that gave it is gone.
   const PartitionNode& reader = a.output(0).consumers()[0];
   const PartitionValue& read = reader.inputs()[0];
   CHECK(reader == view.node(1));

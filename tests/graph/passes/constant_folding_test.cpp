@@ -91,7 +91,7 @@ TEST_CASE("results over the limit stay, and are not computed where the schema te
   for (const char* name : {"E", "F", "P"}) g.AddOutput(name);
   CHECK(Listing(FoldConstants(g)) == "E; P; Ones () -> (F); ");
   CHECK(Listing(FoldConstants(g, {.max_bytes = 16})) == "P; Ones () -> (E); Ones () -> (F); ");
-  Graph unsaid;  // the schema of Positives does not tell: it is run, and stays
+  Graph unsaid;  // the schema of Positives gives no size: the node is run, and stays
   unsaid.AddConstant("V", Tensor::From<float>({3}, {1, 2, 3}));
   unsaid.AddNode(OperatorDef("Positives").Input("V").Output("P"));
   unsaid.AddOutput("P");

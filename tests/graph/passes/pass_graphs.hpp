@@ -1,4 +1,4 @@
-// What the tests of the passes share: small graphs, their listing, and whether a pass keeps
+// Support for the tests of the passes: small graphs, their listing, and a check that a pass keeps
 // results.
 #ifndef OPKIT_TESTS_GRAPH_PASSES_PASS_GRAPHS_HPP_
 #define OPKIT_TESTS_GRAPH_PASSES_PASS_GRAPHS_HPP_
@@ -22,7 +22,7 @@ inline Graph WithInputs(std::initializer_list<const char*> names) {
 }
 inline Tensor Matrix(float a) { return Tensor::From<float>({2, 2}, {a, -a, a + 1, 0.5f}); }
 
-// Its constants and nodes.
+// Lists the graph's constants and nodes.
 inline std::string Listing(const Graph& graph) {
   std::string out;
   for (const GraphConstant& constant : graph.constants()) out += constant.name + "; ";

@@ -46,8 +46,8 @@ int ComparisonsIn(F f) {
   f();
   return test_layouts::CountedDescriptor::comparisons - before;
 }
-// Whether the operators that make and read a value have its layout's descriptor, for all values of
-// the shapes that were run last.
+// True if the producer and the readers of every value have the descriptor of its layout, for the
+// shapes of the last run.
 bool HaveOneDescriptor(const Plan& plan) {
   const auto found = plan.state()->GetLatest();
   const auto are_same = [&](std::span<const int> values, const std::vector<Layout>& layouts) {

@@ -124,7 +124,7 @@ TEST_CASE("nodes that name no device are placed on the first that has them, and 
   CHECK(Run(plan) == Floats{4, 5, 6});
   CHECK(plan.memory().arena_bytes > 0);
 
-  // Its selection, forced where another device comes first, runs on the same ones.
+  // The plan's selection, forced in a plan that prefers another device, gives the same devices.
   Graph either = Chain({kThere});
   PlanOptions host_first{.threads = 1};
   host_first.devices = {Device{}, kOnSim};

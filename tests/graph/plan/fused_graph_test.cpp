@@ -133,7 +133,7 @@ TEST_CASE("what something else sees, or was chosen, is not taken in") {
   const Graph sum = Begin({Tripling("X", "A"), Scale("X", "S", 6), Add("S", "A", "Y")});
   CHECK(steps(sum) == "S Y ");
   CHECK(steps(sum, {.selection = {.forced = {{{"Y", "reference"}}}}}) == "A S Y ");
-  // What Add reads is rewritten before it runs.
+  // A later node rewrites an input of Add before Add runs.
   CHECK(steps(Begin({Tripling("X", "A"), Scale("X", "T", 5), Accumulate("T", "X"),
                      Add("T", "A", "Y")})) == "A T T Y ");
 }

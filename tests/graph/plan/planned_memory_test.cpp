@@ -179,7 +179,7 @@ OPERATOR_SCHEMA(AddRows)
     });
 REGISTER_CPU_OPERATOR(AddRows, AddRowsOp);
 
-// Its output is its input, and its inference says nothing.
+// Returns its input as its output, and infers nothing.
 class ViewOfOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);

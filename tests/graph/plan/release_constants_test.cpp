@@ -54,7 +54,7 @@ struct Held {
 };
 const PlanOptions kReleased{.memory = {.release_constants = true}};
 
-// What two executors give, the second with operators of its own.
+// The result of two executors, the second with operators of its own.
 Floats Run(const Plan& plan) {
   Executor first(plan), second(plan);
   const Tensor a = first.Run({{"X", kX}}).at("Y"), b = second.Run({{"X", kX}}).at("Y");

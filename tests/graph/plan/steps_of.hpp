@@ -8,7 +8,8 @@
 #include "opkit/graph/plan.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 
-// What runs, in its order: "standard to A of X" for a converter, the first output for others.
+// Names the steps in their order: "standard to A of X" for a converter, the first output for other
+// nodes.
 inline std::vector<std::string> StepsOf(const opkit::Plan& plan) {
   const auto found = plan.state()->GetLatest();
   std::vector<std::string> steps;

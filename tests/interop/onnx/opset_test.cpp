@@ -252,7 +252,7 @@ TEST_CASE("Softmax before opset 13 was over all axes from one on") {
   REQUIRE(ones.num_nodes() == 1);
   CHECK(ones.node(0).args().Get<int64_t>("axis", 0) == 1);  // what was the default, not what is
   CHECK(Parse(on({"N", "C"}), 9).num_nodes() == 1);
-  // What the file declares of a value that a node makes may be stale, and is not relied on.
+  // The reader ignores the declared shape of an intermediate value, which may be stale.
   CHECK(Parse(on({"N", "C"}, true), 9).num_nodes() == 4);
   CHECK(Parse(on({"N", "C", "H"}), 9).num_nodes() == 4);
   CHECK(Parse(on({"N"}), 9).num_nodes() == 4);

@@ -69,14 +69,14 @@ constexpr auto kCell = [](auto& op) {
 REGISTER_CPU_OPERATOR(FoundCell, LambdaOp<kCell>);
 NO_GRADIENT(FoundCell);
 
-// Its inference fails on what it does not know, so that its inputs are not found one by one.
+// The inference throws on unknown shapes, so that the finder cannot find the inputs one by one.
 OPERATOR_SCHEMA(FoundBlind).NumInputs(2).NumOutputs(1).Infer([](InferenceContext& c) {
   OPKIT_ENFORCE(c.input_shape(0).has_rank() && c.input_shape(1).has_rank());
   OPKIT_ENFORCE(c.input_shape(0).rank() != c.input_shape(1).rank());
   c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
 });
 
-// Its kernel declines what its schema claims: float64, and 3 dimensions.
+// The kernel declines types and ranks that the schema claims: float64, and 3 dimensions.
 constexpr auto kFloatsAlone = [](auto& op) {
   OPKIT_ENFORCE(op.Input(0).rank() != 3);
   kDouble(op);

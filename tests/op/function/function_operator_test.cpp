@@ -551,7 +551,7 @@ TEST_CASE("inference fills in what is unknown, in both directions") {
   });
   CHECK(error.message() ==
         "inferShape of operator FnInfer failed: input 0 must have 2 axes, found 1");
-  // What contradicts the node is an error as well.
+  // A contradiction with the node is an error as well.
   CHECK(ErrorOf([&] {
           infer(f32, unknown, TensorInfo(DType::kFloat32, Shape{4, 6}));
         }).code() == ErrorCode::kInvalidArgument);
@@ -880,7 +880,7 @@ TEST_CASE("on a CPU stream the functions are called when work is issued and put 
   const int64_t outputs = bench.ws.GetTensor("y")->capacity();
   CHECK(GetAllocator(DeviceType::kCPU).live_bytes() - live == outputs);
 
-  // What is added up comes after the work.
+  // The sum is written after the work.
   SetOutputReq(op, 0, OpReq::kAdd);
   op.RunAsync(2);
   op.event().Finish();

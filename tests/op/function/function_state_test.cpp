@@ -1,5 +1,5 @@
-// What operators of functions keep between and after their runs: states that several operators
-// share, and runs that end later than they return.
+// State of function operators between and after their runs: states that several operators share,
+// and runs that end later than they return.
 #include <doctest/doctest.h>
 
 #include <atomic>

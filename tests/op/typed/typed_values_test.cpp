@@ -1,4 +1,4 @@
-// What a kernel can ask of its parameters.
+// The accessors of a kernel's parameters.
 #include "opkit/op/typed/typed_values.hpp"
 
 #include <doctest/doctest.h>

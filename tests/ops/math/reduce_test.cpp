@@ -58,7 +58,7 @@ TEST_CASE("No axes mean all, or none with noop_with_empty_axes") {
   const Arguments noop = {{"noop_with_empty_axes", 1}};
   CHECK(Invoke("ReduceSum", {x, Axes({})}, noop)[0].ToVector<float>() == Floats{3, -4});
   CHECK(Invoke("ReduceSum", {x}, noop)[0].ToVector<float>() == Floats{3, -4});
-  // What is done beside adding up is still done.
+  // With no axes to reduce, the squares and absolute values are still computed.
   CHECK(Invoke("ReduceSumSquare", {x}, noop)[0].ToVector<float>() == Floats{9, 16});
   CHECK(Invoke("ReduceL1", {x}, noop)[0].ToVector<float>() == Floats{3, 4});
 }

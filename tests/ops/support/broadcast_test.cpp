@@ -1,4 +1,4 @@
-// Broadcasting of shapes, and the axes that operators are told by number.
+// Broadcasting of shapes, and axes given by number.
 #include "opkit/ops/support/broadcast.hpp"
 
 #include <doctest/doctest.h>

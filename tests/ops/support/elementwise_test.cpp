@@ -1,5 +1,5 @@
-// What elementwise operators share, seen by whoever plans memory for them: what is broadcast is
-// never overwritten, what has the output's shape is; and outputs with short and long rows.
+// In-place rules of elementwise operators, as a memory planner sees them: a broadcast input is
+// never overwritten, an input of the output's shape may be. Also outputs with short and long rows.
 #include "opkit/ops/support/elementwise.hpp"
 
 #include <doctest/doctest.h>

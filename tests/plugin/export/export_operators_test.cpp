@@ -57,7 +57,7 @@ int ThreadsNamed(const std::string& prefix) {
   return count;
 }
 
-// What classes.cc has too.
+// The library of classes.cc has an operator of this name too.
 class SharedOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);
@@ -239,7 +239,7 @@ TEST_CASE("inference keeps symbols and reads constants") {
   const auto types = InferGraph(view);
   CHECK(ToString(types[view.FindValue("Y")]) == "float32[Batch, 3]");
   CHECK(ToString(types[view.FindValue("R")]) == "float32[4, Length]");
-  // Of a value that is known only when it runs.
+  // The output's extent is a value that is known only when the operator runs.
   const Tensor out = Invoke("LibRepeat", {Vector({1, 2}), Tensor::From<int64_t>({1}, {3})})[0];
   CHECK(out.shape() == Shape{3, 2});
   CHECK(FloatsOf(out) == std::vector<float>{1, 2, 1, 2, 1, 2});
@@ -404,7 +404,7 @@ TEST_CASE("a library's own class for CPU streams is what runs there, also where 
   CheckFails([&] { run("LibStreamOnly", Device()); }, "it has kernels for cpu_stream");
   CheckFails([&] { run("LibWhich", stream, -1); }, "work of the library's is told to fail");
   CHECK(run("LibWhich", stream) == kOnStream);
-  // It has its turn in the host's stream, and has started no stream of its own.
+  // The operator runs in order on the host's stream and starts no stream of its own.
   Workspace ws;
   *ws.CreateTensor("x") = Vector({-1});
   const OperatorDef def = OperatorDef("LibWhich", {"x"}, {"y"}).Device(stream);

@@ -70,7 +70,7 @@ class WhichOp final : public Operator<Context> {
 OPERATOR_SCHEMA(LibWhich).NumInputs(1).NumOutputs(1).Arg("slow", "").IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(LibWhich, WhichOp<CPUContext>);
 REGISTER_CPU_STREAM_OPERATOR(LibWhich, WhichOp<CPUStreamContext>);
-// Of another backend: 1000 more; not for every node.
+// The kernel of another backend: adds 1000, and declines some nodes.
 class FastWhichOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);
@@ -138,8 +138,8 @@ REGISTER_CPU_OPERATOR(LibInvokesTooEarly, InvokesTooEarlyOp);
 OPERATOR_SCHEMA(LibStreamOnly).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_STREAM_OPERATOR(LibStreamOnly, WhichOp<CPUStreamContext>);
 
-// 1 where a loop inside a loop was shared with another thread, 0 where nobody came in as many
-// milliseconds as the input says; throws from a loop for a negative input.
+// Returns 1 if a loop inside a loop was shared with another thread, 0 if no thread joined within as
+// many milliseconds as the input says. Throws from a loop for a negative input.
 class SharedLoopOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);
@@ -286,7 +286,7 @@ OPERATOR_SCHEMA(LibCount)
     .Stateful();
 REGISTER_CPU_OPERATOR(LibCount, CountOp);
 
-// Counts its own runs, of which its outputs tell nothing.
+// Counts its own runs without any effect on the outputs.
 class KeepOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);
@@ -303,7 +303,7 @@ class KeepOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(LibKeep).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().KeepsState();
 REGISTER_CPU_OPERATOR(LibKeep, KeepOp);
 
-// Makes its output somewhere else, of the dtype and shape that it is told.
+// Makes its output in other memory, with the dtype and shape of its arguments.
 class ElsewhereOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);

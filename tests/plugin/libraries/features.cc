@@ -1,4 +1,4 @@
-// What a library's author can say: one operator for each thing that library_test.cpp looks at.
+// One operator for each feature of a library's author that library_test.cpp checks.
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -434,7 +434,8 @@ REGISTER_OP(LibLogs)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
 
-// Its own identity, that of a scope in it, and of a thread that goes on with it, as id and parent.
+// Writes three pairs of id and parent: of its own invocation, of a scope inside it, and of a thread
+// that continues it.
 REGISTER_OP(LibScopes)
     .setForward([](const AttrMap&, Ins, Outs out, OpResource& res) {
       auto* y = out[0].data<int64_t>();
@@ -497,7 +498,7 @@ REGISTER_OP(LibInvokes)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
 
-// y = x + x, beside a scope of its own; "fails": nobody waits for what fails.
+// y = x + x, beside a scope of its own; with "fails", an invocation fails that is not waited for.
 REGISTER_OP(LibInvokesBeside)
     .setForward([](const AttrMap& attrs, Ins in, Outs out, OpResource& res) {
       const OpPending sum = res.invoke_async("LibHostAdd", {in[0], in[0]}, {out[0]});
@@ -584,7 +585,7 @@ REGISTER_OP(LibEnd)
 
 // ----------------------------------------------------------------------------------- errors
 
-// What the attributes ask for: to fail in a phase, in a way.
+// The failure that the attributes ask for: its phase and its kind.
 struct Wish {
   explicit Wish(const AttrMap& attrs)
       : phase(attrs.get<std::string>("phase", "")), how(attrs.get<std::string>("how", "")) {}

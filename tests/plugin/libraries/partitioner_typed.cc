@@ -43,7 +43,7 @@ Graph DropDoubles(const Graph& graph, const PassArguments& options) {
   return out;
 }
 REGISTER_PASS(lib_drop_doubles).setBody(DropDoubles);
-// Tells what it infers of the first output, by the program's operators.
+// Throws the inferred type of the first output, which the program's operators infer.
 REGISTER_PASS(lib_infers).setBody([](const Graph& graph) -> Graph {
   const GraphView view(graph);
   Throw(ErrorCode::kFailedPrecondition, "it is ",

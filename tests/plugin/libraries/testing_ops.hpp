@@ -40,7 +40,7 @@ REGISTER_OP(TestedCube)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
 
-// Writes as many elements too many as it is told.
+// Writes "past" more elements than the output has.
 Status Past(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
             OpResource&) {
   const int64_t count = in[0].size() + attrs.get("past", 0);

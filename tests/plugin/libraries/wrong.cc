@@ -1,4 +1,4 @@
-// What an author can get wrong, one thing at a time: OPKIT_TEST_WRONG in the environment says what.
+// An author's mistakes, one at a time: OPKIT_TEST_WRONG in the environment selects one.
 #include <cstdlib>
 #include <stdexcept>
 #include <string>

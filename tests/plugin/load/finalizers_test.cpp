@@ -12,7 +12,7 @@
 namespace finalizers_test {
 namespace {
 
-// What the program writes, and how it ends if not with 0.
+// The program's output, followed by its exit status unless that is 0.
 std::string Ending(const std::string& how) {
   std::string out;
   FILE* program = popen((CommandOf(OPKIT_TEST_EXIT_PROGRAM) + " '" + how + "' 2>&1").c_str(), "r");

@@ -177,7 +177,7 @@ TEST_CASE("a library knows the program's operators and the types of bodies") {
   graph.AddInput("X", DType::kFloat32, {Sym("N"), 3});
   graph.AddNode(OperatorDef("PartNeg", {"X"}, {"Y"}));
   graph.AddOutput("Y");
-  // It infers by the operators of the program. Symbols have names of their own there, "s12".
+  // The pass infers by the operators of the program. Symbols have names of their own there, "s12".
   const std::string told = ErrorOf([&] { RunPass(graph, "lib_infers"); }).message();
   CHECK_MESSAGE(Contains(told, "it is float32[s"), told);
   CHECK_MESSAGE(Contains(told, ", 3]"), told);

@@ -270,7 +270,7 @@ TEST_CASE("Another machine's library is refused by name") {
   refused(with(ELFCLASS32, ELFDATA2LSB, EM_386), "x86 (32-bit, little-endian)");
   refused(with(ELFCLASS64, ELFDATA2MSB, EM_S390), "S/390 (64-bit, big-endian)");
   refused(with(ELFCLASS64, ELFDATA2LSB, 999), "machine 999 (64-bit, little-endian)");
-  // Its header is shorter than ours, and still named for what it is.
+  // The 32-bit header is shorter than ours, and the message still names its kind.
   refused(with(ELFCLASS32, ELFDATA2LSB, EM_ARM).substr(0, 52), "ARM (32-bit, little-endian)");
 #ifdef __x86_64__
   CHECK(Contains(OpenError(folder / "other.so").message(), "machine, x86-64 (64-bit, "));

@@ -159,8 +159,8 @@ void RunScopes() {
   }).join();
 }
 
-// A scope of every awkward name, and a counter of all awkward numbers, which a line of `list` each
-// tells as JSON.
+// Records a scope for every awkward name, and a counter of all awkward numbers. Writes each as one
+// line of JSON to `list`.
 void RunAwkward(std::string* list) {
   for (const auto& [name, utf8] : AwkwardNames()) {
     if (utf8.empty() || utf8.find('\0') != std::string::npos) continue;  // SQL's texts end there

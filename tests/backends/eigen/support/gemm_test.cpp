@@ -20,7 +20,7 @@ std::vector<T> RandomValues(int64_t count, uint64_t& seed) {
   return values;
 }
 
-// What Gemm promises, one product at a time.
+// Reference for Gemm: adds one product at a time.
 template <class T>
 std::vector<T> Expected(int64_t m, int64_t n, int64_t k, T alpha, const GemmMatrix<T>& a,
                         const GemmMatrix<T>& b, T beta, std::vector<T> c, int64_t stride_c) {
