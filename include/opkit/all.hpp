@@ -13,6 +13,7 @@
 #include "opkit/profile.hpp"
 
 #include "opkit/core/channels_last.hpp"
+#include "opkit/core/dlpack.hpp"
 #include "opkit/core/layout_registry.hpp"
 
 #include "opkit/engine/engine.hpp"
@@ -21,6 +22,7 @@
 #include "opkit/engine/task_group.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
+#include "opkit/op/dispatch_helper.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/observers.hpp"
 #include "opkit/op/schema/schema_docs.hpp"

@@ -12,7 +12,6 @@
 #include "opkit/version.hpp"
 
 #include "opkit/core/attribute.hpp"
-#include "opkit/core/dlpack.hpp"
 #include "opkit/core/symbolic_shape.hpp"
 #include "opkit/core/tensor.hpp"
 
@@ -26,7 +25,6 @@
 #include "opkit/engine/parallel_for.hpp"
 
 #include "opkit/op/create_operator.hpp"
-#include "opkit/op/dispatch_helper.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "opkit/graph.hpp"
+#include "opkit/op/dispatch_helper.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
