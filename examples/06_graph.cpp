@@ -43,7 +43,7 @@ int main() {
   const Plan plan = Compile(g, {.threads = 2});
   Executor exec(plan);
   const auto out = exec.Run({{"X", Tensor::From<float>({2, 2}, {1, 1, 2, 0})}});
-  const std::vector<float> y = out.at("Y").ToVector<float>();
+  const std::vector<float> y = out.Get("Y").ToVector<float>();
   std::printf("Y = %g %g\n\n", y[0], y[1]);
 
   std::printf("%s\n", ToString(plan).c_str());     // kernels, schedule, memory

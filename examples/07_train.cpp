@@ -57,15 +57,15 @@ int main() {
   for (int step = 0; step <= 2000; ++step) {
     const auto out = exec.Run({{"X", seen.x}, {"T", seen.arm}});
     if (step % 500 == 0)
-      std::printf("step %4d: loss %.3f\n", step, kArms * out.at("loss").ToVector<float>()[0]);
+      std::printf("step %4d: loss %.3f\n", step, kArms * out.Get("loss").ToVector<float>()[0]);
     for (size_t w = 0; w < names.size(); ++w) {
-      const float* slope = out.at(gradients.at(names[w]).dense).data<float>();
+      const float* slope = out.Get(gradients.at(names[w]).dense).data<float>();
       for (int64_t i = 0; i < weights[w].numel(); ++i)
         weights[w].mutable_data<float>()[i] -= 1.5f * slope[i];
     }
   }
   const std::vector<float> y =
-      exec.Run({{"X", unseen.x}, {"T", unseen.arm}}).at("Y").ToVector<float>();
+      exec.Run({{"X", unseen.x}, {"T", unseen.arm}}).Get("Y").ToVector<float>();
   int64_t right = 0;
   for (int64_t i = 0; i < kPoints; ++i) {
     const float* scores = y.data() + kArms * i;

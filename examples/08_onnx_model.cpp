@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
         {{"input", Tensor::From<float>({frames, samples}, silence)}, {"h", state}, {"c", state}});
 
     float most = 0;
-    for (float percent : out.at("percent").ToVector<float>()) most = std::max(most, percent);
+    for (float percent : out.Get("percent").ToVector<float>()) most = std::max(most, percent);
     std::printf("%d nodes in %lld bytes; at most %.1f%% speech\n", g.num_nodes(),
                 static_cast<long long>(plan.memory().arena_bytes), most);
     return most < 10 ? 0 : 1;

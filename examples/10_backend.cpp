@@ -76,7 +76,8 @@ int main() {
   bool right = true;
   for (int64_t columns : {4, 6}) {
     const Tensor x = Tensor::From<float>({2, columns}, std::vector<float>(2 * columns, 0.5f));
-    right &= exec.Run({{"X", x}})["Y"].ToVector<float>() == std::vector<float>(2, 0.5f * columns);
+    right &=
+        exec.Run({{"X", x}}).Get("Y").ToVector<float>() == std::vector<float>(2, 0.5f * columns);
     const NodeChoice choice = plan.choice(0);
     right &= choice.kernel->backend == (columns == 4 ? "by_four" : "reference");
     std::printf("%lld columns: %s%s\n", static_cast<long long>(columns),

@@ -55,9 +55,9 @@ int main() {
   Tensor state = Tensor::From<float>({1}, {0});
   const auto run = [&](float x) {
     const auto out = exec.Run({{"X", Tensor::From<float>({1}, {x})}, {"state", state}});
-    state = out["next"];
-    std::printf("mean %g, smooth %g\n", out["mean"].data<float>()[0], state.data<float>()[0]);
-    return out["mean"].data<float>()[0];
+    state = out.Get("next");
+    std::printf("mean %g, smooth %g\n", out.Get("mean").data<float>()[0], state.data<float>()[0]);
+    return out.Get("mean").data<float>()[0];
   };
   bool right = run(2) == 2;
   right &= run(4) == 3;

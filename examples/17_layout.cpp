@@ -77,5 +77,5 @@ int main() {
   const Plan plan = Compile(graph);
   std::printf("%s", ToString(plan.Explain()).c_str());
   const auto y = Executor(plan).Run({{"X", Tensor::From<float>({3, 2}, {1, 2, 3, 4, 5, 6})}});
-  return y["Y"].ToVector<float>() == std::vector<float>{0, 0, 2, 2, 4, 4} ? 0 : 1;
+  return y.Get("Y").ToVector<float>() == std::vector<float>{0, 0, 2, 2, 4, 4} ? 0 : 1;
 }

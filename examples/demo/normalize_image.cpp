@@ -14,7 +14,7 @@ constexpr int64_t kChannels = 3;
 OpStatus Forward(const AttrMap& attrs, std::span<const OpTensor> inputs,
                  std::span<OpTensor> outputs, OpResource& resource) {
   const OpTensor &pixels = inputs[0], &planes = outputs[0];
-  const float mean = attrs.get<float>("mean", 0.5f), deviation = attrs.get("deviation", 0.5f);
+  const float mean = attrs.Get<float>("mean", 0.5f), deviation = attrs.Get("deviation", 0.5f);
   const int64_t height = pixels.dim(1), width = pixels.dim(2), padded = planes.dim(3);
   const uint8_t* from = pixels.data<uint8_t>();
   float* to = planes.data<float>();
@@ -47,7 +47,7 @@ OpStatus InferShape(const AttrMap& attrs, ShapeVectors& in, ShapeVectors& out) {
     return OpStatus::Failure("expected pixels of the shape [N, height, width, 3], found ", in[0]);
   const int64_t width = in[0][2];
   out[0] = {in[0][0], kChannels, in[0][1],
-            width < 0 ? -1 : std::max(width, attrs.get<int64_t>("min_width", 0))};
+            width < 0 ? -1 : std::max(width, attrs.Get<int64_t>("min_width", 0))};
   return SUCCESS;
 }
 

@@ -51,13 +51,13 @@ REGISTER_OP(my_gemm)
 
 Status FastForward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource& res) {
-  Multiply(attrs.get("alpha", 1.f), in[0], in[1], out[0], res);
+  Multiply(attrs.Get("alpha", 1.f), in[0], in[1], out[0], res);
   return SUCCESS;
 }
 Status FastBackward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                     OpResource& res) {
-  Multiply(attrs.get("alpha", 1.f), in[0], Matrix(in[2]).Transposed(), out[0], res);
-  Multiply(attrs.get("alpha", 1.f), Matrix(in[1]).Transposed(), in[0], out[1], res);
+  Multiply(attrs.Get("alpha", 1.f), in[0], Matrix(in[2]).Transposed(), out[0], res);
+  Multiply(attrs.Get("alpha", 1.f), Matrix(in[1]).Transposed(), in[0], out[1], res);
   return SUCCESS;
 }
 

@@ -8,7 +8,7 @@ using namespace opkit;
 
 Status Forward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                OpResource& res) {
-  const float alpha = attrs.get("alpha", 0.2f), beta = attrs.get("beta", 0.5f);
+  const float alpha = attrs.Get("alpha", 0.2f), beta = attrs.Get("beta", 0.5f);
   const float* x = in[0].data<float>();
   float* y = out[0].data<float>();
   res.parallel_for(in[0].size(),

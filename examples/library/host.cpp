@@ -65,7 +65,7 @@ int Run() {
   const auto found = libraries.Run({{"X", x}}), expected = reference.Run({{"X", x}});
   int wrong = 0;
   for (const auto& [name, tensor] : expected) {
-    const bool close = Close(found.at(name), tensor);
+    const bool close = Close(found.Get(name), tensor);
     wrong += !close;
     std::printf("  %-8s %-7s %s as of built-in operators\n", name.c_str(),
                 StrCat(tensor.shape()).c_str(), close ? "the same" : "NOT the same");

@@ -22,7 +22,7 @@ Graph Row(const std::vector<const char*>& ops) {
 
 std::vector<float> Run(const Graph& graph) {
   Executor executor(Compile(graph));
-  return executor.Run({{"X", Tensor::From<float>({3}, {1, 2, 3})}})["Y"].ToVector<float>();
+  return executor.Run({{"X", Tensor::From<float>({3}, {1, 2, 3})}}).Get("Y").ToVector<float>();
 }
 
 bool Report(bool right, const char* what) {

@@ -66,7 +66,7 @@ int main() {
   std::printf("%s", ToString(plan.partition_report()).c_str());
   Executor exec(plan);
   const Tensor x = Tensor::From<float>({3}, {1, 2, 3});
-  const std::vector<float> y = exec.Run({{"x", x}})["y"].ToVector<float>();  // x squared
+  const std::vector<float> y = exec.Run({{"x", x}}).Get("y").ToVector<float>();  // x squared
   bool right = plan.partition_report().num_taken() == 4 && plan.graph().num_nodes() == 3;
   for (int i = 0; i < 3; ++i) right &= std::fabs(y[i] - float((i + 1) * (i + 1))) < 1e-4f;
   std::printf("%g %g %g\n", y[0], y[1], y[2]);

@@ -73,7 +73,7 @@ TEST_CASE("a chain on the device is told of once, and its memory is released at 
   for (int threads : {1, 2}) {
     Executor executor(Compile(Chain(20), {.threads = threads}));
     for (int run = 0; run < 3; ++run)
-      CHECK(OnHost(executor.Run({{"v0", x}}).at("v20")) == std::vector<float>{21, 22});
+      CHECK(OnHost(executor.Run({{"v0", x}}).Get("v20")) == std::vector<float>{21, 22});
     executor.Bind("v0", x);
     const int64_t notices = fake::callbacks();
     auto hold = std::make_unique<Hold>();
@@ -106,9 +106,9 @@ TEST_CASE("branches on the device join, and every output is there when the run h
     for (int run = 0; run < 5; ++run) {
       const float at = static_cast<float>(run);
       const auto outputs = executor.Run({{"x", OnCuda({at, at})}});
-      CHECK(OnHost(outputs.at("a")) == std::vector<float>{at + 1, at + 1});
-      CHECK(OnHost(outputs.at("b")) == std::vector<float>{at + 2, at + 2});
-      CHECK(OnHost(outputs.at("d")) == std::vector<float>{at + 3, at + 3});
+      CHECK(OnHost(outputs.Get("a")) == std::vector<float>{at + 1, at + 1});
+      CHECK(OnHost(outputs.Get("b")) == std::vector<float>{at + 2, at + 2});
+      CHECK(OnHost(outputs.Get("d")) == std::vector<float>{at + 3, at + 3});
     }
   }
 }
@@ -124,7 +124,7 @@ TEST_CASE("an asynchronous run whose device is held is cancelled, and the next o
   CHECK_THROWS_WITH_AS(done.Finish(), doctest::Contains("cancelled"), Error);
   CHECK(x.storage().use_count() > 1);  // the device may still read it
   hold.reset();
-  CHECK(OnHost(executor.Run({{"v0", OnCuda({3, 4})}}).at("v5")) == std::vector<float>{8, 9});
+  CHECK(OnHost(executor.Run({{"v0", OnCuda({3, 4})}}).Get("v5")) == std::vector<float>{8, 9});
 }
 
 TEST_CASE("a kernel's failure in the midst of a chain fails the run") {
@@ -137,7 +137,7 @@ TEST_CASE("a kernel's failure in the midst of a chain fails the run") {
   hold.reset();
   CHECK_THROWS_WITH_AS(done.Finish(), doctest::Contains("an illegal memory access"), Error);
   fake::FailDevice(cudaSuccess);
-  CHECK(OnHost(executor.Run({{"v0", x}}).at("v5")) == std::vector<float>{6, 7});
+  CHECK(OnHost(executor.Run({{"v0", x}}).Get("v5")) == std::vector<float>{6, 7});
 }
 
 }  // namespace graph_test

@@ -69,7 +69,7 @@ class LaterOrNowOp final : public Operator<CPUContext> {
   bool HasAsyncPart() const override { return true; }
   bool RunOnDevice() override {
     Tensor x = Input(0);
-    if (Executor* inner = std::exchange(g_inner, nullptr)) x = inner->Run({{"X", x}}).at("Y");
+    if (Executor* inner = std::exchange(g_inner, nullptr)) x = inner->Run({{"X", x}}).Get("Y");
     OutputTensorCopyFrom(0, x);
     event().SetFinished();
     return true;

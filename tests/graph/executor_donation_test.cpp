@@ -44,7 +44,7 @@ TEST_CASE("an input that is donated holds the values and the output after it") {
   Executor exec(plan);
   for (int run = 0; run < 3; ++run) {  // another tensor in every run
     Tensor x = Ones();
-    const Tensor y = exec.Run({{"x", x}}).at("y");
+    const Tensor y = exec.Run({{"x", x}}).Get("y");
     CHECK(y.raw_data() == x.raw_data());
     CHECK(y.ToVector<float>() == std::vector<float>(64, 1));
     x = Tensor();
@@ -103,8 +103,8 @@ TEST_CASE("an input with strides that is donated lends a copy") {
   Executor exec(Compile(g, Donating({"x"})));
   Tensor wide({64, 2}, DType::kFloat32);
   for (int64_t i = 0; i < wide.numel(); ++i) wide.mutable_data<float>()[i] = static_cast<float>(i);
-  const Tensor first = exec.Run({{"x", wide.Slice(1, 0, 1)}}).at("y");
-  const Tensor second = exec.Run({{"x", wide.Slice(1, 1, 2)}}).at("y");
+  const Tensor first = exec.Run({{"x", wide.Slice(1, 0, 1)}}).Get("y");
+  const Tensor second = exec.Run({{"x", wide.Slice(1, 1, 2)}}).Get("y");
   CHECK(first.ToVector<float>()[1] == 2);
   CHECK(second.ToVector<float>()[1] == 3);
   CHECK(wide.ToVector<float>()[3] == 3);
@@ -119,7 +119,7 @@ TEST_CASE("a value that is read again is not overwritten, nor is a view of the i
   g.AddOutput("y");
   Executor exec(Compile(g, Donating({"x"})));
   const Tensor x = Tensor::From<float>({64}, std::vector<float>(64, -1));
-  CHECK(exec.Run({{"x", x}}).at("y").ToVector<float>() == std::vector<float>(64, -1));
+  CHECK(exec.Run({{"x", x}}).Get("y").ToVector<float>() == std::vector<float>(64, -1));
 }
 
 TEST_CASE("a body writes to a donated input") {
@@ -131,7 +131,7 @@ TEST_CASE("a body writes to a donated input") {
   CHECK(plan.memory().arena_bytes == 0);
   Executor exec(plan);
   const Tensor x = Ones();
-  CHECK(exec.Run({{"x", x}}).at("y").raw_data() == x.raw_data());
+  CHECK(exec.Run({{"x", x}}).Get("y").raw_data() == x.raw_data());
 }
 
 TEST_CASE("random graphs with donated inputs give the same bits, and take no more memory") {

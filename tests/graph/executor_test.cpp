@@ -108,27 +108,28 @@ std::vector<NamedTensor> Named(const Graph& graph, const std::vector<Tensor>& in
 TEST_CASE("a run computes the graph's outputs and gives them by name") {
   Executor exec(Compile(Diamond({3}), {.threads = 2}));
   const auto out = exec.Run({{"X", Vector({1, -2, 3})}});
-  CHECK(FloatsOf(out.at("Y")) == Floats{8, 0, 24});
+  CHECK(FloatsOf(out.Get("Y")) == Floats{8, 0, 24});
   CHECK(out.size() == 1);
-  CHECK(Contains(ErrorOf([&] { out.at("Z"); }).what(), "there is no output 'Z'"));
+  CHECK(Contains(ErrorOf([&] { out.Get("Z"); }).what(), "there is no output 'Z'"));
   const std::map<std::string, Tensor> inputs{{"X", Vector({1, 1, 1})}};
-  CHECK(FloatsOf(exec.Run(inputs).at("Y")) == Floats{8, 8, 8});
+  CHECK(FloatsOf(exec.Run(inputs).Get("Y")) == Floats{8, 8, 8});
 }
 
 TEST_CASE("what a run returns is found by name and by position, and taken apart in a loop") {
   Executor exec(Compile(OneNode(OperatorDef("Relu"), {2}), {.threads = 1}));
   const NamedTensors out = exec.Run({{"X", Vector({-1, 2})}});
-  CHECK(out.find("Y") == &out["Y"]);
-  CHECK(FloatsOf(out["Y"]) == Floats{0, 2});
-  CHECK(&out[0] == &out["Y"]);
-  CHECK(out.contains("Y"));
-  CHECK(!out.contains("X"));
-  CHECK(!out.find("X"));
-  CHECK(Contains(ErrorOf([&] { out["y"]; }).what(), "there is no output 'y' (did you mean 'Y'?"));
+  CHECK(out.Find("Y") == &out.Get("Y"));
+  CHECK(FloatsOf(out.Get("Y")) == Floats{0, 2});
+  CHECK(&out[0] == &out.Get("Y"));
+  CHECK(out.Has("Y"));
+  CHECK(!out.Has("X"));
+  CHECK(!out.Find("X"));
+  CHECK(
+      Contains(ErrorOf([&] { out.Get("y"); }).what(), "there is no output 'y' (did you mean 'Y'?"));
   CHECK(Contains(ErrorOf([&] { out[1]; }).what(), "there is no output 1: the graph has 1"));
   for (const auto& [name, tensor] : out) {
     CHECK(name == "Y");
-    CHECK(&tensor == out.find(name));
+    CHECK(&tensor == out.Find(name));
   }
 }
 
@@ -215,8 +216,8 @@ TEST_CASE("memory of somebody else is read and written through DLPack") {
 
 TEST_CASE("a result stays as it was while its caller holds it") {
   Executor exec(Compile(Diamond({1}), {.threads = 1}));
-  const Tensor first = exec.Run({{"X", Vector({1})}}).at("Y");
-  const Tensor second = exec.Run({{"X", Vector({2})}}).at("Y");
+  const Tensor first = exec.Run({{"X", Vector({1})}}).Get("Y");
+  const Tensor second = exec.Run({{"X", Vector({2})}}).Get("Y");
   CHECK(FloatsOf(first) == Floats{8});
   CHECK(FloatsOf(second) == Floats{16});
 }
@@ -246,15 +247,15 @@ TEST_CASE("outputs that operators hand on are memory of their own") {
   const Tensor x = Vector({1, 2});
   for (int run = 0; run < 2; ++run) {
     const auto out = exec.Run({{"X", x}});
-    CHECK(FloatsOf(out.at("OfInput")) == Floats{1, 2});
-    CHECK(FloatsOf(out.at("OfConstant")) == Floats{5, 6});
-    CHECK(FloatsOf(out.at("OfPlanned")) == Floats{1, 2});
-    CHECK(FloatsOf(out.at("Last")) == Floats{2, 4});
-    CHECK_FALSE(out.at("OfInput").SharesMemoryWith(x));
-    CHECK_FALSE(out.at("OfConstant").SharesMemoryWith(*g.FindConstant("W")));
-    CHECK(out.at("X").SharesMemoryWith(x));  // outputs that are inputs are those tensors
-    CHECK(FloatsOf(out.at("W")) == Floats{5, 6});
-    const Tensor kept = out.at("OfPlanned");
+    CHECK(FloatsOf(out.Get("OfInput")) == Floats{1, 2});
+    CHECK(FloatsOf(out.Get("OfConstant")) == Floats{5, 6});
+    CHECK(FloatsOf(out.Get("OfPlanned")) == Floats{1, 2});
+    CHECK(FloatsOf(out.Get("Last")) == Floats{2, 4});
+    CHECK_FALSE(out.Get("OfInput").SharesMemoryWith(x));
+    CHECK_FALSE(out.Get("OfConstant").SharesMemoryWith(*g.FindConstant("W")));
+    CHECK(out.Get("X").SharesMemoryWith(x));  // outputs that are inputs are those tensors
+    CHECK(FloatsOf(out.Get("W")) == Floats{5, 6});
+    const Tensor kept = out.Get("OfPlanned");
     exec.Run({{"X", Vector({8, 9})}});
     CHECK(FloatsOf(kept) == Floats{1, 2});
   }
@@ -273,11 +274,11 @@ TEST_CASE("the data decides a shape") {
   g.AddNode(OperatorDef("Scale").Input("P").Output("Q").Arg("scale", 2.f));
   g.AddOutput("Q");
   Executor exec(Compile(g, {.threads = 2}));
-  CHECK(FloatsOf(exec.Run({{"X", Vector({1, -2, 3, 0})}}).at("Q")) == Floats{2, 6});
-  CHECK(FloatsOf(exec.Run({{"X", Vector({1, 2, 3, 4})}}).at("Q")) == Floats{2, 4, 6, 8});
-  CHECK(FloatsOf(exec.Run({{"X", Vector({-1, 0, 0, 0})}}).at("Q")) == Floats{});
+  CHECK(FloatsOf(exec.Run({{"X", Vector({1, -2, 3, 0})}}).Get("Q")) == Floats{2, 6});
+  CHECK(FloatsOf(exec.Run({{"X", Vector({1, 2, 3, 4})}}).Get("Q")) == Floats{2, 4, 6, 8});
+  CHECK(FloatsOf(exec.Run({{"X", Vector({-1, 0, 0, 0})}}).Get("Q")) == Floats{});
   exec.Bind("Q", Vector({0, 0}));
-  CHECK(FloatsOf(exec.Run({{"X", Vector({1, -2, 3, 0})}}).at("Q")) == Floats{2, 6});
+  CHECK(FloatsOf(exec.Run({{"X", Vector({1, -2, 3, 0})}}).Get("Q")) == Floats{2, 6});
   const Error other = ErrorOf([&] { exec.Run({{"X", Vector({1, 2, 3, 0})}}); });
   CHECK(Contains(other.what(), "output 'Q' came out as float32[3] on cpu, but the tensor bound"));
 }
@@ -295,8 +296,8 @@ TEST_CASE("a node that rewrites an input of the graph writes to the caller's mem
   Tensor total = Vector({1, 2});
   auto out = exec.Run({{"T", total}, {"X", Vector({10, 20})}});
   CHECK(FloatsOf(total) == Floats{11, 22});
-  CHECK(FloatsOf(out.at("Before")) == Floats{1, 2});
-  CHECK(FloatsOf(out.at("After")) == Floats{11, 22});
+  CHECK(FloatsOf(out.Get("Before")) == Floats{1, 2});
+  CHECK(FloatsOf(out.Get("After")) == Floats{11, 22});
   const Tensor wide = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
   CHECK(Contains(ErrorOf([&] {
                    exec.Bind("T", wide.Slice(1, 0, 1).Permute({1, 0}).Slice(0, 0, 1));
@@ -329,15 +330,15 @@ TEST_CASE("the dense copy of an input stays as it was while a caller holds it as
   };
   const NamedTensors held = exec.Run({{"X", transposed(1)}});
   const NamedTensors next = exec.Run({{"X", transposed(100)}});
-  CHECK(FloatsOf(held.at("X")) == Floats{1, 3, 2, 4});
-  CHECK(FloatsOf(held.at("view")) == Floats{1, 3, 2, 4});
-  CHECK(FloatsOf(next.at("X")) == Floats{100, 102, 101, 103});
+  CHECK(FloatsOf(held.Get("X")) == Floats{1, 3, 2, 4});
+  CHECK(FloatsOf(held.Get("view")) == Floats{1, 3, 2, 4});
+  CHECK(FloatsOf(next.Get("X")) == Floats{100, 102, 101, 103});
 }
 
 TEST_CASE("inputs that are not what the graph says are refused before anything runs") {
   Executor exec(Compile(Diamond({Sym("N"), 2}), {.threads = 1}));
   const Tensor good = Tensor::From<float>({1, 2}, {1, 2});
-  CHECK(FloatsOf(exec.Run({{"X", good}}).at("Y")) == Floats{8, 16});
+  CHECK(FloatsOf(exec.Run({{"X", good}}).Get("Y")) == Floats{8, 16});
   const Error shape = ErrorOf([&] { exec.Run({{"X", Vector({1, 2})}}); });
   CHECK(shape.code() == ErrorCode::kInvalidArgument);
   CHECK(Contains(shape.what(),
@@ -356,7 +357,7 @@ TEST_CASE("inputs that are not what the graph says are refused before anything r
                  }).what(),
                  "output 'Y' of the graph is float32[1, 2] on cpu, but the tensor bound to it is"));
   exec.Bind("Y", Tensor());
-  CHECK(FloatsOf(exec.Run({{"X", good}}).at("Y")) == Floats{8, 16});  // nothing has changed
+  CHECK(FloatsOf(exec.Run({{"X", good}}).Get("Y")) == Floats{8, 16});  // nothing has changed
 }
 
 TEST_CASE("new input shapes are planned once, and the last few are kept") {
@@ -367,7 +368,7 @@ TEST_CASE("new input shapes are planned once, and the last few are kept") {
   const auto run = [&](int64_t n) {
     Tensor x({n}, kFloat);
     for (int64_t i = 0; i < n; ++i) x.mutable_data<float>()[i] = static_cast<float>(i);
-    const Tensor y = exec.Run({{"X", x}}).at("Y");
+    const Tensor y = exec.Run({{"X", x}}).Get("Y");
     for (int64_t i = 0; i < n; ++i) CHECK(y.data<float>()[i] == 8.f * static_cast<float>(i));
     return &exec.op(0);
   };
@@ -557,7 +558,7 @@ TEST_CASE("an empty graph, and one whose outputs are its inputs, run") {
   g.AddInput("X", kFloat, {1});
   g.AddOutput("X");
   Executor same(Compile(g, {.threads = 1}));
-  CHECK(FloatsOf(same.Run({{"X", Vector({4})}}).at("X")) == Floats{4});
+  CHECK(FloatsOf(same.Run({{"X", Vector({4})}}).Get("X")) == Floats{4});
 }
 
 TEST_CASE("what is wrong with a graph is said when it is compiled") {
@@ -606,7 +607,7 @@ TEST_CASE("an input that is read twice is not overwritten where only one reading
   g.AddOutput("Y");
   const Plan plan = Compile(g, {.threads = 1});
   CHECK(plan.memory().inplace_values == 1);
-  CHECK(FloatsOf(Executor(plan).Run({{"X", Vector({1, 2})}}).at("Y")) == Floats{4, 8});
+  CHECK(FloatsOf(Executor(plan).Run({{"X", Vector({1, 2})}}).Get("Y")) == Floats{4, 8});
 }
 
 TEST_CASE("a plan for one thread is walked, though the pool has more by then") {
@@ -647,8 +648,8 @@ TEST_CASE("what is rewritten is no view of an input or a constant") {
   const Tensor x = Vector({1, 2});
   for (int run = 0; run < 2; ++run) {
     const auto out = exec.Run({{"X", x}, {"B", Vector({10, 10})}});
-    CHECK(FloatsOf(out.at("Y")) == Floats{11, 12});
-    CHECK(FloatsOf(out.at("Z")) == Floats{11, 12});
+    CHECK(FloatsOf(out.Get("Y")) == Floats{11, 12});
+    CHECK(FloatsOf(out.Get("Z")) == Floats{11, 12});
     CHECK(FloatsOf(x) == Floats{1, 2});
   }
 }
@@ -662,7 +663,7 @@ TEST_CASE("what was handed on before an input is rewritten stays as it was") {
   g.AddOutput("Y");
   Executor exec(Compile(g, {.threads = 1}));
   const auto out = exec.Run({{"X", Vector({1, 2})}, {"B", Vector({10, 10})}});
-  CHECK(FloatsOf(out.at("Y")) == Floats{1, 2});
+  CHECK(FloatsOf(out.Get("Y")) == Floats{1, 2});
 }
 
 TEST_CASE("memory that is bound no longer is not written to") {
@@ -845,7 +846,7 @@ TEST_CASE("an executor that is running refuses a second run and to be bound") {
                    "executor of the plan; after RunAsync finish its event first"));
   }
   g_again = "no";
-  CHECK(FloatsOf(g_executor->Run({{"X", Vector({1, 2, 3})}}).at("Y")) == Floats{1, 2, 3});
+  CHECK(FloatsOf(g_executor->Run({{"X", Vector({1, 2, 3})}}).Get("Y")) == Floats{1, 2, 3});
   g_executor.reset();
 }
 
@@ -884,12 +885,12 @@ TEST_CASE("a view that a run has left is not written through in the next one") {
                          {"never", Tensor::From<float>({1}, {0})},
                          {"V is a view", Tensor::From<float>({1}, {is_view})}});
   };
-  CHECK(run(first, 1).at("YX").ToVector<float>() == std::vector<float>{2, 3});
+  CHECK(run(first, 1).Get("YX").ToVector<float>() == std::vector<float>{2, 3});
   const NamedTensors found = run(second, 0);
   CHECK(first.ToVector<float>() == std::vector<float>{1, 2});
-  CHECK(found.at("Y").ToVector<float>() == std::vector<float>{6, 7});
-  CHECK(found.at("YX").ToVector<float>() == std::vector<float>{-4, -5});
-  CHECK(found.at("W").ToVector<float>() == std::vector<float>{-4, -5});
+  CHECK(found.Get("Y").ToVector<float>() == std::vector<float>{6, 7});
+  CHECK(found.Get("YX").ToVector<float>() == std::vector<float>{-4, -5});
+  CHECK(found.Get("W").ToVector<float>() == std::vector<float>{-4, -5});
 }
 
 }  // namespace executor_test

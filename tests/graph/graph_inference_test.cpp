@@ -16,7 +16,7 @@ constexpr DType kFloat = DType::kFloat32;
 SymbolicShape ShapeOf(const Graph& g, const char* value,
                       const std::vector<GraphInput>& known = {}) {
   const GraphView view(g);
-  return InferGraph(view, known).at(value).shape;
+  return InferGraph(view, known).Get(value).shape;
 }
 
 OPERATOR_SCHEMA(UpTo).NumInputs(1).NumOutputs(1).Infer([](InferenceContext& c) {
@@ -33,12 +33,12 @@ TEST_CASE("shapes and dtypes flow through the graph") {
   g.AddNode(OperatorDef("MatMul").Input("X").Input("W").Output("H"));
   const GraphView view(g);
   const GraphTypes types = InferGraph(view);
-  CHECK(types.at("H").shape == SymbolicShape{2, 4});
-  CHECK(types.at("Y").shape == SymbolicShape{2, 4});
-  CHECK(types.at("Y").dtype == kFloat);
-  CHECK(types.at("W").constant == g.FindConstant("W"));
-  CHECK(types.at("X").constant == nullptr);
-  CHECK(Contains(ErrorOf([&] { types.at("Z"); }).what(), "the graph has no value 'Z'"));
+  CHECK(types.Get("H").shape == SymbolicShape{2, 4});
+  CHECK(types.Get("Y").shape == SymbolicShape{2, 4});
+  CHECK(types.Get("Y").dtype == kFloat);
+  CHECK(types.Get("W").constant == g.FindConstant("W"));
+  CHECK(types.Get("X").constant == nullptr);
+  CHECK(Contains(ErrorOf([&] { types.Get("Z"); }).what(), "the graph has no value 'Z'"));
 }
 
 TEST_CASE("a symbol stays one until it is known, then it is known everywhere") {
@@ -206,12 +206,12 @@ TEST_CASE("shapes that are computed from shapes are known before the graph runs"
   const GraphView view(g);
   const GraphTypes types = InferGraph(view, {{"X", TensorInfo(kFloat, {5, 3})}});
   CHECK(twice_runs == 1);
-  CHECK(types.at("Y").shape == SymbolicShape{10, 6});
-  REQUIRE(types.at("T").constant);
-  CHECK(types.at("T").constant->ToVector<int64_t>() == std::vector<int64_t>{10, 6});
+  CHECK(types.Get("Y").shape == SymbolicShape{10, 6});
+  REQUIRE(types.Get("T").constant);
+  CHECK(types.Get("T").constant->ToVector<int64_t>() == std::vector<int64_t>{10, 6});
   // A copy outlives the original.
   const auto copy = std::make_unique<GraphTypes>(types);
-  CHECK(copy->at("E").constant->ToVector<int64_t>() == std::vector<int64_t>{5, 3});
+  CHECK(copy->Get("E").constant->ToVector<int64_t>() == std::vector<int64_t>{5, 3});
 }
 
 TEST_CASE("a shape that cannot be counted is an error that names the node") {

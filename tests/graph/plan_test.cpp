@@ -124,7 +124,7 @@ TEST_CASE("the scratch of a kernel's configuration is planned beside the values"
   CHECK(plan.memory().arena_bytes == 256 + 1024);
   CHECK(plan.memory().inplace_values == 2);
   Executor exec(plan);
-  CHECK(exec.Run({{"v0", Ones()}}).at("v4").data<float>()[63] == 4);
+  CHECK(exec.Run({{"v0", Ones()}}).Get("v4").data<float>()[63] == 4);
   const auto arena = plan.state()->Latest()->memory().arenas()[0];
   const int64_t offset = arena.OffsetOf(static_cast<size_t>(plan.view().num_values()) + 2);
   CHECK(offset >= 0);
@@ -141,7 +141,7 @@ TEST_CASE("a kernel whose constructor refuses the node leaves it to the next one
       Compile(Chain({OperatorDef("Choosy").Backends("FIRST,SECOND")}), {.threads = 1});
   CHECK(plan.choice(0).kernel->backend == "SECOND");
   Executor first(plan), second(plan);
-  CHECK(second.Run({{"v0", Ones()}}).at("v1").data<float>()[0] == 1);
+  CHECK(second.Run({{"v0", Ones()}}).Get("v1").data<float>()[0] == 1);
   CHECK(Contains(ToString(plan), "Choosy (v0) -> (v1): SECOND, "));
 }
 
@@ -207,7 +207,7 @@ TEST_CASE("passes run before anything is planned, and a program may bring its ow
     graph.ReplaceNode(1, OperatorDef("Scale").Input("v1").Output("v2").Arg("scale", 2.f));
     return graph;
   });
-  CHECK(Executor(Compile(g, {.passes = &mine})).Run({{"v0", Ones()}}).at("v2").data<float>()[0] ==
+  CHECK(Executor(Compile(g, {.passes = &mine})).Run({{"v0", Ones()}}).Get("v2").data<float>()[0] ==
         2);
 }
 
@@ -295,7 +295,7 @@ TEST_CASE("a plan tells of the shapes that ran last, where an executor has met t
       const bool big = extent == 2000;
       CHECK(plan.choice(0).kernel->backend == (big ? "BIG" : "reference"));
       CHECK(plan.type("Y").shape == SymbolicShape{extent});
-      CHECK(plan.types().at("Y").shape == SymbolicShape{extent});
+      CHECK(plan.types().Get("Y").shape == SymbolicShape{extent});
       CHECK(Contains(ToString(plan), big ? ": BIG, " : ": reference, "));
     }
     // The other executor makes the plan drop the shapes that this one has kept.
@@ -309,7 +309,7 @@ TEST_CASE("a plan tells of the shapes that ran last, where an executor has met t
     other.Run({{"X", three}});
     exec.Run({{"X", two}});
     CHECK(plan.type("Y").shape == SymbolicShape{2});
-    CHECK(exec.Run({{"X", two}})["Y"].ToVector<float>() == std::vector<float>{1, 2});
+    CHECK(exec.Run({{"X", two}}).Get("Y").ToVector<float>() == std::vector<float>{1, 2});
   }
 }
 

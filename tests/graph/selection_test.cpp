@@ -124,7 +124,7 @@ TEST_CASE("forced kernels run, and a run is the same in another plan") {
   CHECK(plan.choice(0).kernel->backend == "reference");
   CHECK(plan.choice(1).kernel->backend == "layouts");
   Executor executor(plan);
-  CHECK(executor.Run({{"X", Tensor::From<float>({4}, {1, 2, 3, 4})}}).at("Y").ToVector<float>() ==
+  CHECK(executor.Run({{"X", Tensor::From<float>({4}, {1, 2, 3, 4})}}).Get("Y").ToVector<float>() ==
         Floats{4, 8, 12, 16});
   const Plan again = Forced(plan.selection().nodes);
   CHECK(ToString(again.selection()) == ToString(plan.selection()));

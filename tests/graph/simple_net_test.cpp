@@ -93,7 +93,7 @@ TEST_CASE("a net runs the kernels that an executor runs, for other shapes too") 
   g.AddNode(OperatorDef("WhichKernel", {"X"}, {"Y"}));
   g.AddOutput("Y");
   const Tensor x = Tensor::From<float>({1}, {5});
-  CHECK(Executor(Compile(g)).Run({{"X", x}})["Y"].ToVector<float>()[0] == 2);
+  CHECK(Executor(Compile(g)).Run({{"X", x}}).Get("Y").ToVector<float>()[0] == 2);
   Workspace ws;
   *ws.CreateTensor("X") = x;
   SimpleNet net(g, &ws);

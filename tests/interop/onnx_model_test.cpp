@@ -191,7 +191,7 @@ TEST_CASE("A model runs with the operators that the program registers") {
           .graph;
   Executor executor(Compile(graph));
   const auto outputs = executor.Run({{"x", Tensor::From<float>({2}, {1, 2})}});
-  CHECK(outputs.at("y").ToVector<float>() == std::vector<float>{22, 44});
+  CHECK(outputs.Get("y").ToVector<float>() == std::vector<float>{22, 44});
 }
 
 TEST_CASE("Operators of other domains are registered with the domain or without") {

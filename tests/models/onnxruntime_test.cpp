@@ -73,7 +73,7 @@ TEST_CASE("ONNX Runtime runs an operator that the program lacks") {
   Executor executor(plan);
   for (const std::vector<float>& x : {std::vector<float>{-1, 0, 2}, std::vector<float>{0.5f}}) {
     const Tensor input = Tensor::From<float>({static_cast<int64_t>(x.size())}, x);
-    const std::vector<float> y = executor.Run({{"x", input}})["y"].ToVector<float>();
+    const std::vector<float> y = executor.Run({{"x", input}}).Get("y").ToVector<float>();
     REQUIRE(y.size() == x.size());
     for (size_t i = 0; i < x.size(); ++i)  // QuickGelu(v) = v * sigmoid(alpha * v)
       CHECK(y[i] == doctest::Approx(x[i] / (1 + std::exp(2 * x[i]))));
@@ -113,7 +113,7 @@ TEST_CASE("the model of rapidocr reads lines with its convolutions in ONNX Runti
     const NamedTensors expected = whole.Run(inputs), found = executor.Run(inputs);
     REQUIRE(found.size() == expected.size());
     for (const auto& [name, tensor] : expected)
-      CHECK(Difference(found.at(name), tensor, kModelTolerance) == "");
+      CHECK(Difference(found.Get(name), tensor, kModelTolerance) == "");
   }
 }
 
@@ -129,7 +129,7 @@ TEST_CASE("ONNX Runtime runs a whole model") {
   CHECK(executor.plan().graph().num_nodes() == 1);
   const auto inputs = FileBytes(1, ReadAll(OPKIT_LICENSE));
   for (const auto& [name, tensor] : Executor(Compile(graph)).Run(inputs))
-    CHECK(Difference(executor.Run(inputs).at(name), tensor, kModelTolerance) == "");
+    CHECK(Difference(executor.Run(inputs).Get(name), tensor, kModelTolerance) == "");
 }
 
 }  // namespace onnxruntime_test

@@ -96,7 +96,7 @@ TEST_CASE("an input with strides in the middle of a plan arrives dense as well")
   graph.AddOutput("y");
   Executor executor(Compile(graph));
   for (int run = 0; run < 2; ++run)
-    CHECK(executor.Run({{"x", Matrix()}})["y"].ToVector<float>() == kStrided);
+    CHECK(executor.Run({{"x", Matrix()}}).Get("y").ToVector<float>() == kStrided);
 }
 
 TEST_CASE("the copy is made once a run, anew in each, and gone with it") {

@@ -65,12 +65,12 @@ TEST_CASE("a selection for a branch is forced, and one that cannot be is an Erro
 TEST_CASE("the branch that is taken runs, run after run") {
   Executor exec(Compile(Around(NegateOrDouble())));
   const Tensor x = Tensor::From<float>({2}, {1, 2});
-  const Tensor first = exec.Run({{"condition", kYes}, {"x", x}}).at("out");
+  const Tensor first = exec.Run({{"condition", kYes}, {"x", x}}).Get("out");
   CHECK(FloatsOf(first) == Floats{-1, -2});
   for (int run = 0; run < 3; ++run) {
-    CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).at("out")) == Floats{1, 2, 1, 2});
+    CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).Get("out")) == Floats{1, 2, 1, 2});
     const Tensor y = Tensor::From<float>({2}, {static_cast<float>(run), 5});
-    CHECK(FloatsOf(exec.Run({{"condition", kYes}, {"x", y}}).at("out")) ==
+    CHECK(FloatsOf(exec.Run({{"condition", kYes}, {"x", y}}).Get("out")) ==
           Floats{static_cast<float>(-run), -5});
   }
   CHECK(FloatsOf(first) == Floats{-1, -2});  // a later run leaves a kept result unchanged
@@ -121,10 +121,10 @@ TEST_CASE("the output is used by later nodes, in planned memory or not") {
     Executor exec(Compile(g));
     for (int run = 0; run < 3; ++run) {
       const Tensor x = Tensor::From<float>({2}, {-1, static_cast<float>(run)});
-      CHECK(FloatsOf(exec.Run({{"condition", kYes}, {"x", x}}).at("sum")) ==
+      CHECK(FloatsOf(exec.Run({{"condition", kYes}, {"x", x}}).Get("sum")) ==
             Floats{2, -2 * static_cast<float>(run)});
       const float r = 2 * static_cast<float>(run);
-      CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).at("sum")) ==
+      CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).Get("sum")) ==
             (same_shape ? Floats{2, r} : Floats{-2, r, -2, r}));
     }
   }
@@ -154,11 +154,11 @@ TEST_CASE("an output that nobody reads is written over nothing that is needed") 
     }
     Executor exec(Compile(Around(node, {4}), {.memory = {.verify = true}}));
     const Tensor x = Tensor::From<float>({4}, {0, 1, 2, -1});
-    const Floats taken = FloatsOf(exec.Run({{"condition", kYes}, {"x", x}}).at("out"));
+    const Floats taken = FloatsOf(exec.Run({{"condition", kYes}, {"x", x}}).Get("out"));
     for (size_t i = 0; i < 4; ++i)
       CHECK(taken[i] == doctest::Approx(2 * std::exp(x.data<float>()[i])));
     if (!nested)
-      CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).at("out")) == Floats{0, 1, 4, 1});
+      CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).Get("out")) == Floats{0, 1, 4, 1});
   }
 }
 
@@ -205,9 +205,9 @@ TEST_CASE("what a branch rewrites is rewritten in the graph around it") {
     Executor exec(Compile(g));
     const Tensor w = Tensor::From<float>({2}, {10, 20});
     const std::vector<NamedTensor> inputs = {{"condition", kYes}, {"x", x}, {"w", w}};
-    CHECK(FloatsOf(exec.Run(inputs).at("out")) == Floats{11, 21});
+    CHECK(FloatsOf(exec.Run(inputs).Get("out")) == Floats{11, 21});
     CHECK(FloatsOf(w) == Floats{11, 21});
-    CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}, {"w", w}}).at("out")) ==
+    CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}, {"w", w}}).Get("out")) ==
           Floats{-11, -21});
   }
   SUBCASE("its readers see it in the order of nodes") {
@@ -224,9 +224,9 @@ TEST_CASE("what a branch rewrites is rewritten in the graph around it") {
       const Tensor w = Tensor::From<float>({2}, {10, 20});
       for (int run = 0; run < 3; ++run) {
         const auto out = exec.Run({{"condition", kYes}, {"x", x}, {"w", w}});
-        CHECK(FloatsOf(out.at("before")) == Floats{-10, -20});
-        CHECK(FloatsOf(out.at("out")) == Floats{11, 21});
-        CHECK(FloatsOf(out.at("after")) == Floats{-11, -21});
+        CHECK(FloatsOf(out.Get("before")) == Floats{-10, -20});
+        CHECK(FloatsOf(out.Get("out")) == Floats{11, 21});
+        CHECK(FloatsOf(out.Get("after")) == Floats{-11, -21});
       }
     }
   }
@@ -238,8 +238,8 @@ TEST_CASE("a branch may hand out a capture or a constant as it is") {
   constant.AddConstant("seven", Tensor::Scalar(7.f)).AddOutput("seven");
   Executor exec(Compile(Around(If({"x"}, capture, constant))));
   const Tensor x = Tensor::From<float>({2}, {1, 2});
-  CHECK(FloatsOf(exec.Run({{"condition", kYes}, {"x", x}}).at("out")) == Floats{1, 2});
-  CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).at("out")) == Floats{7});
+  CHECK(FloatsOf(exec.Run({{"condition", kYes}, {"x", x}}).Get("out")) == Floats{1, 2});
+  CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).Get("out")) == Floats{7});
   CHECK(FloatsOf(x) == Floats{1, 2});
 }
 
@@ -256,7 +256,7 @@ TEST_CASE("an If inside a branch takes its own branch") {
   const Tensor x = Tensor::From<float>({2}, {1, 2});
   const auto run = [&](const Tensor& outer_condition, const Tensor& condition) {
     return FloatsOf(
-        exec.Run({{"outer", outer_condition}, {"condition", condition}, {"x", x}}).at("out"));
+        exec.Run({{"outer", outer_condition}, {"condition", condition}, {"x", x}}).Get("out"));
   };
   CHECK(run(kYes, kYes) == Floats{-1, -2});
   CHECK(run(kYes, kNo) == Floats{1, 2, 1, 2});
@@ -266,7 +266,7 @@ TEST_CASE("an If inside a branch takes its own branch") {
 // The inferred type of "out", as text.
 std::string InferredOut(const Graph& g) {
   const GraphView view(g);
-  return ToString(InferGraph(view).at("out"));
+  return ToString(InferGraph(view).Get("out"));
 }
 
 TEST_CASE("inference says what both branches agree on") {
@@ -286,7 +286,7 @@ TEST_CASE("a branch that the shapes do not fit is not the one that is taken") {
   const OperatorDef def = If({"x"}, squeeze, Branch({"x"}, OperatorDef("Identity", {"x"}, {"y"})));
   CHECK(InferredOut(Around(def, {2, 3})) == "float32[2, 3]");
   Executor exec(Compile(Around(def, {2, 3})));
-  CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", Counting({2, 3})}}).at("out")) ==
+  CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", Counting({2, 3})}}).Get("out")) ==
         Floats{0, 1, 2, 3, 4, 5});
   const auto error = ErrorOf([&] { exec.Run({{"condition", kYes}, {"x", Counting({2, 3})}}); });
   CHECK(Contains(error.what(), "only an extent of 1 can be left out"));
@@ -303,7 +303,7 @@ TEST_CASE("a branch that makes another shape than was inferred from the other fa
   const PassList none;
   Executor exec(Compile(Around(node), {.passes = &none}));
   const Tensor x = Tensor::From<float>({2}, {1, 2});
-  CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).at("out")) == Floats{-1, -2});
+  CHECK(FloatsOf(exec.Run({{"condition", kNo}, {"x", x}}).Get("out")) == Floats{-1, -2});
   CHECK(Contains(ErrorOf([&] {
                    exec.Run({{"condition", kYes}, {"x", x}});
                  }).what(),

@@ -39,25 +39,25 @@ TEST_CASE("Before opset 10 the mask of Dropout is ones of the data's type") {
   for (const int64_t opset : {7, 9}) {
     CAPTURE(opset);
     auto out = Run(Dropout(half), opset, Tensor::From<float>({3}, {1, -2, 3}));
-    CHECK(out.at("y").ToVector<float>() == Floats{1, -2, 3});
-    CHECK(out.at("m").dtype() == DType::kFloat32);
-    CHECK(out.at("m").ToVector<float>() == Floats{1, 1, 1});
+    CHECK(out.Get("y").ToVector<float>() == Floats{1, -2, 3});
+    CHECK(out.Get("m").dtype() == DType::kFloat32);
+    CHECK(out.Get("m").ToVector<float>() == Floats{1, 1, 1});
     out = Run(Dropout(half, onnx_bytes::kDouble), opset, Tensor::From<double>({3}, {1, -2, 3}));
-    CHECK(out.at("m").ToVector<double>() == std::vector<double>{1, 1, 1});
+    CHECK(out.Get("m").ToVector<double>() == std::vector<double>{1, 1, 1});
   }
   const float16 two(2.f);
   const auto out =
       Run(Dropout(half, onnx_bytes::kFloat16), 8, Tensor::From<float16>({3}, {two, two, two}));
-  CHECK(out.at("m").dtype() == DType::kFloat16);
-  CHECK(static_cast<float>(out.at("m").data<float16>()[2]) == 1);
+  CHECK(out.Get("m").dtype() == DType::kFloat16);
+  CHECK(static_cast<float>(out.Get("m").data<float16>()[2]) == 1);
 }
 
 TEST_CASE("From opset 10 on the mask of Dropout is true") {
   for (const int64_t opset : {10, 11, 12, 21}) {
     CAPTURE(opset);
     const auto out = Run(Dropout({}), opset, Tensor::From<float>({3}, {1, -2, 3}));
-    CHECK(out.at("y").ToVector<float>() == Floats{1, -2, 3});
-    CHECK(out.at("m").ToVector<bool>() == std::vector<bool>{true, true, true});
+    CHECK(out.Get("y").ToVector<float>() == Floats{1, -2, 3});
+    CHECK(out.Get("m").ToVector<bool>() == std::vector<bool>{true, true, true});
   }
 }
 
@@ -71,7 +71,7 @@ TEST_CASE("Before opset 7 Dropout hands its data on where is_test says so, and h
   };
   const Tensor x = Tensor::From<float>({3}, {1, -2, 3});
   CHECK(
-      Run(dropout({test, AttributeProto::Float("ratio", 0.9f)}), 6, x).at("y").ToVector<float>() ==
+      Run(dropout({test, AttributeProto::Float("ratio", 0.9f)}), 6, x).Get("y").ToVector<float>() ==
       Floats{1, -2, 3});
   CHECK(Run(dropout({test, AttributeProto::Ints("consumed_inputs", {0})}), 1, x)
             .at("y")
@@ -109,7 +109,7 @@ TEST_CASE("Before opset 9 BatchNormalization may have statistics for every activ
   const Attributes attributes = {AttributeProto::Int("spatial", 0),
                                  AttributeProto::Float("epsilon", 1)};
   for (const int64_t opset : {7, 8})
-    CHECK(Run(BatchNormalization({1, 2}, attributes), opset, x).at("y").ToVector<float>() ==
+    CHECK(Run(BatchNormalization({1, 2}, attributes), opset, x).Get("y").ToVector<float>() ==
           Floats{3, -1, 10, 2});
   CHECK(Contains(ErrorOf([&] { Run(BatchNormalization({2}, attributes), 8, x); }).what(),
                  "but inference finds ?[1, 2]"));

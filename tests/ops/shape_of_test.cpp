@@ -37,15 +37,15 @@ TEST_CASE("what they give is known where the extents are") {
   g.AddNode(OperatorDef("Size", {"X"}, {"size"}));
   const GraphView view(g);
   const GraphTypes open = InferGraph(view);
-  CHECK(open.at("all").constant == nullptr);
-  REQUIRE(open.at("tail").constant != nullptr);
-  CHECK(open.at("tail").constant->ToVector<int64_t>() == Ints{3, 4});
-  CHECK(open.at("size").constant == nullptr);
+  CHECK(open.Get("all").constant == nullptr);
+  REQUIRE(open.Get("tail").constant != nullptr);
+  CHECK(open.Get("tail").constant->ToVector<int64_t>() == Ints{3, 4});
+  CHECK(open.Get("size").constant == nullptr);
   const GraphTypes known =
       InferGraph(view, {{"X", TensorInfo(DType::kFloat32, SymbolicShape{2, 3, 4})}});
-  REQUIRE(known.at("size").constant != nullptr);
-  CHECK(known.at("size").constant->ToVector<int64_t>() == Ints{24});
-  CHECK(known.at("all").constant->ToVector<int64_t>() == Ints{2, 3, 4});
+  REQUIRE(known.Get("size").constant != nullptr);
+  CHECK(known.Get("size").constant->ToVector<int64_t>() == Ints{24});
+  CHECK(known.Get("all").constant->ToVector<int64_t>() == Ints{2, 3, 4});
 }
 
 TEST_CASE("they are what they claim to be") {

@@ -41,8 +41,8 @@ Graph Around(OperatorDef node, SymbolicShape shape = {2}) {
 std::string InferredAll(const Graph& g) {
   const GraphView view(g);
   const GraphTypes types = InferGraph(view);
-  return StrCat(ToString(types.at("x")), " ", ToString(types.at("p")), " ",
-                ToString(types.at("n")));
+  return StrCat(ToString(types.Get("x")), " ", ToString(types.Get("p")), " ",
+                ToString(types.Get("n")));
 }
 
 // Runs nothing: a partitioner's operator as its author may write it.
@@ -105,9 +105,9 @@ TEST_CASE("a node's graph runs, inputs and outputs by position") {
   for (float f : {1.f, 2.f, 3.f}) {
     const auto out = exec.Run(
         {{"x", Tensor::From<float>({2}, {f, 2})}, {"y", Tensor::From<float>({2}, {3, -4})}});
-    CHECK(FloatsOf(out.at("p")) == Floats{3 * f, -8});
-    CHECK(FloatsOf(out.at("n")) == Floats{-3 * f, 8});
-    CHECK(FloatsOf(out.at("zero")) == Floats{0, 0});
+    CHECK(FloatsOf(out.Get("p")) == Floats{3 * f, -8});
+    CHECK(FloatsOf(out.Get("n")) == Floats{-3 * f, 8});
+    CHECK(FloatsOf(out.Get("zero")) == Floats{0, 0});
   }
 }
 
@@ -138,8 +138,8 @@ TEST_CASE("a body for another runtime may have operators that nobody registered"
     const Graph graph = around(type);
     const GraphView view(graph);
     const GraphTypes types = InferGraph(view);
-    CHECK(types.at("p").dtype == DType::kUndefined);
-    CHECK(ToString(types.at("n")) == "float32[2]");
+    CHECK(types.Get("p").dtype == DType::kUndefined);
+    CHECK(ToString(types.Get("n")) == "float32[2]");
   }
   const Graph here = around("Subgraph");  // the program runs that one
   const GraphView view(here);
@@ -166,7 +166,7 @@ TEST_CASE("what a body returns comes from the device on which the body makes it"
     Tensor out;
     Executor exec(Compile(g, options));
     for (int i = 0; i < 2; ++i)
-      Copy(exec.Run({{"x", Tensor::From<float>({3}, {1, 2, 3})}}).at("y"), &out);
+      Copy(exec.Run({{"x", Tensor::From<float>({3}, {1, 2, 3})}}).Get("y"), &out);
     return FloatsOf(out);
   };
   PlanOptions devices{.threads = 1};
@@ -210,9 +210,9 @@ TEST_CASE("a body goes on after it has returned, and what it hands on is a value
     const Tensor x = Tensor::From<float>({2}, {1, 2});
     for (int run = 0; run < 3; ++run) {
       const auto out = exec.Run({{"x", x}});
-      CHECK(FloatsOf(out.at("p")) == Floats{3, 5});
-      CHECK(FloatsOf(out.at("q")) == Floats{2, 3});
-      CHECK(FloatsOf(out.at("r")) == Floats{8, 8});
+      CHECK(FloatsOf(out.Get("p")) == Floats{3, 5});
+      CHECK(FloatsOf(out.Get("q")) == Floats{2, 3});
+      CHECK(FloatsOf(out.Get("r")) == Floats{8, 8});
       CHECK(FloatsOf(x) == Floats{1, 2});
     }
   }
@@ -231,8 +231,8 @@ TEST_CASE("a symbol of the body is not one of the graph around it") {
   g.AddOutput("p").AddOutput("w");
   const GraphView view(g);
   const GraphTypes types = InferGraph(view);
-  CHECK(ToString(types.at("p")) == "float32[5]");
-  CHECK(ToString(types.at("w")) == "float32[N]");
+  CHECK(ToString(types.Get("p")) == "float32[5]");
+  CHECK(ToString(types.Get("w")) == "float32[N]");
 }
 
 TEST_CASE("a node without a body, or one that does not fit it, is refused") {

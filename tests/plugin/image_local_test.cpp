@@ -105,7 +105,7 @@ TEST_CASE("each of two libraries and the program has registries of its own") {
       CHECK(Contains(why, StrCat("operators of library ", b.name(), " are alive")));
       CHECK(Contains(why, "layout image_reversed"));
       const Tensor x = Tensor::From<float>({2}, {1, -2});
-      CHECK(executor.Run({{"x", x}}).at("y").ToVector<float>() == std::vector<float>{-2});
+      CHECK(executor.Run({{"x", x}}).Get("y").ToVector<float>() == std::vector<float>{-2});
     }
     a.Unload();
     CheckImage(b, "B");

@@ -30,7 +30,7 @@ REGISTER_OP(LibHostAdd)
                    OpResource&) {
       for (int64_t i = 0; i < in[0].size(); ++i)
         out[0].data<float>()[i] =
-            attrs.get("scale", 1.f) * (in[0].data<float>()[i] + in[1].data<float>()[i]);
+            attrs.Get("scale", 1.f) * (in[0].data<float>()[i] + in[1].data<float>()[i]);
     })
     .setParseAttrs([](const AttrMap&, int* num_in, int* num_out) {
       *num_in = 2;
@@ -224,7 +224,7 @@ TEST_CASE("a graph's memory plan holds a library's scratch") {
     Executor exec(plan);
     Floats x(1000);
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
-    CHECK(exec.Run({{"x", Vector(x)}}).at("y").ToVector<float>() == x);
+    CHECK(exec.Run({{"x", Vector(x)}}).Get("y").ToVector<float>() == x);
     return plan.memory().arena_bytes;
   };
   const int64_t small = arena(4);
@@ -281,11 +281,11 @@ TEST_CASE("states live as long as the executors of a plan") {
   {
     const Plan plan = Compile(g);
     Executor exec(plan);
-    CHECK(exec.Run({{"x", Vector({0})}}).at("y").ToVector<float>() == Floats{1});
-    CHECK(exec.Run({{"x", Vector({0})}}).at("y").ToVector<float>() == Floats{2});
+    CHECK(exec.Run({{"x", Vector({0})}}).Get("y").ToVector<float>() == Floats{1});
+    CHECK(exec.Run({{"x", Vector({0})}}).Get("y").ToVector<float>() == Floats{2});
     CHECK(Report()[0] >= alive + 2);
     Executor other(plan);
-    CHECK(other.Run({{"x", Vector({0})}}).at("y").ToVector<float>() == Floats{1});
+    CHECK(other.Run({{"x", Vector({0})}}).Get("y").ToVector<float>() == Floats{1});
     CHECK(Report()[0] >= alive + 4);
   }
   CHECK(Report()[0] == alive);
@@ -342,8 +342,8 @@ TEST_CASE("backward of a library is the registered gradient, in AddGradients too
   g.AddOutput(dx);
   Executor exec(Compile(g));
   const auto out = exec.Run({{"x", Vector({1, 2, -1})}, {"seed", Vector({1, 1, 10})}});
-  CHECK(out.at("z").ToVector<float>() == Floats{1, 16, 1});
-  CHECK(out.at(dx).ToVector<float>() == Floats{4, 32, -40});  // 4 x^3
+  CHECK(out.Get("z").ToVector<float>() == Floats{1, 16, 1});
+  CHECK(out.Get(dx).ToVector<float>() == Floats{4, 32, -40});  // 4 x^3
 }
 
 TEST_CASE("CheckOperator tests a library's operator with its gradient") {

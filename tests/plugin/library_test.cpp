@@ -142,7 +142,7 @@ TEST_CASE("a graph mixes a library's operators with the program's, forward and b
   const Plan plan = Compile(g, options);
   CHECK(plan.choice(0).kernel->origin == "libfive_times.so");
   Executor exec(plan);
-  CHECK(exec.Run({{"x", Vector({1, 2})}}).at("b").ToVector<float>() == Floats{25, 50});
+  CHECK(exec.Run({{"x", Vector({1, 2})}}).Get("b").ToVector<float>() == Floats{25, 50});
   // An observer sees its operators like any other.
   CHECK(exec.op(0).type() == "LibShared");
 }
@@ -199,7 +199,7 @@ TEST_CASE("overrides come first, any number of them, and go in any order") {
     }
     {  // in a graph, too
       Executor exec(Compile(SharedGraph()));
-      CHECK(exec.Run({{"x", Vector({1, 2})}}).at("y").ToVector<float>() == Floats{25, 50});
+      CHECK(exec.Run({{"x", Vector({1, 2})}}).Get("y").ToVector<float>() == Floats{25, 50});
     }
     std::vector<bool> loaded(3, true);
     for (int gone : order) {
@@ -321,7 +321,7 @@ TEST_CASE("a library is not unloaded while an operator or a plan of it lives") {
   auto plan = std::make_unique<Plan>(Compile(SharedGraph()));
   CHECK(Contains(UnloadError(library), "cannot be unloaded"));
   auto exec = std::make_unique<Executor>(*plan);
-  CHECK(exec->Run({{"x", Vector({1, 2})}}).at("y").ToVector<float>() == Floats{4, 8});
+  CHECK(exec->Run({{"x", Vector({1, 2})}}).Get("y").ToVector<float>() == Floats{4, 8});
   exec.reset();
   // The plan alone: it would make operators of it again.
   CHECK(UnloadError(library) ==

@@ -316,9 +316,9 @@ std::string CheckPartitioner(const std::string& name, const ChildReporter& voice
   try {
     voice.Step("a run of the graph that it partitioned");
     const std::vector<float> expected =
-        Executor(Compile(graph)).Run({{"X", x}})["Y"].ToVector<float>();
+        Executor(Compile(graph)).Run({{"X", x}}).Get("Y").ToVector<float>();
     const std::vector<float> found =
-        Executor(Compile(parted)).Run({{"X", x}})["Y"].ToVector<float>();
+        Executor(Compile(parted)).Run({{"X", x}}).Get("Y").ToVector<float>();
     bool same = found.size() == expected.size();
     for (size_t i = 0; same && i < found.size(); ++i)
       same = std::fabs(found[i] - expected[i]) <= 1e-3f * (1 + std::fabs(expected[i]));

@@ -19,17 +19,16 @@ struct NamedTensor {
 // The outputs of a run by name, in the order of the graph's outputs.
 //
 //   auto out = exec.Run(inputs);
-//   out["Y"];  out[0];
+//   out.Get("Y");  out[0];
 //   for (const auto& [name, tensor] : out) …
 class NamedTensors {
  public:
   // Returns null if there is no tensor of that name.
-  const Tensor* find(std::string_view name) const;
-  bool contains(std::string_view name) const { return find(name); }
+  const Tensor* Find(std::string_view name) const;
+  bool Has(std::string_view name) const { return Find(name); }
   // Throws kNotFound, with the nearest name, for an unknown name, and kOutOfRange for a position
   // past the end.
-  const Tensor& at(std::string_view name) const;
-  const Tensor& operator[](std::string_view name) const { return at(name); }
+  const Tensor& Get(std::string_view name) const;
   const Tensor& operator[](size_t position) const;
   void Add(const std::string& name, const Tensor& tensor);
   auto begin() const { return items_.begin(); }
@@ -48,7 +47,7 @@ class NamedTensors {
 //
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});
-//   out.at("Y");
+//   out.Get("Y");
 //
 //   exec.Bind("X", x);                   // for hot loops: nothing is allocated
 //   exec.Bind("Y", y);

@@ -28,7 +28,7 @@ class GraphTypes {
   bool LacksData(int node) const { return lacks_data_[detail::Index(node)] != 0; }
   void SetLacksData(int node, bool lacks) { lacks_data_[detail::Index(node)] = lacks; }
   // Throws kNotFound, with the nearest name, for a name that is no value of the graph.
-  const TensorInfo& at(std::string_view name) const;
+  const TensorInfo& Get(std::string_view name) const;
 
  private:
   const GraphView* view_;

@@ -73,7 +73,7 @@ std::string ToString(const Plan& plan, const std::vector<std::pair<std::string, 
 //   Plan plan = Compile(g, {.threads = 2});
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});
-//   out.at("Y");
+//   out.Get("Y");
 Plan Compile(const Graph& graph, const PlanOptions& options = {});
 
 }}  // namespace opkit

@@ -110,7 +110,7 @@ TEST_CASE("an executor computes while the calling thread's stream is held with f
       Fill<<<1, 256, 0, busy.cuda_stream()>>>(block.mutable_data<float>(), 1000, -1.f);
     }
     Executor executor(Compile(graph, {.threads = threads}));
-    const Tensor y = executor.Run({{"v0", x}}).at(StrCat("v", kNodes));
+    const Tensor y = executor.Run({{"v0", x}}).Get(StrCat("v", kNodes));
     gate.Open();
     busy.FinishDeviceComputation();
     CHECK(ToHost(y) == Values(1000, 3.f + kNodes * (kNodes - 1) / 2));

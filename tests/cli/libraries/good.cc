@@ -9,7 +9,7 @@ using namespace opkit;
 template <auto f>
 Status Forward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                OpResource&) {
-  const float limit = attrs.get("limit", 6.f);
+  const float limit = attrs.Get("limit", 6.f);
   for (int64_t i = 0; i < in[0].size(); ++i)
     out[0].data<float>()[i] = f(in[0].data<float>()[i], limit);
   return SUCCESS;

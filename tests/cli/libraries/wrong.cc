@@ -118,7 +118,7 @@ REGISTER_OP(Rows)
       return SUCCESS;
     })
     .setParseAttrs([](const AttrMap& attrs, int* num_in, int* num_out) {
-      attrs.get<int>("rows");
+      attrs.Get<int>("rows");
       *num_in = 2;
       *num_out = 1;
     })

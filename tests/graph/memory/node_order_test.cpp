@@ -67,7 +67,7 @@ TEST_CASE("a plan that may reorder its nodes has a smaller arena and the same re
     PlanOptions options{.threads = 1, .passes = &no_passes, .memory = {.verify = true}};
     options.memory.reorder_nodes = reorders;
     Executor executor(Compile(graph, options));
-    const Floats found = executor.Run({{"X", x}}).at("Y").ToVector<float>();
+    const Floats found = executor.Run({{"X", x}}).Get("Y").ToVector<float>();
     // S = 4 x; each sum doubles the one before.
     CHECK(found == Floats{252, 504, 756, 1008});
     arenas.push_back(executor.plan().memory().arena_bytes);
@@ -93,9 +93,9 @@ TEST_CASE("random graphs compute the same in the order for their footprint") {
     const Tensor x = Tensor::From<float>({3}, {1, 2, 3});
     PlanOptions options{.threads = 1, .memory = {.verify = true}};
     const Floats expected =
-        Executor(Compile(graph, options)).Run({{"X", x}}).at("V24").ToVector<float>();
+        Executor(Compile(graph, options)).Run({{"X", x}}).Get("V24").ToVector<float>();
     options.memory.reorder_nodes = true;
-    CHECK(Executor(Compile(graph, options)).Run({{"X", x}}).at("V24").ToVector<float>() ==
+    CHECK(Executor(Compile(graph, options)).Run({{"X", x}}).Get("V24").ToVector<float>() ==
           expected);
   }
 }

@@ -178,8 +178,8 @@ TEST_CASE("a plan is partitioned after inference and folding, and runs") {
   const auto expected = RunInOrder(graph, inputs);
   Executor exec(plan);
   const NamedTensors out = exec.Run({{"X", inputs[0]}});
-  CHECK(FloatsOf(out["Y"]) == FloatsOf(expected[0]));
-  CHECK(FloatsOf(out["Z"]) == FloatsOf(expected[1]));
+  CHECK(FloatsOf(out.Get("Y")) == FloatsOf(expected[0]));
+  CHECK(FloatsOf(out.Get("Z")) == FloatsOf(expected[1]));
 }
 
 TEST_CASE("partitioners are asked in order, and what one took the next does not get") {
@@ -548,7 +548,7 @@ TEST_CASE("random partitioners keep the results of random graphs to the bit") {
       inputs.push_back({graph.inputs()[i].name, tensors[i]});
     const NamedTensors expected = flat.Run(inputs), found = parted.Run(inputs);
     for (const NamedTensor& output : expected)
-      CHECK(detail::SameBytes(output.tensor, found[output.name]));
+      CHECK(detail::SameBytes(output.tensor, found.Get(output.name)));
   }
   CHECK(subgraphs > Rounds(400u) * 2);
 }

@@ -199,7 +199,7 @@ TEST_CASE("an output that is moved by a pointer kept from the constructor goes t
   Executor exec(Compile(g, {.threads = 1}));
   for (int run = 0; run < 3; ++run) {
     const auto out = exec.Run({{"X", Tensor::From<float>({2}, {1, 2})}});
-    CHECK(FloatsOf(out.at("Y")) == Floats{22, 44});
+    CHECK(FloatsOf(out.Get("Y")) == Floats{22, 44});
   }
 }
 

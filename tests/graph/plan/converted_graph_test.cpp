@@ -37,7 +37,7 @@ const Tensor kX = Tensor::From<float>({5}, {1, 2, 3, 4, 5});
 Floats Run(const Plan& plan) {
   Executor executor(plan);
   executor.Run({{"X", kX}});
-  return executor.Run({{"X", kX}}).at("Y").ToVector<float>();  // into the same memory
+  return executor.Run({{"X", kX}}).Get("Y").ToVector<float>();  // into the same memory
 }
 // Comparisons of descriptors while `f` runs.
 template <class F>
@@ -123,7 +123,7 @@ TEST_CASE("a constant that is given in another layout is one of the standard lay
   CHECK(w->ToVector<float>() == Floats{1, 2, 3});
   const PassList none;
   Executor executor(Compile(graph, {.passes = &none}));
-  CHECK(executor.Run({{"X", Tensor::From<float>({5}, {1, 2, 3, 4, 5})}}).at("Q").numel() == 3);
+  CHECK(executor.Run({{"X", Tensor::From<float>({5}, {1, 2, 3, 4, 5})}}).Get("Q").numel() == 3);
 }
 
 TEST_CASE("where all layouts are equal there is no converter") {
@@ -146,7 +146,7 @@ TEST_CASE("a value that is read in two layouts is converted once to each") {
   Executor executor(plan);
   const NamedTensors out = executor.Run({{"X", kX}});
   for (const char* output : {"P", "Q", "R", "S"})
-    CHECK(out.at(output).ToVector<float>() == Floats{2, 4, 6, 8, 10});
+    CHECK(out.Get(output).ToVector<float>() == Floats{2, 4, 6, 8, 10});
 }
 
 TEST_CASE("a constant is converted when the plan is built, and one that is returned stays") {
@@ -157,7 +157,7 @@ TEST_CASE("a constant is converted when the plan is built, and one that is retur
   CHECK(StepsOf(plan) == Steps{"Y"});
   CHECK(Run(plan) == Floats{12, 24, 36, 48, 60});
   Executor executor(plan);
-  CHECK(executor.Run({{"X", kX}}).at("W").ToVector<float>() == Floats{10, 20, 30, 40, 50});
+  CHECK(executor.Run({{"X", kX}}).Get("W").ToVector<float>() == Floats{10, 20, 30, 40, 50});
 }
 
 TEST_CASE("a conversion that fails names the constant") {
@@ -190,7 +190,7 @@ TEST_CASE("the shapes and executors of a plan share its converted constants") {
   for (Executor* executor : {&first, &second})
     for (const int64_t n : {2, 4, 2}) {
       const Tensor x = Tensor::From<float>({n}, Floats(static_cast<size_t>(n), 1.f));
-      CHECK(executor->Run({{"X", x}}).at("Y").ToVector<float>()[1] == 22);
+      CHECK(executor->Run({{"X", x}}).Get("Y").ToVector<float>()[1] == 22);
     }
   CHECK(conversions == 1);
 }
@@ -229,7 +229,7 @@ TEST_CASE("a converted constant has the descriptor that its readers have, in eve
     CHECK(w.layout().descriptor == found->choice(0).config.input_layout(1).descriptor);
     CHECK(HaveOneDescriptor(plan));
     CHECK(ComparisonsIn([&] {
-            CHECK(executor.Run({{"X", x}}).at("Y").ToVector<float>()[0] == 34);
+            CHECK(executor.Run({{"X", x}}).Get("Y").ToVector<float>()[0] == 34);
           }) == 0);
   }
 }
@@ -512,7 +512,7 @@ TEST_CASE(
       for (int run = 0; run < 2; ++run) {
         const NamedTensors found = with.Run({{"X", x}}), expected = without.Run({{"X", x}});
         for (const std::string& output : graph.outputs())
-          CHECK(found.at(output).ToVector<float>() == expected.at(output).ToVector<float>());
+          CHECK(found.Get(output).ToVector<float>() == expected.Get(output).ToVector<float>());
       }
     }
   }

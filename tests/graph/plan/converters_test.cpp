@@ -48,7 +48,7 @@ Floats Run(const Plan& plan) {
   const Tensor x = Tensor::From<float>({3}, {1, 2, 3});
   executor.Run({{"X", x}});
   Tensor host;
-  Copy(executor.Run({{"X", x}}).at("Y"), &host);
+  Copy(executor.Run({{"X", x}}).Get("Y"), &host);
   return host.ToVector<float>();
 }
 const OperatorDef kThere("AddOneThere"), kHere("AddOneHere");
@@ -106,7 +106,7 @@ TEST_CASE("a view with strides that an operator has made is copied to a device")
   Executor executor(Compile(graph, {.threads = 1}));
   for (int run = 0; run < 2; ++run) {
     Tensor y;
-    Copy(executor.Run({{"X", Tensor::From<float>({2, 2}, {1, 2, 3, 4})}}).at("Y"), &y);
+    Copy(executor.Run({{"X", Tensor::From<float>({2, 2}, {1, 2, 3, 4})}}).Get("Y"), &y);
     CHECK(y.ToVector<float>() == Floats{2, 4, 3, 5});
   }
 }
@@ -176,7 +176,7 @@ TEST_CASE(
   const Plan plan = Compile(graph, {.threads = 1, .passes = &no_passes});
   Executor executor(plan);
   const NamedTensors out = executor.Run({{"X", Tensor::From<float>({3}, {1, 2, 3})}});
-  CHECK(out.at("ZA").ToVector<float>() == Floats{16, 18, 20});
+  CHECK(out.Get("ZA").ToVector<float>() == Floats{16, 18, 20});
   CHECK(plan.Explain().converted_constants == 1);
 }
 

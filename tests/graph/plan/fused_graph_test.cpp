@@ -77,7 +77,7 @@ Floats Run(const Plan& plan) {
   Executor executor(plan);
   const Tensor x = Tensor::From<float>({3}, {1, 2, 3});
   executor.Run({{"X", x}});
-  return executor.Run({{"X", x}}).at("Y").ToVector<float>();
+  return executor.Run({{"X", x}}).Get("Y").ToVector<float>();
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ std::vector<Tensor> OutputsOf(const Plan& plan, const std::vector<Tensor>& input
   const NamedTensors found = executor.Run(given);  // a second run finds what the first has left
   std::vector<Tensor> outputs;
   for (const std::string& output : plan.graph().outputs())
-    outputs.push_back(detail::CopyOf(found.at(output)));
+    outputs.push_back(detail::CopyOf(found.Get(output)));
   return outputs;
 }
 // V is made of X, and read at once and at last; P and Q are live together between.

@@ -57,7 +57,7 @@ const PlanOptions kReleased{.memory = {.release_constants = true}};
 // The result of two executors, the second with operators of its own.
 Floats Run(const Plan& plan) {
   Executor first(plan), second(plan);
-  const Tensor a = first.Run({{"X", kX}}).at("Y"), b = second.Run({{"X", kX}}).at("Y");
+  const Tensor a = first.Run({{"X", kX}}).Get("Y"), b = second.Run({{"X", kX}}).Get("Y");
   CHECK(a.ToVector<float>() == b.ToVector<float>());
   return b.ToVector<float>();
 }
@@ -180,7 +180,7 @@ TEST_CASE("one that a device alone reads goes from the host") {
   CHECK_FALSE(held.has_original());
   Executor executor(held.plan);
   Tensor host;
-  Copy(executor.Run({{"X", kX}}).at("Y"), &host);
+  Copy(executor.Run({{"X", kX}}).Get("Y"), &host);
   CHECK(host.data<float>()[9] == 10 + 9.5f);
 }
 
@@ -220,7 +220,7 @@ TEST_CASE("what was released is not read: its data is not known, and graphs with
   CHECK(ToString(*graph.FindConstant("W")) == "float32[1000] on cpu (uninitialized)");
   CheckFails([&] { graph.FindConstant("W")->data<float>(); }, "is read before anything");
   CHECK(plan.type("W").constant == nullptr);
-  CHECK(InferGraph(plan.view()).at("W").constant == nullptr);
+  CHECK(InferGraph(plan.view()).Get("W").constant == nullptr);
   CheckFails([&] { Compile(graph); }, "constant 'W' has no data any more: ");
   CheckFails([&] { Graph().AddConstant("V", *graph.FindConstant("W")); }, "'V' has no data");
   Workspace ws;

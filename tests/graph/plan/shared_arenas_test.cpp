@@ -40,7 +40,7 @@ TEST_CASE("the shapes of an executor share its arena, and hold no results of the
   const auto run = [&](int64_t n) {
     const Tensor x = Tensor::From<float>({n}, std::vector<float>(static_cast<size_t>(n), 1.f));
     const NamedTensors out = executor.Run({{"X", x}});
-    for (const float y : out.at("Y").ToVector<float>()) CHECK(y == 16);
+    for (const float y : out.Get("Y").ToVector<float>()) CHECK(y == 16);
   };
   const int64_t before = allocator.live_bytes();
   run(1000);  // grows twice

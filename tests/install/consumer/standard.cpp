@@ -9,6 +9,6 @@ int main() {
   graph.AddOutput("Y");
   opkit::Executor executor(opkit::Compile(opkit::LoadGraphJson(opkit::SaveGraphJson(graph))));
   const auto outputs = executor.Run({{"X", opkit::Tensor::From<float>({2}, {-1, 3})}});
-  const float* y = outputs.at("Y").data<float>();
+  const float* y = outputs.Get("Y").data<float>();
   return y[0] == 0 && y[1] == 3 ? 0 : 1;
 }

@@ -9,5 +9,5 @@ float SixTimesByGraph(float x) {
   graph.AddOutput("Y");
   opkit::Executor executor(opkit::Compile(graph));
   const auto outputs = executor.Run({{"X", opkit::Tensor::From<float>({1}, {x})}});
-  return *outputs.at("Y").data<float>();
+  return *outputs.Get("Y").data<float>();
 }

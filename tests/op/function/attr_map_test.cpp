@@ -18,7 +18,7 @@ using Map = std::map<std::string, std::string>;
 
 std::string Text(opkit::Attribute value) {
   const AttrMap attrs(Arguments{{"a", std::move(value)}});
-  return *attrs.find("a");
+  return *attrs.Find("a");
 }
 
 }  // namespace
@@ -48,39 +48,39 @@ TEST_CASE("text is read as the type asked for") {
                                 {"ss", std::vector<std::string>{"a,b", "c"}},
                                 {"text", "(4, 5)"},
                                 {"one", "1"}});
-  CHECK(attrs.get<int>("i") == 3);
-  CHECK(attrs.get<uint8_t>("i") == 3);
-  CHECK(attrs.get<double>("i") == 3);
-  CHECK(attrs.get<float>("f") == 0.1f);
-  CHECK(attrs.get<bool>("b"));
-  CHECK(attrs.get<bool>("one"));
-  CHECK(attrs.get<std::string>("s") == "x y");
-  CHECK(attrs.get<std::vector<int64_t>>("is") == std::vector<int64_t>{1, 2});
-  CHECK(attrs.get<std::vector<int>>("text") == std::vector<int>{4, 5});
-  CHECK(attrs.get<std::vector<std::string>>("ss") == std::vector<std::string>{"a,b", "c"});
-  CHECK(attrs.get("missing", 7) == 7);
-  CHECK(attrs.get("missing", "text") == "text");
-  CHECK(attrs.get("s", "text") == "x y");
-  CHECK(attrs.find("missing") == nullptr);
-  CHECK(attrs.contains("i"));
+  CHECK(attrs.Get<int>("i") == 3);
+  CHECK(attrs.Get<uint8_t>("i") == 3);
+  CHECK(attrs.Get<double>("i") == 3);
+  CHECK(attrs.Get<float>("f") == 0.1f);
+  CHECK(attrs.Get<bool>("b"));
+  CHECK(attrs.Get<bool>("one"));
+  CHECK(attrs.Get<std::string>("s") == "x y");
+  CHECK(attrs.Get<std::vector<int64_t>>("is") == std::vector<int64_t>{1, 2});
+  CHECK(attrs.Get<std::vector<int>>("text") == std::vector<int>{4, 5});
+  CHECK(attrs.Get<std::vector<std::string>>("ss") == std::vector<std::string>{"a,b", "c"});
+  CHECK(attrs.Get("missing", 7) == 7);
+  CHECK(attrs.Get("missing", "text") == "text");
+  CHECK(attrs.Get("s", "text") == "x y");
+  CHECK(attrs.Find("missing") == nullptr);
+  CHECK(attrs.Has("i"));
 }
 
 TEST_CASE("what does not read as the type is an error that shows the text") {
   const AttrMap attrs(Arguments{{"axis", "two"}, {"big", 300}, {"list", std::vector<int>{1, 2}}});
-  const opkit::Error wrong = ErrorOf([&] { attrs.get<int>("axis"); });
+  const opkit::Error wrong = ErrorOf([&] { attrs.Get<int>("axis"); });
   CHECK(wrong.code() == ErrorCode::kTypeMismatch);
   CHECK(wrong.message() == "attribute 'axis' is \"two\", which does not read as int");
-  CHECK(ErrorOf([&] { attrs.get("axis", 0.5); }).code() == ErrorCode::kTypeMismatch);
-  CHECK(ErrorOf([&] { attrs.get<int8_t>("big"); }).code() == ErrorCode::kTypeMismatch);
-  CHECK(ErrorOf([&] { attrs.get<int>("list"); }).code() == ErrorCode::kTypeMismatch);
-  const opkit::Error missing = ErrorOf([&] { attrs.get<int>("axes"); });
+  CHECK(ErrorOf([&] { attrs.Get("axis", 0.5); }).code() == ErrorCode::kTypeMismatch);
+  CHECK(ErrorOf([&] { attrs.Get<int8_t>("big"); }).code() == ErrorCode::kTypeMismatch);
+  CHECK(ErrorOf([&] { attrs.Get<int>("list"); }).code() == ErrorCode::kTypeMismatch);
+  const opkit::Error missing = ErrorOf([&] { attrs.Get<int>("axes"); });
   CHECK(missing.code() == ErrorCode::kNotFound);
   CHECK(Contains(missing.message(), "no attribute 'axes' (did you mean 'axis'?"));
 }
 
 TEST_CASE("names that begin with __ are kept, but for the toolkit's own") {
   const AttrMap attrs(Arguments{{"__mine", 1}, {"__state", "of the forward operator"}});
-  CHECK(attrs.get<int>("__mine") == 1);
+  CHECK(attrs.Get<int>("__mine") == 1);
   CHECK(attrs.size() == 1);
 }
 
@@ -88,8 +88,8 @@ TEST_CASE("a default stands for an attribute that is not given, and for no other
   AttrMap attrs(Arguments{{"a", 1}});
   attrs.AddDefault("a", opkit::Attribute(5));
   attrs.AddDefault("b", opkit::Attribute(0.5f));
-  CHECK(attrs.get<int>("a") == 1);
-  CHECK(attrs.get<float>("b") == 0.5f);
+  CHECK(attrs.Get<int>("a") == 1);
+  CHECK(attrs.Get<float>("b") == 0.5f);
 }
 
 TEST_CASE("a map of any kind is made once and kept") {

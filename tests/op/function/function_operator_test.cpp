@@ -58,7 +58,7 @@ std::atomic<uint64_t> beside_parent{0}, beside_caller{0};
 void DoubleWhenOpen(const AttrMap& attrs, OpIns in, OpOuts out, OpResource& res) {
   beside_is_open.wait(false);
   beside_parent = CurrentInvocation().parent;
-  if (attrs.get("fails", false)) Throw(ErrorCode::kOutOfRange, "it was told to fail");
+  if (attrs.Get("fails", false)) Throw(ErrorCode::kOutOfRange, "it was told to fail");
   for (int64_t i = 0; i < in[0].size(); ++i) out[0].data<float>()[i] = 2 * in[0].data<float>()[i];
   static_cast<void>(res);
 }
@@ -185,7 +185,7 @@ TEST_CASE("a function makes outputs whose shape the data decides, but not on a C
 TEST_CASE("declared attributes, inputs and outputs are the schema's and those of every node") {
   FunctionOpBuilder("FnDeclared", __FILE__, __LINE__)
       .setForward([](const AttrMap& attrs, OpIns in, OpOuts out, OpResource&) {
-        out[0].data<float>()[0] = in[0].data<float>()[0] * attrs.get<float>("factor");
+        out[0].data<float>()[0] = in[0].data<float>()[0] * attrs.Get<float>("factor");
       })
       .input("x", "numbers", {DType::kFloat32})
       .output("y")
@@ -566,13 +566,13 @@ TEST_CASE("wrong answers of inference are errors that show them") {
   LOCAL_OP(FnWrongType)
       .setForward(CallBody)
       .setInferType([](const AttrMap& attrs, std::vector<int>&, std::vector<int>& out) {
-        out[0] = attrs.get<int>("type");
+        out[0] = attrs.Get<int>("type");
       })
       .setInferShape(SameShape);
   LOCAL_OP(FnWrongShape)
       .setForward(CallBody)
       .setInferShape([](const AttrMap& attrs, ShapeVectors&, ShapeVectors& out) {
-        out.assign(attrs.get<size_t>("count"), attrs.get<std::vector<int64_t>>("shape"));
+        out.assign(attrs.Get<size_t>("count"), attrs.Get<std::vector<int64_t>>("shape"));
       });
   auto message = [](const char* op, Arguments args) {
     InvokeOptions options;

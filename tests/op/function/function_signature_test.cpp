@@ -51,7 +51,7 @@ ReturnValue PointerForward(const HashMap& attrs, const std::vector<OpTensor>* in
 }
 Status FastForward(const AttrMap& attrs, std::span<const OpTensor> inputs,
                    std::span<OpTensor> outputs, OpResource&) {
-  Scale(inputs[0], outputs[0], attrs.get("scale", 1.f));
+  Scale(inputs[0], outputs[0], attrs.Get("scale", 1.f));
   return {};
 }
 int NoexceptForward(const AttrMap&, std::span<const OpTensor> inputs,
@@ -71,7 +71,7 @@ bool ParseHashed(const HashMap& attrs, int* num_in, int* num_out) {
 }
 Status ParseFast(const AttrMap& attrs, int* num_in, int* num_out) {
   *num_in = *num_out = 1;
-  return attrs.contains("scale") ? Status() : Status::Failure("scale is missing");
+  return attrs.Has("scale") ? Status() : Status::Failure("scale is missing");
 }
 int TypeByReference(std::map<std::string, std::string>, std::vector<int>& in,
                     std::vector<int>& out) {

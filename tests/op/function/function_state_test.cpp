@@ -88,7 +88,7 @@ struct Left {
 std::optional<Left> g_left;
 REGISTER_OP(StateAsync)
     .setForward([](const AttrMap& attrs, OpIns, OpOuts, OpResource& res) -> Status {
-      if (attrs.contains("alloc")) res.alloc(1000);
+      if (attrs.Has("alloc")) res.alloc(1000);
       g_left.emplace(Left{res.defer(), res});
       return SUCCESS;
     })

@@ -20,7 +20,7 @@ using namespace opkit;  // NOLINT: as an author writes it
 namespace {
 
 Status AddForward(const AttrMap& attrs, OpIns in, OpOuts out, OpResource&) {
-  const float scale = attrs.get("scale", 1.f);
+  const float scale = attrs.Get("scale", 1.f);
   for (int64_t i = 0; i < in[0].size(); ++i)
     out[0].data<float>()[i] = scale * (in[0].data<float>()[i] + in[1].data<float>()[i]);
   return SUCCESS;
@@ -36,7 +36,7 @@ REGISTER_OP(ResScratch)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
     .scratch([](const AttrMap& attrs, const ShapeVectors& in) {
-      return attrs.get("unit", int64_t{8}) * in[0][0];
+      return attrs.Get("unit", int64_t{8}) * in[0][0];
     });
 REGISTER_OP(ResFixedScratch)
     .setForward(CallBody)
@@ -66,7 +66,7 @@ struct Counted final : StatefulOp {
 };
 REGISTER_OP(ResCounted)
     .setCreateOpState([](const AttrMap& attrs, std::unique_ptr<StatefulOp>* state) {
-      *state = std::make_unique<Counted>(attrs.get<float>("value"));
+      *state = std::make_unique<Counted>(attrs.Get<float>("value"));
     })
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
@@ -169,7 +169,7 @@ TEST_CASE("backward has the scratch of its forward") {
             out[0] = {in[0][0], 100};
           })
           .scratch([](const AttrMap& attrs, const ShapeVectors& in) {
-            return attrs.get("unit", int64_t{8}) * in[0][0] * static_cast<int64_t>(in.size());
+            return attrs.Get("unit", int64_t{8}) * in[0][0] * static_cast<int64_t>(in.size());
           });
   const auto run = [](int64_t n, int64_t unit) {
     const Tensor x({n}, DType::kFloat32), y({n, 100}, DType::kFloat32);

@@ -38,7 +38,7 @@ TEST_CASE("a plan gives an output the memory of an operand of its shape, never a
     const Plan plan = Compile(DifferenceOfNegatives(pair[0], pair[1]), {.threads = 1});
     Executor executor(plan);
     for (int run = 0; run < 2; ++run) {
-      const Tensor y = executor.Run({{"A", inputs[0]}, {"B", inputs[1]}}).at("Y");
+      const Tensor y = executor.Run({{"A", inputs[0]}, {"B", inputs[1]}}).Get("Y");
       const BroadcastLoop loop(y.shape(), {&pair[0], &pair[1]});
       loop.Walk(0, loop.size(), [&](int64_t at, int64_t n, const int64_t* from) {
         for (int64_t i = 0; i < n; ++i) {

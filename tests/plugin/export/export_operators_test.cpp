@@ -355,9 +355,9 @@ TEST_CASE("the gradient of a class operator is differentiated in the program") {
   graph.AddOutput(dx).AddOutput(dw);
   Executor executor(Compile(graph));
   const auto out = executor.Run({{"x", Vector({1, 2})}, {"w", Vector({3, 4})}});
-  CHECK(FloatsOf(out.at("z")) == std::vector<float>{6, 16});
-  CHECK(FloatsOf(out.at(dx)) == std::vector<float>{6, 8});
-  CHECK(FloatsOf(out.at(dw)) == std::vector<float>{2, 4});
+  CHECK(FloatsOf(out.Get("z")) == std::vector<float>{6, 16});
+  CHECK(FloatsOf(out.Get(dx)) == std::vector<float>{6, 8});
+  CHECK(FloatsOf(out.Get(dw)) == std::vector<float>{2, 4});
 }
 
 TEST_CASE("what a library says of missing gradients arrives") {
@@ -488,7 +488,7 @@ TEST_CASE("ranks, availability, fusion and test inputs of a library's classes ar
     graph.AddNode(OperatorDef("LibRanked", {"t"}, {"y"}).Backends(engine));
     graph.AddOutput("y");
     const Shape shape = extent == 1 ? Shape{1} : Shape{1, extent};
-    return FloatsOf(Executor(Compile(graph)).Run({{"x", Filled(shape, 0)}})["y"])[0];
+    return FloatsOf(Executor(Compile(graph)).Run({{"x", Filled(shape, 0)}}).Get("y"))[0];
   };
   {
     Loaded loaded("libclasses.so");
@@ -593,8 +593,8 @@ TEST_CASE("a class whose output's shape the data decides runs, alone and in a gr
     graph.AddNode(OperatorDef("LibScale", {"p"}, {"y"}, {{"scale", 2.f}}));
     graph.AddOutput("y");
     Executor executor(Compile(graph));
-    CHECK(FloatsOf(executor.Run({{"x", Vector({1, -2, 3})}}).at("y")) == std::vector<float>{2, 6});
-    CHECK(FloatsOf(executor.Run({{"x", Vector({1, 2, 3})}}).at("y")) ==
+    CHECK(FloatsOf(executor.Run({{"x", Vector({1, -2, 3})}}).Get("y")) == std::vector<float>{2, 6});
+    CHECK(FloatsOf(executor.Run({{"x", Vector({1, 2, 3})}}).Get("y")) ==
           std::vector<float>{2, 4, 6});
   }
 }

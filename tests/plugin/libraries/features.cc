@@ -71,7 +71,7 @@ void Void(const Map& attrs, Tensors& in, Tensors& out, OpResource) {
   Scale(ScaleOf(attrs.at("scale")), in[0], out[0]);
 }
 Status Fast(const AttrMap& attrs, Ins in, Outs out, OpResource&) {
-  Scale(attrs.get("scale", 0.f), in[0], out[0]);
+  Scale(attrs.Get("scale", 0.f), in[0], out[0]);
   return SUCCESS;
 }
 int ParseByValue(Map, int* num_in, int* num_out) { return OneToOne(AttrMap(), num_in, num_out); }
@@ -115,7 +115,7 @@ REGISTER_OP(LibFast).setForward(Fast).setParseAttrs(OneToOne).setInferShape(Same
     {{0, 0}});
 REGISTER_OP(LibLambda)
     .setForward([times = 1.f](const AttrMap& attrs, Ins in, Outs out, OpResource) mutable {
-      Scale(times * attrs.get("scale", 0.f), in[0], out[0]);
+      Scale(times * attrs.Get("scale", 0.f), in[0], out[0]);
     })
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
@@ -124,8 +124,8 @@ REGISTER_OP(LibLambda)
 REGISTER_OP(LibDeclared)
     .setForward([](const AttrMap& attrs, Ins in, Outs out, OpResource&) {
       for (int64_t i = 0; i < in[0].size(); ++i) {
-        float y = in[0].data<float>()[i] + attrs.get<float>("bias");
-        for (int k = 0; k < attrs.get<int>("times"); ++k) y *= attrs.get<float>("factor");
+        float y = in[0].data<float>()[i] + attrs.Get<float>("bias");
+        for (int k = 0; k < attrs.Get<int>("times"); ++k) y *= attrs.Get<float>("factor");
         out[0].data<float>()[i] = y;
       }
     })
@@ -138,7 +138,7 @@ REGISTER_OP(LibDeclared)
     .arg<std::vector<int64_t>>("axes", "not looked at")
     .setInferShape(SameShape)
     .flops([](const AttrMap& attrs, const ShapeVectors& in, const ShapeVectors& out) {
-      int64_t flops = attrs.get<int64_t>("times") + 1;
+      int64_t flops = attrs.Get<int64_t>("times") + 1;
       for (const int64_t extent : in[0]) flops *= extent;
       return flops + (out[0] == in[0] ? 0 : 1);
     })
@@ -152,7 +152,7 @@ REGISTER_OP(LibNonZero)
         if (in[0].data<float>()[i] != 0) found.push_back(i);
       const auto count = static_cast<int64_t>(found.size());
       *out[1].data<int64_t>() = count;
-      const std::string wrong = attrs.get("wrong", "");
+      const std::string wrong = attrs.Get("wrong", "");
       if (wrong == "none") return SUCCESS;
       if (wrong == "early") *out[0].data<int64_t>() = 0;
       if (wrong == "of the other") res.allocate_output(1, {1}, DType::kInt64);
@@ -179,7 +179,7 @@ REGISTER_OP(LibNonZero)
 // The same names without an end: attributes that it does not know go to its functions, too.
 REGISTER_OP(LibOpen)
     .setForward([](const AttrMap& attrs, Ins, Outs out, OpResource&) {
-      *out[0].data<float>() = attrs.get("__mine", 0.f) + attrs.get("other", 0.f);
+      *out[0].data<float>() = attrs.Get("__mine", 0.f) + attrs.Get("other", 0.f);
     })
     .input("x")
     .output("y")
@@ -271,14 +271,13 @@ REGISTER_OP(LibScratch)
       auto* scratch = static_cast<float*>(res.scratch());
       for (int64_t i = 0; i < n; ++i) scratch[i] = in[0].data<float>()[i];
       for (int64_t i = 0; i < n; ++i) out[0].data<float>()[i] = scratch[n - 1 - i];
-      if (attrs.contains("bytes"))
-        out[0].data<float>()[0] = static_cast<float>(res.scratch_bytes());
+      if (attrs.Has("bytes")) out[0].data<float>()[0] = static_cast<float>(res.scratch_bytes());
       return SUCCESS;
     })
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
     .scratch([](const AttrMap& attrs, const ShapeVectors& in) {
-      int64_t bytes = attrs.get("unit", int64_t{4});
+      int64_t bytes = attrs.Get("unit", int64_t{4});
       for (int64_t extent : in[0]) bytes *= extent;
       return bytes;
     });
@@ -468,7 +467,7 @@ REGISTER_OP(LibAllocs)
       std::memset(b, 2, 100);
       if (a[99] != 1 || b[0] != 2 || reinterpret_cast<uintptr_t>(b) % 64 != 0) return FAIL;
       if (res.alloc(0) != nullptr) return Status::Failure("0 bytes are not null");
-      if (attrs.contains("negative")) res.alloc(-1);
+      if (attrs.Has("negative")) res.alloc(-1);
       *out[0].data<float>() = 1;
       return SUCCESS;
     })
@@ -478,7 +477,7 @@ REGISTER_OP(LibAllocs)
 // y = (x + x) * x, by the host's operators.
 REGISTER_OP(LibInvokes)
     .setForward([](const AttrMap& attrs, Ins in, Outs out, OpResource& res) {
-      const std::string add = attrs.get<std::string>("add", "LibHostAdd");
+      const std::string add = attrs.Get<std::string>("add", "LibHostAdd");
       const OpTensor sum = res.temporary(in[0].shape(), in[0].dtype());
       res.invoke(add, {in[0], in[0]}, {sum});
       res.invoke("LibHostAdd", {sum, in[0]}, {out[0]}, {{"scale", 10.f}});
@@ -502,7 +501,7 @@ REGISTER_OP(LibInvokes)
 REGISTER_OP(LibInvokesBeside)
     .setForward([](const AttrMap& attrs, Ins in, Outs out, OpResource& res) {
       const OpPending sum = res.invoke_async("LibHostAdd", {in[0], in[0]}, {out[0]});
-      if (attrs.contains("fails"))
+      if (attrs.Has("fails"))
         return static_cast<void>(res.invoke_async("LibHostAdd", {in[0], in[0]}, {}));
       const OpScope scope = res.scope("mine");
       sum.Wait();
@@ -514,7 +513,7 @@ REGISTER_OP(LibInvokesBeside)
 REGISTER_OP(LibThreads)
     .setForward([](const AttrMap& attrs, Ins in, Outs out, OpResource& res) {
       auto* y = out[0].data<int64_t>();
-      const int64_t bad = attrs.get("bad", int64_t{-1});
+      const int64_t bad = attrs.Get("bad", int64_t{-1});
       res.parallel_for(
           in[0].size(),
           [=](int64_t i) {
@@ -545,15 +544,15 @@ void End(Pending pending, const std::string& how) {
 }
 REGISTER_OP(LibAsync)
     .setForward([](const AttrMap& attrs, Ins in, Outs out, OpResource& res) -> Status {
-      if (attrs.contains("at_once")) {
+      if (attrs.Has("at_once")) {
         *out[0].data<float>() = -1;
         return SUCCESS;
       }
       Pending pending{res.defer(), in[0].data<float>(), out[0].data<float>()};
-      if (attrs.contains("twice")) res.defer();
-      if (attrs.contains("then_fail")) return Status::Failure("after it took its handle");
+      if (attrs.Has("twice")) res.defer();
+      if (attrs.Has("then_fail")) return Status::Failure("after it took its handle");
       const std::lock_guard lock(g_pending_mutex);
-      if (attrs.contains("thread")) {
+      if (attrs.Has("thread")) {
         g_threads.emplace_back(
             [pending = std::move(pending)]() mutable { End(std::move(pending), "complete"); });
       } else {
@@ -577,7 +576,7 @@ REGISTER_OP(LibEnd)
       }
       *out[0].data<float>() = static_cast<float>(pending.size() + threads.size());
       for (std::thread& thread : threads) thread.join();
-      for (Pending& one : pending) End(std::move(one), attrs.get<std::string>("how", "complete"));
+      for (Pending& one : pending) End(std::move(one), attrs.Get<std::string>("how", "complete"));
     })
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape)
@@ -588,7 +587,7 @@ REGISTER_OP(LibEnd)
 // The failure that the attributes ask for: its phase and its kind.
 struct Wish {
   explicit Wish(const AttrMap& attrs)
-      : phase(attrs.get<std::string>("phase", "")), how(attrs.get<std::string>("how", "")) {}
+      : phase(attrs.Get<std::string>("phase", "")), how(attrs.Get<std::string>("how", "")) {}
   std::string phase, how;
 };
 Status Fail(const Wish& wish, const char* phase) {
@@ -651,17 +650,17 @@ REGISTER_OP(LibFails)
 REGISTER_OP(LibWrongAnswers)
     .setForward([](const AttrMap&, Ins, Outs, OpResource&) {})
     .setInferType([](const AttrMap& attrs, std::vector<int>& in, std::vector<int>& out) {
-      out[0] = attrs.get("type", in[0]);
+      out[0] = attrs.Get("type", in[0]);
     })
     .setParseAttrs(OneToOne)
     .setInferShape([](const AttrMap& attrs, ShapeVectors&, ShapeVectors& out) {
-      out.assign(attrs.get("count", size_t{1}), attrs.get<std::vector<int64_t>>("shape"));
+      out.assign(attrs.Get("count", size_t{1}), attrs.Get<std::vector<int64_t>>("shape"));
     })
     .setMutateInputs([](const AttrMap& attrs, std::vector<int>& inputs) {
-      if (attrs.contains("mutated")) inputs.push_back(attrs.get<int>("mutated"));
+      if (attrs.Has("mutated")) inputs.push_back(attrs.Get<int>("mutated"));
     })
     .scratch([](const AttrMap& attrs, const ShapeVectors&) {
-      return attrs.get("scratch", int64_t{0});
+      return attrs.Get("scratch", int64_t{0});
     });
 
 // Writes an element past its output.

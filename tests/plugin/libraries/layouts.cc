@@ -218,6 +218,6 @@ REGISTER_OP(LibNpuLet)
     .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) { out[0] = in[0]; })
     .setForward([](const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource&) {
-      queue.Let(attrs.get<int>("works") != 0);
+      queue.Let(attrs.Get<int>("works") != 0);
       out[0].data<float>()[0] = in[0].data<float>()[0];
     });

@@ -69,7 +69,7 @@ class Chain final : public StatefulOp {
 };
 int MakeChain(const AttrMap& attrs, OpContext context, std::unique_ptr<StatefulOp>* state) {
   if (context.node->num_graphs != 1) return 0;
-  *state = std::make_unique<Chain>(context.node->graphs[0], attrs.get("in_host", "no") == "yes");
+  *state = std::make_unique<Chain>(context.node->graphs[0], attrs.Get("in_host", "no") == "yes");
   return 1;
 }
 Status SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {

@@ -47,7 +47,7 @@ REGISTER_PASS(lib_drop_doubles).setBody(DropDoubles);
 REGISTER_PASS(lib_infers).setBody([](const Graph& graph) -> Graph {
   const GraphView view(graph);
   Throw(ErrorCode::kFailedPrecondition, "it is ",
-        ToString(InferGraph(view).at(graph.outputs()[0])));
+        ToString(InferGraph(view).Get(graph.outputs()[0])));
 });
 REGISTER_PASS(lib_bad).setBody([](const Graph& graph) {
   Graph out = graph;

@@ -10,7 +10,7 @@ using namespace opkit;  // NOLINT: as an author writes it
 
 Status Cube(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
             OpResource&) {
-  const float scale = attrs.get("scale", 1.f);
+  const float scale = attrs.Get("scale", 1.f);
   if (scale == 0) {
     OPKIT_ERROR_MSG << "scale is 0";
     return FAIL;
@@ -21,8 +21,8 @@ Status Cube(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTens
 }
 Status CubeBackward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                     OpResource&) {
-  const float factor = attrs.get("wrong_gradient", false) ? 2.f : 3.f;
-  const float scale = attrs.get("scale", 1.f) * factor;
+  const float factor = attrs.Get("wrong_gradient", false) ? 2.f : 3.f;
+  const float scale = attrs.Get("scale", 1.f) * factor;
   const float* x = in[1].data<float>();
   for (int64_t i = 0; i < in[1].size(); ++i)
     out[0].data<float>()[i] = in[0].data<float>()[i] * scale * x[i] * x[i];
@@ -43,7 +43,7 @@ REGISTER_OP(TestedCube)
 // Writes "past" more elements than the output has.
 Status Past(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
             OpResource&) {
-  const int64_t count = in[0].size() + attrs.get("past", 0);
+  const int64_t count = in[0].size() + attrs.Get("past", 0);
   for (int64_t i = 0; i < count; ++i) out[0].data<float>()[i] = 1;
   return SUCCESS;
 }

@@ -24,7 +24,7 @@ Graph GraphOf(std::initializer_list<OperatorDef> nodes) {
   return graph;
 }
 Floats Run(const Plan& plan) {
-  return Executor(plan).Run({{"X", Vector({1, 2, 3, 4})}})["Y"].ToVector<float>();
+  return Executor(plan).Run({{"X", Vector({1, 2, 3, 4})}}).Get("Y").ToVector<float>();
 }
 bool HasLayout(const std::string& name) {
   for (const detail::RegisteredLayout& one : detail::RegisteredLayouts())

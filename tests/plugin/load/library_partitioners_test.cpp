@@ -83,7 +83,7 @@ TEST_CASE("a library's partitioner in MXNet's spelling takes chains, which its o
   CHECK(first.args().Get<std::string>("constants") == "0");
   CHECK(report.num_taken() == 3);
   const auto run = [](const Graph& g) {
-    return Executor(Compile(g)).Run({{"X", Vector({1, 2})}})["Y"].ToVector<float>();
+    return Executor(Compile(g)).Run({{"X", Vector({1, 2})}}).Get("Y").ToVector<float>();
   };
   CHECK(run(parted) == run(graph));
 }
@@ -95,8 +95,8 @@ TEST_CASE("an operator of a library has its host run the graph that it has taken
   CHECK(parted.node(0).args().Get<std::string>("in_host") == "yes");
   Executor executor(Compile(parted)), flat(Compile(graph));
   for (const Floats& x : {Floats{1, 2}, Floats{3}, Floats{0.5f, 2}})  // other shapes, and back
-    CHECK(executor.Run({{"X", Vector(x)}})["Y"].ToVector<float>() ==
-          flat.Run({{"X", Vector(x)}})["Y"].ToVector<float>());
+    CHECK(executor.Run({{"X", Vector(x)}}).Get("Y").ToVector<float>() ==
+          flat.Run({{"X", Vector(x)}}).Get("Y").ToVector<float>());
 }
 
 TEST_CASE("a library's operator gets types and shapes from the graph that its node carries") {
@@ -107,11 +107,11 @@ TEST_CASE("a library's operator gets types and shapes from the graph that its no
                     .Subgraph("body", MakeSubgraph(ChainOf({"LibExp", "LibLog"}))));
   graph.AddOutput("A");
   const GraphView view(graph);
-  const TensorInfo info = InferGraph(view).at("A");
+  const TensorInfo info = InferGraph(view).Get("A");
   CHECK(info.dtype == DType::kFloat32);
   CHECK(info.shape == SymbolicShape{2});
   const auto run = [](const Graph& g, const char* output) {
-    return Executor(Compile(g)).Run({{"X", Vector({1, 2})}})[output].ToVector<float>();
+    return Executor(Compile(g)).Run({{"X", Vector({1, 2})}}).Get(output).ToVector<float>();
   };
   CHECK(run(graph, "A") == run(ChainOf({"LibExp", "LibLog"}), "Y"));
 }
@@ -196,7 +196,7 @@ TEST_CASE("an operator of functions in a program gets its node, and has its grap
   OperatorDef node = graph.node(0);
   graph.ReplaceNode(
       0, node.Subgraph("body", MakeSubgraph(ChainOf({"PartNeg", "PartNeg", "PartNeg"}))));
-  CHECK(Executor(Compile(graph)).Run({{"X", Vector({1, 2})}})["Y"].ToVector<float>() ==
+  CHECK(Executor(Compile(graph)).Run({{"X", Vector({1, 2})}}).Get("Y").ToVector<float>() ==
         Floats{-1, -2});
 }
 

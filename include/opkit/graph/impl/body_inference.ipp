@@ -88,7 +88,7 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
     const GraphView view(body);
     const GraphTypes types = InferGraph(view, given, unknown);
     for (const GraphInput& input : body.inputs())
-      result.inputs.push_back(OutOfBody(types.at(input.name)));
+      result.inputs.push_back(OutOfBody(types.Get(input.name)));
     for (const int value : view.outputs()) {
       result.outputs.push_back(OutOfBody(types[value]));
       result.data.push_back(types[value].constant ? *types[value].constant : Tensor());

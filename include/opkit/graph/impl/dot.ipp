@@ -83,7 +83,7 @@ class DotWriter {
       const std::string maker = MakerOf(drawn, output);
       DrawNode(drawn.indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
       DrawEdge(drawn.indent, maker, box,
-               drawn.types ? "label=" + Quote(ToString(drawn.types->at(output))) : "");
+               drawn.types ? "label=" + Quote(ToString(drawn.types->Get(output))) : "");
     }
   }
   // Returns the box of a value. Draws a red one if nothing makes it: the graph has an error.
@@ -157,7 +157,7 @@ class DotWriter {
     }
   }
   static std::string Describe(const std::string& value, const GraphTypes* types) {
-    return types ? value + "\n" + ToString(types->at(value)) : value;
+    return types ? value + "\n" + ToString(types->Get(value)) : value;
   }
   OPKIT_COLD void DrawSubgraph(const NamedSubgraph& item, const std::string& box,
                                const std::string& indent) {

@@ -15,7 +15,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 OPKIT_INLINE void NamedTensors::Add(const std::string& name, const Tensor& tensor) {
   items_.push_back({name, tensor});
 }
-OPKIT_INLINE const Tensor* NamedTensors::find(std::string_view name) const {
+OPKIT_INLINE const Tensor* NamedTensors::Find(std::string_view name) const {
   for (const NamedTensor& item : items_)
     if (item.name == name) return &item.tensor;
   return nullptr;
@@ -24,8 +24,8 @@ OPKIT_INLINE const Tensor& NamedTensors::operator[](size_t position) const {
   if (position < items_.size()) return items_[position].tensor;
   Throw(ErrorCode::kOutOfRange, "there is no output ", position, ": the graph has ", items_.size());
 }
-OPKIT_INLINE const Tensor& NamedTensors::at(std::string_view name) const {
-  if (const Tensor* found = find(name)) return *found;
+OPKIT_INLINE const Tensor& NamedTensors::Get(std::string_view name) const {
+  if (const Tensor* found = Find(name)) return *found;
   std::vector<std::string> names;
   for (const NamedTensor& item : items_) names.push_back(item.name);
   Throw(ErrorCode::kNotFound, "there is no output '", name, "'", SuggestName(name, names));

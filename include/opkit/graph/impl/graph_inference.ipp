@@ -23,7 +23,7 @@ OPKIT_INLINE std::vector<TensorInfo> GraphTypes::Of(std::span<const int> values)
   return infos;
 }
 
-OPKIT_INLINE const TensorInfo& GraphTypes::at(std::string_view name) const {
+OPKIT_INLINE const TensorInfo& GraphTypes::Get(std::string_view name) const {
   const int value = view_->FindValue(name);
   if (value < 0)
     Throw(ErrorCode::kNotFound, "the graph has no value '", name, "'",

@@ -104,7 +104,7 @@ OPKIT_INLINE GraphTypes Plan::types() const {
 }
 OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
   const auto latest = state_->Latest();
-  TensorInfo info = (latest ? latest->plan_types() : *state_->types_for_any()).at(value);
+  TensorInfo info = (latest ? latest->plan_types() : *state_->types_for_any()).Get(value);
   if (graph().IsOutput(value)) info.layout = Layout();
   return info;
 }
@@ -156,7 +156,7 @@ OPKIT_INLINE std::string ToString(const Plan& plan,
   const GraphTypes types = InferGraph(plan.state()->view(), known);
   std::vector<TensorInfo> inputs;
   for (const GraphInput& input : plan.graph().inputs()) {
-    inputs.push_back(types.at(input.name));
+    inputs.push_back(types.Get(input.name));
     if (inputs.back().dtype == DType::kUndefined || !inputs.back().shape.is_known())
       Throw(ErrorCode::kInvalidArgument, "ToString needs the dtype and the shape of every input, '",
             input.name, "' is ", ToString(inputs.back()));

@@ -64,7 +64,7 @@ std::optional<T> ParseText(std::string_view text) {
     return std::nullopt;
   } else {  // does not depend on the program's locale
     static_assert(std::is_arithmetic_v<T>,
-                  "AttrMap::get<T>: T is an integer, bool, floating-point "
+                  "AttrMap::Get<T>: T is an integer, bool, floating-point "
                   "number, std::string, or a std::vector of one of these");
     if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
     T value{};
@@ -118,32 +118,32 @@ class AttrMap {
 
   // Adds the default of a declared attribute that the node does not give.
   void AddDefault(const std::string& name, const Attribute& value) {
-    if (!contains(name)) items_.emplace_back(name, detail::AttributeText(value));
+    if (!Has(name)) items_.emplace_back(name, detail::AttributeText(value));
   }
 
   // Returns the text of the attribute; null if there is none.
-  const std::string* find(std::string_view name) const {
+  const std::string* Find(std::string_view name) const {
     for (const auto& [key, text] : items_)
       if (key == name) return &text;
     return nullptr;
   }
-  bool contains(std::string_view name) const { return find(name); }
+  bool Has(std::string_view name) const { return Find(name); }
   // Returns the attribute as T, `fallback` if there is none. Throws kTypeMismatch for text that
   // does not read as T.
   template <class T>
-  T get(std::string_view name, T fallback) const {
-    const std::string* text = find(name);
+  T Get(std::string_view name, T fallback) const {
+    const std::string* text = Find(name);
     return text ? Parse<T>(name, *text) : std::move(fallback);
   }
   // Returns the attribute as T. Throws kNotFound if there is none.
   template <class T>
-  T get(std::string_view name) const {
-    const std::string* text = find(name);
+  T Get(std::string_view name) const {
+    const std::string* text = Find(name);
     if (!text) Missing(name);
     return Parse<T>(name, *text);
   }
-  std::string get(std::string_view name, const char* fallback) const {
-    return get<std::string>(name, fallback);
+  std::string Get(std::string_view name, const char* fallback) const {
+    return Get<std::string>(name, fallback);
   }
   size_t size() const { return items_.size(); }
   auto begin() const { return items_.begin(); }

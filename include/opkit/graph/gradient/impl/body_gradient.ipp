@@ -57,7 +57,7 @@ class BodyGradient final : public GradientMakerBase {
         Throw(ErrorCode::kUnsupported, "the gradient of output '", Def().outputs()[o], "' is ",
               ToString(given), ", which is sparse; a graph's gradients are dense");
       const std::string seed = backward_.FreshName(output + "_grad_given");
-      const TensorInfo& info = types.at(output);
+      const TensorInfo& info = types.Get(output);
       backward_.AddInput(seed, info.dtype, info.shape, info.device);
       outer_.push_back(given.dense);
       seeds_.emplace_back(output, seed);

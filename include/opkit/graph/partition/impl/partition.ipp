@@ -271,7 +271,7 @@ class PartitionRun {
     entry.inputs = extracted.inputs;
     entry.outputs = extracted.outputs;
     const auto add = [&](const std::string& name, uint64_t& bytes) {
-      const TensorInfo& info = types_.at(name);
+      const TensorInfo& info = types_.Get(name);
       if (info.dtype == DType::kUndefined || !info.shape.is_known())
         ++entry.open_values;
       else
