@@ -19,7 +19,7 @@ namespace {
 
 CheckOptions InChild() {
   CheckOptions options;
-  options.in_child = true;
+  options.run.in_child = true;
   return options;
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("a crash is told with the operator and what was tried, and findings be
 
 TEST_CASE("a run that does not end is a sentence") {
   CheckOptions hasty = InChild();
-  hasty.hang_seconds = 0.5;
+  hasty.run.hang_seconds = 0.5;
   const CheckReport report = CheckOperator("BadForEver", hasty);
   INFO(ToString(report));
   REQUIRE(report.findings.size() == 1);
@@ -194,10 +194,10 @@ TEST_CASE("a program whose streams and pool are in use checks operators in a chi
 TEST_CASE("an operator whose work a thread of the program does is checked beside that thread") {
   const Worker here;
   CheckOptions patient = InChild();
-  patient.deadline_ms = 600'000;  // longer than this test may last: the child does not wait
+  patient.run.deadline_ms = 600'000;  // longer than this test may last: the child does not wait
   Expect("GoodHandedOver", {}, patient);
   CheckOptions hasty = InChild();
-  hasty.deadline_ms = 10;
+  hasty.run.deadline_ms = 10;
   Expect("BadHandedOver",
          {"nothing completes its event, which is still SCHEDULED 10 ms after RunAsync"}, hasty);
 }
@@ -205,7 +205,7 @@ TEST_CASE("an operator whose work a thread of the program does is checked beside
 TEST_CASE("a hang in a child says that it lacks the threads of the program") {
   const Worker here;
   CheckOptions hasty = InChild();
-  hasty.hang_seconds = 0.5;
+  hasty.run.hang_seconds = 0.5;
   Expect("BadForEver", {"threads that this program had started do not run in the child"}, hasty);
 }
 

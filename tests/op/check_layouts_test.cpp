@@ -95,7 +95,7 @@ REGISTER_CPU_OPERATOR_WITH_ENGINE(DoubleBackwards, in_a, WrongInLayout);
 
 TEST_CASE("a kernel that keeps its layouts is run in them and not blamed") {
   g_runs_in_a = 0;
-  const CheckReport report = CheckOperator("DoubleInA", {.in_child = false});
+  const CheckReport report = CheckOperator("DoubleInA", {.run = {.in_child = false}});
   CHECK_MESSAGE(report.ok(), ToString(report));
   CHECK(g_runs_in_a > 50);
 }

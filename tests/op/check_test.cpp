@@ -335,7 +335,7 @@ TEST_CASE("results that depend on earlier runs are blamed, unless declared") {
   Expect("BadRandom",
          {"run by a second operator of the same node it gives another result, output 0"});
   CheckOptions random;
-  random.deterministic = false;
+  random.compare.deterministic = false;
   Expect("BadRandom", {}, random);
   Expect("GoodRandom", {});  // as its schema says
   CHECK(CheckOperator("GoodRandom").notes[0].find("two runs may differ") != std::string::npos);
@@ -358,7 +358,7 @@ TEST_CASE("results that depend on shared memory or on strides are blamed") {
   Expect("BadStrides", {"it reads the strided input 0 'x' as if it were dense, output 0"});
   Expect("GoodDenseByDefault", {});
   CheckOptions dense;
-  dense.strided = false;
+  dense.compare.strided = false;
   Expect("BadStrides", {}, dense);
 }
 
@@ -427,7 +427,7 @@ TEST_CASE("every value of a string attribute is checked, and named where it goes
   const CheckReport flat = CheckOperator("BadValue", given);
   CHECK(flat.findings.at(0).ends_with("[cpu/reference; float32[2, 3]]"));
   Expect("RequiredValue", {"float32[2, 3]; mode=flat]"});
-  if (CheckOptions().in_child) Expect("BadCrash", {"; mode=crashes]"});
+  if (CheckOptions().run.in_child) Expect("BadCrash", {"; mode=crashes]"});
 }
 
 }  // namespace check_test

@@ -82,7 +82,7 @@ TEST_CASE("it is what it claims to be, its gradient as well") {
   CheckNode(OperatorDef("Pad", {"x", "pads"}, {"y"}), {Counting({2, 3}), List({1, 0, 0, 2})});
   CheckNode(OperatorDef("Pad", {"x", "pads"}, {"y"}), {Counting({2, 3}), List({-1, 1, 1, -1})});
   CheckOptions options;
-  options.gradient = false;
+  options.compare.gradient = false;
   CHECK(CheckOperator(OperatorDef("Pad", {"x", "pads"}, {"y"}, {{"mode", "reflect"}}),
                       {Counting({2, 3}), List({1, 0, 0, 2})}, options)
             .ok());

@@ -179,13 +179,13 @@ class OperatorChecks {
     voice_.Step("its runs on empty and odd inputs", /*limited=*/false);
     CheckOptions options;
     options.args = attributes_;
-    options.hang_seconds = seconds_;
+    options.run.hang_seconds = seconds_;
     findings_.Add(CheckOperator(op, options));
     findings_.more = true;
   }
   CheckReport Report(const OperatorDef& def, const std::vector<Tensor>& inputs) const {
     CheckOptions options;
-    options.in_child = false;  // this process is a child already
+    options.run.in_child = false;  // this process is a child already
     CheckReport report = CheckOperator(def, inputs, options);
     // For an operator of the program, keeps the findings of the library's kernels only.
     const std::string tag = "/" + library_.backend() + "; ";
@@ -223,8 +223,8 @@ class OperatorChecks {
     for (size_t i = 0; i < all.size(); ++i) node.Input(StrCat("input", i));
     for (size_t i = 0; i < inputs.size(); ++i) node.Output(StrCat("gradient", i));
     CheckOptions options;
-    options.gradient = false;
-    options.in_child = false;
+    options.compare.gradient = false;
+    options.run.in_child = false;
     CheckReport report = CheckOperator(node, all, options);
     // A backward operator that needs the state of a forward run cannot run alone.
     if (!report.ok() && Run(node, all, &refusal).empty()) return;

@@ -29,7 +29,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // are empty there and start new threads. If another thread holds a lock of the operator at the
 // fork, the lock stays locked in the child, and the report shows a hang. An operator with its own
 // asynchronous part that nothing in the child completes is checked in this process instead, if this
-// process has other threads: one of them may complete it. With in_child false, and under
+// process has other threads: one of them may complete it. With run.in_child false, and under
 // ThreadSanitizer, every operator runs in this process. The check then replaces the CPU's allocator
 // while it runs, and only one check runs at a time.
 //

@@ -170,7 +170,7 @@ TEST_CASE("Conv keeps the promises of its schema on every kernel") {
   const OperatorDef def("Conv", {"x", "w", "b"}, {"y"},
                         {{"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 1}}});
   CheckOptions options;
-  options.bitwise_threads = true;
+  options.compare.bitwise_threads = true;
   CheckNode(def, {Random({2, 30, 41, 43}, 1), Random({24, 30, 3, 2}, 2), Random({24}, 3)}, options);
 }
 

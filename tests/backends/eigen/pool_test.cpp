@@ -167,7 +167,7 @@ TEST_CASE("The pools keep the promises of their schemas on every kernel") {
   const Arguments args = {
       {"kernel_shape", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"strides", Ints{2, 1}}};
   CheckOptions options;
-  options.bitwise_threads = true;
+  options.compare.bitwise_threads = true;
   for (const char* op : {"AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool"}) {
     const OperatorDef def(op, {"x"}, {"y"}, op[0] == 'G' ? Arguments() : args);
     CheckNode(def, {Random({2, 30, 41, 43}, 1)}, options);

@@ -125,7 +125,7 @@ TEST_CASE("an argument that its schema does not declare is blamed") {
 
 TEST_CASE("an operator that never completes is given up after the deadline") {
   CheckOptions hasty;
-  hasty.deadline_ms = 10;
+  hasty.run.deadline_ms = 10;
   Expect("BadNever", {"nothing completes its event, which is still SCHEDULED 10 ms after RunAsync"},
          hasty);
 }

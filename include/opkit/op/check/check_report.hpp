@@ -20,7 +20,32 @@ inline constexpr bool kChecksInChild =
 
 }  // namespace detail
 
-// The options of CheckOperator.
+// Which results CheckOperator compares, and how.
+struct CheckComparisonOptions {
+  // False for an operator that draws random numbers: no results are compared.
+  bool deterministic = true;
+  // Inputs that may change, in addition to those that the schema names.
+  std::vector<int> mutated_inputs = {};
+  bool strided = true;           // compare with the results of strided inputs
+  bool gradient = true;          // compare the gradient with differences of forward runs
+  int threads = 4;               // compared with the result on one thread
+  bool bitwise_threads = false;  // not even rounding may differ
+  // The allowed difference between kernels and between numbers of threads; relative, absolute below
+  // 1. Negative: 1e-9 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16; integers
+  // exact.
+  double tolerance = -1;
+};
+
+// The process of the runs, and their limits of time.
+struct CheckRunOptions {
+  // True to run the operator in a forked child, where a crash or a hang is a finding; false to run
+  // it in this process, for a debugger. The child has its own copies of the program's variables.
+  bool in_child = detail::kChecksInChild;
+  double hang_seconds = 60;  // limit for one run in the child; longer is a hang
+  int deadline_ms = 10000;   // limit for the completion of an asynchronous run
+};
+
+// The options of CheckOperator: the node and its inputs, and two groups.
 struct CheckOptions {
   Arguments args = {};  // the node's arguments; required ones must be here
   int num_inputs = -1;  // default: as many as the schema names, else its smallest number
@@ -34,24 +59,9 @@ struct CheckOptions {
   // Default: the dtypes that the schema claims for its inputs, else those that inference accepts
   // while it refuses others, else float32.
   std::vector<DType> dtypes = {};
-  // Inputs that may change, in addition to those that the schema names.
-  std::vector<int> mutated_inputs = {};
-  // False for an operator that draws random numbers: no results are compared.
-  bool deterministic = true;
-  bool strided = true;  // check strided inputs
-  bool gradient = true;
-  int threads = 4;               // compared with the result on one thread
-  bool bitwise_threads = false;  // not even rounding may differ
-  // The allowed difference between kernels and between numbers of threads; relative, absolute below
-  // 1. Negative: 1e-9 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16; integers
-  // exact.
-  double tolerance = -1;
-  int deadline_ms = 10000;  // limit for the completion of an asynchronous run
-  // True to run the operator in a forked child, where a crash or a hang is a finding; false to run
-  // it in this process, for a debugger. The child has its own copies of the program's variables.
-  bool in_child = detail::kChecksInChild;
-  double hang_seconds = 60;  // limit for one run in the child; longer is a hang
-  uint64_t seed = 1;
+  uint64_t seed = 1;  // of the generated inputs
+  CheckComparisonOptions compare = {};
+  CheckRunOptions run = {};
 };
 
 // The result of CheckOperator.

@@ -231,7 +231,7 @@ class CheckSession {
         voice(to_parent),
         lacks_threads(without_threads) {
     report.op = schema.name();
-    if (wanted.deterministic && !options.deterministic)
+    if (wanted.compare.deterministic && !options.compare.deterministic)
       Note("what its outputs hold, because its schema says that two runs may differ");
   }
   // Continues `before` with a node that has another value of one attribute; does not report earlier
@@ -290,18 +290,19 @@ class CheckSession {
   // True if input i may change, by the schema or the options.
   bool MayChange(size_t i) const {
     const int input = static_cast<int>(i);
-    return std::ranges::count(options.mutated_inputs, input) > 0 ||
+    return std::ranges::count(options.compare.mutated_inputs, input) > 0 ||
            std::ranges::count(schema.MutatedInputs(def), input) > 0;
   }
   double Tolerance(const Tensor& tensor) const {
-    return options.tolerance >= 0 ? options.tolerance : DefaultTolerance(tensor.dtype());
+    return options.compare.tolerance >= 0 ? options.compare.tolerance
+                                          : DefaultTolerance(tensor.dtype());
   }
   // Makes an operator of the kernel under test, with copies of the current inputs or of other
   // inputs.
   CheckedNode Node(const OperatorDef& node, const std::vector<Tensor>& inputs,
                    Pattern pattern = kPattern) const {
     GuardAllocator::Global().SetPattern(pattern.fill, pattern.fence);
-    return CheckedNode(schema, *kernel, node, inputs, options.deadline_ms, lacks_threads);
+    return CheckedNode(schema, *kernel, node, inputs, options.run.deadline_ms, lacks_threads);
   }
   CheckedNode Node(Pattern pattern = kPattern) const { return Node(def, tested->inputs, pattern); }
   CheckedRun Run(CheckedNode& node, RunMode mode = RunMode::kRun, const std::string& step = {}) {
@@ -383,7 +384,7 @@ class CheckSession {
     return {};
   }
   static CheckOptions Effective(CheckOptions options, const OpSchema& schema) {
-    options.deterministic &= !schema.runs_may_differ();
+    options.compare.deterministic &= !schema.runs_may_differ();
     return options;
   }
   std::vector<std::string> found_;  // kernel and problem

@@ -98,7 +98,7 @@ inline CheckedRun CheckMemory(CheckSession& session, std::vector<Tensor>* output
   const auto result = session.Run(node, session.Asynchronous() ? RunMode::kAsync : RunMode::kRun);
   if (result == CheckedRun::kStuck)
     session.Find("stuck", StrCat("nothing completes its event, which is still SCHEDULED ",
-                                 session.options.deadline_ms, " ms after RunAsync"));
+                                 session.options.run.deadline_ms, " ms after RunAsync"));
   if (result != CheckedRun::kOk) {
     *error = node.error();
     return result;
@@ -112,7 +112,7 @@ inline CheckedRun CheckMemory(CheckSession& session, std::vector<Tensor>* output
   for (size_t o = 0; o < outputs->size(); ++o)
     if (!session.def.outputs()[o].empty() && !(*outputs)[o].initialized())
       session.Find("unset", StrCat("it never sets ", session.OutputName(o)));
-  if (session.Broken() || !session.options.deterministic) return CheckedRun::kOk;
+  if (session.Broken() || !session.options.compare.deterministic) return CheckedRun::kOk;
 
   CheckedNode again = session.Node();
   if (!session.Expect(again, *outputs, "random", "run by a second operator of the same node"))
@@ -161,7 +161,7 @@ inline void CheckStreamOrder(CheckSession& session, const std::vector<Tensor>& o
   ThreadPool opener(1);
   opener.Submit([&] {
     try {
-      issued.Finish(std::chrono::milliseconds(session.options.deadline_ms));
+      issued.Finish(std::chrono::milliseconds(session.options.run.deadline_ms));
       gate.SetFinished();
     } catch (const Error&) {
       gate.SetFinished("RunOnDevice does not return before the stream has come to its work");
@@ -292,20 +292,20 @@ inline void CheckWays(CheckSession& session, const std::vector<Tensor>& outputs,
   CheckAliases(session, outputs);
   CheckAsync(session, outputs);
   // A kernel that reads too early reads the dense copy before it is made.
-  if (session.options.strided && !session.dead && !session.Found("order"))
+  if (session.options.compare.strided && !session.dead && !session.Found("order"))
     CheckStrides(session, outputs);
   if (!session.dead && session.reference) CheckReference(session, outputs);
 }
 inline void CheckThreads(CheckSession& session, std::vector<Tensor> expected) {
   if (session.Asynchronous()) return;  // its work runs on the device's own threads
-  ThreadPool many(session.options.threads);
+  ThreadPool many(session.options.compare.threads);
   auto compare = [&](const std::vector<Tensor>& inputs) {
     PoolScope scope(many);
     for (int repeat = 0; repeat < 3; ++repeat) {
       CheckedNode node = session.Node(session.def, inputs);
       if (!session.Expect(node, expected, "threads",
-                          StrCat("on ", session.options.threads, " threads"), RunMode::kRun,
-                          !session.options.bitwise_threads))
+                          StrCat("on ", session.options.compare.threads, " threads"), RunMode::kRun,
+                          !session.options.compare.bitwise_threads))
         return false;
     }
     return true;
@@ -328,13 +328,13 @@ inline void CheckThreads(CheckSession& session, std::vector<Tensor> expected) {
 }
 
 inline void CheckGradients(CheckSession& session) {
-  if (!session.options.gradient || session.reference) return;
+  if (!session.options.compare.gradient || session.reference) return;
   if (!HasGradient(session.schema.name())) {
     if (!GradientRegistry::Global().Find(session.schema.name()))
       session.Note("its gradient, none is registered");
     return;
   }
-  if (!session.options.deterministic)
+  if (!session.options.compare.deterministic)
     return session.Note("its gradient, because two runs may differ: CheckGradient does");
   session.Begin("in the check of its gradient");
   try {
@@ -387,7 +387,7 @@ inline void CheckCases(CheckSession& session, const std::vector<CheckCase>& case
     if (result != CheckedRun::kOk) continue;
     const bool first = !base;
     if (!session.Broken()) CheckInference(session, outputs);
-    if (!session.Broken() && session.options.deterministic) {
+    if (!session.Broken() && session.options.compare.deterministic) {
       CheckWays(session, outputs, base, base_outputs);
       if (first) CheckThreads(session, outputs);
     }
@@ -501,25 +501,26 @@ inline CheckReport CheckValues(const OpSchema& schema, CheckOptions options,
 
 inline constexpr char kLacksThreads[] =
     "; threads that this program had started do not run in the child: where the operator waits for "
-    "one of them, check it with CheckOptions::in_child = false";
+    "one of them, check it with CheckOptions::run.in_child = false";
 
 // Runs `body` in a child process, whose crash or hang is a finding. Runs it in this process if the
 // caller requests it, or if a thread of this process may have to complete the operator's runs.
 inline CheckReport CheckInChild(
     const std::string& op, const CheckOptions& options,
     FunctionRef<CheckReport(const ChildReporter* voice, bool lacks_threads)> body) {
-  if (!options.in_child) return body(nullptr, false);
+  if (!options.run.in_child) return body(nullptr, false);
   constexpr char kNeedsTheParent[] = "parent";
   const bool has_threads = CountOtherThreads() > 0;
-  const ChildOutcome outcome = RunInChild(options.hang_seconds, [&](const ChildReporter& voice) {
-    voice.Step("in its inference");
-    try {
-      voice.Answer(PackReport(body(&voice, has_threads)));
-    } catch (const NeedsTheParent&) {
-      voice.Answer(kNeedsTheParent);
-    }
-    return ChildEnd::kAtOnce;
-  });
+  const ChildOutcome outcome =
+      RunInChild(options.run.hang_seconds, [&](const ChildReporter& voice) {
+        voice.Step("in its inference");
+        try {
+          voice.Answer(PackReport(body(&voice, has_threads)));
+        } catch (const NeedsTheParent&) {
+          voice.Answer(kNeedsTheParent);
+        }
+        return ChildEnd::kAtOnce;
+      });
   if (outcome.answer == kNeedsTheParent) return body(nullptr, false);
   CheckReport report = UnpackReport(outcome.answer);
   report.op = op;
