@@ -19,6 +19,5 @@
 #include "opkit/graph/passes/impl/dead_nodes.ipp"
 #include "opkit/graph/passes/impl/hard_swish.ipp"
 #include "opkit/graph/passes/impl/named_pass.ipp"
-#include "opkit/graph/print/impl/memory_csv.ipp"
 #include "opkit/graph/print/impl/memory_svg.ipp"
 #include "opkit/graph/print/impl/print.ipp"

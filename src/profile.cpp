@@ -10,7 +10,7 @@
 #include "opkit/profile/impl/profile_file.ipp"
 #include "opkit/profile/impl/profile_table.ipp"
 #include "opkit/profile/impl/profiler.ipp"
-#include "opkit/profile/impl/report.ipp"
+#include "opkit/profile/impl/save_report.ipp"
 #include "opkit/profile/impl/tool_ranges.ipp"
 #include "opkit/profile/impl/trace_visitor.ipp"
 #include "opkit/profile/recording/impl/decoder.ipp"

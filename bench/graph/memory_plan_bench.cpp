@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "../../tests/graph/memory/guillotine.hpp"
+#include "../../tools/opkit/memory_csv.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/search/search.hpp"
 #include "opkit/graph/memory/verify.hpp"
-#include "opkit/graph/print/memory_csv.hpp"
 #include "opkit/graph/print/memory_svg.hpp"
 
 namespace {
@@ -51,7 +51,7 @@ std::vector<MemoryInterval> ReadInstance(const std::string& name) {
   std::stringstream text;
   text << file.rdbuf();
   return text.str().empty() ? std::vector<MemoryInterval>()
-                            : opkit::ParseMemoryCsv(text.str()).buffers;
+                            : cli::ParseMemoryCsv(text.str()).buffers;
 }
 
 MemoryPlan Plan(benchmark::State& state, const std::vector<MemoryInterval>& buffers,

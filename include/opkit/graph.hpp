@@ -18,7 +18,6 @@
 #include "opkit/graph/memory/lifetimes.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"
-#include "opkit/graph/print/memory_csv.hpp"
 #include "opkit/graph/print/memory_svg.hpp"
 #include "opkit/graph/print/print.hpp"
 #include "opkit/graph/simple_net.hpp"

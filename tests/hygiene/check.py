@@ -235,7 +235,7 @@ FailureLog FrozenTaskGraph FunctionBody FunctionGradient FunctionOpHost Gradient
 GradientMaker GradientMakerBase GradientNames GradientNodes GradientRegistry Graph GraphInNode
 GraphInference GraphPrinter GraphTypes GraphView HandedOn HashChains HostFunctions InvokedOperator
 Library LibraryCheck LibraryGradientCall LibraryHooks LibraryInstance LibraryLoader LineDiff
-LiveNodes LowestFit MatrixFit MaxWeightAntichain MemoryCsvReader MemorySvg NaiveEngine
+LiveNodes LowestFit MatrixFit MaxWeightAntichain MemorySvg NaiveEngine
 NamedTensors NetBenchmark OpResource PassList Plan PlanState ReadyQueue ReplayCore ReplayTuner
 ResolvedOperator RunVerifier Schedule SharedObject SimpleNet SkylineSearch Specialization StepOrder
 SubexpressionMerger SymbolTable TaskGraph TaskStore TypedSchema ValleySearch

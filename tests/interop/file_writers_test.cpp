@@ -12,7 +12,6 @@
 
 #include "opkit/base/output_file.hpp"
 #include "opkit/graph.hpp"
-#include "opkit/interop/npy.hpp"
 #include "opkit/interop/onnx_writer.hpp"
 #include "opkit/ops/math/arithmetic.hpp"
 #include "opkit/profile/chrome_trace.hpp"
@@ -49,10 +48,6 @@ struct Writer {
 };
 constexpr Writer kWriters[] = {
     {"text", [](const std::string& path) { SaveFile(path, std::string(200'000, 'x')); }},
-    {"npy",
-     [](const std::string& path) {
-       SaveNpy(path, Tensor::From<float>({100'000}, std::vector<float>(100'000)));
-     }},
     {"ONNX", [](const std::string& path) { SaveOnnx(OneNode(), path); }},
     {"trace", [](const std::string& path) { SaveChromeTrace(LongProfile(), path); }},
     {"pftrace", [](const std::string& path) { SavePerfettoTrace(LongProfile(), path); }},

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "library.hpp"
+#include "npy.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/interop/mapped_file.hpp"
-#include "opkit/interop/npy.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/random.hpp"

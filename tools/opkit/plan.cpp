@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "file.hpp"
+#include "memory_csv.hpp"
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"
-#include "opkit/graph/print/memory_csv.hpp"
 #include "opkit/graph/print/memory_svg.hpp"
 #include "opkit/interop/mapped_file.hpp"
 #include "options.hpp"

@@ -8,11 +8,11 @@
 
 #include "file.hpp"
 #include "model.hpp"
+#include "npy.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/graph/debug/run_values.hpp"
 #include "opkit/graph/partition/report.hpp"
 #include "opkit/graph/run_profile.hpp"
-#include "opkit/interop/npy.hpp"
 #include "opkit/profile/machine_peak.hpp"
 #include "opkit/profile/profile_file.hpp"
 #include "opkit/profile/profiler.hpp"

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "file.hpp"
-#include "opkit/interop/trace_times.hpp"
 #include "program.hpp"
+#include "trace_times.hpp"
 
 namespace cli {
 namespace {

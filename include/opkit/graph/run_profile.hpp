@@ -4,7 +4,7 @@
 #define OPKIT_GRAPH_RUN_PROFILE_HPP_
 
 #include "opkit/graph/plan.hpp"
-#include "opkit/profile/report.hpp"
+#include "opkit/profile/save_report.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

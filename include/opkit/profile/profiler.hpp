@@ -15,7 +15,7 @@
 #include "opkit/profile/perfetto_trace.hpp"
 #include "opkit/profile/profile.hpp"
 #include "opkit/profile/profile_table.hpp"
-#include "opkit/profile/report.hpp"
+#include "opkit/profile/save_report.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

@@ -6,7 +6,7 @@
 #ifndef OPKIT_REPORT_REPORT_HPP_
 #define OPKIT_REPORT_REPORT_HPP_
 
-#include "opkit/profile/report.hpp"
+#include "opkit/profile/save_report.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -22,7 +22,7 @@ struct NodeValue {
 // the executor once before, with inputs of the same shapes.
 //
 //   for (const NodeValue& value : RunKeepingValues(executor, {{"X", x}}))
-//     SaveNpy(value.name + ".npy", value.tensor);
+//     std::puts((value.name + " " + ToString(value.tensor)).c_str());
 std::vector<NodeValue> RunKeepingValues(Executor& executor,
                                         const std::vector<NamedTensor>& inputs = {});
 

@@ -5,7 +5,7 @@
 #include "opkit/profile/chrome_trace.hpp"
 #include "opkit/profile/perfetto_trace.hpp"
 #include "opkit/profile/profile_file.hpp"
-#include "opkit/profile/report.hpp"
+#include "opkit/profile/save_report.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -1,20 +1,20 @@
 // Memory plans as CSV text: reads rows `id,lower,upper,size` and writes them, with `,offset` for a
 // plan. Public benchmark instances have this format, so that files can be exchanged with other
 // planners.
-#ifndef OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
-#define OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_MEMORY_CSV_HPP_
+#define OPKIT_TOOLS_OPKIT_MEMORY_CSV_HPP_
 
 #include <string>
 #include <string_view>
 
 #include "opkit/graph/memory/arena.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace cli {
 
 // The rows of a file, column by column.
 struct MemoryTable {
   std::vector<std::string> ids;
-  std::vector<MemoryInterval> buffers;
+  std::vector<opkit::MemoryInterval> buffers;
   std::vector<int64_t> offsets;  // empty if the file has no such column
 };
 
@@ -25,14 +25,10 @@ MemoryTable ParseMemoryCsv(std::string_view text);
 // Writes the text of a file. Without `ids`, numbers the buffers from 0; without `offsets`, omits
 // that column. Throws kInvalidArgument if there are not as many offsets or ids as buffers, and for
 // an id with a comma or a line end.
-std::string ToCsv(const std::vector<MemoryInterval>& buffers,
+std::string ToCsv(const std::vector<opkit::MemoryInterval>& buffers,
                   const std::vector<int64_t>& offsets = {},
                   const std::vector<std::string>& ids = {});
 
-}}  // namespace opkit
+}  // namespace cli
 
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/graph/print/impl/memory_csv.ipp"
-#endif
-
-#endif  // OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_MEMORY_CSV_HPP_

@@ -1,6 +1,5 @@
-// The definitions of interop/npy.hpp: the header, a Python literal, and the elements behind it.
-#ifndef OPKIT_INTEROP_IMPL_NPY_IPP_
-#define OPKIT_INTEROP_IMPL_NPY_IPP_
+// Reads and writes .npy files: the header, a Python literal, and the elements behind it.
+#include "npy.hpp"
 
 #include <bit>
 #include <charconv>
@@ -8,12 +7,14 @@
 
 #include "opkit/base/output_file.hpp"
 #include "opkit/interop/mapped_file.hpp"
-#include "opkit/interop/npy.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace cli {
 
-inline constexpr int kMaxNpyRank = 64;
+using namespace opkit;
+
+namespace {
+
+constexpr int kMaxNpyRank = 64;
 
 // The header of a file, a dictionary in Python's syntax:
 // {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
@@ -54,7 +55,7 @@ class NpyHeader {
   }
 
  private:
-  [[noreturn]] OPKIT_COLD void Fail(const std::string& expected) const {
+  [[noreturn]] void Fail(const std::string& expected) const {
     Throw(ErrorCode::kInvalidArgument, "its header should have ", expected, " at character ", at_);
   }
   // Skips blanks and returns the next character; '\0' at the end.
@@ -119,14 +120,14 @@ struct NpyType {
   DType dtype;
   const char* code;  // kind and size in bytes
 };
-inline constexpr NpyType kNpyTypes[] = {
+constexpr NpyType kNpyTypes[] = {
     {DType::kBool, "b1"},      {DType::kInt8, "i1"},       {DType::kInt16, "i2"},
     {DType::kInt32, "i4"},     {DType::kInt64, "i8"},      {DType::kUInt8, "u1"},
     {DType::kUInt16, "u2"},    {DType::kUInt32, "u4"},     {DType::kUInt64, "u8"},
     {DType::kFloat16, "f2"},   {DType::kFloat32, "f4"},    {DType::kFloat64, "f8"},
     {DType::kComplex64, "c8"}, {DType::kComplex128, "c16"}};
 
-inline DType NpyDType(const std::string& descr) {
+DType NpyDType(const std::string& descr) {
   const bool ordered = !descr.empty() && std::string_view("<>|=").find(descr[0]) < 4;
   for (const NpyType& type : kNpyTypes)
     if (descr.substr(ordered ? 1 : 0) == type.code) return type.dtype;
@@ -136,7 +137,7 @@ inline DType NpyDType(const std::string& descr) {
 
 // Returns a tensor of the file's elements, in the file's order. Swaps the bytes of each element if
 // `swap`.
-inline Tensor NpyElements(std::string_view data, const Shape& shape, DType dtype, bool swap) {
+Tensor NpyElements(std::string_view data, const Shape& shape, DType dtype, bool swap) {
   const int64_t needed = Tensor::CheckedBytes(shape, dtype);
   if (static_cast<uint64_t>(needed) > data.size())
     Throw(ErrorCode::kInvalidArgument, "it has ", data.size(), " bytes behind its header, but ",
@@ -153,9 +154,9 @@ inline Tensor NpyElements(std::string_view data, const Shape& shape, DType dtype
   return out;
 }
 
-}  // namespace detail
+}  // namespace
 
-OPKIT_INLINE Tensor ParseNpy(std::string_view bytes) {
+Tensor ParseNpy(std::string_view bytes) {
   static_assert(std::endian::native == std::endian::little);
   constexpr std::string_view kMagic = "\x93NUMPY";
   if (bytes.substr(0, 6) != kMagic || bytes.size() < 10)
@@ -169,19 +170,19 @@ OPKIT_INLINE Tensor ParseNpy(std::string_view bytes) {
   size_t length = byte(8) | byte(9) << 8;
   if (version > 1) length |= byte(10) << 16 | byte(11) << 24;
   if (length > bytes.size() - begin) Throw(ErrorCode::kInvalidArgument, "it ends in its header");
-  const detail::NpyHeader header(bytes.substr(begin, length));
-  const DType dtype = detail::NpyDType(header.descr);
+  const NpyHeader header(bytes.substr(begin, length));
+  const DType dtype = NpyDType(header.descr);
   std::vector<int64_t> extents = header.shape;
   if (header.fortran_order) extents.assign(header.shape.rbegin(), header.shape.rend());
-  Tensor out = detail::NpyElements(bytes.substr(begin + length), Shape(extents), dtype,
-                                   header.descr[0] == '>');
+  Tensor out =
+      NpyElements(bytes.substr(begin + length), Shape(extents), dtype, header.descr[0] == '>');
   if (!header.fortran_order || extents.size() < 2) return out;
   Dims reversed(extents);
   for (int i = 0; i < reversed.size(); ++i) reversed[i] = reversed.size() - 1 - i;
   return out.Permute(reversed).Contiguous();
 }
 
-OPKIT_INLINE Tensor ReadNpy(const std::string& path) {
+Tensor ReadNpy(const std::string& path) {
   const Storage file = MapFile(path);
   try {
     return ParseNpy(BytesOf(file));
@@ -190,15 +191,15 @@ OPKIT_INLINE Tensor ReadNpy(const std::string& path) {
   }
 }
 
-OPKIT_INLINE void SaveNpy(const std::string& path, const Tensor& tensor) {
+void SaveNpy(const std::string& path, const Tensor& tensor) {
   const char* code = nullptr;
-  for (const detail::NpyType& type : detail::kNpyTypes)
+  for (const NpyType& type : kNpyTypes)
     if (type.dtype == tensor.dtype()) code = type.code;
   if (!code && tensor.dtype() != DType::kUndefined)
     Throw(ErrorCode::kUnsupported, path, ": NumPy has no ", tensor.dtype(),
           "; cast the tensor to float32 first");
-  if (tensor.rank() > detail::kMaxNpyRank)
-    Throw(ErrorCode::kUnsupported, path, ": NumPy has no arrays of more than ", detail::kMaxNpyRank,
+  if (tensor.rank() > kMaxNpyRank)
+    Throw(ErrorCode::kUnsupported, path, ": NumPy has no arrays of more than ", kMaxNpyRank,
           " dimensions");
   const bool as_it_is = tensor.is_dense() && tensor.initialized() &&
                         tensor.layout().is_standard() && IsHostAccessible(tensor.device().type);
@@ -216,12 +217,10 @@ OPKIT_INLINE void SaveNpy(const std::string& path, const Tensor& tensor) {
   head += static_cast<char>(header.size() >> 8);
   head += header;
 
-  detail::OutputFile file(path);
+  opkit::detail::OutputFile file(path);
   file.Write(head);
   file.Write({static_cast<const char*>(dense.raw_data()), static_cast<size_t>(dense.nbytes())});
   file.Commit();
 }
 
-}}  // namespace opkit
-
-#endif  // OPKIT_INTEROP_IMPL_NPY_IPP_
+}  // namespace cli

@@ -1,31 +1,27 @@
 // ReadNpy, SaveNpy: NumPy's .npy files, each with one tensor. Format: NumPy Enhancement Proposal 1
 // and numpy/lib/format.py, versions 1.0 to 3.0.
-#ifndef OPKIT_INTEROP_NPY_HPP_
-#define OPKIT_INTEROP_NPY_HPP_
+#ifndef OPKIT_TOOLS_OPKIT_NPY_HPP_
+#define OPKIT_TOOLS_OPKIT_NPY_HPP_
 
 #include "opkit/core/tensor.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace cli {
 
 // Returns the tensor in the bytes of a .npy file, in row-major order even if the file is in Fortran
 // order. Ignores bytes behind the elements. Throws kInvalidArgument for bytes that are no such file
 // or end early, kUnsupported for records, objects, strings and other elements without a DType.
-Tensor ParseNpy(std::string_view bytes);
+opkit::Tensor ParseNpy(std::string_view bytes);
 
 // Reads a file. Throws the errors of ParseNpy, beginning with the path, and kIo for a file
 // that cannot be opened.
 //   Tensor x = ReadNpy("x.npy");
-Tensor ReadNpy(const std::string& path);
+opkit::Tensor ReadNpy(const std::string& path);
 
 // Writes the tensor in row-major order. Throws kUnsupported for bfloat16, which NumPy lacks, and
 // for a tensor that the host cannot reach. Throws kUninitialized for a tensor without data, and
 // kIo, with the path, if the file cannot be written.
-void SaveNpy(const std::string& path, const Tensor& tensor);
+void SaveNpy(const std::string& path, const opkit::Tensor& tensor);
 
-}}  // namespace opkit
+}  // namespace cli
 
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/interop/impl/npy.ipp"
-#endif
-
-#endif  // OPKIT_INTEROP_NPY_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_NPY_HPP_

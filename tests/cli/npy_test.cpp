@@ -1,5 +1,5 @@
 // Tensors survive .npy files to the bit; what is no such file is an Error that says why.
-#include "opkit/interop/npy.hpp"
+#include "npy.hpp"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@
 
 namespace npy_test {
 using namespace opkit;
+using namespace cli;
 
 namespace {
 
@@ -177,6 +178,13 @@ TEST_CASE("Files that cannot be opened or written are Errors that name them") {
   std::ofstream(file.path()).close();
   CHECK(ErrorOf([&] { ReadNpy(file.path()); }).message() ==
         file.path() + ": it does not begin as a .npy file does");
+}
+
+TEST_CASE("a device takes the bytes of a file, and a full one is an Error that names it") {
+  const Error error = ErrorOf([] { SaveNpy("/dev/full", Tensor::Scalar(1.f)); });
+  CHECK(error.code() == ErrorCode::kIo);
+  CHECK(error.message() == "cannot write '/dev/full': No space left on device");
+  SaveNpy("/dev/null", Tensor::Scalar(1.f));
 }
 
 }  // namespace npy_test

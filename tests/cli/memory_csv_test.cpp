@@ -1,4 +1,4 @@
-#include "opkit/graph/print/memory_csv.hpp"
+#include "memory_csv.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +9,9 @@
 
 namespace memory_csv_test { namespace {
 
-using opkit::MemoryTable;
-using opkit::ParseMemoryCsv;
-using opkit::ToCsv;
+using cli::MemoryTable;
+using cli::ParseMemoryCsv;
+using cli::ToCsv;
 
 TEST_CASE("a table is read with its ids, spans and sizes") {
   const MemoryTable table = ParseMemoryCsv("id,lower,upper,size\na,0,5,1024\nb 2,-3,9,0\n");

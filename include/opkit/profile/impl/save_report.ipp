@@ -1,8 +1,8 @@
 // Calls the writer of reports, if the program has one.
-#ifndef OPKIT_PROFILE_IMPL_REPORT_IPP_
-#define OPKIT_PROFILE_IMPL_REPORT_IPP_
+#ifndef OPKIT_PROFILE_IMPL_SAVE_REPORT_IPP_
+#define OPKIT_PROFILE_IMPL_SAVE_REPORT_IPP_
 
-#include "opkit/profile/report.hpp"
+#include "opkit/profile/save_report.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 OPKIT_INLINE void SaveReport(const Profile& profile, const std::string& path,
@@ -17,4 +17,4 @@ OPKIT_INLINE void SaveReport(const Profile& profile, const std::string& path,
 
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_IMPL_REPORT_IPP_
+#endif  // OPKIT_PROFILE_IMPL_SAVE_REPORT_IPP_

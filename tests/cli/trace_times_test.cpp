@@ -1,4 +1,4 @@
-#include "opkit/interop/trace_times.hpp"
+#include "trace_times.hpp"
 
 #include <doctest/doctest.h>
 
@@ -16,6 +16,7 @@ namespace trace_times_test {
 namespace {
 
 using namespace opkit;
+using cli::ReadTraceTimes;
 
 void WriteFile(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;

@@ -1,8 +1,8 @@
 // SaveReport: writes a profile as a page for a browser. The writer itself is
 // opkit/report/report.hpp, which registers itself if a program includes it. Programs that only
 // record do not compile it.
-#ifndef OPKIT_PROFILE_REPORT_HPP_
-#define OPKIT_PROFILE_REPORT_HPP_
+#ifndef OPKIT_PROFILE_SAVE_REPORT_HPP_
+#define OPKIT_PROFILE_SAVE_REPORT_HPP_
 
 #include "opkit/base/hook.hpp"
 #include "opkit/profile/profile_table.hpp"
@@ -51,7 +51,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Profile& profile, const std::
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/profile/impl/report.ipp"
+#include "opkit/profile/impl/save_report.ipp"
 #endif
 
-#endif  // OPKIT_PROFILE_REPORT_HPP_
+#endif  // OPKIT_PROFILE_SAVE_REPORT_HPP_

@@ -1,11 +1,10 @@
-// ReadTraceTimes: reads the durations in a trace file, for CompareTimes. The definitions need
-// nlohmann/json; with CMake the target opkit::json contains them.
-#ifndef OPKIT_INTEROP_TRACE_TIMES_HPP_
-#define OPKIT_INTEROP_TRACE_TIMES_HPP_
+// ReadTraceTimes: reads the durations in a trace file, for CompareTimes.
+#ifndef OPKIT_TOOLS_OPKIT_TRACE_TIMES_HPP_
+#define OPKIT_TOOLS_OPKIT_TRACE_TIMES_HPP_
 
 #include "opkit/profile/profile_diff.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace cli {
 
 // Returns the durations by name in a Chrome trace; for a trace of opkit the same as TimesByName of
 // the profile. For traces of other programs (JSON Object and JSON Array Format of Google's "Trace
@@ -17,12 +16,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //
 //   std::puts(ToString(CompareTimes(ReadTraceTimes("old.json"),
 //   ReadTraceTimes("new.json"))).c_str());
-std::vector<NamedTimes> ReadTraceTimes(const std::string& path, TimesOf of = TimesOf::kOperators);
+std::vector<opkit::NamedTimes> ReadTraceTimes(const std::string& path,
+                                              opkit::TimesOf of = opkit::TimesOf::kOperators);
 
-}}  // namespace opkit
+}  // namespace cli
 
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/interop/impl/trace_times.ipp"
-#endif
-
-#endif  // OPKIT_INTEROP_TRACE_TIMES_HPP_
+#endif  // OPKIT_TOOLS_OPKIT_TRACE_TIMES_HPP_

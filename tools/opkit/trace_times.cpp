@@ -1,7 +1,6 @@
-// The definition of interop/trace_times.hpp: a reader of Chrome traces. It reads event by event, so
-// that a large trace is never in memory as a whole.
-#ifndef OPKIT_INTEROP_IMPL_TRACE_TIMES_IPP_
-#define OPKIT_INTEROP_IMPL_TRACE_TIMES_IPP_
+// The reader of Chrome traces. It reads event by event, so that a large trace is never in memory as
+// a whole.
+#include "trace_times.hpp"
 
 #include <cmath>
 #include <map>
@@ -12,10 +11,12 @@
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/interop/mapped_file.hpp"
-#include "opkit/interop/trace_times.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace cli {
+
+using namespace opkit;
+
+namespace {
 
 class TraceReader : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -159,7 +160,7 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
   // because the events of a file need not be in order.
   void TakePairs() {
     for (auto& [track, ends] : ends_) {
-      StableSort(ends, [](const End& a, const End& b) { return a.time < b.time; });
+      opkit::detail::StableSort(ends, [](const End& a, const End& b) { return a.time < b.time; });
       std::vector<End> open;
       for (End& end : ends) {
         if (end.begins) {
@@ -214,12 +215,12 @@ class TraceReader : public nlohmann::json_sax<nlohmann::json> {
   std::map<std::tuple<size_t, std::string, std::string, std::string>, std::vector<End>> ends_;
 };
 
-}  // namespace detail
+}  // namespace
 
-OPKIT_INLINE std::vector<NamedTimes> ReadTraceTimes(const std::string& path, TimesOf of) {
+std::vector<NamedTimes> ReadTraceTimes(const std::string& path, TimesOf of) {
   const Storage file = MapFile(path);
   const std::string_view text = BytesOf(file);
-  detail::TraceReader reader(of == TimesOf::kNodes);
+  TraceReader reader(of == TimesOf::kNodes);
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader) &&
       !(reader.is_between_events() && reader.is_at_end(text.size())))
     Throw(ErrorCode::kInvalidArgument, "'", path,
@@ -230,6 +231,4 @@ OPKIT_INLINE std::vector<NamedTimes> ReadTraceTimes(const std::string& path, Tim
   return reader.Times();
 }
 
-}}  // namespace opkit
-
-#endif  // OPKIT_INTEROP_IMPL_TRACE_TIMES_IPP_
+}  // namespace cli

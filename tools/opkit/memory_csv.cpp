@@ -1,6 +1,5 @@
 // The reader of memory tables, which checks every cell, and the writer.
-#ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
-#define OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
+#include "memory_csv.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -8,10 +7,14 @@
 #include "opkit/base/error.hpp"
 #include "opkit/base/indexed_vector.hpp"
 #include "opkit/base/name_index.hpp"
-#include "opkit/graph/print/memory_csv.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace cli {
+
+using namespace opkit;
+using opkit::detail::IndexedVector;
+using opkit::detail::NameIndex;
+
+namespace {
 
 // Parses one text, line by line.
 class MemoryCsvReader {
@@ -37,8 +40,7 @@ class MemoryCsvReader {
       table.ids.emplace_back(id);
       const MemoryInterval buffer{Number(kLower), Number(kUpper), Number(kSize)};
       if (buffer.lower >= buffer.upper)
-        Fail("lower is ", buffer.lower, " and upper ",
-             StrCat(buffer.upper, ": expected lower < upper"));
+        Fail("lower is ", buffer.lower, " and upper ", buffer.upper, ": expected lower < upper");
       if (buffer.size < 0) Fail("size is ", buffer.size, ": expected 0 or more");
       table.buffers.push_back(buffer);
       if (columns_[kOffset] < 0) continue;
@@ -86,11 +88,12 @@ class MemoryCsvReader {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
     if (error != std::errc() || end != cell.data() + cell.size())
-      Fail("expected a 64-bit integer as ", kNames[column], ", found '", StrCat(cell, "'"));
+      Fail("expected a 64-bit integer as ", kNames[column], ", found '", cell, "'");
     return value;
   }
-  [[noreturn]] void Fail(const Text& a, const Text& b, const Text& c, const Text& d = {}) const {
-    Throw(ErrorCode::kInvalidArgument, "line ", number_, ": ", StrCat(a, b, c, d));
+  template <class... Parts>
+  [[noreturn]] void Fail(const Parts&... parts) const {
+    Throw(ErrorCode::kInvalidArgument, "line ", number_, ": ", StrCat(parts...));
   }
 
   std::string_view rest_, line_;
@@ -100,15 +103,12 @@ class MemoryCsvReader {
   int number_ = 0;  // number of line_, from 1
 };
 
-}  // namespace detail
+}  // namespace
 
-OPKIT_INLINE MemoryTable ParseMemoryCsv(std::string_view text) {
-  return detail::MemoryCsvReader(text).Read();
-}
+MemoryTable ParseMemoryCsv(std::string_view text) { return MemoryCsvReader(text).Read(); }
 
-OPKIT_INLINE std::string ToCsv(const std::vector<MemoryInterval>& buffers,
-                               const std::vector<int64_t>& offsets,
-                               const std::vector<std::string>& ids) {
+std::string ToCsv(const std::vector<MemoryInterval>& buffers, const std::vector<int64_t>& offsets,
+                  const std::vector<std::string>& ids) {
   if ((!offsets.empty() && offsets.size() != buffers.size()) ||
       (!ids.empty() && ids.size() != buffers.size()))
     Throw(ErrorCode::kInvalidArgument, "expected an offset and an id for each of ", buffers.size(),
@@ -126,6 +126,4 @@ OPKIT_INLINE std::string ToCsv(const std::vector<MemoryInterval>& buffers,
   return text;
 }
 
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
+}  // namespace cli
