@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <opkit/graph.hpp>
 #include <opkit/op/check.hpp>
+#include <opkit/op/gradient/gradient.hpp>
 
 using namespace opkit;
 

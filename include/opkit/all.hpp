@@ -23,6 +23,7 @@
 #include "opkit/engine/thread_pool.hpp"
 
 #include "opkit/op/dispatch_helper.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/observers.hpp"
 #include "opkit/op/schema/schema_docs.hpp"

@@ -1,13 +1,11 @@
 // Umbrella for graphs of operators: Graph, inference, passes, Compile, Plan, Executor, SimpleNet,
-// gradients (REGISTER_GRADIENT, AddGradients), memory planning, printing and drawing. Brings
-// opkit/opkit.hpp too. Partitioners and named passes are in opkit/partition.hpp, readers of model
+// AddGradients, printing and drawing. Brings opkit/opkit.hpp too. Partitioners and named passes are
+// in opkit/partition.hpp, REGISTER_GRADIENT in opkit/op/gradient/gradient.hpp, readers of model
 // files in opkit/interop/.
 #ifndef OPKIT_GRAPH_HPP_
 #define OPKIT_GRAPH_HPP_
 
 #include "opkit/opkit.hpp"
-
-#include "opkit/op/gradient/gradient.hpp"
 
 #include "opkit/graph/dot.hpp"
 #include "opkit/graph/draw_plan.hpp"

@@ -11,7 +11,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
 class OpResource;         // defined in opkit/functions.hpp
-class GradientMakerBase;  // defined in opkit/graph.hpp
+class GradientMakerBase;  // defined in opkit/op/gradient/gradient.hpp
 class Profiler;           // defined in opkit/profile.hpp
 
 }}  // namespace opkit
@@ -61,12 +61,15 @@ class Library;          // defined in opkit/plugin.hpp
 #define OPKIT_REGISTER_PASS(name) OPKIT_NOT_INCLUDED(REGISTER_PASS, "partition.hpp")
 #endif
 #ifndef OPKIT_REGISTER_GRADIENT
-#define OPKIT_REGISTER_GRADIENT(...) OPKIT_NOT_INCLUDED(REGISTER_GRADIENT, "graph.hpp")
-#define OPKIT_REGISTER_GRADIENT_STR(...) OPKIT_NOT_INCLUDED(REGISTER_GRADIENT_STR, "graph.hpp")
-#define OPKIT_NO_GRADIENT(name) OPKIT_NOT_INCLUDED(NO_GRADIENT, "graph.hpp")
-#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_NOT_INCLUDED(SHOULD_NOT_DO_GRADIENT, "graph.hpp")
+#define OPKIT_REGISTER_GRADIENT(...) \
+  OPKIT_NOT_INCLUDED(REGISTER_GRADIENT, "op/gradient/gradient.hpp")
+#define OPKIT_REGISTER_GRADIENT_STR(...) \
+  OPKIT_NOT_INCLUDED(REGISTER_GRADIENT_STR, "op/gradient/gradient.hpp")
+#define OPKIT_NO_GRADIENT(name) OPKIT_NOT_INCLUDED(NO_GRADIENT, "op/gradient/gradient.hpp")
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
+  OPKIT_NOT_INCLUDED(SHOULD_NOT_DO_GRADIENT, "op/gradient/gradient.hpp")
 #define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
-  OPKIT_NOT_INCLUDED(GRADIENT_NOT_IMPLEMENTED_YET, "graph.hpp")
+  OPKIT_NOT_INCLUDED(GRADIENT_NOT_IMPLEMENTED_YET, "op/gradient/gradient.hpp")
 #endif
 
 #endif  // OPKIT_NOT_INCLUDED_HPP_

@@ -1,4 +1,4 @@
-// expect-shown: // defined in opkit/graph.hpp
+// expect-shown: // defined in opkit/op/gradient/gradient.hpp
 #include <opkit/opkit.hpp>
 
 class MyGradient : public opkit::GradientMakerBase {};

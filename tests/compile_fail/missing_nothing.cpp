@@ -3,6 +3,7 @@
 #include <opkit/opkit.hpp>
 
 #include <opkit/functions.hpp>
+#include <opkit/op/gradient/gradient.hpp>
 #include <opkit/partition.hpp>
 
 using namespace opkit;

@@ -11,6 +11,7 @@
 
 #include "opkit/graph.hpp"
 #include "opkit/op/dispatch_helper.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

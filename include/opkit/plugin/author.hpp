@@ -8,8 +8,8 @@
 // it.
 //
 // REGISTER_OP(name)… (op/function_op.hpp) needs no other header. Include <opkit/opkit.hpp> too for
-// operators that are classes or typed functions, <opkit/graph.hpp> for their gradients, and
-// <opkit/partition.hpp> for typed partitioners and for passes.
+// operators that are classes or typed functions, before it <opkit/op/gradient/gradient.hpp> for
+// their gradients, and <opkit/partition.hpp> for typed partitioners and for passes.
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 

@@ -9,6 +9,7 @@
 
 #include "opkit/op/check/check_data.hpp"
 #include "opkit/op/create_operator.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/operator.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"

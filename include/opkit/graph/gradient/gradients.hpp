@@ -6,7 +6,7 @@
 #include <map>
 
 #include "opkit/graph/graph_inference.hpp"
-#include "opkit/op/gradient/gradient.hpp"
+#include "opkit/op/gradient/gradient_value.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

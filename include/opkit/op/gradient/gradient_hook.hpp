@@ -12,9 +12,10 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // True if a gradient is registered for an operator, including the kinds that declare that there is
 // none. RegisterGradient fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
-    "a gradient", "opkit/graph.hpp"};
+    "a gradient", "opkit/op/gradient/gradient.hpp"};
 // Frees a library's registry of gradients when the library is unloaded. The registry fills it.
-OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
+    "a gradient", "opkit/op/gradient/gradient.hpp"};
 
 }  // namespace detail
 }}  // namespace opkit

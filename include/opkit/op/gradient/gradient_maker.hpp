@@ -3,27 +3,10 @@
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
+#include "opkit/op/gradient/gradient_value.hpp"
 #include "opkit/op/operator_def.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// The blobs with the gradient of a value: one dense tensor; or indices and values of slices along
-// the first axis; or nothing if no gradient flows.
-struct GradientValue {
-  std::string dense;
-  std::string indices;
-  std::string values;
-
-  GradientValue() = default;
-  GradientValue(std::string name) : dense(std::move(name)) {}
-  GradientValue(const char* name) : dense(name) {}
-  static GradientValue Sparse(std::string indices, std::string values);
-  bool IsDense() const { return !dense.empty(); }
-  bool IsSparse() const { return !indices.empty() || !values.empty(); }
-  bool IsEmpty() const { return !IsDense() && !IsSparse(); }
-  friend bool operator==(const GradientValue&, const GradientValue&) = default;
-  friend std::string ToString(const GradientValue& value);
-};
 
 // The gradient operators of a node, and the gradients that they make.
 struct GradientOpsMeta {

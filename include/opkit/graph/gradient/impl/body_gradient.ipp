@@ -8,6 +8,7 @@
 #include "opkit/graph/passes/dead_nodes.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/subgraph.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

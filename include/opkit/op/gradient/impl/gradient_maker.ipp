@@ -10,17 +10,6 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
-  GradientValue out;
-  out.indices = std::move(indices);
-  out.values = std::move(values);
-  return out;
-}
-OPKIT_INLINE std::string ToString(const GradientValue& value) {
-  if (value.IsEmpty()) return "(none)";
-  return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
-}
-
 struct GradientNames::Table : detail::RefCounted {
   struct Row {
     const std::string* value = nullptr;     // the value that this name is a gradient of
