@@ -30,10 +30,15 @@
 
 #include "opkit/graph/debug/compare_runs.hpp"
 #include "opkit/graph/debug/run_values.hpp"
+#include "opkit/graph/memory/lifetimes.hpp"
+#include "opkit/graph/memory/plan_memory.hpp"
+#include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/graph/passes/hard_swish.hpp"
 #include "opkit/graph/plan/converters.hpp"
 #include "opkit/graph/plan/fusion.hpp"
+#include "opkit/graph/print/memory_csv.hpp"
+#include "opkit/graph/print/memory_svg.hpp"
 #include "opkit/graph/run_profile.hpp"
 
 #endif  // OPKIT_ALL_HPP_

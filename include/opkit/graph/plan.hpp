@@ -5,7 +5,7 @@
 
 #include "opkit/graph/explanation.hpp"
 #include "opkit/graph/graph_inference.hpp"
-#include "opkit/graph/memory/arena.hpp"
+#include "opkit/graph/memory/summary.hpp"
 #include "opkit/graph/plan/node_choice.hpp"
 #include "opkit/graph/plan/options.hpp"
 
