@@ -58,25 +58,22 @@ class CastOp : public ElementwiseOperator {
  protected:
   DType to() const { return to_; }
   ElementKernel FindKernel() const override {
-    ElementKernel found = nullptr;
-    PlainTypes::Visit(Input(0).dtype(), [&]<class From>() {
-      PlainTypes::Visit(to_, [&]<class To>() { found = &detail::RunCast<From, To>; });
+    return PlainTypes::Find<ElementKernel>(Input(0).dtype(), [&]<class From>() {
+      return PlainTypes::Find<ElementKernel>(to_,
+                                             []<class To>() { return &detail::RunCast<From, To>; });
     });
-    return found;
   }
 
  private:
   const DType to_;
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Cast)
+OPKIT_STANDARD_OPERATOR(Cast, kNotImplemented, CastOp)
     .Doc(
         "Converts elements to the type `to`. To bool: whether it is not 0. To an integer: from "
         "an integer the low bits, from a floating-point number the part before the point, the "
         "nearest integer there is for one outside, 0 for NaN. To a floating-point type: the "
         "nearest number, of two the even one, infinity beyond the largest.")
-    .NumInputs(1)
-    .NumOutputs(1)
     .Input(0, "input", "a tensor of any shape", PlainTypes::DTypes())
     .Output(0, "output", "of the same shape", PlainTypes::DTypes())
     .RequiredArg<int64_t>("to", "the type's number in ONNX's enumeration TensorProto.DataType")
@@ -87,8 +84,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Cast)
       c.SetOutput(0, to, c.input_shape(0));
       c.SetInput(0, DType::kUndefined, c.output(0).shape);
     });
-OPKIT_REGISTER_CPU_OPERATOR(Cast, CastOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Cast);
 
 }}  // namespace opkit
 

@@ -211,19 +211,16 @@ class SplitOp final : public StandardOperator {
   StridedCopy copy_;
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Concat)
+OPKIT_STANDARD_OPERATOR(Concat, kMaker, ConcatOp)
     .NumInputs(1, 1 << 20)
-    .NumOutputs(1)
     .Input(0, "inputs", "tensors of one dtype whose shapes differ along `axis` alone")
     .Output(0, "concat_result", "all of them, one behind the other")
     .RequiredArg<int64_t>("axis", "along which they are joined; negative ones count from the end")
     .Infer(detail::InferConcat)
-    .PointwiseCost(0)
     .Doc("Joins tensors along an axis.");
-OPKIT_REGISTER_CPU_OPERATOR(Concat, ConcatOp);
 OPKIT_REGISTER_GRADIENT(Concat, detail::ConcatGradient);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Split)
+OPKIT_STANDARD_OPERATOR(Split, kMaker, SplitOp)
     .NumInputs(1, 2)
     .NumOutputs(1, 1 << 20)
     .Input(0, "input", "any tensor")
@@ -233,9 +230,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Split)
     .Arg<int64_t>("num_outputs",
                   "cuts into that many equal parts, of which the last may be smaller")
     .Infer(detail::InferSplit)
-    .PointwiseCost(0)
     .Doc("Cuts a tensor into parts along an axis, equal ones unless `split` gives their extents.");
-OPKIT_REGISTER_CPU_OPERATOR(Split, SplitOp);
 OPKIT_REGISTER_GRADIENT(Split, detail::SplitGradient);
 
 }}  // namespace opkit

@@ -122,7 +122,7 @@ class IfOp final : public BodyOperator {
   bool RunOnDevice() override { return RunBody(detail::IfCondition(Input(0)) ? 0 : 1), true; }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(If)
+OPKIT_STANDARD_OPERATOR(If, kNotImplemented, IfOp)
     .NumInputs(1, 1 << 20)
     .NumOutputs(1, 1 << 20)
     .Input(0, "cond", "one element", {DType::kBool})
@@ -138,8 +138,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(If)
         "Runs the subgraph `then_branch` if `cond` holds, and `else_branch` if it does not. "
         "The inputs of a branch are captured values, by name; what is said of the outputs "
         "before the run is what both branches agree on.");
-OPKIT_REGISTER_CPU_OPERATOR(If, IfOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(If);
 
 }}  // namespace opkit
 

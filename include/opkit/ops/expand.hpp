@@ -81,29 +81,21 @@ class TileOp final : public StandardOperator {
   StridedCopy copy_;
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Expand)
+OPKIT_STANDARD_OPERATOR(Expand, kNotImplemented, ExpandOp)
     .NumInputs(2)
-    .NumOutputs(1)
     .Input(0, "input", "any tensor")
     .Input(1, "shape", "that is broadcast with that of `input`", {DType::kInt64})
     .Output(0, "output", "`input`, with extents of 1 repeated")
     .Infer(detail::InferExpand)
-    .PointwiseCost(0)
     .Doc("Broadcasts a tensor with a shape.");
-OPKIT_REGISTER_CPU_OPERATOR(Expand, ExpandOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Expand);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Tile)
+OPKIT_STANDARD_OPERATOR(Tile, kNotImplemented, TileOp)
     .NumInputs(2)
-    .NumOutputs(1)
     .Input(0, "input", "any tensor")
     .Input(1, "repeats", "how often, along each axis", {DType::kInt64})
     .Output(0, "output", "`input` laid side by side")
     .Infer(detail::InferTile)
-    .PointwiseCost(0)
     .Doc("Repeats a tensor along its axes.");
-OPKIT_REGISTER_CPU_OPERATOR(Tile, TileOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Tile);
 
 }}  // namespace opkit
 

@@ -116,9 +116,8 @@ class GatherElementsOp final : public StandardOperator {
   const int64_t axis_ = GetSingleArgument<int64_t>("axis");
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Gather)
+OPKIT_STANDARD_OPERATOR(Gather, kNotImplemented, GatherOp)
     .NumInputs(2)
-    .NumOutputs(1)
     .Input(0, "data", "any tensor of rank 1 or more")
     .Input(1, "indices", "along `axis`; negative ones count from the end",
            {DType::kInt64, DType::kInt32})
@@ -132,12 +131,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Gather)
       return cost;
     })
     .Doc("Slices of a tensor along an axis, by their indices.");
-OPKIT_REGISTER_CPU_OPERATOR(Gather, GatherOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Gather);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(GatherElements)
+OPKIT_STANDARD_OPERATOR(GatherElements, kNotImplemented, GatherElementsOp)
     .NumInputs(2)
-    .NumOutputs(1)
     .Input(0, "data", "any tensor of rank 1 or more")
     .Input(1, "indices", "along `axis`, of the same rank; negative ones count from the end",
            {DType::kInt64, DType::kInt32})
@@ -146,10 +142,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(GatherElements)
             "the place of the index itself along the others")
     .Arg<int64_t>("axis", "of `data`; negative ones count from the end", 0)
     .Infer(detail::InferGatherElements)
-    .PointwiseCost(0)
     .Doc("Single elements of a tensor, by their indices along one axis.");
-OPKIT_REGISTER_CPU_OPERATOR(GatherElements, GatherElementsOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GatherElements);
 
 }}  // namespace opkit
 

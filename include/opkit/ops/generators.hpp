@@ -162,9 +162,8 @@ class RangeOp final : public StandardOperator {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Constant)
+OPKIT_STANDARD_OPERATOR(Constant, kNone, ConstantOp)
     .NumInputs(0)
-    .NumOutputs(1)
     .Output(0, "output", "the value")
     .Arg<Tensor>("value", "a tensor")
     .Arg<int64_t>("value_int", "an int64 scalar")
@@ -172,26 +171,17 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Constant)
     .Arg<float>("value_float", "a float scalar")
     .Arg<std::vector<float>>("value_floats", "a list of float")
     .Infer([](InferenceContext& c) { c.SetOutputData(0, detail::ConstantValue(c.args())); })
-    .PointwiseCost(0)
     .Doc("A tensor that an attribute holds.");
-OPKIT_REGISTER_CPU_OPERATOR(Constant, ConstantOp);
-OPKIT_NO_GRADIENT(Constant);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(ConstantOfShape)
-    .NumInputs(1)
-    .NumOutputs(1)
+OPKIT_STANDARD_OPERATOR(ConstantOfShape, kNone, ConstantOfShapeOp)
     .Input(0, "input", "the extents", {DType::kInt64})
     .Output(0, "output", "of that shape")
     .Arg<Tensor>("value", "one element; by default a float 0")
     .Infer(detail::InferConstantOfShape)
-    .PointwiseCost(0)
     .Doc("A tensor of equal elements.");
-OPKIT_REGISTER_CPU_OPERATOR(ConstantOfShape, ConstantOfShapeOp);
-OPKIT_NO_GRADIENT(ConstantOfShape);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Range)
+OPKIT_STANDARD_OPERATOR(Range, kNone, RangeOp)
     .NumInputs(3)
-    .NumOutputs(1)
     .Input(0, "start", "the first number, a scalar",
            {DType::kFloat32, DType::kFloat64, DType::kInt16, DType::kInt32, DType::kInt64,
             DType::kFloat16, DType::kBFloat16})
@@ -201,8 +191,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Range)
     .Infer(detail::InferRange)
     .PointwiseCost(2)
     .Doc("Numbers in equal steps.");
-OPKIT_REGISTER_CPU_OPERATOR(Range, RangeOp);
-OPKIT_NO_GRADIENT(Range);
 
 }}  // namespace opkit
 

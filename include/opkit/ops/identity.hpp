@@ -22,9 +22,8 @@ class IdentityOp final : public StandardOperator {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Identity).FillUsing(
-    detail::UnarySchema("Y is X. In place nothing is done.", AllDTypes(), 0));
-OPKIT_REGISTER_CPU_OPERATOR(Identity, IdentityOp);
+OPKIT_STANDARD_OPERATOR(Identity, kMaker, IdentityOp)
+    .FillUsing(detail::UnarySchema("Y is X. In place nothing is done.", AllDTypes(), 0));
 
 namespace detail {
 
@@ -131,7 +130,7 @@ class DropoutOp final : public StandardOperator {
   detail::RunSeeds seeds_;
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Dropout)
+OPKIT_STANDARD_OPERATOR(Dropout, kNotImplemented, DropoutOp)
     .Doc(
         "In inference the output is the data. In training elements are dropped at random, the "
         "others are scaled by 1 / (1 - ratio). With a seed every run drops the same ones.")
@@ -158,9 +157,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Dropout)
       c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
       if (c.num_outputs() > 1) c.SetOutput(1, DType::kBool, c.input_shape(0));
     });
-OPKIT_REGISTER_CPU_OPERATOR(Dropout, DropoutOp);
-
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Dropout);
 
 }}  // namespace opkit
 

@@ -37,9 +37,7 @@ class NonZeroOp final : public StandardOperator {
   std::vector<int64_t> places_;
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(NonZero)
-    .NumInputs(1)
-    .NumOutputs(1)
+OPKIT_STANDARD_OPERATOR(NonZero, kNone, NonZeroOp)
     .Input(0, "X", "any tensor of numbers or bool")
     .Output(0, "Y",
             "[rank, n]: the indices of n elements, one row for each axis, in row-major "
@@ -60,8 +58,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(NonZero)
       return cost;
     })
     .Doc("The indices of the elements that are not zero.");
-OPKIT_REGISTER_CPU_OPERATOR(NonZero, NonZeroOp);
-OPKIT_NO_GRADIENT(NonZero);
 
 }}  // namespace opkit
 

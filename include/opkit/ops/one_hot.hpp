@@ -85,9 +85,8 @@ class OneHotOp final : public StandardOperator {
   StridedCopy copy_;
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(OneHot)
+OPKIT_STANDARD_OPERATOR(OneHot, kNone, OneHotOp)
     .NumInputs(3)
-    .NumOutputs(1)
     .Input(0, "indices",
            "of the place that is on; negative ones count from the end, and one "
            "outside leaves all off")
@@ -96,10 +95,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(OneHot)
     .Output(0, "output", "the shape of `indices` with `axis` added, the dtype of `values`")
     .Arg<int64_t>("axis", "of the output, that is new; negative ones count from the end", -1)
     .Infer(detail::InferOneHot)
-    .PointwiseCost(0)
     .Doc("Indices as vectors that are on at one place.");
-OPKIT_REGISTER_CPU_OPERATOR(OneHot, OneHotOp);
-OPKIT_NO_GRADIENT(OneHot);
 
 }}  // namespace opkit
 

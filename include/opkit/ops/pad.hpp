@@ -157,9 +157,8 @@ class PadOp final : public StandardOperator {
   int64_t item_ = 0;
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Pad)
+OPKIT_STANDARD_OPERATOR(Pad, kMaker, PadOp)
     .NumInputs(2, 4)
-    .NumOutputs(1)
     .Input(0, "data", "any tensor")
     .Input(1, "pads",
            "for each axis how many to add before it, then for each how many behind; "
@@ -174,9 +173,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Pad)
         "side; wrap, what the other side begins with",
         {"constant", "reflect", "edge", "wrap"})
     .Infer(detail::InferPad)
-    .PointwiseCost(0)
     .Doc("Adds elements at the sides of a tensor.");
-OPKIT_REGISTER_CPU_OPERATOR(Pad, PadOp);
 
 }}  // namespace opkit
 

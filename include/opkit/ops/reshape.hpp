@@ -174,11 +174,10 @@ class ReshapeBackGradient final : public NodeGradient {
 
 }  // namespace detail
 
-// Registers ViewOp as the kernel of an operator, registers its gradient and begins its schema.
+// Registers an operator with ViewOp and its gradient, and begins its schema.
 #define OPKIT_VIEW_OPERATOR(name)                             \
-  OPKIT_REGISTER_CPU_OPERATOR(name, ViewOp);                  \
   OPKIT_REGISTER_GRADIENT(name, detail::ReshapeBackGradient); \
-  OPKIT_STANDARD_OPERATOR_SCHEMA(name).NumOutputs(1).Inplace({{0, 0}}).PointwiseCost(0)
+  OPKIT_STANDARD_OPERATOR(name, kMaker, ViewOp).Inplace({{0, 0}})
 
 OPKIT_VIEW_OPERATOR(Reshape)
     .NumInputs(2)
@@ -193,7 +192,6 @@ OPKIT_VIEW_OPERATOR(Reshape)
     .Doc("Gives a tensor another shape of the same element count.");
 
 OPKIT_VIEW_OPERATOR(Flatten)
-    .NumInputs(1)
     .Input(0, "input", "any tensor")
     .Output(0, "output", "of rank 2: the axes before `axis` in the first, the others in the second")
     .Arg<int64_t>("axis", "the first axis that goes into the second; -rank to rank", 1)

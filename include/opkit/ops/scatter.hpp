@@ -110,9 +110,8 @@ class ScatterNDOp final : public StandardOperator {
   std::vector<int64_t> offsets_;
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(ScatterND)
+OPKIT_STANDARD_OPERATOR(ScatterND, kNotImplemented, ScatterNDOp)
     .NumInputs(3)
-    .NumOutputs(1)
     .Inplace({{0, 0}})
     .Input(0, "data", "any tensor of rank 1 or more")
     .Input(1, "indices", "the last axis holds the first indices into `data` of a slice of it",
@@ -123,10 +122,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ScatterND)
          "how a slice meets what is there: none replaces it; max and min of a NaN are NaN",
          {"none", "add", "mul", "max", "min"})
     .Infer(detail::InferScatterND)
-    .PointwiseCost(0)
     .Doc("Writes slices of a tensor to places that indices give.");
-OPKIT_REGISTER_CPU_OPERATOR(ScatterND, ScatterNDOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ScatterND);
 
 }}  // namespace opkit
 

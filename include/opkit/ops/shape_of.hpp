@@ -64,9 +64,7 @@ class SizeOp final : public StandardOperator {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Shape)
-    .NumInputs(1)
-    .NumOutputs(1)
+OPKIT_STANDARD_OPERATOR(Shape, kNone, ShapeOp)
     .Input(0, "data", "any tensor")
     .Output(0, "shape", "its extents", {DType::kInt64})
     .Arg<int64_t>("start", "the first axis; negative ones count from the end, all are clamped", 0)
@@ -74,19 +72,13 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Shape)
     .Infer(detail::InferShape)
     .Cost([](auto&...) { return OpCost(); })
     .Doc("The extents of a tensor.");
-OPKIT_REGISTER_CPU_OPERATOR(Shape, ShapeOp);
-OPKIT_NO_GRADIENT(Shape);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Size)
-    .NumInputs(1)
-    .NumOutputs(1)
+OPKIT_STANDARD_OPERATOR(Size, kNone, SizeOp)
     .Input(0, "data", "any tensor")
     .Output(0, "size", "its element count, a scalar", {DType::kInt64})
     .Infer(detail::InferSize)
     .Cost([](auto&...) { return OpCost(); })
     .Doc("The number of elements of a tensor.");
-OPKIT_REGISTER_CPU_OPERATOR(Size, SizeOp);
-OPKIT_NO_GRADIENT(Size);
 
 }}  // namespace opkit
 

@@ -189,9 +189,8 @@ class SliceGradientOp final : public SliceBase {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Slice)
+OPKIT_STANDARD_OPERATOR(Slice, kMaker, SliceOp)
     .NumInputs(3, 5)
-    .NumOutputs(1)
     .Input(0, "data", "any tensor")
     .Input(1, "starts", "first index on each axis; negative ones count from the end",
            {DType::kInt64, DType::kInt32})
@@ -202,9 +201,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Slice)
            {DType::kInt64, DType::kInt32})
     .Output(0, "output", "the elements at those indices")
     .Infer(detail::InferSlice)
-    .PointwiseCost(0)
     .Doc("A part of a tensor: the indices from `starts` to before `ends` on each of `axes`.");
-OPKIT_REGISTER_CPU_OPERATOR(Slice, SliceOp);
 OPKIT_NODE_GRADIENT(Slice) {
   std::vector<std::string> inputs = Def().inputs();  // starts, ends, axes, steps at index 1 to 4
   inputs[0] = Node("Shape", {I(0)});
@@ -212,9 +209,8 @@ OPKIT_NODE_GRADIENT(Slice) {
   Give(0, "SliceGradient", inputs);
 }
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(SliceGradient)
+OPKIT_STANDARD_OPERATOR(SliceGradient, kNotImplemented, SliceGradientOp)
     .NumInputs(4, 6)
-    .NumOutputs(1)
     .Private()
     .Infer([](InferenceContext& c) {
       SymbolicShape shape;
@@ -223,8 +219,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(SliceGradient)
       c.SetOutput(0, c.input_dtype(0), shape);
     })
     .Doc("The gradient of Slice: zeros of a shape, but for a part.");
-OPKIT_REGISTER_CPU_OPERATOR(SliceGradient, SliceGradientOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(SliceGradient);
 
 }}  // namespace opkit
 

@@ -82,7 +82,7 @@ inline void InferTopK(InferenceContext& c) {
 
 }  // namespace detail
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(TopK)
+OPKIT_STANDARD_OPERATOR(TopK, kNotImplemented, TopKOp)
     .Doc(
         "The K largest or smallest elements along an axis, best first, and their indices. Of "
         "equal elements the one with the lower index comes first; a NaN counts as larger than "
@@ -98,8 +98,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(TopK)
     .Arg<int64_t>("sorted", "1: best first; 0: the order does not matter", 1)
     .PointwiseCost(8)
     .Infer(&detail::InferTopK);
-OPKIT_REGISTER_CPU_OPERATOR(TopK, TopKOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(TopK);
 
 }}  // namespace opkit
 

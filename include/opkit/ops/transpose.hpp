@@ -93,16 +93,12 @@ class TransposeOp final : public TransposeOpBase {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Transpose)
-    .NumInputs(1)
-    .NumOutputs(1)
+OPKIT_STANDARD_OPERATOR(Transpose, kMaker, TransposeOp)
     .Input(0, "data", "any tensor")
     .Output(0, "transposed", "axis i is axis perm[i] of `data`")
     .Arg<std::vector<int64_t>>("perm", "every axis of `data` once; by default the reverse order")
     .Infer(detail::InferTranspose)
-    .PointwiseCost(0)
     .Doc("Puts the axes of a tensor in another order.");
-OPKIT_REGISTER_CPU_OPERATOR(Transpose, TransposeOp);
 
 }}  // namespace opkit
 

@@ -73,9 +73,8 @@ class TriluOp final : public StandardOperator {
   const bool upper_ = GetSingleArgument<int64_t>("upper") != 0;
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Trilu)
+OPKIT_STANDARD_OPERATOR(Trilu, kMaker, TriluOp)
     .NumInputs(1, 2)
-    .NumOutputs(1)
     .Inplace({{0, 0}})
     .Input(0, "input", "matrices in the last two axes")
     .Input(1, "k",
@@ -85,9 +84,7 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Trilu)
     .Output(0, "output", "`input`, with zeros outside the triangle")
     .Arg<int64_t>("upper", "1: the upper triangle stays, 0: the lower one", 1)
     .Infer(detail::InferTrilu)
-    .PointwiseCost(0)
     .Doc("The upper or lower triangle of matrices, the diagonal included.");
-OPKIT_REGISTER_CPU_OPERATOR(Trilu, TriluOp);
 
 }}  // namespace opkit
 

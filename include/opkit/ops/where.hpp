@@ -34,10 +34,9 @@ class WhereOp : public ElementwiseOperator {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Where)
+OPKIT_STANDARD_OPERATOR(Where, kNotImplemented, WhereOp)
     .Doc("The output is X where the condition is true, else Y. Inputs are broadcast as in NumPy.")
     .NumInputs(3)
-    .NumOutputs(1)
     .Input(0, "condition", "which to take", {DType::kBool})
     .Input(1, "X", "where it is true", AllDTypes())
     .Input(2, "Y", "where it is false, of the type of X", AllDTypes())
@@ -57,8 +56,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Where)
       const DType dtype = ExpectSameDType(c, 1);
       c.SetOutput(0, dtype, detail::BroadcastInputs(c, 3));
     });
-OPKIT_REGISTER_CPU_OPERATOR(Where, WhereOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Where);
 
 }}  // namespace opkit
 

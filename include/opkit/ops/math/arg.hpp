@@ -64,8 +64,6 @@ inline void InferArg(InferenceContext& c) {
 
 inline void FillArgSchema(OpSchema& schema, const char* doc) {
   schema.Doc(doc)
-      .NumInputs(1)
-      .NumOutputs(1)
       .Input(0, "data", "a tensor", NumericTypes::DTypes())
       .Output(0, "reduced", "indices along the axis", {DType::kInt64})
       .Arg<int64_t>("axis", "the axis to search; negative: from the last", 0)
@@ -79,19 +77,15 @@ inline void FillArgSchema(OpSchema& schema, const char* doc) {
 
 }  // namespace detail
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(ArgMax).FillUsing([](OpSchema& schema) {
+OPKIT_STANDARD_OPERATOR(ArgMax, kNone, ArgOp<true>).FillUsing([](OpSchema& schema) {
   detail::FillArgSchema(schema,
                         "Where along an axis the largest element is; a NaN counts as larger.");
 });
-OPKIT_REGISTER_CPU_OPERATOR(ArgMax, ArgOp<true>);
-OPKIT_NO_GRADIENT(ArgMax);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(ArgMin).FillUsing([](OpSchema& schema) {
+OPKIT_STANDARD_OPERATOR(ArgMin, kNone, ArgOp<false>).FillUsing([](OpSchema& schema) {
   detail::FillArgSchema(schema,
                         "Where along an axis the smallest element is; a NaN counts as smaller.");
 });
-OPKIT_REGISTER_CPU_OPERATOR(ArgMin, ArgOp<false>);
-OPKIT_NO_GRADIENT(ArgMin);
 
 }}  // namespace opkit
 

@@ -174,22 +174,22 @@ class PowOp : public ElementwiseOperator {
 
  protected:
   ElementKernel FindKernel() const override {
-    ElementKernel found = nullptr;
-    BaseTypes::Visit(Input(0).dtype(), [&]<class T>() {
-      NumericTypes::Visit(Input(1).dtype(), [&]<class E>() { found = &detail::RunPow<T, E>; });
+    return BaseTypes::Find<ElementKernel>(Input(0).dtype(), [&]<class T>() {
+      return NumericTypes::Find<ElementKernel>(Input(1).dtype(),
+                                               []<class E>() { return &detail::RunPow<T, E>; });
     });
-    return found;
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Add).FillUsing(detail::BinarySchema("C = A + B.", 1));
-OPKIT_STANDARD_OPERATOR_SCHEMA(Sub).FillUsing(detail::BinarySchema("C = A - B.", 1));
-OPKIT_STANDARD_OPERATOR_SCHEMA(Mul).FillUsing(detail::BinarySchema("C = A * B.", 1));
-OPKIT_STANDARD_OPERATOR_SCHEMA(Div).FillUsing(
-    detail::BinarySchema("C = A / B, of integers the part before the point. An integer divided by "
-                         "0 is an Error.",
-                         1));
-OPKIT_STANDARD_OPERATOR_SCHEMA(Mod)
+OPKIT_STANDARD_OPERATOR(Add, kMaker, AddOp).FillUsing(detail::BinarySchema("C = A + B.", 1));
+OPKIT_STANDARD_OPERATOR(Sub, kMaker, SubOp).FillUsing(detail::BinarySchema("C = A - B.", 1));
+OPKIT_STANDARD_OPERATOR(Mul, kMaker, MulOp).FillUsing(detail::BinarySchema("C = A * B.", 1));
+OPKIT_STANDARD_OPERATOR(Div, kMaker, DivOp)
+    .FillUsing(detail::BinarySchema(
+        "C = A / B, of integers the part before the point. An integer divided by "
+        "0 is an Error.",
+        1));
+OPKIT_STANDARD_OPERATOR(Mod, kNotImplemented, ModOp)
     .FillUsing(detail::BinarySchema("The remainder of A / B. An integer divided by 0 is an Error.",
                                     10))
     .Arg<int64_t>("fmod", "0: the remainder has the sign of B, integers only; 1: of A, as C's fmod",
@@ -202,12 +202,11 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Mod)
       c.SetOutput(0, dtype, detail::BroadcastInputs(c, 2));
     })
     .TestInputs({});
-OPKIT_STANDARD_OPERATOR_SCHEMA(Pow)
+OPKIT_STANDARD_OPERATOR(Pow, kNotImplemented, PowOp)
     .Doc(
         "Z is X to the power of Y, of the type of X. Integers wrap around; one to a negative "
         "power is 0 unless it is 1 or -1. Inputs are broadcast as in NumPy.")
     .NumInputs(2)
-    .NumOutputs(1)
     .Input(0, "X", "base", PowOp::BaseTypes::DTypes())
     .Input(1, "Y", "exponent, of a type of its own", NumericTypes::DTypes())
     .Output(0, "Z", "of the type of X, of the shape that X and Y are broadcast to",
@@ -224,16 +223,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Pow)
     .Infer([](InferenceContext& c) {
       c.SetOutput(0, c.input_dtype(0), detail::BroadcastInputs(c, 2));
     });
-
-OPKIT_REGISTER_CPU_OPERATOR(Add, AddOp);
-OPKIT_REGISTER_CPU_OPERATOR(Sub, SubOp);
-OPKIT_REGISTER_CPU_OPERATOR(Mul, MulOp);
-OPKIT_REGISTER_CPU_OPERATOR(Div, DivOp);
-OPKIT_REGISTER_CPU_OPERATOR(Mod, ModOp);
-OPKIT_REGISTER_CPU_OPERATOR(Pow, PowOp);
-
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Mod);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Pow);
 
 }}  // namespace opkit
 

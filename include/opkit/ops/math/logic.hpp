@@ -7,20 +7,19 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Defines a function of two elements, and its operator with schema and registration.
-#define OPKIT_PREDICATE(name, op, Types, doc)                                             \
-  namespace detail {                                                                      \
-  struct name##Function {                                                                 \
-    template <class C>                                                                    \
-    static bool Apply(C a, C b) {                                                         \
-      return a op b;                                                                      \
-    }                                                                                     \
-  };                                                                                      \
-  }                                                                                       \
-  using name##Op = detail::BinaryOperator<detail::name##Function, Types, bool>;           \
-  OPKIT_STANDARD_OPERATOR_SCHEMA(name).FillUsing(                                         \
-      [](OpSchema& schema) { detail::DescribePredicate(schema, doc, Types::DTypes()); }); \
-  OPKIT_REGISTER_CPU_OPERATOR(name, name##Op);                                            \
-  OPKIT_NO_GRADIENT(name)
+#define OPKIT_PREDICATE(name, op, Types, doc)                                     \
+  namespace detail {                                                              \
+  struct name##Function {                                                         \
+    template <class C>                                                            \
+    static bool Apply(C a, C b) {                                                 \
+      return a op b;                                                              \
+    }                                                                             \
+  };                                                                              \
+  }                                                                               \
+  using name##Op = detail::BinaryOperator<detail::name##Function, Types, bool>;   \
+  OPKIT_STANDARD_OPERATOR(name, kNone, name##Op).FillUsing([](OpSchema& schema) { \
+    detail::DescribePredicate(schema, doc, Types::DTypes());                      \
+  })
 
 OPKIT_PREDICATE(And, &&, ElementTypes<bool>, "C is true where A and B are.");
 OPKIT_PREDICATE(Equal, ==, PlainTypes, "C is true where A equals B; a NaN equals nothing.");

@@ -284,13 +284,12 @@ class MatMulGradientOp final : public MatMulGradientOpBase {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(MatMul)
+OPKIT_STANDARD_OPERATOR(MatMul, kMaker, MatMulOp)
     .Doc(
         "The matrix product of A and B as numpy.matmul has it: the last two axes are matrices, "
         "those before them a batch and broadcast. A vector on the left is a row, one on the "
         "right a column, and the axis of 1 that it gets is dropped again.")
     .NumInputs(2)
-    .NumOutputs(1)
     .Input(0, "A", "[..., M, K], or [K]", MatrixTypes::DTypes())
     .Input(1, "B", "[..., K, N], or [K]; of the type of A", MatrixTypes::DTypes())
     .Output(0, "Y", "[..., M, N]")
@@ -299,13 +298,11 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(MatMul)
       return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() > 0 ? a[-1] : Dim());
     })
     .Infer(&detail::InferMatMul);
-OPKIT_REGISTER_CPU_OPERATOR(MatMul, MatMulOp);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(MatMulGradient)
+OPKIT_STANDARD_OPERATOR(MatMulGradient, kNotImplemented, MatMulGradientOp)
     .Private()
     .Doc("The gradient of a factor of Y = MatMul(A, B), from that of Y.")
     .NumInputs(3)
-    .NumOutputs(1)
     .Input(0, "dY", "as Y", FloatTypes::DTypes())
     .Input(1, "A", "as in MatMul", FloatTypes::DTypes())
     .Input(2, "B", "as in MatMul", FloatTypes::DTypes())
@@ -323,13 +320,10 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(MatMulGradient)
       const int of = c.Arg<int64_t>("of") != 0 ? 2 : 1;
       c.SetOutput(0, ExpectSameDType(c), c.input_shape(of));
     });
-OPKIT_REGISTER_CPU_OPERATOR(MatMulGradient, MatMulGradientOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(MatMulGradient);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Gemm)
+OPKIT_STANDARD_OPERATOR(Gemm, kMaker, GemmOp)
     .Doc("Y = alpha * A' * B' + beta * C, where A' is A or its transpose, and B' likewise.")
     .NumInputs(2, 3)
-    .NumOutputs(1)
     .Input(0, "A", "[M, K], or [K, M] with transA", MatrixTypes::DTypes())
     .Input(1, "B", "[K, N], or [N, K] with transB", MatrixTypes::DTypes())
     .Input(2, "C", "can be broadcast to [M, N]; optional", MatrixTypes::DTypes())
@@ -344,7 +338,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Gemm)
       return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() == 2 ? a[inner] : Dim());
     })
     .Infer(&detail::InferGemm);
-OPKIT_REGISTER_CPU_OPERATOR(Gemm, GemmOp);
 
 }}  // namespace opkit
 

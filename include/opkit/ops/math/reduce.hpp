@@ -247,7 +247,6 @@ inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
                              const std::vector<DType>& dtypes) {
   schema.Doc(doc)
       .NumInputs(1, 2)
-      .NumOutputs(1)
       .Input(0, "data", "a tensor", dtypes)
       .Input(1, "axes",
              "the axes to reduce, negative ones from the last; optional: all axes, or none with "
@@ -322,51 +321,44 @@ class ReduceGradientOp final : public ReduceOpBase {
   const bool mean_ = GetSingleArgument<int64_t>("mean") != 0;
 };
 
-#define OPKIT_REDUCTION(name, Kind, Types, flops, doc)                                          \
-  OPKIT_STANDARD_OPERATOR_SCHEMA(name).FillUsing(                                               \
-      [](OpSchema& schema) { detail::FillReduceSchema(schema, doc, flops, Types::DTypes()); }); \
-  OPKIT_REGISTER_CPU_OPERATOR(name, ReduceOp<Kind, Types>)
+#define OPKIT_REDUCTION(name, gradient, Kind, Types, flops, doc)                                  \
+  OPKIT_STANDARD_OPERATOR(name, gradient, ReduceOp<Kind, Types>).FillUsing([](OpSchema& schema) { \
+    detail::FillReduceSchema(schema, doc, flops, Types::DTypes());                                \
+  })
 
-OPKIT_REDUCTION(ReduceSum, detail::ReduceAsSum, MatrixTypes, 1,
+OPKIT_REDUCTION(ReduceSum, kMaker, detail::ReduceAsSum, MatrixTypes, 1,
                 "The sum of the elements along some axes; 0 of none.");
 OPKIT_REDUCTION(
-    ReduceMean, detail::ReduceAsMean, MatrixTypes, 1,
+    ReduceMean, kMaker, detail::ReduceAsMean, MatrixTypes, 1,
     "The mean of the elements along some axes, towards zero for integers; NaN of none.");
-OPKIT_REDUCTION(ReduceProd, detail::ReduceAsProd, MatrixTypes, 1,
+OPKIT_REDUCTION(ReduceProd, kNotImplemented, detail::ReduceAsProd, MatrixTypes, 1,
                 "The product of the elements along some axes; 1 of none.");
-OPKIT_REDUCTION(ReduceMax, detail::ReduceAsExtreme<true>::Of, detail::ReduceOrderTypes, 1,
+OPKIT_REDUCTION(ReduceMax, kNotImplemented, detail::ReduceAsExtreme<true>::Of,
+                detail::ReduceOrderTypes, 1,
                 "The largest element along some axes, NaN where there is one; of none, the "
                 "smallest number of the type, minus infinity where it has that.");
-OPKIT_REDUCTION(ReduceMin, detail::ReduceAsExtreme<false>::Of, detail::ReduceOrderTypes, 1,
+OPKIT_REDUCTION(ReduceMin, kNotImplemented, detail::ReduceAsExtreme<false>::Of,
+                detail::ReduceOrderTypes, 1,
                 "The smallest element along some axes, NaN where there is one; of none, the "
                 "largest number of the type, infinity where it has that.");
-OPKIT_REDUCTION(ReduceL1, detail::ReduceAsL1, MatrixTypes, 2,
+OPKIT_REDUCTION(ReduceL1, kNotImplemented, detail::ReduceAsL1, MatrixTypes, 2,
                 "The sum of the absolute values along some axes; 0 of none.");
-OPKIT_REDUCTION(ReduceL2, detail::ReduceAsL2, MatrixTypes, 2,
+OPKIT_REDUCTION(ReduceL2, kNotImplemented, detail::ReduceAsL2, MatrixTypes, 2,
                 "The square root of the sum of the squares along some axes; 0 of none.");
-OPKIT_REDUCTION(ReduceSumSquare, detail::ReduceAsSumSquare, MatrixTypes, 2,
+OPKIT_REDUCTION(ReduceSumSquare, kNotImplemented, detail::ReduceAsSumSquare, MatrixTypes, 2,
                 "The sum of the squares along some axes; 0 of none.");
-OPKIT_REDUCTION(ReduceLogSum, detail::ReduceAsLogSum, MatrixTypes, 1,
+OPKIT_REDUCTION(ReduceLogSum, kNotImplemented, detail::ReduceAsLogSum, MatrixTypes, 1,
                 "The logarithm of the sum along some axes; minus infinity of none.");
-OPKIT_REDUCTION(ReduceLogSumExp, detail::ReduceAsLogSumExp, MatrixTypes, 4,
+OPKIT_REDUCTION(ReduceLogSumExp, kNotImplemented, detail::ReduceAsLogSumExp, MatrixTypes, 4,
                 "log(sum(exp(x))) along some axes, without overflow; minus infinity of none.");
 #undef OPKIT_REDUCTION
 OPKIT_REGISTER_GRADIENT(ReduceSum, detail::ReduceGradient<false>);
 OPKIT_REGISTER_GRADIENT(ReduceMean, detail::ReduceGradient<true>);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceProd);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceMax);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceMin);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceL1);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceL2);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceSumSquare);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceLogSum);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceLogSumExp);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(ReduceGradient)
+OPKIT_STANDARD_OPERATOR(ReduceGradient, kNotImplemented, ReduceGradientOp)
     .Private()
     .Doc("The gradient of the data of a ReduceSum or ReduceMean, from that of the result.")
     .NumInputs(3)
-    .NumOutputs(1)
     .Input(0, "data", "as it was reduced; only its shape is read", FloatTypes::DTypes())
     .Input(1, "axes", "as they were reduced; optional", {DType::kInt64, DType::kInt32})
     .Input(2, "gradient", "of the result", FloatTypes::DTypes())
@@ -378,8 +370,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ReduceGradient)
       c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
       c.SetInput(2, c.input_dtype(0), {});
     });
-OPKIT_REGISTER_CPU_OPERATOR(ReduceGradient, ReduceGradientOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ReduceGradient);
 
 }}  // namespace opkit
 

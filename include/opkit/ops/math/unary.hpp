@@ -71,34 +71,31 @@ OPKIT_NODE_GRADIENT(Sqrt) { Give(0, "Div", {GO(0), Node("Add", {O(0), O(0)})}); 
 
 }  // namespace detail
 
-OPKIT_UNARY_OPERATOR(Abs, NumericTypes, 1, "Y = |X|. The smallest signed integer gives itself.");
-OPKIT_UNARY_OPERATOR(Ceil, FloatTypes, 1, "Y is the smallest whole number that is not below X.");
-OPKIT_UNARY_OPERATOR(Cos, FloatTypes, 20, "Y = cos(X), X in radians.");
-OPKIT_UNARY_OPERATOR(
-    Erf, FloatTypes, 20,
-    "The error function, Y = 2 / sqrt(pi) * integral of exp(-t * t) over t from 0 to X.");
-OPKIT_UNARY_OPERATOR(Exp, FloatTypes, 10, "Y = e to the power of X.");
-OPKIT_UNARY_OPERATOR(Floor, FloatTypes, 1, "Y is the largest whole number that is not above X.");
-OPKIT_UNARY_OPERATOR(Log, FloatTypes, 10, "The natural logarithm: -inf of 0, NaN of numbers below.")
-    .TestInputs(detail::PositiveTestInputs);
-OPKIT_UNARY_OPERATOR(Neg, SignedTypes, 1, "Y = -X. The smallest integer gives itself.");
-OPKIT_UNARY_OPERATOR(Not, ElementTypes<bool>, 1, "Y is true where X is false.");
-OPKIT_UNARY_OPERATOR(Reciprocal, FloatTypes, 1, "Y = 1 / X.");
-OPKIT_UNARY_OPERATOR(Round, FloatTypes, 1,
-                     "Y is the whole number nearest to X, of two the even one.");
-OPKIT_UNARY_OPERATOR(Sign, NumericTypes, 1,
-                     "Y is 1 where X is above 0, -1 where it is below, else X: 0 or NaN.");
-OPKIT_UNARY_OPERATOR(Sin, FloatTypes, 20, "Y = sin(X), X in radians.");
-OPKIT_UNARY_OPERATOR(Sqrt, FloatTypes, 1, "The square root, NaN of numbers below 0.")
-    .TestInputs(detail::PositiveTestInputs);
-
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Erf);
 // Piecewise constant functions have no useful gradient.
-OPKIT_NO_GRADIENT(Ceil);
-OPKIT_NO_GRADIENT(Floor);
-OPKIT_NO_GRADIENT(Not);
-OPKIT_NO_GRADIENT(Round);
-OPKIT_NO_GRADIENT(Sign);
+OPKIT_UNARY_OPERATOR(Abs, kMaker, NumericTypes, 1,
+                     "Y = |X|. The smallest signed integer gives itself.");
+OPKIT_UNARY_OPERATOR(Ceil, kNone, FloatTypes, 1,
+                     "Y is the smallest whole number that is not below X.");
+OPKIT_UNARY_OPERATOR(Cos, kMaker, FloatTypes, 20, "Y = cos(X), X in radians.");
+OPKIT_UNARY_OPERATOR(
+    Erf, kNotImplemented, FloatTypes, 20,
+    "The error function, Y = 2 / sqrt(pi) * integral of exp(-t * t) over t from 0 to X.");
+OPKIT_UNARY_OPERATOR(Exp, kMaker, FloatTypes, 10, "Y = e to the power of X.");
+OPKIT_UNARY_OPERATOR(Floor, kNone, FloatTypes, 1,
+                     "Y is the largest whole number that is not above X.");
+OPKIT_UNARY_OPERATOR(Log, kMaker, FloatTypes, 10,
+                     "The natural logarithm: -inf of 0, NaN of numbers below.")
+    .TestInputs(detail::PositiveTestInputs);
+OPKIT_UNARY_OPERATOR(Neg, kMaker, SignedTypes, 1, "Y = -X. The smallest integer gives itself.");
+OPKIT_UNARY_OPERATOR(Not, kNone, ElementTypes<bool>, 1, "Y is true where X is false.");
+OPKIT_UNARY_OPERATOR(Reciprocal, kMaker, FloatTypes, 1, "Y = 1 / X.");
+OPKIT_UNARY_OPERATOR(Round, kNone, FloatTypes, 1,
+                     "Y is the whole number nearest to X, of two the even one.");
+OPKIT_UNARY_OPERATOR(Sign, kNone, NumericTypes, 1,
+                     "Y is 1 where X is above 0, -1 where it is below, else X: 0 or NaN.");
+OPKIT_UNARY_OPERATOR(Sin, kMaker, FloatTypes, 20, "Y = sin(X), X in radians.");
+OPKIT_UNARY_OPERATOR(Sqrt, kMaker, FloatTypes, 1, "The square root, NaN of numbers below 0.")
+    .TestInputs(detail::PositiveTestInputs);
 
 }}  // namespace opkit
 

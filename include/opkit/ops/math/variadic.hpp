@@ -134,7 +134,6 @@ inline auto VariadicSchema(const char* doc, std::vector<DType> dtypes) {
   return [=](OpSchema& schema) {
     schema.Doc(StrCat(doc, " Inputs are broadcast as in NumPy."))
         .NumInputs(1, kNoLimit)
-        .NumOutputs(1)
         .Input(0, "data_0", "one or more tensors of one type", dtypes)
         .Output(0, "result", "of the inputs' type, of the shape that they are broadcast to", dtypes)
         .Inplace([](int, int) { return true; })
@@ -178,23 +177,20 @@ class MeanOp : public SumOp {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Max).FillUsing(detail::VariadicSchema(
-    "The largest of the inputs, element by element; NaN where one is.", NumericTypes::DTypes()));
-OPKIT_STANDARD_OPERATOR_SCHEMA(Mean).FillUsing(
-    detail::VariadicSchema("The mean of the inputs, element by element.", FloatTypes::DTypes()));
-OPKIT_STANDARD_OPERATOR_SCHEMA(Min).FillUsing(detail::VariadicSchema(
-    "The smallest of the inputs, element by element; NaN where one is.", NumericTypes::DTypes()));
-OPKIT_STANDARD_OPERATOR_SCHEMA(Sum).FillUsing(
-    detail::VariadicSchema("The sum of the inputs, element by element.", FloatTypes::DTypes()));
-
-OPKIT_REGISTER_CPU_OPERATOR(Max, MaxOp);
-OPKIT_REGISTER_CPU_OPERATOR(Mean, MeanOp);
-OPKIT_REGISTER_CPU_OPERATOR(Min, MinOp);
-OPKIT_REGISTER_CPU_OPERATOR(Sum, SumOp);
-
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Max);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Mean);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Min);
+OPKIT_STANDARD_OPERATOR(Max, kNotImplemented, MaxOp)
+    .FillUsing(
+        detail::VariadicSchema("The largest of the inputs, element by element; NaN where one is.",
+                               NumericTypes::DTypes()));
+OPKIT_STANDARD_OPERATOR(Mean, kNotImplemented, MeanOp)
+    .FillUsing(detail::VariadicSchema("The mean of the inputs, element by element.",
+                                      FloatTypes::DTypes()));
+OPKIT_STANDARD_OPERATOR(Min, kNotImplemented, MinOp)
+    .FillUsing(
+        detail::VariadicSchema("The smallest of the inputs, element by element; NaN where one is.",
+                               NumericTypes::DTypes()));
+OPKIT_STANDARD_OPERATOR(Sum, kMaker, SumOp)
+    .FillUsing(detail::VariadicSchema("The sum of the inputs, element by element.",
+                                      FloatTypes::DTypes()));
 
 }}  // namespace opkit
 

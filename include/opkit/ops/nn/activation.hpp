@@ -102,9 +102,8 @@ class ClipOp : public ElementwiseOperator {
 
  protected:
   ElementKernel FindKernel() const override {
-    ElementKernel found = nullptr;
-    NumericTypes::Visit(Input(0).dtype(), [&]<class T>() { found = &detail::RunClip<T>; });
-    return found;
+    return NumericTypes::Find<ElementKernel>(Input(0).dtype(),
+                                             []<class T>() { return &detail::RunClip<T>; });
   }
   const void* LeftOut(int i) const override {
     const void* bound = nullptr;
@@ -117,17 +116,13 @@ class ClipOp : public ElementwiseOperator {
     return bound;
   }
 };
-using EluOp = detail::UnaryOperatorWithAttributes<detail::EluFunction, FloatTypes>;
-using HardSigmoidOp = detail::UnaryOperatorWithAttributes<detail::HardSigmoidFunction, FloatTypes>;
-using LeakyReluOp = detail::UnaryOperatorWithAttributes<detail::LeakyReluFunction, FloatTypes>;
 using PReluOp = detail::BinaryOperator<detail::PReluFunction, NumericTypes>;
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Clip)
+OPKIT_STANDARD_OPERATOR(Clip, kNotImplemented, ClipOp)
     .Doc(
         "Y is X where that lies in [min, max], else the nearer of the two; max where min is "
         "above max.")
     .NumInputs(1, 3)
-    .NumOutputs(1)
     .Input(0, "input", "a tensor of any shape", NumericTypes::DTypes())
     .Input(1, "min", "a scalar of the input's type; left out: no limit", NumericTypes::DTypes())
     .Input(2, "max", "a scalar of the input's type; left out: no limit", NumericTypes::DTypes())
@@ -138,25 +133,21 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Clip)
       return detail::MakeTestInputs({Shape{3, 5}, Shape{}, Shape{}}, dtype, seed, 1, 5);
     })
     .Infer(&detail::InferClip);
-OPKIT_STANDARD_OPERATOR_SCHEMA(Elu)
-    .FillUsing(detail::UnarySchema("Y = alpha * (e^X - 1) where X is below 0, else X.",
-                                   FloatTypes::DTypes(), 10))
+OPKIT_UNARY_OPERATOR(Elu, kNotImplemented, FloatTypes, 10,
+                     "Y = alpha * (e^X - 1) where X is below 0, else X.")
     .Arg<float>("alpha", "how far below 0 it goes", 1.f);
-OPKIT_STANDARD_OPERATOR_SCHEMA(HardSigmoid)
-    .FillUsing(detail::UnarySchema("Y = alpha * X + beta, but at least 0 and at most 1.",
-                                   FloatTypes::DTypes(), 4))
+OPKIT_UNARY_OPERATOR(HardSigmoid, kNotImplemented, FloatTypes, 4,
+                     "Y = alpha * X + beta, but at least 0 and at most 1.")
     .Arg<float>("alpha", "the slope", 0.2f)
     .Arg<float>("beta", "the value at 0", 0.5f);
-OPKIT_UNARY_OPERATOR(HardSwish, FloatTypes, 5,
+OPKIT_UNARY_OPERATOR(HardSwish, kNotImplemented, FloatTypes, 5,
                      "Y = X * HardSigmoid(X) with alpha 1/6 and beta 0.5.");
-OPKIT_STANDARD_OPERATOR_SCHEMA(LeakyRelu)
-    .FillUsing(detail::UnarySchema("Y = alpha * X where X is below 0, else X.",
-                                   FloatTypes::DTypes(), 2))
+OPKIT_UNARY_OPERATOR(LeakyRelu, kNotImplemented, FloatTypes, 2,
+                     "Y = alpha * X where X is below 0, else X.")
     .Arg<float>("alpha", "the slope below 0", 0.01f);
-OPKIT_STANDARD_OPERATOR_SCHEMA(PRelu)
+OPKIT_STANDARD_OPERATOR(PRelu, kNotImplemented, PReluOp)
     .Doc("Y = slope * X where X is below 0, else X.")
     .NumInputs(2)
-    .NumOutputs(1)
     .Input(0, "X", "a tensor of any shape", NumericTypes::DTypes())
     .Input(1, "slope", "of the type of X, of a shape that can be broadcast to that of X",
            NumericTypes::DTypes())
@@ -168,23 +159,10 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(PRelu)
                                     IsInteger(dtype) ? 0 : -2, 5);
     })
     .Infer(&detail::InferPRelu);
-OPKIT_UNARY_OPERATOR(Relu, SignedTypes, 1, "Y = X where X is above 0, else 0.");
-OPKIT_UNARY_OPERATOR(Sigmoid, FloatTypes, 12, "Y = 1 / (1 + e^-X).");
-OPKIT_UNARY_OPERATOR(Softplus, FloatTypes, 22, "Y = log(1 + e^X).");
-OPKIT_UNARY_OPERATOR(Tanh, FloatTypes, 12, "The hyperbolic tangent.");
-
-OPKIT_REGISTER_CPU_OPERATOR(Clip, ClipOp);
-OPKIT_REGISTER_CPU_OPERATOR(Elu, EluOp);
-OPKIT_REGISTER_CPU_OPERATOR(HardSigmoid, HardSigmoidOp);
-OPKIT_REGISTER_CPU_OPERATOR(LeakyRelu, LeakyReluOp);
-OPKIT_REGISTER_CPU_OPERATOR(PRelu, PReluOp);
-
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Clip);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Elu);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(HardSigmoid);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(HardSwish);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LeakyRelu);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(PRelu);
+OPKIT_UNARY_OPERATOR(Relu, kMaker, SignedTypes, 1, "Y = X where X is above 0, else 0.");
+OPKIT_UNARY_OPERATOR(Sigmoid, kMaker, FloatTypes, 12, "Y = 1 / (1 + e^-X).");
+OPKIT_UNARY_OPERATOR(Softplus, kMaker, FloatTypes, 22, "Y = log(1 + e^X).");
+OPKIT_UNARY_OPERATOR(Tanh, kMaker, FloatTypes, 12, "The hyperbolic tangent.");
 
 }}  // namespace opkit
 

@@ -175,12 +175,11 @@ class ConvOp final : public ConvOpBase {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Conv)
+OPKIT_STANDARD_OPERATOR(Conv, kNotImplemented, ConvOp)
     .Doc(
         "Convolution: each output pixel is the sum of an input window's products with a kernel, "
         "over the channels of a group, plus a bias.")
     .NumInputs(2, 3)
-    .NumOutputs(1)
     .Input(0, "X", "images [N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
     .Input(1, "W", "kernels [M, C / group, k1, ..., kn]")
     .Input(2, "B", "optional: one bias for each output channel [M]")
@@ -195,8 +194,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Conv)
     .Cost([](auto&, auto& inputs, auto& outputs) {
       return WindowCost(detail::ConvFlops(inputs[1], outputs[0]), inputs, outputs, 1);
     });
-OPKIT_REGISTER_CPU_OPERATOR(Conv, ConvOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Conv);
 
 }}  // namespace opkit
 

@@ -161,12 +161,11 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(ConvTranspose)
+OPKIT_STANDARD_OPERATOR(ConvTranspose, kNotImplemented, ConvTransposeOp)
     .Doc(
         "Transposed convolution: each input pixel adds its multiple of a kernel to a window of the "
         "output, over the channels of a group; plus a bias.")
     .NumInputs(2, 3)
-    .NumOutputs(1)
     .Input(0, "X", "images [N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
     .Input(1, "W", "kernels [C, M / group, k1, ..., kn]")
     .Input(2, "B", "optional: one bias for each output channel [M]")
@@ -195,8 +194,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(ConvTranspose)
     .Cost([](auto&, auto& inputs, auto& outputs) {
       return WindowCost(detail::ConvFlops(inputs[1], inputs[0]), inputs, outputs, 1);
     });
-OPKIT_REGISTER_CPU_OPERATOR(ConvTranspose, ConvTransposeOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(ConvTranspose);
 
 }}  // namespace opkit
 

@@ -125,7 +125,7 @@ inline void InferLayerNormalization(InferenceContext& c) {
 
 }  // namespace detail
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(LayerNormalization)
+OPKIT_STANDARD_OPERATOR(LayerNormalization, kNotImplemented, LayerNormalizationOp)
     .Doc(
         "Y = (X - Mean) * InvStdDev * Scale + B, with the mean and the standard deviation of "
         "the elements along the axes from `axis` on.")
@@ -144,8 +144,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(LayerNormalization)
     .Inplace({{0, 0}})
     .PointwiseCost(8)
     .Infer(&detail::InferLayerNormalization);
-OPKIT_REGISTER_CPU_OPERATOR(LayerNormalization, LayerNormalizationOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LayerNormalization);
 
 }}  // namespace opkit
 

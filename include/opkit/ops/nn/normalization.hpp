@@ -243,7 +243,7 @@ class LrnOp final : public LrnOpBase {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(BatchNormalization)
+OPKIT_STANDARD_OPERATOR(BatchNormalization, kNotImplemented, BatchNormalizationOp)
     .Doc(
         "(X - mean) / sqrt(variance + epsilon) * scale + B, channel by channel; with training_mode "
         "1 by the mean and variance of this batch, which also update the running ones. With "
@@ -268,15 +268,12 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(BatchNormalization)
     .Inplace({{0, 0}})
     .Infer([](InferenceContext& c) { detail::InferBatchNormalization(c); })
     .PointwiseCost(2);
-OPKIT_REGISTER_CPU_OPERATOR(BatchNormalization, BatchNormalizationOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(BatchNormalization);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(InstanceNormalization)
+OPKIT_STANDARD_OPERATOR(InstanceNormalization, kNotImplemented, InstanceNormalizationOp)
     .Doc(
         "(input - mean) / sqrt(variance + epsilon) * scale + B by the mean and variance of each "
         "image's channel.")
     .NumInputs(3)
-    .NumOutputs(1)
     .Input(0, "input", "[N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
     .Input(1, "scale", "[C]")
     .Input(2, "B", "[C]")
@@ -285,15 +282,11 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(InstanceNormalization)
     .Inplace({{0, 0}})
     .Infer([](InferenceContext& c) { detail::InferInstanceNormalization(c); })
     .PointwiseCost(6);
-OPKIT_REGISTER_CPU_OPERATOR(InstanceNormalization, InstanceNormalizationOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(InstanceNormalization);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(LRN)
+OPKIT_STANDARD_OPERATOR(LRN, kNotImplemented, LrnOp)
     .Doc(
         "Local response normalization: X / (bias + alpha / size * sum)^beta, where sum is of the "
         "squares of the same pixel in `size` neighbouring channels.")
-    .NumInputs(1)
-    .NumOutputs(1)
     .Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
     .Output(0, "Y", "as X")
     .Arg<float>("alpha", "scale of the squares", 1e-4f)
@@ -305,8 +298,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(LRN)
       const auto size = static_cast<uint64_t>(def.args().Get<int64_t>("size", 1));
       return TrafficCost((2 * size + 4) * OpSchema::Elements(inputs[0]), inputs, outputs);
     });
-OPKIT_REGISTER_CPU_OPERATOR(LRN, LrnOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LRN);
 
 }}  // namespace opkit
 

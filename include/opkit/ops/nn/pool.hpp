@@ -95,9 +95,7 @@ struct ChannelMax {
 };
 
 inline void FillGlobalPoolSchema(OpSchema& schema) {
-  schema.NumInputs(1)
-      .NumOutputs(1)
-      .Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
+  schema.Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
       .Output(0, "Y", "[N, C, 1, ..., 1]")
       .Infer([](InferenceContext& c) { InferGlobalPool(c); })
       .Cost(&GlobalPoolCost);
@@ -282,10 +280,8 @@ class GlobalPoolOp final : public StandardOperator {
 using GlobalAveragePoolOp = GlobalPoolOp<detail::ChannelMean>;
 using GlobalMaxPoolOp = GlobalPoolOp<detail::ChannelMax>;
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(AveragePool)
+OPKIT_STANDARD_OPERATOR(AveragePool, kNotImplemented, AveragePoolOp)
     .Doc("The mean of each window, channel by channel.")
-    .NumInputs(1)
-    .NumOutputs(1)
     .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
     .Output(0, "Y", "[N, C, ...], spatial extents as kernel, strides, dilations and pads make them")
     .Arg("auto_pad", kAutoPadDoc, {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
@@ -297,12 +293,9 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(AveragePool)
     .Arg<std::vector<int64_t>>("strides", kStridesDoc)
     .Infer([](InferenceContext& c) { detail::InferPool(c); })
     .Cost(&detail::PoolCost);
-OPKIT_REGISTER_CPU_OPERATOR(AveragePool, AveragePoolOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(AveragePool);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(MaxPool)
+OPKIT_STANDARD_OPERATOR(MaxPool, kNotImplemented, MaxPoolOp)
     .Doc("The largest element of each window, channel by channel; the first of equal ones.")
-    .NumInputs(1)
     .NumOutputs(1, 2)
     .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1",
            {DType::kInt8, DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32,
@@ -319,20 +312,14 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(MaxPool)
     .Arg<std::vector<int64_t>>("strides", kStridesDoc)
     .Infer([](InferenceContext& c) { detail::InferPool(c); })
     .Cost(&detail::PoolCost);
-OPKIT_REGISTER_CPU_OPERATOR(MaxPool, MaxPoolOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(MaxPool);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(GlobalAveragePool)
+OPKIT_STANDARD_OPERATOR(GlobalAveragePool, kNotImplemented, GlobalAveragePoolOp)
     .Doc("The mean of each channel.")
     .FillUsing(detail::FillGlobalPoolSchema);
-OPKIT_REGISTER_CPU_OPERATOR(GlobalAveragePool, GlobalAveragePoolOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GlobalAveragePool);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(GlobalMaxPool)
+OPKIT_STANDARD_OPERATOR(GlobalMaxPool, kNotImplemented, GlobalMaxPoolOp)
     .Doc("The largest element of each channel.")
     .FillUsing(detail::FillGlobalPoolSchema);
-OPKIT_REGISTER_CPU_OPERATOR(GlobalMaxPool, GlobalMaxPoolOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GlobalMaxPool);
 
 }}  // namespace opkit
 

@@ -396,41 +396,41 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(LSTM).FillUsing([](OpSchema& schema) {
-  detail::FillRecurrentSchema<LstmLayer>(
-      schema,
-      "Long short-term memory. With i, o, f = f(x W + h R + P c + b) for the input, output and "
-      "forget gates: c = f * c + i * g(x W + h R + b), h = o * h(c). Gates of the weights are in "
-      "the order input, output, forget, cell; activations are f, g, h.");
-  const std::vector<DType> types = FloatTypes::DTypes();
-  schema.Input(6, "initial_c", "shaped as initial_h; optional: 0", types)
-      .Input(7, "P",
-             "peepholes of the input, output and forget gate, [directions, 3 * hidden]; "
-             "optional: 0",
-             types)
-      .Output(2, "Y_c", "the last cell of each sequence, shaped as initial_h; optional")
-      .Arg<int64_t>("input_forget", "1: the forget gate is 1 - the input gate", 0);
-});
-OPKIT_REGISTER_CPU_OPERATOR(LSTM, RecurrentOp<LstmLayer>);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(LSTM);
+OPKIT_STANDARD_OPERATOR(LSTM, kNotImplemented, RecurrentOp<LstmLayer>)
+    .FillUsing([](OpSchema& schema) {
+      detail::FillRecurrentSchema<LstmLayer>(
+          schema,
+          "Long short-term memory. With i, o, f = f(x W + h R + P c + b) for the input, output and "
+          "forget gates: c = f * c + i * g(x W + h R + b), h = o * h(c). Gates of the weights are "
+          "in "
+          "the order input, output, forget, cell; activations are f, g, h.");
+      const std::vector<DType> types = FloatTypes::DTypes();
+      schema.Input(6, "initial_c", "shaped as initial_h; optional: 0", types)
+          .Input(7, "P",
+                 "peepholes of the input, output and forget gate, [directions, 3 * hidden]; "
+                 "optional: 0",
+                 types)
+          .Output(2, "Y_c", "the last cell of each sequence, shaped as initial_h; optional")
+          .Arg<int64_t>("input_forget", "1: the forget gate is 1 - the input gate", 0);
+    });
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(GRU).FillUsing([](OpSchema& schema) {
-  detail::FillRecurrentSchema<GruLayer>(
-      schema,
-      "Gated recurrent unit. With z, r = f(x W + h R + b) for the update and reset gates: h = (1 - "
-      "z) * g(x W + (r * h) R + b) + z * h. Gates of the weights are in the order update, reset, "
-      "hidden; activations are f, g.");
-  schema.Arg<int64_t>("linear_before_reset",
-                      "1: the hidden gate is g(x W + r * (h R + b) + b), as cuDNN has it", 0);
-});
-OPKIT_REGISTER_CPU_OPERATOR(GRU, RecurrentOp<GruLayer>);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(GRU);
+OPKIT_STANDARD_OPERATOR(GRU, kNotImplemented, RecurrentOp<GruLayer>)
+    .FillUsing([](OpSchema& schema) {
+      detail::FillRecurrentSchema<GruLayer>(schema,
+                                            "Gated recurrent unit. With z, r = f(x W + h R + b) "
+                                            "for the update and reset gates: h = (1 - "
+                                            "z) * g(x W + (r * h) R + b) + z * h. Gates of the "
+                                            "weights are in the order update, reset, "
+                                            "hidden; activations are f, g.");
+      schema.Arg<int64_t>("linear_before_reset",
+                          "1: the hidden gate is g(x W + r * (h R + b) + b), as cuDNN has it", 0);
+    });
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(RNN).FillUsing([](OpSchema& schema) {
-  detail::FillRecurrentSchema<RnnLayer>(schema, "Elman's recurrent layer: h = f(x W + h R + b).");
-});
-OPKIT_REGISTER_CPU_OPERATOR(RNN, RecurrentOp<RnnLayer>);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(RNN);
+OPKIT_STANDARD_OPERATOR(RNN, kNotImplemented, RecurrentOp<RnnLayer>)
+    .FillUsing([](OpSchema& schema) {
+      detail::FillRecurrentSchema<RnnLayer>(schema,
+                                            "Elman's recurrent layer: h = f(x W + h R + b).");
+    });
 
 }}  // namespace opkit
 

@@ -367,9 +367,8 @@ class ResizeOp final : public StandardOperator {
   StridedCopy fill_;
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Resize)
+OPKIT_STANDARD_OPERATOR(Resize, kNotImplemented, ResizeOp)
     .NumInputs(1, 4)
-    .NumOutputs(1)
     .Input(0, "X", "any tensor")
     .Input(1, "roi",
            "the part of X to be resized, in fractions of its extents: where it begins on "
@@ -406,8 +405,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(Resize)
       return TrafficCost(flops * OpSchema::Elements(outputs[0]), {inputs[0]}, outputs);
     })
     .Doc("Resizes a tensor by interpolation.");
-OPKIT_REGISTER_CPU_OPERATOR(Resize, ResizeOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(Resize);
 
 }}  // namespace opkit
 

@@ -71,9 +71,7 @@ inline void InferSoftmax(InferenceContext& c) {
 }
 
 inline void FillSoftmaxSchema(OpSchema& schema) {
-  schema.NumInputs(1)
-      .NumOutputs(1)
-      .Input(0, "input", "a tensor", FloatTypes::DTypes())
+  schema.Input(0, "input", "a tensor", FloatTypes::DTypes())
       .Output(0, "output", "as the input")
       .Arg<int64_t>("axis", "the axis to sum along; negative: from the last", -1)
       .Inplace({{0, 0}})
@@ -98,16 +96,14 @@ class SoftmaxGradient : public NodeGradient {
 
 }  // namespace detail
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(Softmax)
+OPKIT_STANDARD_OPERATOR(Softmax, kMaker, SoftmaxOp<false>)
     .Doc("exp(x) divided by the sum of it along one axis: numbers above 0 that add up to 1.")
     .FillUsing(detail::FillSoftmaxSchema);
-OPKIT_REGISTER_CPU_OPERATOR(Softmax, SoftmaxOp<false>);
 OPKIT_REGISTER_GRADIENT(Softmax, detail::SoftmaxGradient<false>);
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(LogSoftmax)
+OPKIT_STANDARD_OPERATOR(LogSoftmax, kMaker, SoftmaxOp<true>)
     .Doc("The logarithm of Softmax, without the loss that taking one after the other has.")
     .FillUsing(detail::FillSoftmaxSchema);
-OPKIT_REGISTER_CPU_OPERATOR(LogSoftmax, SoftmaxOp<true>);
 OPKIT_REGISTER_GRADIENT(LogSoftmax, detail::SoftmaxGradient<true>);
 
 }}  // namespace opkit

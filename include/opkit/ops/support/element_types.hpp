@@ -16,6 +16,14 @@ struct ElementTypes {
   static bool Visit(DType dtype, F&& f) {
     return ((dtype == kDTypeOf<Ts> && (f.template operator()<Ts>(), true)) || ...);
   }
+  // Returns f.template operator()<T>() for the C++ type T of `dtype`; Result() if the list lacks
+  // it.
+  template <class Result, class F>
+  static Result Find(DType dtype, F&& f) {
+    Result found = Result();
+    Visit(dtype, [&]<class T>() { found = f.template operator()<T>(); });
+    return found;
+  }
 };
 
 using FloatTypes = ElementTypes<float, double, float16, bfloat16>;

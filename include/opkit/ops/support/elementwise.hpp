@@ -190,28 +190,21 @@ void RunBinary(const ElementRun& run) {
         F::Apply(LoadElement<T>(a[i * step_a]), LoadElement<T>(b[i * step_b])));
 }
 
-// An operator on one input, of one of Types, computed by F.
+// An operator on one input, of one of Types, computed by F. Its schema may declare up to two
+// attributes, which are numbers.
 template <class F, class Types>
 class UnaryOperator : public ElementwiseOperator {
  public:
-  using ElementwiseOperator::ElementwiseOperator;
+  UnaryOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : ElementwiseOperator(def, ws, config) {
+    for (int i = 0; const AttributeSchema& attribute : schema().attributes())
+      SetAttribute(i++, Arg<float>(attribute.name));
+  }
 
  protected:
   ElementKernel FindKernel() const override {
-    ElementKernel found = nullptr;
-    Types::Visit(Input(0).dtype(), [&]<class T>() { found = &RunUnary<F, T>; });
-    return found;
-  }
-};
-// A unary operator whose schema declares one or two attributes, which are numbers.
-template <class F, class Types>
-class UnaryOperatorWithAttributes : public UnaryOperator<F, Types> {
- public:
-  UnaryOperatorWithAttributes(const OperatorDef& def, Workspace* ws,
-                              const KernelConfig* config = nullptr)
-      : UnaryOperator<F, Types>(def, ws, config) {
-    for (int i = 0; const AttributeSchema& attribute : this->schema().attributes())
-      this->SetAttribute(i++, this->template Arg<float>(attribute.name));
+    return Types::template Find<ElementKernel>(Input(0).dtype(),
+                                               []<class T>() { return &RunUnary<F, T>; });
   }
 };
 // An operator on two inputs of one type. The output is of type Result; void stands for the inputs'
@@ -223,11 +216,9 @@ class BinaryOperator : public ElementwiseOperator {
 
  protected:
   ElementKernel FindKernel() const override {
-    ElementKernel found = nullptr;
-    Types::Visit(Input(0).dtype(), [&]<class T>() {
-      found = &RunBinary<F, T, std::conditional_t<std::is_void_v<Result>, T, Result>>;
+    return Types::template Find<ElementKernel>(Input(0).dtype(), []<class T>() {
+      return &RunBinary<F, T, std::conditional_t<std::is_void_v<Result>, T, Result>>;
     });
-    return found;
   }
 };
 
@@ -270,25 +261,19 @@ inline std::vector<Shape> BroadcastTestShapes(uint64_t seed) {
 inline auto UnarySchema(const char* doc, std::vector<DType> dtypes, uint64_t flops) {
   return [=](OpSchema& schema) {
     schema.Doc(doc)
-        .NumInputs(1)
-        .NumOutputs(1)
         .Input(0, "X", "a tensor of any shape", dtypes)
         .Output(0, "Y", "of the type and shape of X", dtypes)
         .Inplace({{0, 0}})
         .PointwiseCost(flops)
-        .Infer([](InferenceContext& c) {
-          c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
-          c.SetInput(0, c.output(0).dtype, c.output(0).shape);
-        });
+        .IdenticalTypeAndShape();
   };
 }
 // Registers an operator of one input, which detail::<name>Function computes for each of Types, and
 // begins its schema.
-#define OPKIT_UNARY_OPERATOR(name, Types, flops, doc)                    \
+#define OPKIT_UNARY_OPERATOR(name, gradient, Types, flops, doc)          \
   using name##Op = detail::UnaryOperator<detail::name##Function, Types>; \
-  OPKIT_REGISTER_CPU_OPERATOR(name, name##Op);                           \
-  OPKIT_STANDARD_OPERATOR_SCHEMA(name).FillUsing(                        \
-      ::opkit::detail::UnarySchema(doc, Types::DTypes(), flops))
+  OPKIT_STANDARD_OPERATOR(name, gradient, name##Op)                      \
+      .FillUsing(::opkit::detail::UnarySchema(doc, Types::DTypes(), flops))
 
 // Fills the schema of an operator with two inputs A and B of one type, which are broadcast to the
 // shape of the output C.
@@ -296,7 +281,6 @@ inline void DescribeBinary(OpSchema& schema, const std::string& doc,
                            const std::vector<DType>& dtypes, uint64_t flops) {
   schema.Doc(doc + " Inputs are broadcast as in NumPy.")
       .NumInputs(2)
-      .NumOutputs(1)
       .Input(0, "A", "first operand", dtypes)
       .Input(1, "B", "second operand, of the type of A", dtypes)
       .Output(0, "C", "of the type of A, of the shape that A and B are broadcast to", dtypes)

@@ -116,13 +116,12 @@ class SumToShapeOp final : public StandardOperator {
   const double factor_ = GetSingleArgument<float>("factor");
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(SumToShape)
+OPKIT_STANDARD_OPERATOR(SumToShape, kNotImplemented, SumToShapeOp)
     .Private()
     .Doc(
         "Sums X over the axes along which `like` would be broadcast to the shape of X, times a "
         "factor: the gradient of a broadcast input.")
     .NumInputs(2)
-    .NumOutputs(1)
     .Input(0, "X", "a gradient", FloatTypes::DTypes())
     .Input(1, "like", "a tensor whose shape can be broadcast to that of X")
     .Output(0, "Y", "of the type of X, of the shape of `like`")
@@ -140,8 +139,6 @@ OPKIT_STANDARD_OPERATOR_SCHEMA(SumToShape)
       if (x.has_rank() && like.has_rank()) static_cast<void>(BroadcastShape(x, like));
       c.SetOutput(0, c.input_dtype(0), like);
     });
-OPKIT_REGISTER_CPU_OPERATOR(SumToShape, SumToShapeOp);
-OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(SumToShape);
 
 class ZerosLikeOp final : public StandardOperator {
  public:
@@ -153,20 +150,15 @@ class ZerosLikeOp final : public StandardOperator {
   }
 };
 
-OPKIT_STANDARD_OPERATOR_SCHEMA(ZerosLike)
+OPKIT_STANDARD_OPERATOR(ZerosLike, kNone, ZerosLikeOp)
     .Private()
     .Doc("Zeros: the gradient of an output that nothing depends on.")
-    .NumInputs(1)
-    .NumOutputs(1)
     .Input(0, "X", "a tensor; only its shape and type are read", FloatTypes::DTypes())
     .Output(0, "Y", "as X")
-    .PointwiseCost(0)
     .Infer([](InferenceContext& c) {
       ExpectDType(c, 0, FloatTypes::DTypes());
       c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
     });
-OPKIT_REGISTER_CPU_OPERATOR(ZerosLike, ZerosLikeOp);
-OPKIT_NO_GRADIENT(ZerosLike);
 
 }}  // namespace opkit
 

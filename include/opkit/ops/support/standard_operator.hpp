@@ -142,9 +142,29 @@ Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char*
   Throw(ErrorCode::kInvalidArgument, schema.VerifyArguments(args));
 }
 
+namespace detail {
+
+// Registers that an operator has no gradient; does nothing for kMaker, whose maker is registered by
+// another macro.
+inline bool RegisterGradientKind(const char* op, GradientKind kind, const char* file,
+                                 int line) noexcept {
+  return kind == GradientKind::kMaker || RegisterGradient(op, kind, nullptr, file, line);
+}
+
+}  // namespace detail
 }}  // namespace opkit
 
-// Begins the schema of an operator that belongs to ONNX's default domain.
-#define OPKIT_STANDARD_OPERATOR_SCHEMA(name) OPKIT_OPERATOR_SCHEMA(name).Standard()
+// Registers the reference kernel of an operator in ONNX's default domain, and the kind of its
+// gradient: kMaker, kNone or kNotImplemented. Begins the operator's schema: one input, one output,
+// and the cost of a copy, unless later setters say otherwise. The class comes last, so that it may
+// contain commas.
+//
+//   OPKIT_STANDARD_OPERATOR(Trilu, kMaker, TriluOp).NumInputs(1, 2)…;
+#define OPKIT_STANDARD_OPERATOR(name, gradient, ...)                                          \
+  OPKIT_REGISTER_CPU_OPERATOR(name, __VA_ARGS__);                                             \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                          \
+      ::opkit::detail::RegisterGradientKind(#name, ::opkit::GradientKind::gradient, __FILE__, \
+                                            __LINE__);                                        \
+  OPKIT_OPERATOR_SCHEMA(name).Standard().NumInputs(1).NumOutputs(1).PointwiseCost(0)
 
 #endif  // OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
