@@ -49,7 +49,7 @@ TEST_CASE("other threads are counted, and a child has none") {
   other.join();
 }
 
-TEST_CASE("a crash is told with its signal, the last step, and the last answer") {
+TEST_CASE("a crash is reported with its signal, the last step, and the last answer") {
   const ChildOutcome outcome = RunInChild(600, [](const ChildReporter& voice) -> ChildEnd {
     voice.Answer("so far");
     voice.Step("the fall");
@@ -62,7 +62,7 @@ TEST_CASE("a crash is told with its signal, the last step, and the last answer")
   CHECK(outcome.answer == "so far");
 }
 
-TEST_CASE("an end without an answer is a crash, and its status is told") {
+TEST_CASE("an end without an answer is a crash, reported with its status") {
   auto ending = [](int status) {
     return RunInChild(600, [=](const ChildReporter&) -> ChildEnd { _exit(status); }).how;
   };
@@ -86,7 +86,7 @@ int NextDescriptor() {
   return next;
 }
 
-TEST_CASE("work that writes into its tests' pipe is told of, whatever it writes") {
+TEST_CASE("work that writes into the tests' pipe is reported, whatever it writes") {
   const int pipe = NextDescriptor();
   for (const std::string& bytes : {std::string(28, 'a'), std::string(9, '\0'), std::string(1, 'a'),
                                    std::string(100'000, 'x')}) {
@@ -105,7 +105,7 @@ TEST_CASE("work that writes into its tests' pipe is told of, whatever it writes"
   }
 }
 
-TEST_CASE("work that closes its tests' pipe is told of") {
+TEST_CASE("work that closes the tests' pipe is reported") {
   const int pipe = NextDescriptor();
   const ChildOutcome outcome = RunInChild(600, [&](const ChildReporter& voice) {
     voice.Step("a run");
@@ -118,7 +118,7 @@ TEST_CASE("work that closes its tests' pipe is told of") {
   CHECK(outcome.step == "a run");
 }
 
-TEST_CASE("neither a child's children nor daemons outlive it, and it cannot end who waits for it") {
+TEST_CASE("neither a child's children nor daemons outlive it, and it cannot end its parent") {
   for (const bool hangs : {false, true}) {
     CAPTURE(hangs);
     int ends[2];

@@ -50,7 +50,7 @@ TEST_CASE("context lines are appended to what(), one indented line each, and not
   CHECK(error.context()[1] == "in net N");
 }
 
-TEST_CASE("of a long context the first and the last lines are kept, and the rest is counted") {
+TEST_CASE("a long context keeps its first and last lines, and counts the rest") {
   Error error(ErrorCode::kOperatorFailed, "boom");
   for (int i = 0; i < 24; ++i) error.AddContext("line " + std::to_string(i));
   CHECK(error.lines_left_out() == 0);

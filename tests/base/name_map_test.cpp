@@ -60,7 +60,7 @@ TEST_CASE("references to a value and its name outlast every other insertion and 
   CHECK(row.value == 7);
 }
 
-TEST_CASE("EraseIf asks once for each row, in order, and erases those that it is told") {
+TEST_CASE("EraseIf calls its predicate once for each row, in order, and erases the true ones") {
   NameMap<int> map;
   for (int i = 0; i < 10; ++i) map[StrCat("row ", i)] = i;
   std::vector<int> asked;

@@ -127,7 +127,7 @@ TEST_CASE(
   CHECK_THROWS_AS(SaveFile(folder.path() + "/loop", "z"), Error);
 }
 
-TEST_CASE("a device is written where it is, and what cannot be written is named") {
+TEST_CASE("a device is written in place, and a path that cannot be written is named") {
   SaveFile("/dev/null", "nothing");
   CHECK(ErrorOf([] { SaveFile("/dev/full", "x"); }).message() ==
         "cannot write '/dev/full': No space left on device");

@@ -23,7 +23,7 @@ TEST_CASE("a Parker's wait ends at its deadline") {
   CHECK_FALSE(parker.Wait(MonotonicNs() + 1'000'000));
 }
 
-TEST_CASE("what was written before Set is seen after Wait") {
+TEST_CASE("writes before Set are seen after Wait") {
   for (int round = 0; round < 1000; ++round) {
     int written = 0;
     Parker parker;
@@ -52,7 +52,7 @@ TEST_CASE("a Mutex lets one thread in at a time") {
   CHECK(count == 20'000);
 }
 
-TEST_CASE("a thread's name is cut to what the system keeps") {
+TEST_CASE("a thread's name is cut to the system's limit") {
   std::string name;
   std::thread([&] {
     SetCurrentThreadName("a-name-that-is-far-too-long");

@@ -67,7 +67,7 @@ TEST_CASE("a move hands the object over without counting") {
   CHECK(deaths == 0);
 }
 
-TEST_CASE("assignment ends what was held, and self-assignment nothing") {
+TEST_CASE("assignment releases the old object, and self-assignment releases nothing") {
   int deaths = 0;
   auto handle = MakeIntrusive<Counted>(&deaths, 1);
   auto& same = handle;

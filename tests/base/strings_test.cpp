@@ -42,7 +42,7 @@ TEST_CASE("StrCat takes any number of parts, and calls nest") {
   CHECK(StrCat(StrCat("a", "b"), "c") == "abc");
 }
 
-TEST_CASE("what has a ToString prints to streams as StrCat joins it") {
+TEST_CASE("a type with ToString prints to streams as StrCat joins it") {
   std::ostringstream out;
   out << opkit::Shape{2, 3} << ' ' << opkit::DType::kInt8 << ' '
       << opkit::TensorInfo(opkit::DType::kFloat32, {opkit::Sym("N"), 3});

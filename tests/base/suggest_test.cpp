@@ -45,7 +45,7 @@ TEST_CASE("nothing is suggested beyond a third of the letters, and one slip is a
   CHECK(NearestName("X", Names{}).empty());
 }
 
-TEST_CASE("a suggestion names the nearest and what is known") {
+TEST_CASE("a suggestion names the nearest name and the known ones") {
   CHECK(SuggestName("X", Names{}).empty());
   CHECK(SuggestName("Softmx", Names{"Relu", "Softmax"}) ==
         " (did you mean 'Softmax'? known: 'Relu', 'Softmax')");

@@ -34,7 +34,7 @@ TEST_CASE("columns in another order, offsets, CRLF, empty lines and no last line
   CHECK(table.buffers[1].size == INT64_MAX);
 }
 
-TEST_CASE("what is written is read again") {
+TEST_CASE("a written table reads back the same") {
   const std::vector<opkit::MemoryInterval> buffers = {{0, 2, 8}, {-1, 3, 16}};
   CHECK(ToCsv(buffers) == "id,lower,upper,size\n0,0,2,8\n1,-1,3,16\n");
   const std::string text = ToCsv(buffers, {16, 0}, {"x", "y"});
@@ -43,7 +43,7 @@ TEST_CASE("what is written is read again") {
   CHECK(ToCsv(table.buffers, table.offsets, table.ids) == text);
 }
 
-TEST_CASE("what is no such table is refused by the line") {
+TEST_CASE("text that is no such table is refused with its line") {
   const auto message = [](std::string_view text) {
     return ErrorOf([&] { (void)ParseMemoryCsv(text); }).message();
   };
@@ -76,7 +76,7 @@ TEST_CASE("an id that could not be written again is not read") {
         "line 2: id '1\r\"\"' has a carriage return inside");
 }
 
-TEST_CASE("what a cell cannot hold is not written") {
+TEST_CASE("an id that a cell cannot hold is refused") {
   const auto message = [](const std::vector<int64_t>& offsets,
                           const std::vector<std::string>& ids) {
     return ErrorOf([&] { (void)ToCsv({{0, 1, 8}}, offsets, ids); }).message();

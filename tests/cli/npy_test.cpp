@@ -66,7 +66,7 @@ TEST_CASE("Tensors of every dtype that NumPy has come back to the bit") {
   }
 }
 
-TEST_CASE("A file is what NumPy writes") {
+TEST_CASE("A file equals NumPy's, byte for byte") {
   const File file;
   SaveNpy(file.path(), Tensor::From<float>({2, 1}, {1, 2}));
   const std::string bytes = file.bytes();
@@ -116,7 +116,7 @@ TEST_CASE("Fortran's order, other byte orders, other versions and spellings are 
         2);
 }
 
-TEST_CASE("What opkit or NumPy has not is an Error that says so") {
+TEST_CASE("Types that opkit or NumPy lacks are Errors that name them") {
   const auto descr = [](const std::string& text) {
     return What(
         Npy("{'descr': " + text + ", 'fortran_order': False, 'shape': (1,), }", "12345678"));

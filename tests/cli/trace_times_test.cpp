@@ -130,7 +130,7 @@ TEST_CASE("events of other programs that begin and end, on a thread or by an id"
                                                             {"whole", {7'000}}});
 }
 
-TEST_CASE("what is no trace is an Error") {
+TEST_CASE("text that is no trace is an Error") {
   const TemporaryFolder folder;
   CHECK(ErrorOf([&] { ReadTraceTimes(folder / "absent.json"); }).code() == ErrorCode::kIo);
   CHECK(Contains(Problem(folder, ""), "no Chrome trace in JSON"));

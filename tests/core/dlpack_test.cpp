@@ -291,8 +291,8 @@ void CheckRefused(ErrorCode code, const char* text, F&& spoil, std::vector<int64
   CHECK(foreign.deleted == 0);
 }
 
-TEST_CASE_TEMPLATE("what cannot be imported stays the caller's", Managed, ::DLManagedTensor,
-                   ::DLManagedTensorVersioned) {
+TEST_CASE_TEMPLATE("a tensor that cannot be imported stays the caller's", Managed,
+                   ::DLManagedTensor, ::DLManagedTensorVersioned) {
   auto nothing = [](Managed&) {};
   CheckRefused<Managed>(ErrorCode::kUnsupported,
                         "DLPack type {code 2, bits 32, lanes 4} has no DType",
@@ -360,7 +360,7 @@ TEST_CASE("a tensor without a deleter is imported too, a null pointer is an erro
         "FromDLPack was given a null pointer");
 }
 
-TEST_CASE("what DLPack cannot say is not exported") {
+TEST_CASE("a tensor that DLPack cannot describe is not exported") {
   Tensor nothing;
   CHECK(ErrorOf([&] { ToDLPack(nothing); }).code() == ErrorCode::kUninitialized);
   const Tensor blocked = Tensor::FromLayout(opkit::AllocateStorage({}, 64), {2, 2}, DType::kFloat32,

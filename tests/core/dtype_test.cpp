@@ -51,7 +51,7 @@ TEST_CASE("every dtype has its C++ type, size and name, and the name leads back"
   CHECK(opkit::DTypeFromName("float") == DType::kUndefined);
 }
 
-TEST_CASE("other integer types of the same size are the same dtype; what is no number is none") {
+TEST_CASE("other integer types of the same size are the same dtype; other types have none") {
   static_assert(kDTypeOf<long> == kDTypeOf<long long>);
   static_assert(kDTypeOf<unsigned long> == DType::kUInt64);
   static_assert(kDTypeOf<signed char> == DType::kInt8);

@@ -80,7 +80,7 @@ TEST_CASE("a converter needs a function, two layouts and a rate that can be adde
   CheckFails([] { FindLayout("One"); }, "there is no layout 'One'");
 }
 
-TEST_CASE("what a layout's functions do wrong is told with the layout and the tensor") {
+TEST_CASE("an error in a layout's function names the layout and the tensor") {
   static int64_t bytes = 0;
   static void (*convert)(const Tensor& from, Tensor& to) = nullptr;
   static const LayoutId wrong = RegisterLayout({

@@ -107,7 +107,7 @@ TEST_CASE("an unknown extent may have a bound") {
   CHECK(Dim::Either(five, Dim()) == Dim());
 }
 
-TEST_CASE("a bound goes through what grows with the extent, and is dropped elsewhere") {
+TEST_CASE("a bound passes through functions that grow with the extent, and is dropped elsewhere") {
   const Dim a = Dim::AtMost(10), b = Dim::AtMost(3);
   CHECK(Dim(a + b) == Dim::AtMost(13));
   CHECK(Dim(a + 2) == Dim::AtMost(12));
@@ -126,7 +126,7 @@ TEST_CASE("a bound goes through what grows with the extent, and is dropped elsew
   CHECK(Dim(a * INT64_MAX) == Dim());
 }
 
-TEST_CASE("the most of a shape, its elements, and what a tensor of it may be") {
+TEST_CASE("the largest shape, its elements, and the tensors that fit it") {
   const SymbolicShape bounded{Dim::AtMost(4), 3, Dim::AtMost(2)};
   CHECK(ToString(bounded) == "[<=4, 3, <=2]");
   CHECK_FALSE(bounded.is_known());

@@ -143,7 +143,7 @@ TEST_CASE("a device without memory pools uses cudaMalloc") {
   CHECK(fake::DeviceOf(data) == -1);
 }
 
-TEST_CASE("out of memory: what is on its way to be freed is waited for, then an error") {
+TEST_CASE("out of memory: pending frees are waited for, then an error") {
   CUDAContext context(kCuda0);
   context.SwitchToDevice(0);
   context.FinishDeviceComputation();
@@ -232,7 +232,7 @@ TEST_CASE("a copy between host memories comes after the work on every device") {
   CHECK(y.data<float>()[0] == 42);
 }
 
-TEST_CASE("an asynchronous copy comes after what was issued on the stream, and before the event") {
+TEST_CASE("an asynchronous copy runs after earlier work of the stream, and before the event") {
   CUDAContext context(kCuda0);
   context.SwitchToDevice(0);
   Tensor device({4}, DType::kFloat32, kCuda0), host({DeviceType::kCUDAHost, 0});

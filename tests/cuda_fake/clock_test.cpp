@@ -69,7 +69,7 @@ TEST_CASE("a span has the time of its work on the device, not of its wait there"
   CHECK(RunTime(spans[0]) == 2 * kMs + kMs / 2);
 }
 
-TEST_CASE("a span is told its times though nobody waits for its event") {
+TEST_CASE("a span gets its times although its event has no waiter") {
   Workspace ws;
   auto op = Timed(ws, 3 * kMs);
   fake::SetClock(kMs);
@@ -83,7 +83,7 @@ TEST_CASE("a span is told its times though nobody waits for its event") {
   CHECK(RunTime(SpansOf(Profiler::Read(), "FakeTimed")[0]) == 2 * kMs);
 }
 
-TEST_CASE("who sees the end of an event finds the times in the profile") {
+TEST_CASE("once an event has ended, its times are in the profile") {
   Workspace ws;
   auto op = Timed(ws, 4 * kMs);
   for (int round = 0; round < 50; ++round) {

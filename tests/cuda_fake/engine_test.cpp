@@ -53,7 +53,7 @@ TEST_CASE("a held CUDA stream holds up neither the pool's thread nor the copies"
   delete gate.load();
 }
 
-TEST_CASE("what goes wrong on a CUDA device is in the Vars that the operation writes") {
+TEST_CASE("a failure on a CUDA device is stored in the Vars that the operation writes") {
   Engine engine({.threads = 2});
   const Var v = engine.NewVar(), w = engine.NewVar();
   bool ran = false;

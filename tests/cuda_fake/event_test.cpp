@@ -44,7 +44,7 @@ TEST_CASE("an event goes from INITIALIZED over SCHEDULED to SUCCESS, and back by
   }
 }
 
-TEST_CASE("an event that nobody waits for costs no notice, and still answers Query") {
+TEST_CASE("an event without a waiter costs no notice, and still answers Query") {
   CUDAContext context = ContextOn(0);
   Event event(kCuda0);
   const int64_t waits = fake::stream_waits();
@@ -174,7 +174,7 @@ TEST_CASE("a launch that failed unseen fails the next recorded event") {
   event.Finish();
 }
 
-TEST_CASE("what a kernel did fails its event, and wakes who waits") {
+TEST_CASE("a failed kernel fails its event, and wakes the waiting threads") {
   CUDAContext context = ContextOn(0);
   Event event(kCuda0);
   auto gate = std::make_unique<fake::Gate>(context.cuda_stream());
@@ -264,7 +264,7 @@ TEST_CASE("memory outlives the last handle of an event while the device may use 
   fake::Await([&] { return Released(memory); });
 }
 
-TEST_CASE("whoever has waited for an event finds its memory released") {
+TEST_CASE("after a wait for an event its memory is released") {
   CUDAContext context = ContextOn(0);
   Storage memory = AllocateStorage(kCuda0, 100);
   Event event(kCuda0);

@@ -238,7 +238,7 @@ TEST_CASE("memory of a run is the device's, and there until the stream has come 
   CHECK(bench.Values("y") == Floats{2, 3});
 }
 
-TEST_CASE("after a failure the memory of what was issued stays until the stream has come past it") {
+TEST_CASE("after a failure the memory of issued work lives until the stream has passed it") {
   auto bench = std::make_unique<Bench>(kCuda0);
   bench->Add("x", {1, 2});
   AllocatedMemory memory;
@@ -276,7 +276,7 @@ TEST_CASE("a launch that a function did not check fails its run") {
   CHECK(op.event().Query() == EventStatus::kFailed);
 }
 
-TEST_CASE("what only the host's own streams can do is refused, by the operator's name") {
+TEST_CASE("calls that only the host's own streams allow are refused, with the operator's name") {
   Bench bench(kCuda0);
   bench.Add("x", {1, 2});
   auto run = [&](auto body) {

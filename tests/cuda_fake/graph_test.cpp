@@ -68,7 +68,7 @@ std::vector<float> OnHost(const Tensor& tensor) {
 
 }  // namespace
 
-TEST_CASE("a chain on the device is told of once, and its memory is released at the run's end") {
+TEST_CASE("a chain on the device gets one notice, and its memory is released at the run's end") {
   const Tensor x = OnCuda({1, 2});
   for (int threads : {1, 2}) {
     Executor executor(Compile(Chain(20), {.threads = threads}));

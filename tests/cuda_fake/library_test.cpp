@@ -44,7 +44,7 @@ TEST_CASE("a library's class for CUDA runs on the stream of its host, which wait
   bench.op.reset();
 }
 
-TEST_CASE("what a library's class for CUDA makes elsewhere is copied on the stream") {
+TEST_CASE("an output that a library's class for CUDA makes elsewhere is copied on the stream") {
   const Loaded loaded;
   Bench bench(kCuda0);
   bench.Add("x", {1, 2});

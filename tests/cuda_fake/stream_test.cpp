@@ -130,8 +130,7 @@ TEST_CASE("memory kept until marks is released behind them, whatever their order
   for (const Storage& storage : memory) fake::Await([&] { return storage.use_count() == 1; });
 }
 
-TEST_CASE(
-    "what a stream keeps without marks is released behind the work before it, by one notice") {
+TEST_CASE("memory kept without marks is released behind the stream's earlier work, by one notice") {
   CUDAStream& stream = CUDAStream::Get(kCuda0, 0);
   std::vector<Storage> memory;
   for (int i = 0; i < 10; ++i) memory.push_back(AllocateStorage(Device{}, 8));
@@ -214,7 +213,7 @@ TEST_CASE("a slot holds one object of a type for each stream") {
   CHECK(b.Slot<Handle>().device == 1);
 }
 
-TEST_CASE("a failed call says what was called, and is not reported twice") {
+TEST_CASE("a failed call is reported once, with its name") {
   try {
     OPKIT_CUDA_CHECK(cudaSetDevice(9));
     FAIL("no error");
@@ -227,7 +226,7 @@ TEST_CASE("a failed call says what was called, and is not reported twice") {
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-TEST_CASE("a device guard restores what was current") {
+TEST_CASE("a device guard restores the current device") {
   REQUIRE(cudaSetDevice(0) == cudaSuccess);
   int device = -1;
   {

@@ -68,7 +68,7 @@ TEST_CASE("too few bytes are no matter for the model") {
   CHECK(LabelOfFewBytes(SmallConfig(), "\xff") == std::string("unknown"));
 }
 
-TEST_CASE("labels are replaced as the configuration says, doubtful ones by what they surely are") {
+TEST_CASE("labels are replaced as the configuration says, doubtful ones by a more general label") {
   const MagikaConfig config = SmallConfig();
   CHECK(OutputLabel(config, "png", 0.5f) == "png");
   CHECK(OutputLabel(config, "png", 0.49f) == "unknown");

@@ -39,8 +39,7 @@ TEST_CASE("NormalizeImage makes planes of pixels, blue first, with zeros on the 
         {0.2, 0.4, 0, 0, 0, 0, 0.6, 0.8, 0, 0, 0, 0});
 }
 
-TEST_CASE(
-    "runs of one class are one character, the blank is none and parts what it stands between") {
+TEST_CASE("a run of one class is one character; the blank is none, and separates equal ones") {
   const std::vector<std::string> characters = {"", "a", "ß", " "};
   const auto decode = [&](const std::vector<int>& classes) {
     std::vector<float> probabilities;

@@ -41,7 +41,7 @@ struct WithoutDevice {
   static constexpr bool kAsynchronous = false;
 };
 
-TEST_CASE("contexts meet the concept, and what lacks a part does not") {
+TEST_CASE("contexts meet the concept, and a class that lacks a part does not") {
   static_assert(DeviceContext<CPUContext>);
   static_assert(DeviceContext<CPUStreamContext>);
   static_assert(DeviceContext<MinimalContext>);
@@ -77,7 +77,7 @@ TEST_CASE("CPU work is done when it is issued, and every stream is free") {
   CHECK(CPUContext::IsStreamFree({}, 17));
 }
 
-TEST_CASE("recording on the CPU leaves the event to who finishes it") {
+TEST_CASE("recording on the CPU leaves the event to the code that finishes it") {
   CPUContext context;
   Event event;
   context.Record(event);
@@ -111,7 +111,7 @@ struct NativeContext {
   void* native_stream() { return this; }
 };
 
-TEST_CASE("what a context may have besides has names") {
+TEST_CASE("the optional parts of a context have names") {
   CHECK(opkit::detail::HostContext<opkit::CPUContext>);
   CHECK(opkit::detail::HostContext<opkit::CPUStreamContext>);
   CHECK_FALSE(opkit::detail::HostContext<NativeContext>);

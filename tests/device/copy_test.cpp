@@ -228,7 +228,7 @@ TEST_CASE("a missing route is an error that names both devices and what is regis
         ErrorCode::kUnsupported);
 }
 
-TEST_CASE("what cannot be read or held leaves the target as it was") {
+TEST_CASE("a source that cannot be read or held leaves the target unchanged") {
   FakeDevice fake;
   Tensor target(Device{kFake, 0});
   Copy(Numbers({4}), &target);
@@ -262,7 +262,7 @@ TEST_CASE("what cannot be read or held leaves the target as it was") {
   CHECK(target.shape() == Shape{4});
 }
 
-TEST_CASE("registering again replaces, and gives back what was there") {
+TEST_CASE("registering again replaces, and returns the earlier registration") {
   FakeDevice fake;
   CHECK((RegisterCopy(DeviceType::kCPU, kFake, &FailingCopy) == &FakeCopy));
   CHECK((RegisterCopy(DeviceType::kCPUStream, kFake, &FakeCopy) == &FailingCopy));  // same memory

@@ -43,7 +43,7 @@ void AwaitBlockedWait(CPUStream& stream, int64_t before) {
   while (stream.blocking_waits() == before) std::this_thread::yield();
 }
 
-TEST_CASE("a stream without a thread runs what is issued at once and throws to its caller") {
+TEST_CASE("a stream without a thread runs issued work at once and throws to its caller") {
   CPUStream here(kStreams);
   CHECK(here.id() == -1);
   bool ran = false;
@@ -166,7 +166,7 @@ TEST_CASE("an event is SCHEDULED when recorded and done when the work before it 
   CHECK(event.Query() == EventStatus::kSuccess);
 }
 
-TEST_CASE("what a closure held is gone before the event behind it completes") {
+TEST_CASE("a closure's captures are destroyed before the event behind it completes") {
   CPUStreamContext context = OnStream(1);
   auto owned = std::make_shared<int>(1);
   const std::weak_ptr<int> watched = owned;
@@ -322,14 +322,14 @@ TEST_CASE("a failure inside an IssueScope concerns nothing that another thread i
   context.FinishDeviceComputation();
 }
 
-TEST_CASE("FinishDeviceComputation rethrows what no event took, once") {
+TEST_CASE("FinishDeviceComputation rethrows, once, a failure that no event took") {
   CPUStreamContext context = OnStream(1);
   context.Launch([] { throw std::out_of_range("lost otherwise"); });
   CHECK_THROWS_WITH_AS(context.FinishDeviceComputation(), "lost otherwise", std::out_of_range);
   context.FinishDeviceComputation();
 }
 
-TEST_CASE("a failure passes from stream to stream as the same exception, and skips what depends") {
+TEST_CASE("a failure passes from stream to stream as one exception, and skips dependent work") {
   for (int dependant : {1, 2}) {  // an elided wait, and a real one
     CAPTURE(dependant);
     CPUStreamContext producer = OnStream(1), consumer = OnStream(dependant);
@@ -358,7 +358,7 @@ TEST_CASE("a failure passes from stream to stream as the same exception, and ski
   }
 }
 
-TEST_CASE("waiting for an event that has failed already fails what comes after as well") {
+TEST_CASE("a stream that waits for a failed event fails its later work as well") {
   CPUStreamContext context = OnStream(1);
   Event failed;
   failed.SetFinished("before");

@@ -122,7 +122,7 @@ TEST_CASE("finishing after SUCCESS is an error, whatever the second outcome") {
   CHECK(event.Query() == EventStatus::kSuccess);
 }
 
-TEST_CASE("the first failure is kept, what comes later is ignored") {
+TEST_CASE("the first failure is kept, later ones are ignored") {
   Event event;
   event.SetFinished("first");
   event.SetFinished("second");
@@ -351,7 +351,7 @@ TEST_CASE("a completion that somebody holds is not used again, and the other one
   CHECK(held.Query() == EventStatus::kSuccess);
 }
 
-TEST_CASE("what a failed run retained, and its callbacks, go with the reset") {
+TEST_CASE("a reset releases the objects that a failed run retained, and its callbacks") {
   const int64_t before = opkit::GetAllocator(opkit::DeviceType::kCPU).live_bytes();
   Event event;
   event.state()->retained = {opkit::AllocateStorage({}, 64)};
@@ -376,7 +376,7 @@ TEST_CASE("cancelling fails the event at once with kCancelled, and only while it
   CHECK(done.Query() == EventStatus::kSuccess);
 }
 
-TEST_CASE("waiters on many threads all wake, and see what was written before the finish") {
+TEST_CASE("waiters on many threads all wake, and see the writes before the finish") {
   Watchdog watchdog;
   for (int threads : {1, 2, 8}) {
     for (int round = 0; round < 100; ++round) {
@@ -443,7 +443,7 @@ TEST_CASE("each callback runs exactly once, however setting and finishing race")
   }
 }
 
-TEST_CASE("of several outcomes that race one wins, and everyone sees that one") {
+TEST_CASE("of several outcomes that race one wins, and every thread sees the same one") {
   Watchdog watchdog;
   for (int threads : {2, 8}) {
     for (int round = 0; round < 200; ++round) {

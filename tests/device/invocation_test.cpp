@@ -75,7 +75,7 @@ TEST_CASE("a thread starts without an invocation, and adopts one as it is") {
   CHECK(CurrentInvocation() == token);
 }
 
-TEST_CASE("adopting restores what was current before, also on an exception") {
+TEST_CASE("adopting restores the earlier invocation, also on an exception") {
   InvocationScope own(InvocationKind::kOperator);
   const Invocation before = CurrentInvocation();
   try {

@@ -79,7 +79,7 @@ TEST_CASE("on a stream the loop is issued, in order, and the call returns") {
   CHECK(values == std::vector<int>(100, 20));
 }
 
-TEST_CASE("what the body captured lives until the stream has run it, and no longer") {
+TEST_CASE("the body's captures live until the stream has run it, and no longer") {
   CPUStreamContext context;
   context.SwitchToDevice(5);
   auto shared = std::make_shared<std::atomic<int>>(0);
@@ -93,7 +93,7 @@ TEST_CASE("what the body captured lives until the stream has run it, and no long
   CHECK(shared.use_count() == 1);
 }
 
-TEST_CASE("a body for a stream may own what it needs, also what cannot be copied") {
+TEST_CASE("a body for a stream may own objects, also some that cannot be copied") {
   CPUStreamContext context;
   context.SwitchToDevice(5);
   std::vector<int> sums(4, 0);

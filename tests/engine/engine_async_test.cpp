@@ -40,7 +40,7 @@ TEST_CASE("an asynchronous operation is done when its handle says so, and no ear
   });
 }
 
-TEST_CASE("it may complete inside its closure, or on another thread before the closure returns") {
+TEST_CASE("an operation may complete inside its closure, or elsewhere before the closure returns") {
   OnEveryEngine([](Engine& engine) {
     const Var v = engine.NewVar();
     const auto token = std::make_shared<int>(0);
@@ -133,7 +133,7 @@ TEST_CASE("a wait with a timeout ends when it has passed, and loses nothing") {
   });
 }
 
-TEST_CASE("WaitForAll waits for what is pending, whatever ended before and whoever gave up") {
+TEST_CASE("WaitForAll waits for pending operations, whatever ended or was given up before") {
   OnThreads([](Engine& engine) {
     const Var v = engine.NewVar(), other = engine.NewVar();
     Handles handles;
@@ -196,7 +196,7 @@ TEST_CASE("waits that time out and waits that do not, at once, amid completions"
   });
 }
 
-TEST_CASE("Cancel fails what has not started and what nobody completes; what runs, runs on") {
+TEST_CASE("Cancel fails operations that wait or that are never completed; running ones go on") {
   OnThreads([](Engine& engine) {
     const Var busy = engine.NewVar(), never = engine.NewVar(), after = engine.NewVar();
     std::atomic<bool> started{false}, open{false};
@@ -230,7 +230,7 @@ TEST_CASE("Cancel fails what has not started and what nobody completes; what run
   });
 }
 
-TEST_CASE("Cancel in a naive engine fails what waits for a handle, and the handle") {
+TEST_CASE("Cancel in a naive engine fails a handle, and the operations that wait for it") {
   Watchdog watchdog;
   Engine engine({.naive = true});
   const Var v = engine.NewVar();
@@ -310,7 +310,7 @@ TEST_CASE("cancel, completion and pushes race, and every operation ends once") {
   });
 }
 
-TEST_CASE("random operations, one in three completed elsewhere, give what serial execution gives") {
+TEST_CASE("random operations, one in three completed elsewhere, equal serial execution") {
   for (unsigned seed = 1; seed <= 3; ++seed) {
     CAPTURE(seed);
     OnEveryEngine([&](Engine& engine) {

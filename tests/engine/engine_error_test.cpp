@@ -36,7 +36,7 @@ void PushFailing(Engine& engine, const char* text, opkit::VarList reads, opkit::
   engine.Push([text] { throw std::runtime_error(text); }, reads, writes);
 }
 
-TEST_CASE("what an operation throws comes out of the wait for its Var, once") {
+TEST_CASE("the wait for a Var rethrows an operation's exception, once") {
   OnEveryEngine([](Engine& engine) {
     const Var v = engine.NewVar();
     PushFailing(engine, "broken", {}, {v});
@@ -70,7 +70,7 @@ TEST_CASE("an Error says in which operation it happened") {
   });
 }
 
-TEST_CASE("what depends on a failed Var is skipped, fails alike, and is told of once") {
+TEST_CASE("operations behind a failed Var are skipped, and one wait reports the failure") {
   OnEveryEngine([](Engine& engine) {
     const Var a = engine.NewVar(), b = engine.NewVar(), c = engine.NewVar(), d = engine.NewVar();
     std::atomic<int> ran{0};
@@ -93,7 +93,7 @@ TEST_CASE("what depends on a failed Var is skipped, fails alike, and is told of 
   });
 }
 
-TEST_CASE("what was pushed before the wait that reports a failure is skipped, whenever it runs") {
+TEST_CASE("operations pushed before the wait that reports a failure are skipped") {
   OnThreads([](Engine& engine) {
     const Var a = engine.NewVar(), gate = engine.NewVar(), b = engine.NewVar();
     Handles handles;
@@ -143,7 +143,7 @@ TEST_CASE("a write that reads the Var, too, is skipped where that has failed") {
   });
 }
 
-TEST_CASE("WaitForAll throws what was pushed first, whatever failed first, and forgets the rest") {
+TEST_CASE("WaitForAll throws the failure that was pushed first, and forgets the others") {
   OnEveryEngine([](Engine& engine) {
     for (int round = 0; round < 20; ++round) {
       const Var a = engine.NewVar(), b = engine.NewVar(), c = engine.NewVar();
@@ -184,7 +184,7 @@ TEST_CASE("a failure that concerns no Var, or a deleted one, comes out of WaitFo
   });
 }
 
-TEST_CASE("of several threads that wait for a failed Var, one is told") {
+TEST_CASE("of several threads that wait for a failed Var, one gets the exception") {
   OnEveryEngine([](Engine& engine) {
     for (int round = 0; round < 50; ++round) {
       const Var v = engine.NewVar();
@@ -208,7 +208,7 @@ TEST_CASE("an unreported failure is no reason to stop: the engine still ends") {
 }
 
 // A serial model predicts which operations run and which error every Var holds in the end.
-TEST_CASE("random operations of which some fail leave what the rules say, on every engine") {
+TEST_CASE("random operations of which some fail follow the rules, on every engine") {
   for (unsigned seed = 1; seed <= 5; ++seed) {
     CAPTURE(seed);
     OnEveryEngine([&](Engine& engine) {

@@ -127,7 +127,7 @@ struct Machine {
   std::vector<uint64_t> values;
 };
 
-TEST_CASE("10,000 random operations over 100 Vars give what serial execution gives, to the bit") {
+TEST_CASE("10,000 random operations over 100 Vars equal serial execution, to the bit") {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     CAPTURE(seed);
     OnEveryEngine([&](Engine& engine) {
@@ -235,7 +235,7 @@ TEST_CASE("an operation may wait for one that it pushed") {
   });
 }
 
-TEST_CASE("an operation that would wait for its own end is told so") {
+TEST_CASE("an operation that would wait for its own end gets an error") {
   OnEveryEngine([](Engine& engine) {
     const Var v = engine.NewVar();
     Error writer(ErrorCode::kNotFound, ""), all(ErrorCode::kNotFound, "");

@@ -77,7 +77,7 @@ TEST_CASE(
   CHECK((log == "abc" || log == "acb"));
 }
 
-TEST_CASE("what waited for an asynchronous operation runs where that is completed, in push order") {
+TEST_CASE("operations behind an asynchronous one run on the completing thread, in push order") {
   NaiveEngine engine;
   const Var v = engine.NewVar(), w = engine.NewVar();
   Handles handles;

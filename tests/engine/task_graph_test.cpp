@@ -204,7 +204,7 @@ TEST_CASE("wrong tasks and cycles are errors that name them") {
   CHECK(Contains(error.message(), "0 -> 1 -> 0"));
 }
 
-TEST_CASE("Describe says what was frozen, the mode and why") {
+TEST_CASE("Describe names the frozen graph, the mode and its reason") {
   TaskGraph graph;
   const TaskId a = graph.Add([] {}), b = graph.Add([] {}), c = graph.Add([] {});
   graph.Precede(a, b);

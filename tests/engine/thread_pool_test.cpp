@@ -373,7 +373,7 @@ TEST_CASE(
   CHECK(pool.Wait(latch));
 }
 
-TEST_CASE("the destructor runs what is queued, and what those tasks submit") {
+TEST_CASE("the destructor runs the queued tasks, and tasks that they submit") {
   Watchdog watchdog;
   for (int threads : {1, 2, 8}) {
     for (int round = 0; round < 50; ++round) {

@@ -123,7 +123,7 @@ TEST_CASE("names are escaped") {
   CHECK(parsed.edges == Strings{"i0 -> n0", "n0 -> o0"});
 }
 
-TEST_CASE("what is rewritten comes from who wrote it last") {
+TEST_CASE("a rewritten value has an edge from its last writer") {
   Graph g;
   g.AddInput("T", DType::kFloat32, {2});
   g.AddNode(OperatorDef("Relu").Input("T").Output("A"));
@@ -134,7 +134,7 @@ TEST_CASE("what is rewritten comes from who wrote it last") {
         Strings{"i0 -> n0", "i0 -> n1", "n0 -> n1", "n1 -> n2", "n1 -> o0"});
 }
 
-TEST_CASE("nodes may be drawn before what they read; left out and missing values too") {
+TEST_CASE("nodes may come before their producers; left out and missing values are drawn too") {
   Graph g;
   g.AddNode(OperatorDef("Sum").Input("A").Input("").Output("Y"));
   g.AddNode(OperatorDef("Relu").Input("nowhere").Output("A").Output(""));

@@ -166,7 +166,7 @@ struct RandomCase {
 
 }  // namespace
 
-TEST_CASE("random graphs over streams and the host give what running in order gives") {
+TEST_CASE("random graphs over streams and the host equal a run in order") {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     const RandomCase random(seed);
     for (int threads : {1, 2, 8}) {
@@ -253,7 +253,7 @@ TEST_CASE("a failure of the asynchronous part ends the run with the operator's c
   }
 }
 
-TEST_CASE("what a body throws in a stream reaches a run as an Error with the node and the cause") {
+TEST_CASE("an exception of a body in a stream ends the run with an Error with node and cause") {
   for (const char* what : {"std", "int"}) {
     Graph g;
     g.AddInput("X", kFloat, {2});
@@ -427,7 +427,7 @@ TEST_CASE("an executor outlives a run whose event was cancelled by its own handl
   }
 }
 
-TEST_CASE("in a fixed order, streams and the host give what running in order gives") {
+TEST_CASE("in a fixed order, streams and the host equal a run in order") {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     const RandomCase random(seed);
     INFO("seed ", seed);
@@ -440,7 +440,7 @@ TEST_CASE("in a fixed order, streams and the host give what running in order giv
   }
 }
 
-TEST_CASE("in a fixed order, what is in flight keeps its memory while later nodes run") {
+TEST_CASE("in a fixed order, nodes in flight keep their memory while later nodes run") {
   ForgetFlights();
   Graph g;
   g.AddInput("X", kFloat, {2});
@@ -462,7 +462,7 @@ TEST_CASE("in a fixed order, what is in flight keeps its memory while later node
   CHECK(FloatsOf(exec.output("Y")) == Floats{5, 10});
 }
 
-TEST_CASE("who is told that a run was cancelled may use the executor at once") {
+TEST_CASE("after the Error of a cancelled run the executor is usable at once") {
   for (const bool other_shape : {false, true}) {
     INFO("another shape ", other_shape);
     ForgetFlights();
@@ -496,7 +496,7 @@ TEST_CASE("who is told that a run was cancelled may use the executor at once") {
   }
 }
 
-TEST_CASE("what a cancelled run still writes is no memory of the next one, of any shape") {
+TEST_CASE("memory that a cancelled run still writes is not used by the next one, of any shape") {
   ForgetFlights();
   Graph g;
   g.AddInput("X", kFloat, {2});

@@ -166,7 +166,7 @@ TEST_CASE("random graphs with donated inputs give the same bits, and take no mor
   CHECK(bytes < plain_bytes);
 }
 
-TEST_CASE("what cannot be donated is refused") {
+TEST_CASE("inputs that cannot be donated are refused") {
   const auto refused = [](const Graph& g, const char* name) {
     return ErrorOf([&] { Compile(g, Donating({name})); }).message();
   };

@@ -115,7 +115,7 @@ TEST_CASE("a run computes the graph's outputs and gives them by name") {
   CHECK(FloatsOf(exec.Run(inputs).Get("Y")) == Floats{8, 8, 8});
 }
 
-TEST_CASE("what a run returns is found by name and by position, and taken apart in a loop") {
+TEST_CASE("results of a run are found by name and by position, and can be looped over") {
   Executor exec(Compile(OneNode(OperatorDef("Relu"), {2}), {.threads = 1}));
   const NamedTensors out = exec.Run({{"X", Vector({-1, 2})}});
   CHECK(out.Find("Y") == &out.Get("Y"));
@@ -133,7 +133,7 @@ TEST_CASE("what a run returns is found by name and by position, and taken apart 
   }
 }
 
-TEST_CASE("a plan tells each node's kernel and each value's type") {
+TEST_CASE("a plan has each node's kernel and each value's type") {
   const Plan plan = Compile(Diamond({3}), {.threads = 2});
   CHECK(Contains(ToString(plan), "plan of 4 nodes on 2 threads"));
   CHECK(Contains(ToString(plan), "0 Scale (X) -> (S): reference, "));
@@ -150,7 +150,7 @@ TEST_CASE("an executor explains its mode, and the plan has that explanation from
   CHECK(Contains(ToString(plan), "mode: walk: the graph is a chain"));
 }
 
-TEST_CASE("random graphs give what running node after node gives, to the bit") {
+TEST_CASE("random graphs equal a run of node after node, to the bit") {
   for (uint64_t seed = 1; seed <= 42; ++seed) {
     RandomGraphOptions random;
     random.nodes = 5 + static_cast<int>(seed % 7) * 12;
@@ -231,7 +231,7 @@ TEST_CASE("a result that its caller has dropped is memory for the next one") {
   CHECK(exec.output("Y").data<float>() == memory);
 }
 
-TEST_CASE("outputs that operators hand on are memory of their own") {
+TEST_CASE("outputs that operators forward have memory of their own") {
   Graph g;  // Identity's output shares its input's memory
   g.AddInput("X", kFloat, {2});
   g.AddConstant("W", Vector({5, 6}));
@@ -335,7 +335,7 @@ TEST_CASE("the dense copy of an input stays as it was while a caller holds it as
   CHECK(FloatsOf(next.Get("X")) == Floats{100, 102, 101, 103});
 }
 
-TEST_CASE("inputs that are not what the graph says are refused before anything runs") {
+TEST_CASE("inputs that contradict the graph are refused before anything runs") {
   Executor exec(Compile(Diamond({Sym("N"), 2}), {.threads = 1}));
   const Tensor good = Tensor::From<float>({1, 2}, {1, 2});
   CHECK(FloatsOf(exec.Run({{"X", good}}).Get("Y")) == Floats{8, 16});
@@ -385,7 +385,7 @@ TEST_CASE("new input shapes are planned once, and the last few are kept") {
   run(3);
 }
 
-TEST_CASE("where the graph tells all shapes, an executor has its operators before its first run") {
+TEST_CASE("where a graph has all shapes, an executor makes its operators before the first run") {
   const Plan plan = Compile(Diamond({3}), {.threads = 1});
   Executor exec(plan);
   const OperatorBase* const before = &exec.op(0);
@@ -535,7 +535,7 @@ TEST_CASE("inputs and outputs of another batch size are bound in either order") 
   CHECK(FloatsOf(exec.output("Y")) == Floats{8, 16});
 }
 
-TEST_CASE("what is likely a slip is refused") {
+TEST_CASE("calls that are likely a slip are refused") {
   Executor exec(Compile(Diamond({1}), {.threads = 1}));
   CHECK(Contains(ErrorOf([&] {
                    exec.Run({{"X", Vector({1})}, {"X", Vector({2})}});
@@ -561,7 +561,7 @@ TEST_CASE("an empty graph, and one whose outputs are its inputs, run") {
   CHECK(FloatsOf(same.Run({{"X", Vector({4})}}).Get("X")) == Floats{4});
 }
 
-TEST_CASE("what is wrong with a graph is said when it is compiled") {
+TEST_CASE("mistakes in a graph are reported when it is compiled") {
   Graph g = Diamond({3});
   g.AddNode(OperatorDef("Relu").Input("Q").Output("R"));
   CHECK(Contains(ErrorOf([&] { Compile(g); }).what(), "reads 'Q', which no input"));
@@ -632,7 +632,7 @@ TEST_CASE("a plan for one thread is walked, though the pool has more by then") {
   SetNumThreads(before);
 }
 
-TEST_CASE("what is rewritten is no view of an input or a constant") {
+TEST_CASE("a rewritten value is no view of an input or a constant") {
   Graph g;
   g.AddInput("X", kFloat, {2});
   g.AddInput("B", kFloat, {2});
@@ -654,7 +654,7 @@ TEST_CASE("what is rewritten is no view of an input or a constant") {
   }
 }
 
-TEST_CASE("what was handed on before an input is rewritten stays as it was") {
+TEST_CASE("an output that forwarded an input keeps its elements when the input is rewritten") {
   Graph g;
   g.AddInput("X", kFloat, {2});
   g.AddInput("B", kFloat, {2});
@@ -687,7 +687,7 @@ TEST_CASE("memory that is bound no longer is not written to") {
   CHECK(memory[2] == 7);
 }
 
-TEST_CASE("what runs write is not bound over the memory of a constant or an attribute") {
+TEST_CASE("an output is not bound over the memory of a constant or an attribute") {
   const Tensor weight = Vector({1, 2}), held = Vector({3, 4}), inner = Vector({5, 6});
   Graph branch;
   branch.AddConstant("k", inner);

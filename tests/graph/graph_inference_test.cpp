@@ -65,7 +65,7 @@ TEST_CASE("two symbols that meet are one") {
   CHECK(ShapeOf(g, "C", {{"B", TensorInfo(kFloat, {5})}}) == SymbolicShape{5, 5});
 }
 
-TEST_CASE("an input is learned from what reads it") {
+TEST_CASE("an input's shape is inferred from its readers") {
   Graph g;
   g.AddInput("X", DType::kUndefined, {});
   g.AddInput("Z", kFloat, {2, 4});
@@ -75,7 +75,7 @@ TEST_CASE("an input is learned from what reads it") {
   CHECK(ShapeOf(g, "Y") == SymbolicShape{2, 4});
 }
 
-TEST_CASE("what data decides stays unknown, and what does not depend on it is known") {
+TEST_CASE("extents that data decides stay unknown, and the others are known") {
   Graph g;
   g.AddInput("X", kFloat, {10});
   g.AddNode(OperatorDef("Positives").Input("X").Output("P"));
@@ -86,7 +86,7 @@ TEST_CASE("what data decides stays unknown, and what does not depend on it is kn
   CHECK(ShapeOf(g, "R") == SymbolicShape{10});
 }
 
-TEST_CASE("the bound of what data decides goes where the value goes, and the smaller one counts") {
+TEST_CASE("the bound of a data-dependent extent follows its value, and the smaller one counts") {
   Graph g;
   g.AddInput("X", kFloat, {10});
   g.AddInput("Y", kFloat, {4});
@@ -258,7 +258,7 @@ OPKIT_OPERATOR_SCHEMA(Boasts).NumInputs(1).NumOutputs(1).Infer([](auto& c) {
 });
 OPKIT_REGISTER_CPU_OPERATOR(Boasts, TwiceOp);
 
-TEST_CASE("what evaluation finds must be what inference said") {
+TEST_CASE("an evaluated constant must have the inferred type and shape") {
   Graph g;
   g.AddInput("X", kFloat, {5, 3});
   g.AddNode(OperatorDef("Extents").Input("X").Output("E"));

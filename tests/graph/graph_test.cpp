@@ -207,7 +207,7 @@ TEST_CASE("control inputs order nodes that share no value") {
   CHECK(Contains(unknown.what(), "Relu 'third' (X) -> (C) has the control input 'frist'"));
 }
 
-TEST_CASE("a node that rewrites what nobody makes, and a control input of two nodes, are refused") {
+TEST_CASE("rewriting a value without a producer, and a control input of two nodes, are refused") {
   Graph self;
   self.AddNode(OperatorDef("Relu").Input("P").Output("P"));
   CHECK(

@@ -93,7 +93,7 @@ TEST_CASE("a list runs its passes in order and leaves the graph it was given") {
   CHECK(SameGraph(PassList().Run(g), g));
 }
 
-TEST_CASE("a graph that a pass breaks, and what a pass throws, name the pass") {
+TEST_CASE("errors of a pass, and of a graph that it breaks, name the pass") {
   Graph g = WithInputs({"X"});
   g.AddNode(Relu("X", "A"));
   g.AddOutput("A");

@@ -145,7 +145,7 @@ TEST_CASE("a kernel whose constructor refuses the node leaves it to the next one
   CHECK(Contains(ToString(plan), "Choosy (v0) -> (v1): SECOND, "));
 }
 
-TEST_CASE("a plan tells of better kernels that it passed over, and why") {
+TEST_CASE("a plan lists better kernels that it passed over, and the reason") {
   const Plan plan = Compile(Chain({OperatorDef("Choosy").Backends("FIRTS,FIRST,SECOND")}));
   CHECK(Contains(plan.choice(0).passed_over,
                  "\n  backend FIRTS: no backend 'FIRTS' has a kernel in this program (did you mean "
@@ -175,7 +175,7 @@ TEST_CASE("strict: a backend that would be passed over is an Error of Compile") 
         ErrorCode::kNotFound);
 }
 
-TEST_CASE("shapes that a plan meets later run on the backends that Compile was told to prefer") {
+TEST_CASE("shapes that a plan meets later also run on the preferred backends of Compile") {
   Graph g;
   g.AddInput("x", kFloat, {Sym("N")});
   g.AddNode(OperatorDef("Sized").Input("x").Output("y"));
@@ -226,7 +226,7 @@ TEST_CASE("the plan's memory is drawn with the names of the values") {
                  "no memory on cuda"));
 }
 
-TEST_CASE("a plan without known shapes says what holds for any") {
+TEST_CASE("a plan without known shapes describes the facts that hold for any shape") {
   Graph g;
   g.AddInput("X", kFloat, {Sym("N"), 3});
   g.AddNode(OperatorDef("Relu").Input("X").Output("Y"));
@@ -248,7 +248,7 @@ TEST_CASE("a plan without known shapes says what holds for any") {
   CHECK(ToString(plan.type("Y")) == "float32[1, 3]");
 }
 
-TEST_CASE("a plan says what Compile has computed") {
+TEST_CASE("a plan has the values that Compile has computed") {
   Graph g;
   g.AddConstant("C", Ones());
   g.AddNode(OperatorDef("Relu").Input("C").Output("Y"));
@@ -258,7 +258,7 @@ TEST_CASE("a plan says what Compile has computed") {
   CHECK(Contains(text, "\n  known before any run: Y float32["));
 }
 
-TEST_CASE("with open shapes, backends that nobody has are reported before anything runs") {
+TEST_CASE("with open shapes, backends that do not exist are reported before anything runs") {
   const auto graph = [](OperatorDef def) {
     Graph g;
     g.AddInput("X", kFloat, {Sym("n")});
@@ -280,7 +280,7 @@ TEST_CASE("with open shapes, backends that nobody has are reported before anythi
                  "did you mean 'Choosy'?"));
 }
 
-TEST_CASE("a plan tells of the shapes that ran last, where an executor has met them before") {
+TEST_CASE("a plan describes the shapes that ran last, also those an executor has met before") {
   for (const int max_shapes : {1, 8}) {  // 1: the plan and its executors drop what they do not use
     Graph graph;
     graph.AddInput("X", kFloat, {}).AddOutput("Y").AddNode(OperatorDef("Sized", {"X"}, {"Y"}));
@@ -331,7 +331,7 @@ TEST_CASE("a plan is described for given shapes, which leaves its own as they we
       "'X' is float32[n, 3]"));
 }
 
-TEST_CASE("memory that cannot be had is an error that names what takes most of it") {
+TEST_CASE("an allocation that fails is an error that names the largest values") {
   TestAllocator allocator;
   const auto text = [&](const std::vector<OperatorDef>& defs, int64_t limit) {
     allocator.set_limit(INT64_MAX);

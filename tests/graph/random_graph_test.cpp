@@ -39,7 +39,7 @@ TEST_CASE("random graphs are whole, deterministic and stay in range") {
   CHECK(RandomGraph(1).nodes() != RandomGraph(2).nodes());
 }
 
-TEST_CASE("random graphs hold what was asked for") {
+TEST_CASE("random graphs keep to their options") {
   const RandomGraphOptions many{.nodes = 300, .rewrites = true, .controls = true};
   const Graph graph = RandomGraph(1, many);
   for (const char* type :

@@ -56,7 +56,7 @@ Profile Recorded() {
 
 }  // namespace
 
-TEST_CASE("the critical path goes back from the last node by what each has waited for") {
+TEST_CASE("the critical path goes back from the last node by each node's last wait") {
   const RunProfile run = ProfileOfRun(Compile(Diamond()), Recorded());
   CHECK(run.begin == 100);
   CHECK(run.end == 1000);
@@ -121,7 +121,7 @@ TEST_CASE("a plan of open shapes that nothing has run has no run profile") {
         ErrorCode::kFailedPrecondition);
 }
 
-TEST_CASE("a run for the report has what each node waits for, and the memory over time") {
+TEST_CASE("a run for the report has each node's predecessors, and the memory over time") {
   const Plan plan = Compile(Diamond());
   const RunReport run = ReportOfRun(plan, Recorded());
   CHECK(run.begin == 100);

@@ -87,7 +87,7 @@ Plan CompileCosts(int slower) {
 
 }  // namespace
 
-TEST_CASE("a plan tells its selection, whose text gives it back") {
+TEST_CASE("a plan has a selection, which reads back from its text") {
   const Selection selection = Compile(TwoNodes()).selection();
   REQUIRE(selection.nodes.size() == 2);
   CHECK(selection.nodes[0].node == "P");
@@ -130,7 +130,7 @@ TEST_CASE("forced kernels run, and a run is the same in another plan") {
   CHECK(ToString(again.selection()) == ToString(plan.selection()));
 }
 
-TEST_CASE("nodes that write the same value are told apart") {
+TEST_CASE("nodes that write the same value are distinguished") {
   Graph graph;
   graph.AddInput("T", DType::kFloat32, {2});
   graph.AddInput("X", DType::kFloat32, {2});
@@ -147,7 +147,7 @@ TEST_CASE("nodes that write the same value are told apart") {
   CHECK(ToString(Compile(graph, options).selection()) == ToString(selection));
 }
 
-TEST_CASE("what cannot be forced is an Error that says why") {
+TEST_CASE("a selection that cannot be forced is an Error with the reason") {
   CheckFails(
       [] {
         Forced({{"Q", "reference"}});
@@ -188,7 +188,7 @@ TEST_CASE("of kernels that estimate their time the shortest is taken, conversion
   CHECK(Contains(none_needed.choice(0).passed_over, "backend picky: it refuses when it is made"));
 }
 
-TEST_CASE("where memory is the objective, what needs fewer bytes runs, though it takes longer") {
+TEST_CASE("for less memory, kernels with fewer bytes run, though they take longer") {
   const auto chosen = [](SelectionObjective objective, int64_t elements) {
     Graph graph;
     graph.AddInput("X", DType::kFloat32, {elements});
@@ -203,7 +203,7 @@ TEST_CASE("where memory is the objective, what needs fewer bytes runs, though it
   CHECK(Contains(lean.choice(0).passed_over, "backend heavy: needs 5120 bytes, against 0"));
 }
 
-TEST_CASE("an explanation has every candidate with what became of it, and the conversions") {
+TEST_CASE("an explanation has every candidate with its outcome, and the conversions") {
   const Explanation explanation = CompileCosts(5000).Explain();
   REQUIRE(explanation.nodes.size() == 3);
   CHECK(explanation.converters == 2);

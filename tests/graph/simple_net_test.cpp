@@ -132,7 +132,7 @@ TEST_CASE("declared inputs and outputs that are not met are errors") {
   CHECK(ErrorOf([&] { SimpleNet(Graph(), nullptr); }).code() == ErrorCode::kInvalidArgument);
 }
 
-TEST_CASE("inputs must be what the graph declares, before anything runs") {
+TEST_CASE("inputs must fit the graph's declarations, before anything runs") {
   Graph g;
   g.AddInput("X", DType::kFloat32, {Sym("N"), 2});
   g.AddInput("Z", DType::kFloat32, {Sym("N"), Dim()});
@@ -269,7 +269,7 @@ TEST_CASE("the order of dependent nodes is kept, however they were added") {
     CHECK(net.op(0).type() == "Relu");
 }
 
-TEST_CASE("linear, forked and joined nets compute what their nodes say, again and again") {
+TEST_CASE("linear, forked and joined nets compute their nodes' results, again and again") {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     CAPTURE(seed);
     const Graph graph = RandomGraph(seed, {.window = seed % 2 ? 1 : 0, .controls = true});

@@ -34,7 +34,7 @@ TEST_CASE("an operator written among hostile macros runs") {
                        opkit::Error);
 }
 
-TEST_CASE("Compile tells a program without partitioners that it registers none") {
+TEST_CASE("the error of Compile in a program without partitioners says that it has none") {
   opkit::Graph graph;
   graph.AddNode(opkit::OperatorDef("SeenTwice"));
   CHECK_THROWS_WITH_AS(

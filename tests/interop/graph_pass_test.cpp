@@ -102,7 +102,7 @@ REGISTER_PASS(graph_pass_halve).setBody(JsonGraphPass(Halve));
 
 }  // namespace
 
-TEST_CASE("a text that says nothing new gives the same graph, with what it does not say") {
+TEST_CASE("an unchanged text gives the same graph, with the data that the text lacks") {
   for (const Graph& graph : {Whole(), Chain(3), Graph()})
     CHECK(SameGraph(ReadSymbolJson(graph, TextOf(graph)), graph));
 }
@@ -203,7 +203,7 @@ TEST_CASE("a registered pass in MXNet's spelling runs, and its answer is checked
   CHECK(Contains(wrong.what(), "graph_pass_halve"));
 }
 
-TEST_CASE("what a text says wrong is told with its place") {
+TEST_CASE("mistakes in a text are reported with their place") {
   const auto wrong = [](const Change& change) {
     return ErrorOf([&] { After(Whole(), change); }).message();
   };

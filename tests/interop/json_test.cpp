@@ -161,7 +161,7 @@ TEST_CASE("the text reads well, and short forms may be left out") {
   CHECK(written.node(0).inputs().empty());
 }
 
-TEST_CASE("what is wrong with a document is said with its place") {
+TEST_CASE("mistakes in a document are reported with their place") {
   CHECK(Contains(Wrong("0.5", "[]"),
                  "nodes[0].attributes.alpha.float: expected a number, found array"));
   CHECK(Contains(Wrong("0.5", "\"infinity\""),
@@ -220,7 +220,7 @@ TEST_CASE("a bool tensor holds nothing but bools") {
       "constants[0].tensor.data: holds a byte that is no bool"));
 }
 
-TEST_CASE("what cannot be saved is an error with its place") {
+TEST_CASE("a graph that cannot be saved is an error with the place") {
   class Foreign final : public SubgraphBase {
    public:
     bool Equals(const SubgraphBase&) const override { return false; }
@@ -329,7 +329,7 @@ TEST_CASE("a graph whose libraries are missing is one error that names them all"
   CHECK(SameGraph(LoadGraphJson(text), OfLibraries()));
 }
 
-TEST_CASE("what is wrong with a node's library is said with its place") {
+TEST_CASE("mistakes about a node's library are reported with their place") {
   const auto wrong = [](const char* library) {
     return Wrong(R"("type": "Scale",)", StrCat(R"("type": "Scale", "library": )", library, ","));
   };

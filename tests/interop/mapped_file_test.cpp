@@ -29,7 +29,7 @@ TEST_CASE("MapFile gives the bytes of a file, which may be gone meanwhile") {
   file = Storage();
 }
 
-TEST_CASE("What cannot be mapped is an Error that names it") {
+TEST_CASE("A file that cannot be mapped is an Error that names it") {
   CHECK(ErrorOf([] { MapFile("/nowhere/at/all"); }).code() == ErrorCode::kIo);
   CHECK(ErrorOf([] { MapFile("/nowhere/at/all"); }).message() ==
         "cannot open '/nowhere/at/all': No such file or directory");

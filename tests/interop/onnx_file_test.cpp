@@ -185,7 +185,7 @@ TEST_CASE("External data outside the model's folder is an Error") {
                  "tensor 'w': its external data '.' is the model's folder, not a file in it"));
 }
 
-TEST_CASE("What is no file, or empty, is an Error that names it") {
+TEST_CASE("A missing or empty file is an Error that names it") {
   const TemporaryFolder folder;
   const Error missing = ErrorOf([&] { LoadOnnx(folder / "none.onnx"); });
   CHECK(missing.code() == ErrorCode::kIo);

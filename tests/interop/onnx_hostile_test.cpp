@@ -110,7 +110,7 @@ TEST_CASE("Lists of names without an end are an Error") {
       Contains(what(OnnxGraph().Input("x", extents)), "input 'x': it has more than 64 dimensions"));
 }
 
-TEST_CASE("What is not an ONNX file says so") {
+TEST_CASE("The error for a file that is no ONNX file says so") {
   const auto what = [](const std::string& bytes) {
     return ErrorOf([&] { ParseOnnxModel(bytes); }).message();
   };
@@ -200,7 +200,7 @@ TEST_CASE("Attributes that functions hand to many nodes are counted") {
   CHECK(what(950, {text}, {numbers}) == many);
 }
 
-TEST_CASE("Graphs that functions hand on are counted") {
+TEST_CASE("Graphs that functions pass as attributes are counted") {
   // f<i> calls f<i-1> with a graph that holds its own one `copies` times, in `levels` graphs.
   const auto what = [](int depth, int copies, int levels = 1) {
     const AttributeProto own = AttributeProto::Ref("g", 5, "g");

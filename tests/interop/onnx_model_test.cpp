@@ -47,7 +47,7 @@ std::string What(const OnnxGraph& graph, int64_t opset = 21) {
 
 }  // namespace
 
-TEST_CASE("A model keeps what it says of itself") {
+TEST_CASE("A model keeps its name, version and metadata") {
   std::string bytes = OnnxGraph("main").Model(17);
   protozero::pbf_writer writer(bytes);
   writer.add_string(4, "org.example");
@@ -281,7 +281,7 @@ TEST_CASE("An operator that is not registered is an Error that names the nearest
   CHECK(Contains(other.message(), "did you mean 'OnnxTestAdd'?"));
 }
 
-TEST_CASE("What opkit cannot hold is an Error that names it") {
+TEST_CASE("A type that opkit cannot hold is an Error that names it") {
   CHECK(Contains(What(OnnxGraph().Input("text", {1}, onnx_bytes::kString)),
                  "input 'text': element type 8 (string) is not one of opkit's"));
   std::string sequence, type;

@@ -53,7 +53,7 @@ OnnxGraph IfGraph(const std::string& then_branch, const std::string& else_branch
 
 }  // namespace
 
-TEST_CASE("What branches read of the graph around becomes inputs and constants of theirs") {
+TEST_CASE("Values that branches read from the graph around become their inputs and constants") {
   const opkit::Graph graph =
       Parse(IfGraph(Reader({"h", "w", "x", "h"}), Reader({"k", "x", "", "c"})));
   const OperatorDef& node = graph.node(1);
@@ -84,7 +84,7 @@ TEST_CASE("A branch may return what it reads, and a value twice") {
   CHECK(branch.node(0).inputs() == Strings{"x"});
 }
 
-TEST_CASE("A graph in between hands on what it does not read itself") {
+TEST_CASE("A graph in between passes on values that it does not read itself") {
   const std::string inner = OnnxGraph()
                                 .Node("If", {"c"}, {"z"},
                                       {AttributeProto::Graph("then_branch", Reader({"x", "w"})),
@@ -106,7 +106,7 @@ TEST_CASE("A graph in between hands on what it does not read itself") {
   CHECK(CapturesOf(outer) == Strings{"c", "x"});
 }
 
-TEST_CASE("A subgraph's own inputs come before what it captures, and hide nothing else") {
+TEST_CASE("A subgraph's own inputs come before its captures, and hide nothing else") {
   const std::string body = OnnxGraph("body")
                                .Input("i", {}, onnx_bytes::kInt64)
                                .Input("state", {1})
@@ -245,7 +245,7 @@ TEST_CASE("A function's nodes have the opset of the function") {
         std::vector<int64_t>{0});
 }
 
-TEST_CASE("A graph handed to a function keeps the opset of the one who calls") {
+TEST_CASE("A graph passed to a function keeps the opset of the caller") {
   const std::string function =
       onnx_bytes::Function("local", "f", {"c"}, {"r"},
                            {onnx_bytes::Node("If", {"c"}, {"r"},

@@ -116,7 +116,7 @@ TEST_CASE("Attributes of every type are written") {
   CHECK(std::isnan(nan.node(0).args().Get<float>("value")));
 }
 
-TEST_CASE("ONNX has integers for bools, and float32 for what is longer") {
+TEST_CASE("Bools are written as integers, and doubles as float32") {
   const auto back = [](Attribute value) {
     return *Back(WithArgument(std::move(value))).graph.node(0).args().Find("value");
   };
@@ -152,7 +152,7 @@ TEST_CASE("An integer that an operator declares as a floating-point number is wr
   CHECK(Contains(WhatOf(inexact), "attribute 'number': value 1152921504606846977 is not sure"));
 }
 
-TEST_CASE("What ONNX cannot hold is an Error that names the node and why") {
+TEST_CASE("An attribute that ONNX cannot hold is an Error with the node and the reason") {
   const std::string beyond = WhatOf(WithArgument(1e39));
   CHECK(Contains(beyond, "node Op (x) -> (y): attribute 'value': its value 1e+39 is beyond"));
   CHECK(Contains(WhatOf(WithArgument(std::vector<double>{0, -1e39})), "-1e+39"));
@@ -217,7 +217,7 @@ TEST_CASE("An operator of the program is written in the domain of the options") 
   CHECK(Back(graph, {.domain = "org.mine"}).opset("org.mine") == 1);
 }
 
-TEST_CASE("Random graphs come back as they were") {
+TEST_CASE("Random graphs read back the same") {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     CAPTURE(seed);
     const Graph graph = RandomGraph(seed);
@@ -232,7 +232,7 @@ TEST_CASE("Random graphs come back as they were") {
   }
 }
 
-TEST_CASE("Random graphs with what ONNX lacks are Errors") {
+TEST_CASE("Random graphs with attributes that ONNX lacks are Errors") {
   int refused = 0;
   for (uint64_t seed = 0; seed < 50; ++seed)
     for (const bool rewrites : {true, false}) {
@@ -249,7 +249,7 @@ TEST_CASE("Random graphs with what ONNX lacks are Errors") {
   CHECK(refused > 50);
 }
 
-TEST_CASE("Branches read what is around them by its name there") {
+TEST_CASE("Branches read values of the outer graph by the outer name") {
   Graph graph;
   graph.AddInput("c", DType::kBool, {});
   graph.AddInput("x", DType::kFloat32, {Sym("N")});
@@ -443,7 +443,7 @@ TEST_CASE("Nodes name the library of their operator, and a model without it is o
                  "program: operator org.made.Other of library libother.so (node 'last')"));
 }
 
-TEST_CASE("A missing library is named before what its operators leave open") {
+TEST_CASE("A missing library is reported before the gaps of its operators") {
   std::string from_library = onnx_bytes::Node("OnnxMadeChain", {"x"}, {"h"}, {}, "", "opkit");
   {
     protozero::pbf_writer node(from_library);

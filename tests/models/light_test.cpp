@@ -77,7 +77,7 @@ TEST_CASE("light models give the corpus's outputs") {
   }
 }
 
-TEST_CASE("light models with weights give what ONNX Runtime gives") {
+TEST_CASE("light models with weights give ONNX Runtime's results") {
   for (const std::string network : kNetworks) {
     CAPTURE(network);
     const Graph graph = WithWeights(BeforeSquashing(LoadOnnx(PathOf(network, ".onnx"))));

@@ -79,7 +79,7 @@ std::string Inputs(const Graph& graph) {
 
 }  // namespace
 
-TEST_CASE("magika tells what kind of file it reads") {
+TEST_CASE("magika recognizes the kind of a file") {
   const Graph graph = LoadOnnx(PathOf("magika-1.0.3/magika/models/standard_v3_3/model.onnx"));
   CHECK(Inputs(graph) == "bytes int32[unk__214, 2048]");
   CHECK(graph.outputs() == std::vector<std::string>{"target_label"});
@@ -102,7 +102,7 @@ TEST_CASE("the model of rapidocr reads lines of any width") {
 #endif
 }
 
-TEST_CASE("the model of rapidocr tells whether a line is upside down") {
+TEST_CASE("the model of rapidocr recognizes a line that is upside down") {
   const Graph graph =
       LoadOnnx(PathOf("rapidocr_onnxruntime-1.4.4/rapidocr_onnxruntime/models/"
                       "ch_ppocr_mobile_v2.0_cls_infer.onnx"));
@@ -117,7 +117,7 @@ TEST_CASE("the model of rapidocr finds lines of text") {
                   {{"det_64x160", Picture(1, 64, 160)}, {"det_96x96", Picture(1, 96, 96)}});
 }
 
-TEST_CASE("silero tells speech in a sequence of frames") {
+TEST_CASE("silero recognizes speech in a sequence of frames") {
   const Graph graph =
       LoadOnnx(PathOf("silero_vad-6.2.3/silero_vad/data/silero_vad_16k_sequence.onnx"));
   CHECK(Inputs(graph) ==
@@ -134,7 +134,7 @@ TEST_CASE("silero chooses a branch by the sample rate") {
                      {name + "_2_8000", Voices(2, 8000)}});
 }
 
-TEST_CASE("silero tells speech in frames of several voices") {
+TEST_CASE("silero recognizes speech in frames of several voices") {
   const std::string folder = PathOf("silero_vad-6.2.3/silero_vad/data/");
   CheckEverywhere(LoadOnnx(folder + "silero_vad_16k_op15.onnx"),
                   {{"silero_vad_16k_op15_1", Voices(1)}, {"silero_vad_16k_op15_3", Voices(3)}});

@@ -80,7 +80,7 @@ TEST_CASE("ONNX Runtime runs an operator that the program lacks") {
   }
 }
 
-TEST_CASE("what ONNX Runtime refuses stays, and the report says why") {
+TEST_CASE("nodes that ONNX Runtime refuses stay, and the report has the reason") {
   if (RuntimeOption().empty()) {
     MESSAGE("skipped: no ONNX Runtime");
     return;

@@ -159,7 +159,7 @@ TEST_CASE("a body for a stream that captures by reference is a sentence with the
   CHECK(report.runs > 10);
 }
 
-TEST_CASE("a crash is told with the operator and what was tried, and findings before it stay") {
+TEST_CASE("a crash is reported with the operator and the trial, and earlier findings stay") {
   const CheckReport report = CheckOperator("BadAtRank3", InChild());
   INFO(ToString(report));
   CHECK(ToString(report).starts_with("operator BadAtRank3: 1 wrong in "));

@@ -100,7 +100,7 @@ TEST_CASE("a kernel that keeps its layouts is run in them and not blamed") {
   CHECK(g_runs_in_a > 50);
 }
 
-TEST_CASE("what a kernel or its layout does wrong there is found") {
+TEST_CASE("mistakes of a kernel in a layout, and of the layout, are found") {
   const auto found = [](const char* op, std::string_view text) {
     const std::string report = ToString(CheckOperator(op));
     CHECK_MESSAGE(report.find(text) != std::string::npos, report);

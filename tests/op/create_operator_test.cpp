@@ -235,7 +235,7 @@ TEST_CASE("a constructor that reads an attribute that its schema does not declar
   CHECK_NOTHROW(CreateOperator(OperatorDef("CreateAround"), &ws));
 }
 
-TEST_CASE("an attribute that nobody declared is an Error, of classes and of typed operators") {
+TEST_CASE("an undeclared attribute is an Error, for classes and for typed operators") {
   Workspace ws;
   for (const char* op : {"CreateDeclaresNone", "CreateTypedPlain"})
     CHECK(Contains(ErrorOf([&] {
@@ -309,7 +309,7 @@ TEST_CASE("a failed construction leaves no blobs of the node behind and keeps th
   }
 }
 
-TEST_CASE("what a constructor throws arrives as an Error that names node and place") {
+TEST_CASE("an exception of a constructor becomes an Error that names node and place") {
   Workspace ws;
   const OperatorDef def("CreateThrowing", {}, {"Y"});
   const char* place = "in the constructor of operator CreateThrowing () -> (Y), registered at ";

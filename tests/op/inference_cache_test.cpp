@@ -126,7 +126,7 @@ TEST_CASE("an input that nothing was written to is refused where its data is ask
   CHECK(cache.outputs()[0].shape == Shape{2});  // what is not read may be missing
 }
 
-TEST_CASE("what came from an input's data is inferred anew, once a run") {
+TEST_CASE("types that depend on an input's data are inferred anew, once a run") {
   ResolvedOperator resolved("CacheByData", 1);
   for (int i = 0; i < 3; ++i) CHECK(Inferences([&] { resolved({Ones({3})}); }) == 1);
 }
@@ -142,7 +142,7 @@ struct ThreeOnes : Bench {
   }
 };
 
-TEST_CASE("a plan says what it has inferred, and the operator infers only for other inputs") {
+TEST_CASE("an operator uses the plan's inferred types, and infers only for other inputs") {
   for (const char* type : {"CacheTyped", "CacheFunction"}) {
     CAPTURE(type);
     ThreeOnes bench(type);
@@ -162,7 +162,7 @@ TEST_CASE("a plan says what it has inferred, and the operator infers only for ot
   }
 }
 
-TEST_CASE("where a plan lacked data, runs infer, and what contradicts the plan is an Error") {
+TEST_CASE("where a plan lacked data, runs infer, and a contradiction of the plan is an Error") {
   for (const char* type : {"CacheTyped", "CacheFunction"}) {
     CAPTURE(type);
     ThreeOnes bench(type);
@@ -177,7 +177,7 @@ TEST_CASE("where a plan lacked data, runs infer, and what contradicts the plan i
   }
 }
 
-TEST_CASE("what a plan does not know is inferred, and a wrong count is an Error") {
+TEST_CASE("types that a plan does not know are inferred, and a wrong count is an Error") {
   ThreeOnes bench("CacheTyped");
   const TensorInfo known(DType::kFloat32, Shape{3}), open(DType::kFloat32, {Dim()}),
       untyped(DType::kUndefined, Shape{3});

@@ -21,7 +21,7 @@ using opkit::TensorInfo;
 const OperatorDef kDef =
     OperatorDef("MatMul").Inputs({"A", "B"}).Output("C").Arg("transpose", true);
 
-TEST_CASE("what is known of a tensor: dtype, shape, device and, for constants, its data") {
+TEST_CASE("TensorInfo of a tensor: dtype, shape, device and, for constants, its data") {
   const Tensor x = Tensor::From<int64_t>({2}, {3, 4});
   const TensorInfo info = TensorInfo::Of(x);
   CHECK(info.dtype == DType::kInt64);
@@ -52,7 +52,7 @@ TEST_CASE("an inference function reads inputs, arguments and constants, and sets
   CHECK(ToString(c.output(0)) == "float32[N, 5]");  // both sayings, merged
 }
 
-TEST_CASE("inputs are refined from what must hold") {
+TEST_CASE("an inference function refines its inputs") {
   InferenceContext c(kDef, {TensorInfo(DType::kUndefined, SymbolicShape()), TensorInfo()});
   c.SetInput(0, DType::kFloat32, {Sym("N"), 4});
   CHECK(ToString(c.input(0)) == "float32[N, 4]");

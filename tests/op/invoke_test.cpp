@@ -271,7 +271,7 @@ TEST_CASE("where the schema leaves the number of outputs open, it must be said")
                  "has 4 outputs, expected 1 to 3"));
 }
 
-TEST_CASE("an operator of functions is told where it can say the number of outputs itself") {
+TEST_CASE("the error for a function operator names the place for its number of outputs") {
   CHECK(Contains(ErrorOf([] { Invoke("InvokedFunction", {kX}); }).message(),
                  "or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"));
 }
@@ -290,7 +290,7 @@ TEST_CASE("an output that the operator did not make is an error, and an empty on
   CHECK(out[0].shape() == Shape{0});
 }
 
-TEST_CASE("a tensor without dtype for an input that is needed is named as what it is") {
+TEST_CASE("a tensor without dtype for a required input is an error that says so") {
   CHECK(Contains(ErrorOf([] {
                    Invoke("InvokedAxpy", {kX, Tensor()});
                  }).message(),
@@ -446,7 +446,7 @@ TEST_CASE("a moved handle goes on") {
   CHECK(third({kX, kY})[0].ToVector<float>() == std::vector<float>{13, 26});
 }
 
-TEST_CASE("on a stream a call returns when the work is done, and throws what the work threw") {
+TEST_CASE("on a stream a call returns when the work is done, and rethrows its exception") {
   InvokeOptions options;
   options.device = Device{DeviceType::kCPUStream, 0};
   ResolvedOperator axpy("InvokedAxpy", 2, {{"alpha", 2.f}}, options);
@@ -455,7 +455,7 @@ TEST_CASE("on a stream a call returns when the work is done, and throws what the
   CHECK(axpy({kX, kY})[0].ToVector<float>() == std::vector<float>{12, 24});
 }
 
-TEST_CASE("calls are operators to who asks what is running") {
+TEST_CASE("inside a call the current invocation is its operator") {
   static opkit::Invocation seen;
   static const bool registered [[maybe_unused]] = [] {
     opkit::OpRegistry::Global()

@@ -139,7 +139,7 @@ REGISTER_CPU_OPERATOR_WITH_ENGINE(Ranked, HIGHER, PlainOp);
 OPKIT_REGISTER_BACKEND_RANK("HIGHER", 20);
 OPKIT_REGISTER_BACKEND_RANK("LOWER", 10);
 
-TEST_CASE("backends that nobody asks for come by rank, one without a rank after the plain kernel") {
+TEST_CASE("backends that are not asked for come by rank, without a rank after the plain kernel") {
   auto order = [](const OperatorDef& def) {
     std::string backends;
     for (const KernelCandidate& one : Candidates(def)) backends += one.kernel->backend + " ";
@@ -188,7 +188,7 @@ TEST_CASE("a backend that is not available is dropped with its reason, which is 
   CHECK(absent->why_unavailable == "its card is not here");
 }
 
-TEST_CASE("a configuration of another layout is passed over, and the reason is told") {
+TEST_CASE("a configuration of another layout is passed over, with the reason") {
   NodeBench bench;
   const TensorInfo info(DType::kFloat32, Shape{4});
   KernelCandidate chosen;
@@ -293,7 +293,7 @@ TEST_CASE("a chosen kernel that refuses the node says so by type, so that the ne
   CHECK(CreateOperator(bench.def, &bench.ws, {.kernel = all[2].kernel})->Run());
 }
 
-TEST_CASE("what does not belong together is an Error") {
+TEST_CASE("a kernel and a configuration that do not belong together are an Error") {
   NodeBench bench;
   const auto all = Candidates(kNode);
   KernelConfig config = all[0].config;

@@ -76,7 +76,7 @@ TEST_CASE_TEMPLATE("observers start before and stop after the body, in the order
   CHECK(log == "ab|ABab|AB");
 }
 
-TEST_CASE_TEMPLATE("observers stop on every failing path and are told", Context, CPUContext,
+TEST_CASE_TEMPLATE("observers stop on every failing path, and see the failure", Context, CPUContext,
                    CPUStreamContext) {
   std::string log;
   Workspace ws;
@@ -133,7 +133,7 @@ TEST_CASE("attaching nothing is an Error; detaching from an unobserved operator 
   CHECK(op.NumObservers() == 0);
 }
 
-TEST_CASE("what an observer throws is kept and never reaches the caller or hides the body's own") {
+TEST_CASE("an observer's exception is kept; it never reaches the caller or hides the body's") {
   Workspace ws;
   std::string log;
   bool fail = false;

@@ -153,7 +153,7 @@ TEST_CASE("numbers: the report names the node, its outputs and what is wrong") {
         "  output 'D' float32[2, 2]: 1 NaN, 0 infinite, first at element 2");
 }
 
-TEST_CASE("numbers: what a failed run left, or one still writes, is not looked at") {
+TEST_CASE("numbers: outputs of a failed or unfinished run are not read") {
   Workspace ws;
   bool fail = true;
   BodyOpCPU op(OperatorDef("Body", {}, {"Y"}), &ws, [&](BodyOpCPU& self) {

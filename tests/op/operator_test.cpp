@@ -269,7 +269,7 @@ TEST_CASE("work on a stream: Run waits for it, RunAsync does not") {
   CHECK(done == 2);
 }
 
-TEST_CASE("an operator runs on the stream it is told, always the same thread for one stream") {
+TEST_CASE("an operator runs on the given stream, always the same thread for one stream") {
   Workspace ws;
   std::thread::id ran_on;
   BodyOpStream op(Def<CPUStreamContext>(), &ws, [&](BodyOpStream& self) {
@@ -291,7 +291,7 @@ TEST_CASE("an operator runs on the stream it is told, always the same thread for
   CHECK(ErrorOf([&] { op.Run(-2); }).code() == ErrorCode::kInvalidArgument);
 }
 
-TEST_CASE("a failure on the stream reaches the caller of Run, or whoever waits for the event") {
+TEST_CASE("a failure on the stream reaches the caller of Run, or a waiter of the event") {
   for (const How how : {How::kError, How::kDerived, How::kStd, How::kInt}) {
     CAPTURE(static_cast<int>(how));
     Workspace ws;
@@ -410,7 +410,7 @@ TEST_CASE("an operator on the CPU waits for events of other devices on the host"
   CHECK(second.Run());
 }
 
-TEST_CASE("a failed event fails what waits for it, with the first one's own exception") {
+TEST_CASE("a failed event fails the events that wait for it, with its own exception") {
   Workspace ws;
   BodyOpStream first(Def<CPUStreamContext>({}, {"A"}), &ws, [](BodyOpStream& self) {
     self.context().Launch([] { throw Mine(); });
@@ -434,7 +434,7 @@ TEST_CASE("a failed event fails what waits for it, with the first one's own exce
   CHECK_THROWS_AS(third.WaitEvent(first.event()), Mine);
 }
 
-TEST_CASE("what fails with an event leaves the event's own error as it was") {
+TEST_CASE("an operator that fails with an event does not change the event's error") {
   Workspace ws;
   BodyOpStream first(Def<CPUStreamContext>({}, {"A"}), &ws, [](BodyOpStream& self) {
     self.context().Launch([] { opkit::Throw(opkit::ErrorCode::kOutOfRange, "too far"); });

@@ -61,7 +61,7 @@ TEST_CASE("host code selects and makes CUDA operators, on the device that the no
   CHECK(by_creator->type() == "CudaByCreator");
 }
 
-TEST_CASE("an operator without a CUDA kernel says what it has instead") {
+TEST_CASE("the error for a missing CUDA kernel lists the kernels there are") {
   Workspace ws;
   CHECK_THROWS_WITH_AS(CreateOperator(OperatorDef("CudaMissing").Device(kCuda1), &ws),
                        doctest::Contains("has no kernel for cuda:1; it has kernels for cpu "

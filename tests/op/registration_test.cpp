@@ -148,7 +148,7 @@ TEST_CASE("by string: a missing schema is found at the first lookup, and by Chec
   OpRegistry::Global().Remove("Reg.Late");
 }
 
-TEST_CASE("a schema without a kernel is listed, and says what to add") {
+TEST_CASE("a schema without a kernel is listed, with the registration to add") {
   auto listed = [] {
     for (const std::string& problem : opkit::CheckRegistrations())
       if (Contains(problem, "operator Reg.SchemaOnly has a schema (at ")) {
@@ -167,7 +167,7 @@ TEST_CASE("a schema without a kernel is listed, and says what to add") {
   OpRegistry::Global().Remove("Reg.SchemaOnly");
 }
 
-TEST_CASE("what is registered is listed") {
+TEST_CASE("the registered kernels are listed") {
   const std::vector<std::string> all = opkit::RegisteredOperators();
   for (const char* name : {"RegAdd", "RegMade", "RegPriority"}) {
     bool found = false;
@@ -273,7 +273,7 @@ class RegStreamOp final : public Operator<CPUStreamContext> {
 OPERATOR_SCHEMA(RegStream).NumInputs(0).NumOutputs(0);
 REGISTER_CPU_OPERATOR(RegStream, RegStreamOp);
 
-TEST_CASE("a class for streams that is registered for the CPU is told the macro for it") {
+TEST_CASE("the error for a stream class registered for the CPU names the right macro") {
   Workspace ws;
   const opkit::Error error = ErrorOf([&] { CreateOperator(OperatorDef("RegStream"), &ws); });
   CHECK(Contains(error.message(),

@@ -286,7 +286,7 @@ TEST_CASE("a string attribute with values may be one that a node must give") {
   CHECK(Contains(schema.Verify(Node(1, 1).Arg("mode", "smae")), "did you mean 'same'?"));
 }
 
-TEST_CASE("where a required attribute is missing, what the node gives in its place is named") {
+TEST_CASE("the error for a missing required attribute names the unknown one given in its place") {
   OpSchema schema = Schema();
   schema.RequiredArg<float>("scale", "what to multiply by").Arg<float>("bias", "", 0.f);
   CHECK(schema.Verify(Node(1, 1).Arg("scael", 2.f).Arg("bias", 1.f)) ==
@@ -296,7 +296,7 @@ TEST_CASE("where a required attribute is missing, what the node gives in its pla
         "Op needs the argument 'scale' (what to multiply by)");
 }
 
-TEST_CASE("as many inputs as a node likes: INT_MAX is no number to read") {
+TEST_CASE("the message for any number of inputs does not show INT_MAX") {
   OpSchema schema = Schema();
   schema.NumInputs(1, INT_MAX).NumOutputs(1);
   CHECK(schema.Verify(Node(100, 1)).empty());
@@ -367,7 +367,7 @@ TEST_CASE("inference: a cast, read from an argument") {
   CHECK(Inferred(schema, Node(1, 1), {kInt5}) == Infos{"float32[5]"});
 }
 
-TEST_CASE("inference: symbolic extents flow through arithmetic that knows what it can") {
+TEST_CASE("inference: symbolic extents flow through arithmetic") {
   OpSchema schema = Schema("MatMul");
   schema.Infer([](InferenceContext& c) {
     const SymbolicShape &a = c.input_shape(0), &b = c.input_shape(1);
@@ -412,7 +412,7 @@ TEST_CASE("inference: NeedsAllInputShapes is not called before all are known") {
         Infos{"?[rank unknown]"});
 }
 
-TEST_CASE("inference: one that asks for what is not known yet has nothing to say yet") {
+TEST_CASE("inference: a function that needs an unknown shape leaves the outputs unknown") {
   for (const auto& infer :
        {+[](InferenceContext& c) { c.SetOutput(0, c.input_dtype(0), {c.input_shape(0).rank()}); },
         +[](InferenceContext& c) {
@@ -431,7 +431,7 @@ TEST_CASE("inference: one that asks for what is not known yet has nothing to say
                  "the rank is not known yet\n  in shape inference of Op"));
 }
 
-TEST_CASE("inference: what is known of an output flows back to an identical input") {
+TEST_CASE("inference: known types of an output flow back to an identical input") {
   const OperatorDef def = Node(1, 1);
   OpSchema schema = Schema();
   schema.IdenticalTypeAndShape();
@@ -525,7 +525,7 @@ TEST_CASE("docs: names, dtypes and descriptions of values; privacy; FillUsing") 
   CHECK_FALSE(Schema().is_private());
 }
 
-TEST_CASE("test inputs are made by the schema that knows what makes sense") {
+TEST_CASE("a schema's own function makes test inputs") {
   OpSchema schema = Schema();
   CHECK(schema.MakeTestInputs(DType::kFloat32, 1).empty());
   schema.TestInputs([](DType dtype, uint64_t seed) {

@@ -265,7 +265,7 @@ OPKIT_OP(TypedWrongDefault)
     .Values<"function">({"relu", "tanh"})
     .Kernel<CPUContext>();
 
-TEST_CASE("a default of a typed operator that is none of the values is told and refused") {
+TEST_CASE("a default of a typed operator outside the allowed values is reported and refused") {
   const std::string told =
       "gives the argument 'function' the default 'tahn', which is none of its values (did you mean "
       "'tanh'?";
@@ -346,14 +346,14 @@ TEST_CASE("values of the element type take the dtypes of every kernel; its attri
   CHECK(SchemaOf("TypedWeights").FindAttribute("weights")->type == AttributeType::kFloats);
 }
 
-TEST_CASE("Schema reaches what the builder has no word for, whatever order it comes in") {
+TEST_CASE("Schema sets facts that the builder has no setter for, in any order") {
   const OpSchema& integral = SchemaOf("TypedIntegral");
   CHECK(integral.is_private());
   CHECK(integral.inputs()[0].doc == "counted up");
   CHECK(integral.inputs()[0].dtypes == std::vector{DType::kUInt8, DType::kInt64});
 }
 
-TEST_CASE("what a schema function throws is listed and stops nothing") {
+TEST_CASE("an exception of a schema function is listed and stops nothing") {
   std::string found;
   for (const std::string& problem : opkit::CheckRegistrations())
     if (Contains(problem, "TypedBadSchema")) found += problem;
@@ -447,7 +447,7 @@ TEST_CASE("optional inputs, and parameters in any order") {
   CHECK(run({bias, x, none}) == 13);
 }
 
-TEST_CASE("a node that leaves out what is not optional is refused when it is built") {
+TEST_CASE("a node that leaves out a required input is refused when it is built") {
   Workspace ws;
   ws.CreateTensor("b");
   auto build = [&](const char* in, const char* out) {
@@ -668,7 +668,7 @@ TEST_CASE("the data that a shape comes from is waited for on an asynchronous dev
   CHECK(ws.GetTensor("y")->shape() == Shape{2, 2});
 }
 
-TEST_CASE("a shape that does not follow from what the node has is an error, each time") {
+TEST_CASE("a shape that cannot be inferred from the node is an error, each time") {
   Workspace ws;
   const auto op = CreateOperator(OperatorDef("TypedMaybeShape").Input("").Output("y"), &ws);
   for (int again = 0; again < 2; ++again) {
@@ -766,7 +766,7 @@ class Blocked final : public opkit::LayoutDescriptor {
   std::string Describe() const override { return "blocked"; }
 };
 
-TEST_CASE("a layout that nobody registered is refused, not misread") {
+TEST_CASE("an unregistered layout is refused, not misread") {
   opkit::Layout layout;
   layout.id = 77;
   layout.descriptor = opkit::detail::MakeIntrusive<const Blocked>();
@@ -788,7 +788,7 @@ template <class Context>
 void TypedClash(Context&, In<"x", float>, Out<"y", float>) {}
 OPKIT_OP(TypedClash).SameShape<"x", "y">().Kernel<CPUContext>();
 
-TEST_CASE("an operator in a header is one, whoever includes it") {
+TEST_CASE("an operator in a header is one, however many units include it") {
   CHECK(OpRegistry::Global().KernelsOf("TypedInHeader").size() == 1);
   CHECK(Invoke("TypedInHeader", {Of<float>({1}, {3})})[0].data<float>()[0] == -3);
   for (const std::string& problem : opkit::CheckRegistrations())

@@ -75,7 +75,7 @@ TEST_CASE("in place only between types of one size") {
   CHECK(inplace(DType::kBool, kOnnxFloat) == 0);
 }
 
-TEST_CASE("it keeps what its schema claims") {
+TEST_CASE("the operator keeps the promises of its schema") {
   for (const int64_t to : {kOnnxFloat, kOnnxInt64, kOnnxBool, kOnnxFloat16}) {
     CheckOptions options;
     options.args = {{"to", to}};

@@ -48,7 +48,7 @@ TEST_CASE("Concat infers the sum where all is known") {
   CHECK(Contains(Refused("Concat", {{huge}, {huge}}, {{"axis", 0}}), "64-bit count"));
 }
 
-TEST_CASE("Split cuts into equal parts, or as it is told") {
+TEST_CASE("Split cuts into equal parts, or into the given ones") {
   const Tensor x = Counting({2, 6});
   const auto halves = Split({x}, {{"axis", 1}}, 2);
   CHECK(FloatsOf(halves[0]) == Floats{0, 1, 2, 6, 7, 8});
@@ -91,7 +91,7 @@ TEST_CASE("Split infers parts of a known extent") {
   CHECK(Contains(Refused("Split", {{4}, List({2, 2})}, {{"num_outputs", 2}}, 2), "found both"));
 }
 
-TEST_CASE("they are what they claim to be, gradients as well") {
+TEST_CASE("the operators and their gradients keep the promises of their schemas") {
   CheckNode(OperatorDef("Concat", {"a", "b"}, {"y"}, {{"axis", 1}}),
             {Counting({2, 1, 2}), Counting({2, 3, 2})});
   CheckNode(OperatorDef("Concat", {"a", "b"}, {"y"}, {{"axis", -1}}),

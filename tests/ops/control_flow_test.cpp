@@ -130,7 +130,7 @@ TEST_CASE("the output is used by later nodes, in planned memory or not") {
   }
 }
 
-TEST_CASE("an output that nobody reads is written over nothing that is needed") {
+TEST_CASE("an output without a reader is written over nothing that is needed") {
   // The branches make the unread `d` after they have begun with what `e` needs.
   const auto branch = [](const char* first, const char* second) {
     Graph g;
@@ -192,7 +192,7 @@ OperatorDef RewritingIf(const std::string& w) {
   return def;
 }
 
-TEST_CASE("what a branch rewrites is rewritten in the graph around it") {
+TEST_CASE("a value that a branch rewrites is rewritten in the graph around it") {
   const Tensor x = Tensor::From<float>({2}, {1, 1});
   SUBCASE("a constant is refused") {
     Graph g = Around(RewritingIf("w"));
@@ -269,7 +269,7 @@ std::string InferredOut(const Graph& g) {
   return ToString(InferGraph(view).Get("out"));
 }
 
-TEST_CASE("inference says what both branches agree on") {
+TEST_CASE("inference gives the facts that both branches share") {
   CHECK(InferredOut(Around(NegateOrDouble(), {Sym("N"), 3})) == "float32[?, 3]");
   CHECK(InferredOut(Around(NegateOrDouble(), {2})) == "float32[<=4]");
   CHECK(InferredOut(Around(If({"x"}, Branch({"x"}, OperatorDef("Neg", {"x"}, {"y"})),

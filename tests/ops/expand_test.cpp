@@ -31,7 +31,7 @@ TEST_CASE("Tile lays copies side by side") {
   CHECK(FloatsOf(Invoke("Tile", {Tensor::Scalar(4.f), List({})})[0]) == Floats{4});
 }
 
-TEST_CASE("shapes follow from constant extents, and what does not fit is refused") {
+TEST_CASE("shapes follow from constant extents, and extents that do not fit are refused") {
   CHECK(Inferred("Expand", {{Sym("N"), 1}, List({1, 1, 5})}) == "float32[1, N, 5]");
   CHECK(Inferred("Expand", {{Sym("N"), 3}, {DType::kInt64, {3}}}) == "float32[?, ?, 3]");
   CHECK(Inferred("Expand", {{Sym("N"), 3}, {DType::kInt64, {Dim()}}}) == "float32[rank unknown]");
@@ -47,7 +47,7 @@ TEST_CASE("shapes follow from constant extents, and what does not fit is refused
   CHECK(Contains(Refused("Tile", {{4}, List({INT64_MAX})}), "64-bit count"));
 }
 
-TEST_CASE("they are what they claim to be") {
+TEST_CASE("the operators keep the promises of their schemas") {
   CheckNode(OperatorDef("Expand", {"x", "shape"}, {"y"}), {Counting({3, 1}), List({2, 1, 4})});
   CheckNode(OperatorDef("Tile", {"x", "repeats"}, {"y"}), {Counting({2, 3}), List({2, 2})});
 }

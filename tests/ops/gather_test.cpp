@@ -66,7 +66,7 @@ TEST_CASE("indices outside, and of other types, are refused") {
                  "expected no larger extent but along `axis`"));
 }
 
-TEST_CASE("they are what they claim to be") {
+TEST_CASE("the operators keep the promises of their schemas") {
   CheckNode(OperatorDef("Gather", {"x", "i"}, {"y"}, {{"axis", 1}}),
             {Counting({2, 3, 2}), List({2, 0, -1})});
   CheckNode(OperatorDef("GatherElements", {"x", "i"}, {"y"}),

@@ -14,7 +14,7 @@ std::vector<T> Range(T start, T limit, T delta) {
       .template ToVector<T>();
 }
 
-TEST_CASE("Constant holds what its attribute says") {
+TEST_CASE("Constant holds the value of its attribute") {
   CHECK(FloatsOf(Invoke("Constant", {}, {{"value", Counting({3})}})[0]) == Floats{0, 1, 2});
   CHECK(Invoke("Constant", {}, {{"value_int", 7}})[0].ToVector<int64_t>() == Ints{7});
   CHECK(Invoke("Constant", {}, {{"value_int", 7}})[0].rank() == 0);
@@ -73,7 +73,7 @@ TEST_CASE("Range has an extent where its limits are known, and takes scalars onl
                  "'start' is float32[2]"));
 }
 
-TEST_CASE("they are what they claim to be") {
+TEST_CASE("the operators keep the promises of their schemas") {
   CheckNode(OperatorDef("ConstantOfShape", {"shape"}, {"y"}), {List({2, 3})});
   CheckNode(OperatorDef("Range", {"start", "limit", "delta"}, {"y"}),
             {Tensor::Scalar(1.f), Tensor::Scalar(5.f), Tensor::Scalar(0.5f)});

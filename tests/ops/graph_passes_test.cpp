@@ -100,7 +100,7 @@ TEST_CASE("Without a convolution arithmetic goes into the BatchNormalization bef
              "Conv>h Relu>r BatchNormalization>y");
 }
 
-TEST_CASE("What something else sees is not folded away") {
+TEST_CASE("A value that another node reads is not folded away") {
   CheckFolds({Conv("h"), Normalization("h", "y")}, "Conv>h BatchNormalization>y", {"y", "h"});
   CheckFolds({Conv("h"), Normalization("h", "n"), Binary("Add", "n", "h", "y")},
              "Conv>h BatchNormalization>n Add>y");
@@ -123,7 +123,7 @@ TEST_CASE("What something else sees is not folded away") {
   CHECK(Operators(FoldBatchNormalization(given)) == "Conv>h BatchNormalization>y");
 }
 
-TEST_CASE("What float32 does not hold is not folded away") {
+TEST_CASE("A product that float32 does not hold is not folded away") {
   // (x * w) * k, where w * k is too small or too large for a float.
   const auto fold = [](float w, float k, const char* op) {
     Graph graph;
@@ -183,7 +183,7 @@ TEST_CASE("A HardSwish has the shape of its input") {
   CHECK_FALSE(merge({}, {1}, {}));
 }
 
-TEST_CASE("What is almost a HardSwish stays") {
+TEST_CASE("A pattern that is almost a HardSwish stays") {
   CheckMerges(HardSwish("Div"), "Add>a Clip>c Mul>m Div>y", {"y", "c"});
   CheckMerges(HardSwish("Div"), "Add>a Clip>c Mul>m Div>y", {"y", "m"});
   Nodes nodes = HardSwish("Div");

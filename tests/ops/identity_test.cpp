@@ -43,7 +43,7 @@ TEST_CASE("Dropout in inference hands its data on, and its mask is true") {
   CHECK(Drop(x, 0)[0].ToVector<float>() == Floats{1, 2, 3});
 }
 
-TEST_CASE("Dropout with a seed drops what NumPy's RandomState says") {
+TEST_CASE("Dropout with a seed drops the elements that NumPy's RandomState drops") {
   // numpy.random.RandomState(0).uniform(size=6): 0.549, 0.715, 0.603, 0.545, 0.424, 0.646
   const auto out = Drop(Ones(6), 0.6f, {{"seed", 0}});
   CHECK(out[1].ToVector<bool>() == std::vector<bool>{false, true, true, false, false, true});
@@ -93,7 +93,7 @@ TEST_CASE("Dropout refuses a ratio that leaves nothing") {
                  "Dropout: input 1 'ratio' has shape [2], expected a scalar"));
 }
 
-TEST_CASE("Dropout keeps what its schema claims") {
+TEST_CASE("Dropout keeps the promises of its schema") {
   CheckOptions options;
   options.num_inputs = 1;
   OPKIT_CHECK_OPERATOR("Dropout", options);

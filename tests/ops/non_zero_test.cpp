@@ -20,7 +20,7 @@ TEST_CASE("one column for each element that is not zero") {
   CHECK(Invoke("NonZero", {Tensor::Scalar(2.f)})[0].ToVector<int64_t>() == Ints{0});
 }
 
-TEST_CASE("inference, and that it is what it claims to be") {
+TEST_CASE("the operator infers its output and keeps the promises of its schema") {
   CHECK(Inferred("NonZero", {{Sym("N"), 3}}) == "int64[2, ?]");
   CHECK(Inferred("NonZero", {kNoRank}) == "int64[?, ?]");
   CHECK(Inferred("NonZero", {{2, 3}}) == "int64[2, <=6]");
@@ -29,7 +29,7 @@ TEST_CASE("inference, and that it is what it claims to be") {
   CheckNode(OperatorDef("NonZero", {"x"}, {"y"}), {Counting({2, 3})});
 }
 
-TEST_CASE("its cost: at most an index of every axis for every element") {
+TEST_CASE("NonZero's cost: at most an index of every axis for every element") {
   const OpSchema& schema = OpRegistry::Global().GetSchema("NonZero");
   const OperatorDef def("NonZero", {"x"}, {"y"});
   const auto cost = [&](const TensorInfo& x) {

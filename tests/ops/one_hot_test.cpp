@@ -44,7 +44,7 @@ TEST_CASE("the depth becomes an axis, and only one number of at least 0 is a dep
                  "expected an integer, found nan"));
 }
 
-TEST_CASE("it is what it claims to be") {
+TEST_CASE("the operator keeps the promises of its schema") {
   CheckNode(OperatorDef("OneHot", {"i", "depth", "values"}, {"y"}),
             {List({1, 0, 2}), List({3}), kOffOn});
 }

@@ -78,7 +78,7 @@ TEST_CASE("pads that do not fit the axes or the data are refused") {
                  "expected one element of float32"));
 }
 
-TEST_CASE("it is what it claims to be, its gradient as well") {
+TEST_CASE("the operator and its gradient keep the promises of its schema") {
   CheckNode(OperatorDef("Pad", {"x", "pads"}, {"y"}), {Counting({2, 3}), List({1, 0, 0, 2})});
   CheckNode(OperatorDef("Pad", {"x", "pads"}, {"y"}), {Counting({2, 3}), List({-1, 1, 1, -1})});
   CheckOptions options;

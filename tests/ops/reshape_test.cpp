@@ -39,7 +39,7 @@ TEST_CASE("tensors of every dtype, empty ones and scalars are reshaped") {
   CHECK(Invoke("Unsqueeze", {Counting({}), List({0})})[0].shape() == Shape{1});
 }
 
-TEST_CASE("Reshape infers what the known extents say") {
+TEST_CASE("Reshape infers the extents that follow from the known ones") {
   const SymbolicShape n34 = {Sym("N"), 3, 4};
   CHECK(Inferred("Reshape", {n34, List({0, -1})}) == "float32[N, 12]");
   CHECK(Inferred("Reshape", {n34, List({-1, 12})}) == "float32[N, 12]");
@@ -69,7 +69,7 @@ TEST_CASE("Reshape to a shape that nothing was written to is an Error") {
   CHECK(ErrorOf([&] { reshape->Run(); }).code() == opkit::ErrorCode::kUninitialized);
 }
 
-TEST_CASE("Reshape says what does not fit") {
+TEST_CASE("Reshape names the shapes that do not fit") {
   CHECK(Refused("Reshape", {{2, 3}, List({4, -1})}) ==
         "a tensor of shape [2, 3] cannot be reshaped to [4, -1]: the element count is no multiple "
         "of what is given");
@@ -125,7 +125,7 @@ TEST_CASE("Unsqueeze infers an axis of 1 at each place that is named") {
   CHECK(Contains(Refused("Unsqueeze", {{2}, {DType::kInt64, {int64_t{1} << 40}}}), "rank"));
 }
 
-TEST_CASE("they are what they claim to be, gradients as well") {
+TEST_CASE("the operators and their gradients keep the promises of their schemas") {
   CheckNode(OperatorDef("Reshape", {"x", "shape"}, {"y"}), {Counting({2, 6}), List({3, -1})});
   CheckNode(OperatorDef("Flatten", {"x"}, {"y"}), {Counting({2, 3, 2})});
   CheckNode(OperatorDef("Squeeze", {"x", "axes"}, {"y"}), {Counting({2, 1, 3}), List({1})});

@@ -79,7 +79,7 @@ TEST_CASE("the output has the data's shape, and updates that do not fit are refu
       "'mul', 'max', 'min')"));
 }
 
-TEST_CASE("it is what it claims to be, in place as well") {
+TEST_CASE("the operator keeps the promises of its schema, in place too") {
   CheckNode(OperatorDef("ScatterND", {"x", "i", "u"}, {"y"}, {{"reduction", "add"}}),
             {Counting({3, 2}), Tensor::From<int64_t>({2, 1}, {2, 0}), Counting({2, 2})});
 }

@@ -25,7 +25,7 @@ TEST_CASE("all extents, or those from one axis to another") {
   CHECK(Invoke("Size", {Counting({})})[0].shape() == Shape{});
 }
 
-TEST_CASE("what they give is known where the extents are") {
+TEST_CASE("Shape and Size are constants when the extents are known") {
   CHECK(Inferred("Shape", {{Sym("N"), 3}}) == "int64[2]");
   CHECK(Inferred("Shape", {kNoRank}) == "int64[?]");
   CHECK(Inferred("Size", {kNoRank}) == "int64[]");
@@ -48,7 +48,7 @@ TEST_CASE("what they give is known where the extents are") {
   CHECK(known.Get("all").constant->ToVector<int64_t>() == Ints{2, 3, 4});
 }
 
-TEST_CASE("they are what they claim to be") {
+TEST_CASE("the operators keep the promises of their schemas") {
   CheckNode(OperatorDef("Shape", {"x"}, {"y"}), {Counting({2, 3})});
   CheckNode(OperatorDef("Size", {"x"}, {"y"}), {Counting({2, 3})});
 }

@@ -108,7 +108,7 @@ TEST_CASE("extents follow from constant bounds, and wrong lists are refused") {
   CHECK(Contains(Refused("Slice", {{4}, List({0}), List({1}), List({1})}), "axis 1 is outside"));
 }
 
-TEST_CASE("it is what it claims to be, its gradient as well") {
+TEST_CASE("the operator and its gradient keep the promises of its schema") {
   CheckNode(OperatorDef("Slice", {"x", "starts", "ends", "axes", "steps"}, {"y"}),
             {Counting({4, 5}), List({3, 1}), List({kMin, 5}), List({0, 1}), List({-2, 2})});
   CheckNode(OperatorDef("Slice", {"x", "starts", "ends"}, {"y"}),

@@ -122,7 +122,7 @@ TEST_CASE("types and shapes come from the body, for every operator that carries 
   }
 }
 
-TEST_CASE("a body for another runtime may have operators that nobody registered") {
+TEST_CASE("a body for another runtime may have unregistered operators") {
   Graph body;
   body.AddInput("a", DType::kFloat32, {Sym("N")});
   body.AddNode(OperatorDef("OnlyTheirs", {"a"}, {"s"}));
@@ -146,7 +146,7 @@ TEST_CASE("a body for another runtime may have operators that nobody registered"
   CHECK(ErrorOf([&] { InferGraph(view); }).code() == ErrorCode::kNotFound);
 }
 
-TEST_CASE("what a body returns comes from the device on which the body makes it") {
+TEST_CASE("a body's output comes from the device on which the body makes it") {
   const sim_device::SimDevice device;
   const Device on_sim{sim_device::kSim, 0};
   const auto body = [](const char* last, Device there) {
@@ -192,7 +192,7 @@ TEST_CASE("what a body returns comes from the device on which the body makes it"
   CHECK(sim_device::copies > 0);
 }
 
-TEST_CASE("a body goes on after it has returned, and what it hands on is a value of its own") {
+TEST_CASE("a body goes on after it has returned, and its forwarded output is a value of its own") {
   Graph body;
   body.AddInput("v", DType::kFloat32, {2});
   body.AddConstant("seven", Tensor::From<float>({2}, {7, 7}));

@@ -37,7 +37,7 @@ TEST_CASE("Along an axis in the middle, of all and of none") {
   CHECK(Invoke("TopK", {x, K(0)}, {{"axis", 1}})[1].shape() == Shape{1, 0, 2});
 }
 
-TEST_CASE("Of equal elements the one with the lower index is first; NaN is the largest") {
+TEST_CASE("Among equal elements the lower index comes first; NaN is the largest") {
   const Tensor same = Tensor::From<uint64_t>({4}, {5, 5, 1, 5});
   CHECK(Invoke("TopK", {same, K(3)})[1].ToVector<int64_t>() == Ints{0, 1, 3});
   CHECK(Invoke("TopK", {same, K(3)}, {{"largest", 0}})[1].ToVector<int64_t>() == Ints{2, 0, 1});
@@ -58,7 +58,7 @@ TEST_CASE("K decides the shape, and is known or not") {
   CHECK(Contains(Refused("TopK", {F({2, 5}), K(-1)}, {}, 2), "K is [-1], expected one"));
 }
 
-TEST_CASE("TopK holds what it claims") {
+TEST_CASE("TopK keeps the promises of its schema") {
   CheckNode(OperatorDef("TopK", {"x", "k"}, {"v", "i"}, {{"axis", 1}}),
             {Random({3, 7, 2}, 1), K(4)});
 }

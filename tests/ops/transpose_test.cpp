@@ -66,7 +66,7 @@ TEST_CASE("extents and symbols are permuted, and a perm that is none is refused"
         "Transpose: axis 2 is outside a tensor of rank 2, expected -2 to 1");
 }
 
-TEST_CASE("it is what it claims to be, its gradient as well") {
+TEST_CASE("the operator and its gradient keep the promises of its schema") {
   CheckNode(OperatorDef("Transpose", {"x"}, {"y"}), {Counting({2, 3, 4})});
   CheckNode(OperatorDef("Transpose", {"x"}, {"y"}, {{"perm", {1, 2, 0}}}), {Counting({2, 3, 4})});
   CHECK(HasGradient("Transpose"));

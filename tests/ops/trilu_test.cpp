@@ -35,7 +35,7 @@ TEST_CASE("the shape stays, and fewer than two axes are refused") {
                  "expected one element"));
 }
 
-TEST_CASE("it is what it claims to be, in place and its gradient as well") {
+TEST_CASE("the operator and its gradient keep the promises of its schema, in place too") {
   CheckNode(OperatorDef("Trilu", {"x", "k"}, {"y"}),
             {Counting({3, 4}), Tensor::Scalar<int64_t>(1)});
   CheckNode(OperatorDef("Trilu", {"x"}, {"y"}, {{"upper", 0}}), {Counting({3, 2})});

@@ -38,7 +38,7 @@ TEST_CASE("types are said where they differ") {
         }).message() == "input 0 'condition' is float32[], expected one of [bool]");
 }
 
-TEST_CASE("it keeps what its schema claims") {
+TEST_CASE("the operator keeps the promises of its schema") {
   OPKIT_CHECK_OPERATOR("Where");
   CheckOptions options;
   options.dtypes = {DType::kComplex64, DType::kComplex128};

@@ -171,7 +171,7 @@ void CheckTyped(const char* library) {
 
 }  // namespace
 
-TEST_CASE("nothing of a library of version 1.0 is read past what that version has") {
+TEST_CASE("a library of version 1.0 is not read past the end of its structs") {
   OldLibrary old;
   Library library = Library::LoadEntry([](const opkit_host*) { return g_old->library; }, "old");
   const OpSchema& schema = OpRegistry::Global().GetSchema("OldTwice");
@@ -185,7 +185,7 @@ TEST_CASE("nothing of a library of version 1.0 is read past what that version ha
   library.Unload();
 }
 
-TEST_CASE("nothing of a host of version 1.0 is read past what that version has") {
+TEST_CASE("a host of version 1.0 is not read past the end of its structs") {
   opkit_host older = detail::ProgramHost();
   older.abi_minor = 0;
   const opkit_host* const host = EndOfPage::Copy(older, detail::kFirstBytes<opkit_host>);
@@ -244,7 +244,7 @@ TEST_CASE("a library of a later version runs in this host") {
 
 TEST_CASE("a library in C11 runs in this host") { CheckPlain("plain_now"); }
 
-TEST_CASE("what a later library needs and this host has not is an error that names it") {
+TEST_CASE("a function that a later library needs and this host lacks is an error with its name") {
   Scoped plain("plain_newer");
   const Error error = ErrorOf([] { Call("PlainNewer", Floats{1}); });
   CHECK(error.code() == ErrorCode::kUnsupported);

@@ -137,7 +137,7 @@ opkit_status SameShape(const opkit_op*, const opkit_node* node, opkit_value* inp
 
 }  // namespace
 
-TEST_CASE("a file that is no shared object is refused with what it is") {
+TEST_CASE("a file that is no shared object is refused, with its kind") {
   const TemporaryFolder folder;
   Error error = Refusal(folder / "libnone.so");
   CHECK(error.code() == ErrorCode::kIo);
@@ -183,7 +183,7 @@ TEST_CASE("a shared object that is no library of operators is refused") {
   CHECK_FALSE(IsInMap("libmangled_entry.so"));
 }
 
-TEST_CASE("what an author gets wrong is said when the library is loaded") {
+TEST_CASE("an author's mistakes are reported when the library is loaded") {
   const auto refusal = [](const char* wish) {
     ::setenv("OPKIT_TEST_WRONG", wish, 1);
     const Error error = Refusal(PathOf("wrong"));
@@ -456,7 +456,7 @@ TEST_CASE("an attribute that the program's schema of the operator lacks is warne
   SetLogHook(before);
 }
 
-TEST_CASE("a status without a text is told as the number or code that it is") {
+TEST_CASE("a status without a text is reported by its number or code") {
   CheckRunFails(
       [](D d) {
         d.kernel.forward = [](void*, const opkit_call*) -> opkit_status { return 77; },
@@ -484,7 +484,7 @@ TEST_CASE("a status without a text is told as the number or code that it is") {
       "is 1); say why with");
 }
 
-TEST_CASE("what a function throws across the ABI is told by the function that threw") {
+TEST_CASE("an exception across the ABI is reported with the function that threw") {
   CheckRunFails(
       [](D d) {
         d.kernel.forward = [](void*, const opkit_call*) -> opkit_status {
@@ -514,7 +514,7 @@ TEST_CASE("what a function throws across the ABI is told by the function that th
       "inferShape of operator BadOp");
 }
 
-TEST_CASE("a destroy or finalize that throws harms nobody") {
+TEST_CASE("a destroy or finalize that throws does no harm") {
   CHECK(RunErrorAfter([](Description& d) {
           d.kernel.create = [](const opkit_kernel*, const opkit_node*, void**) -> opkit_status {
             return OPKIT_OK;
@@ -525,7 +525,7 @@ TEST_CASE("a destroy or finalize that throws harms nobody") {
         }).message() == kAccepted);
 }
 
-TEST_CASE("what finalize throws is in the report of unloading") {
+TEST_CASE("an exception of finalize is in the report of unloading") {
   Description description;
   description.library.finalize = [] { throw std::runtime_error("the log cannot be written"); };
   g_description = &description;
@@ -574,7 +574,7 @@ TEST_CASE("an operator may have colons in its name, and is profiled under it") {
   CHECK(std::string(DomainOf(profile.spans[0])) == "Custom Operators");
 }
 
-TEST_CASE("the faults of several operators are told at once") {
+TEST_CASE("the faults of several operators are reported at once") {
   CHECK(MessageAfter([](Description& d) {
           d.op.num_kernels = 0;
           d.other.name = "Bad Other";

@@ -48,7 +48,7 @@ TEST_CASE(
   CHECK(Contains(message({{"factor", 2.f}}, 2), "LibDeclared has 2 inputs, expected 1"));
 }
 
-TEST_CASE("a library's own version is told, and is that of its operators") {
+TEST_CASE("a library has a version of its own, which its operators have too") {
   Scoped features("features");
   CHECK(features->own_version() == "2.5");
   CHECK(features->version() == OPKIT_VERSION_STRING);

@@ -53,7 +53,7 @@ TEST_CASE("every accepted signature works across the ABI") {
   CHECK(OpRegistry::Global().GetSchema("LibByValue").doc() == "Multiplies by scale.");
 }
 
-TEST_CASE("inference of a library fills in what is unknown, in both directions") {
+TEST_CASE("inference of a library fills in unknown shapes, in both directions") {
   Scoped features("features");
   const OperatorDef def("LibByValue", {"x"}, {"y"});
   const OpSchema& schema = OpRegistry::Global().GetSchema("LibByValue");
@@ -354,7 +354,7 @@ TEST_CASE("CheckOperator tests a library's operator with its gradient") {
   }
 }
 
-TEST_CASE("what a library writes past its output is caught by CheckOperator's canaries") {
+TEST_CASE("writes of a library past its output are caught by CheckOperator's canaries") {
   Scoped features("features");
   const CheckReport report = CheckOperator("LibWritesPast");
   CHECK_FALSE(report.ok());
@@ -588,7 +588,7 @@ TEST_CASE("completion handles are for asynchronous operators, and one a run") {
   bench.op.reset();
 }
 
-TEST_CASE("an operator that is destroyed while it is pending keeps what its run needs") {
+TEST_CASE("an operator that is destroyed while pending keeps its run's memory") {
   Scoped features("features");
   {
     Bench bench;

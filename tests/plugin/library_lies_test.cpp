@@ -821,7 +821,7 @@ TEST_CASE("the list of members has all of every struct") {
   }
 }
 
-TEST_CASE("what a library says of itself, and in its answers, may all be lies") {
+TEST_CASE("a library may lie in every member that it fills in") {
   TellLies(&Describes);
   // Structs that a library never hands over, and those of the other scene.
   std::set<const void*> known = g_scene.structs;
@@ -833,7 +833,7 @@ TEST_CASE("what a library says of itself, and in its answers, may all be lies") 
     CHECK_MESSAGE(known.contains(member.type), member.type_name, " is in no scene");
 }
 
-TEST_CASE("what a library says to the functions of its host may all be lies") {
+TEST_CASE("a library may lie in every argument to its host's functions") {
   TellLies(&Calls);
   for (const Member& member : Members()) {
     if (member.type_name != "opkit_host") continue;

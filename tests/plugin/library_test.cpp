@@ -69,7 +69,7 @@ Graph SharedGraph() {
 
 }  // namespace
 
-TEST_CASE("a library says what it holds, and each operator where it comes from") {
+TEST_CASE("a library lists its parts, and each operator has its library's name") {
   const std::string before = Registrations();
   Library library = Library::Load(PathOf("twice"));
   CHECK(library.name() == "libtwice.so");
@@ -492,7 +492,7 @@ TEST_CASE("loading, unloading and listing from initialize and finalize are Error
   CHECK(Registrations() == before);
 }
 
-TEST_CASE("unloading waits for what makes operators in other threads") {
+TEST_CASE("unloading waits for threads that make operators") {
   Library library = Library::LoadEntry(&DescribeAttempts, "attempts");
   std::thread unloads;
   {
@@ -776,7 +776,7 @@ TEST_CASE("a program may end with a library loaded and its operators in static o
                         .c_str()) == 0);
 }
 
-TEST_CASE("names of operators, not files, are what programs depend on") {
+TEST_CASE("programs depend on names of operators, not of files") {
   const TemporaryFolder folder;
   Library library = Library::Load(folder.Put(PathOf("twice"), "plugin.so.1.2"));
   CHECK(library.name() == "plugin.so.1.2");

@@ -24,7 +24,7 @@ TEST_CASE("the operators of this program's own sources are loaded once, over the
   CHECK(OpRegistry::Global().GetSchema("TestedCube").origin() == "(this program)");
 }
 
-TEST_CASE("Infer says what inference finds, with symbols and unknowns") {
+TEST_CASE("Infer returns the inferred types, with symbols and unknowns") {
   const auto known = testing::Infer("TestedCube", {{DType::kFloat32, {2, 3}}});
   REQUIRE(known.size() == 1);
   CHECK(ToString(known[0]) == "float32[2, 3]");

@@ -84,7 +84,7 @@ TEST_CASE("the time of a custom operator outside its sub-operators is its user c
                                          "MyOp::Add 20.0 30.0", "MyOp::user_code 50.0 50.0"});
 }
 
-TEST_CASE("what a device has timed is an asynchronous pair of the device's times") {
+TEST_CASE("work timed by a device is an asynchronous pair with the device's times") {
   Profile profile;
   profile.threads = {{1, "main"}};
   ProfileSpan issued = Span("OnDevice", 8, 0, 10, 20);
@@ -97,7 +97,7 @@ TEST_CASE("what a device has timed is an asynchronous pair of the device's times
   CHECK(trace.Of("e").at(0).at("ts").dump() == "0.7");
 }
 
-TEST_CASE("what goes on after its span is an asynchronous pair, a push an arrow to its run") {
+TEST_CASE("work after its span is an asynchronous pair, and a push is an arrow to its run") {
   Profile profile;
   profile.threads = {{1, "main"}, {2, "worker"}};
   ProfileSpan issued = Span("OnStream", 8, 0, 10, 20), task = Span("fill", 9, 0, 30, 40);
@@ -184,7 +184,7 @@ TEST_CASE("counters and markers are events of their own") {
   CHECK(trace.Of("i")[0].at("s") == "t");
 }
 
-TEST_CASE("what was counted during a span is among its arguments") {
+TEST_CASE("counts of a span are among its arguments") {
   Profile profile;
   profile.threads = {{1, "main"}};
   profile.counted = {"a \"name\""};

@@ -42,7 +42,7 @@ const ProfileTableRow& RowOf(const ProfileTable& table, const std::string& name)
 
 }  // namespace
 
-TEST_CASE("a span has what was counted while it ran, on all of its threads") {
+TEST_CASE("a span has the counts of its time, of all its threads") {
   Profiler::Start({.counters = {"a", "b", "c", "last"}, .counter_source = &g_fake});
   {
     const ProfileScope outer("outer");

@@ -218,7 +218,7 @@ TEST_CASE("a trace that cannot be written leaves the process its end") {
   CHECK(WTERMSIG(status) == SIGABRT);
 }
 
-TEST_CASE("after Stop, and in a forked child, signals do what they did before") {
+TEST_CASE("after Stop, and in a forked child, signals have their earlier handlers") {
   const TemporaryFolder folder;
   const std::string path = folder / "trace";
   for (const int signal : {SIGABRT, SIGTERM}) {

@@ -41,7 +41,7 @@ ProfileSpan Span(const char* name, const char* node, int64_t begin, int64_t end)
 
 }  // namespace
 
-TEST_CASE("differences are told apart from chance, those that cost most first") {
+TEST_CASE("differences beyond chance are reported, the most expensive first") {
   const std::vector<NamedTimes> before = {{"Add", Times(20, 1000)},
                                           {"Conv", Times(20, 5000)},
                                           {"Gone", Times(3, 10)},

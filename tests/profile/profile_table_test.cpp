@@ -55,7 +55,7 @@ TEST_CASE("a row sums the runs of one name, with percentiles by nearest rank") {
   CHECK(add.max == 100);
 }
 
-TEST_CASE("self is the time without what runs inside, on the same thread") {
+TEST_CASE("self is the time without nested spans of the same thread") {
   Profile profile;
   profile.threads = {{1, "main"}, {2, "worker"}};
   profile.spans = {Span("Outer", 0, 100), Span("Inner", 10, 40), Span("Leaf", 20, 30),
@@ -66,7 +66,7 @@ TEST_CASE("self is the time without what runs inside, on the same thread") {
   CHECK(Row(table, "Inner").total == 40);
 }
 
-TEST_CASE("what other threads do for a run is in its domain, and of a custom operator a row") {
+TEST_CASE("work of other threads for a run counts in its domain, and in a custom operator's row") {
   Profile profile;
   profile.threads = {{1, "main"}, {2, "worker"}};
   ProfileSpan plain = Span("Add", 0, 100), custom = Span("MyOp", 200, 300);
@@ -107,7 +107,7 @@ TEST_CASE("a run on a stream lasts until its event") {
   CHECK(Row(MakeProfileTable(profile), "OnStream").self == 10);
 }
 
-TEST_CASE("a run that its device has timed took what it took there") {
+TEST_CASE("a run that its device has timed has the device's duration") {
   Profile profile;
   profile.threads = {{1, "main"}};
   profile.spans = {Span("OnDevice", 10, 20)};
@@ -127,7 +127,7 @@ TEST_CASE("rows are sorted as asked") {
   CHECK(MakeProfileTable(profile, {.sort = Sort::kMean}).rows[0].name == "Loop");
 }
 
-TEST_CASE("rows by node tell nodes of one type apart") {
+TEST_CASE("rows by node separate nodes of one type") {
   Profile profile = Runs();
   profile.spans[1].node = InternName("first");
   const ProfileTable table = MakeProfileTable(profile, {.by_node = true});
@@ -135,7 +135,7 @@ TEST_CASE("rows by node tell nodes of one type apart") {
   CHECK(ToString(table).find("Add (first)") != std::string::npos);
 }
 
-TEST_CASE("rows by shape, with rates, against what the machine can do") {
+TEST_CASE("rows by shape, with rates, compared with the machine's peaks") {
   Profile profile;
   profile.threads = {{1, "main"}};
   profile.spans = {Span("MatMul", 0, 100), Span("MatMul", 200, 300), Span("MatMul", 400, 600)};
@@ -192,7 +192,7 @@ TEST_CASE("any name, number and peak makes a table that is valid JSON, and a tex
     }
 }
 
-TEST_CASE("domains hold the time spent in them, memory what was allocated and where") {
+TEST_CASE("domains have the time spent in them, memory has allocations and their places") {
   Profile profile;
   profile.threads = {{1, "main"}};
   profile.spans = {Span("Outer", 0, 100), Span("scope", 10, 40)};

@@ -82,7 +82,7 @@ OPERATOR_SCHEMA(ProfiledAdd)
     .PointwiseCost(1);
 REGISTER_CPU_OPERATOR(ProfiledAdd, ProfiledAddOp);
 
-TEST_CASE("shapes and what a schema counts are known where they are asked for") {
+TEST_CASE("shapes and a schema's costs are recorded on request") {
   const Tensor x = Tensor::From<float>({2, 3}, {1, 2, 3, 4, 5, 6});
   for (const bool shapes : {false, true}) {
     {
@@ -224,7 +224,7 @@ TEST_CASE("a span that is open at Stop is recorded when it ends") {
   CHECK(Named(profile, "closed").empty());
 }
 
-TEST_CASE("a profile tells what recording it has cost") {
+TEST_CASE("a profile has the cost of its recording") {
   const auto cost_of = [](int spans) {
     Profiler::Start();
     for (int i = 0; i < spans; ++i) const ProfileScope scope("costs");
@@ -237,7 +237,7 @@ TEST_CASE("a profile tells what recording it has cost") {
   CHECK(cost_of(1000) > 0);
 }
 
-TEST_CASE("what is open on any thread is read with the time until now") {
+TEST_CASE("open spans of any thread are read with the time until now") {
   Profiler::Start();
   std::atomic<int> step{0};
   std::thread other([&] {
@@ -488,7 +488,7 @@ TEST_CASE("a typed function is a custom operator, called and run as an operator"
   }
 }
 
-TEST_CASE("operators of one name are told apart, also one that several threads run at once") {
+TEST_CASE("operators of one name are distinguished, also one that several threads run at once") {
   constexpr int kThreads = 4, kRuns = 20;
   const auto run = [&](int thread) {
     Workspace ws;
@@ -519,7 +519,7 @@ TEST_CASE("operators of one name are told apart, also one that several threads r
   }
 }
 
-TEST_CASE("what a custom operator invokes asynchronously carries its name, beside its own code") {
+TEST_CASE("asynchronous invocations of a custom operator carry its name, beside its own code") {
   const Tensor x = Tensor::From<float>({2}, {1, 2});
   Workspace ws;
   BodyOpCPU custom(OperatorDef("Body").Name("root"), &ws, [&](BodyOpCPU&) {
@@ -544,7 +544,7 @@ TEST_CASE("what a custom operator invokes asynchronously carries its name, besid
   CHECK(Named(profile, "Body::mine").size() == 1);
 }
 
-TEST_CASE("a profile tells what the threads of a pool do besides, where it is asked for") {
+TEST_CASE("a profile has the other work of a pool's threads, on request") {
   for (const bool asked : {true, false}) {
     CAPTURE(asked);
     ThreadPool pool(2);
@@ -639,7 +639,7 @@ TEST_CASE("the span of work on a stream ends with its event") {
   CHECK(Named(profile, "on stream").at(0).parent == issued.id);
 }
 
-TEST_CASE("what is pushed to an engine has a span of its own, with its name and its push") {
+TEST_CASE("an operation pushed to an engine has a span with its name and its push") {
   const Session session;
   {
     Engine engine;
@@ -657,7 +657,7 @@ TEST_CASE("what is pushed to an engine has a span of its own, with its name and 
   CHECK(Named(profile, "inside").at(0).parent == task[0].id);
 }
 
-TEST_CASE("a worker that an engine has woken runs nothing of who woke it but the tasks") {
+TEST_CASE("a worker that an engine has woken runs only its tasks, not its waker's invocation") {
   const Session session;
   {
     Engine engine({.threads = 1});

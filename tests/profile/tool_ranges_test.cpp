@@ -27,7 +27,7 @@ std::string RecordOf(const std::string& library) {
 
 }  // namespace
 
-TEST_CASE("a tool is told where ranges begin and end, by each protocol") {
+TEST_CASE("a tool gets the begin and the end of ranges, by each protocol") {
   struct Case {
     const ToolRanges* (*load)(const std::string&);
     const char* name;
@@ -48,7 +48,7 @@ TEST_CASE("a tool is told where ranges begin and end, by each protocol") {
   }
 }
 
-TEST_CASE("what is no tool is an Error that says what it lacks") {
+TEST_CASE("a library that is no tool is an Error that names the missing function") {
   CheckFails([] { ToolRanges::LoadNvtx("/nowhere/tool.so"); },
              "cannot load the tool's library: /nowhere/tool.so");
   CheckFails([] { ToolRanges::LoadNvtx(Tool("itt_tool")); }, "has no InitializeInjectionNvtx2");

@@ -105,7 +105,7 @@ TEST_CASE("a report shows a run where it is given one") {
   CHECK_FALSE(Contains(ReadFile(folder / "none.html"), "\"run\":"));
 }
 
-TEST_CASE("a report shows what partitioners took where it is given that, with a run or without") {
+TEST_CASE("a report shows partitioners' nodes if it gets them, with a run or without") {
   const TemporaryFolder folder;
   const Recorded recorded;
   RunReport run;
@@ -118,7 +118,7 @@ TEST_CASE("a report shows what partitioners took where it is given that, with a 
   CHECK_FALSE(Contains(ReadFile(folder / "none.html"), "\"partition\":\""));
 }
 
-TEST_CASE("a report that cannot be written is an Error, and what was recorded stays") {
+TEST_CASE("a report that cannot be written is an Error, and the recording stays") {
   const TemporaryFolder folder;
   const Recorded recorded;
   CHECK(ErrorOf([&] { SaveReport(Profiler::Read(), folder / "no/report.html"); }).code() ==
@@ -127,7 +127,7 @@ TEST_CASE("a report that cannot be written is an Error, and what was recorded st
   CHECK(Profiler::Read().spans.size() == 1);
 }
 
-TEST_CASE("a program that includes no writer is told which header has one") {
+TEST_CASE("the error in a program without a writer names the header that has one") {
   const TemporaryFolder folder;
   detail::g_report_writer.Fill(nullptr);
   const Error error = ErrorOf([&] { SaveReport(Profiler::Read(), folder / "report.html"); });

@@ -235,7 +235,7 @@ TEST_CASE("ParallelFor counts past 32 bits, and does not mind a query of work th
   CHECK(host.data<uint8_t>()[0] == (kCount - 1) % 251);
 }
 
-TEST_CASE("a kernel's illegal address fails its event, wakes who waits, and the process ends") {
+TEST_CASE("a kernel's illegal address fails its event, wakes the waiters, and the process ends") {
   NEEDS_CUDA_DEVICE();
   if (!IsChild()) return;
   CUDAContext context(kCuda0);

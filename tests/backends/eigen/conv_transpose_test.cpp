@@ -64,7 +64,7 @@ TEST_CASE("Without images there is no output, without channels only the bias") {
   Compare({2, 0, 5, 5}, {0, 4, 3, 3});
 }
 
-TEST_CASE("Its memory is that of a block, and other types are refused") {
+TEST_CASE("ConvTranspose asks for the memory of one block, and refuses other types") {
   const OperatorDef def("ConvTranspose", {"x", "w"}, {"y"}, {{"strides", Ints{2, 2}}});
   auto propose = [&](DType dtype) {
     const std::vector<TensorInfo> inputs = {{dtype, Shape{1, 8, 500, 500}},

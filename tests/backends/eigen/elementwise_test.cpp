@@ -45,7 +45,7 @@ Tensor Random(const Shape& shape, uint64_t seed, double low, double high) {
 }
 bool IsOfPositive(std::string_view op) { return op == "Log" || op == "Sqrt" || op == "Pow"; }
 
-TEST_CASE("they are chosen before the plain ones, for float32") {
+TEST_CASE("the kernels of this backend are chosen before the plain ones, for float32") {
   std::vector<std::string> ops(std::begin(kUnary), std::end(kUnary));
   ops.insert(ops.end(), std::begin(kBinary), std::end(kBinary));
   ops.push_back("PRelu");
@@ -274,7 +274,7 @@ TEST_CASE("an output in place of either input is right for every length") {
   }
 }
 
-TEST_CASE("they keep what their schemas claim, in every type") {
+TEST_CASE("the operators keep the promises of their schemas, in every type") {
   for (const char* op : kUnary) OPKIT_CHECK_OPERATOR(op);
   for (const char* op : kBinary) {
     CheckOptions options;

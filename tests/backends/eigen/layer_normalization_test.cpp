@@ -52,7 +52,7 @@ TEST_CASE("A mean far from 0 costs no more digits than in the plain operator") {
     CHECK(eigen[0].data<float>()[i] == doctest::Approx(plain[0].data<float>()[i]).epsilon(1e-3));
 }
 
-TEST_CASE("LayerNormalization holds what it claims on every backend") {
+TEST_CASE("LayerNormalization keeps the promises of its schema on every backend") {
   const OperatorDef def("LayerNormalization", {"x", "s", "b"}, {"y", "m", "v"}, {{"axis", 1}});
   CheckNode(def, {Random({4, 3, 5}, 1), Random({3, 5}, 2), Random({5}, 3)});
 }

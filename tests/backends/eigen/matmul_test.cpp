@@ -117,7 +117,7 @@ TEST_CASE("float64 is computed, other types go to the plain operator") {
                  "computes float32 and float64, and input 0 is int32"));
 }
 
-TEST_CASE("MatMul and Gemm hold what they claim on every backend") {
+TEST_CASE("MatMul and Gemm keep the promises of their schemas on every backend") {
   CheckNode(OperatorDef("MatMul", {"a", "b"}, {"c"}), {Random({2, 3, 5}, 1), Random({5, 4}, 2)});
   CheckNode(OperatorDef("Gemm", {"a", "b", "bias"}, {"c"}, {{"transA", 1}}),
             {Random({5, 3}, 3), Random({5, 4}, 2), Random({4}, 4)});

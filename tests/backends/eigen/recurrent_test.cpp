@@ -107,7 +107,7 @@ TEST_CASE("No steps, no sequences, and only some outputs") {
   CheckClose(*ws.GetTensor("c2"), *ws.GetTensor("c"));
 }
 
-TEST_CASE("The layers hold what they claim on every backend") {
+TEST_CASE("The layers keep the promises of their schemas on every backend") {
   for (const Layer& layer : kLayers) {
     OperatorDef def(layer.op, {"x", "w", "r", "b"}, {"y", "yh"}, {{"direction", "bidirectional"}});
     if (layer.outputs == 3) def.Output("yc");

@@ -103,7 +103,7 @@ TEST_CASE("NaN wins over every number") {
   }
 }
 
-TEST_CASE("The reductions hold what they claim on every backend") {
+TEST_CASE("The reductions keep the promises of their schemas on every backend") {
   for (const char* op : kOps) {
     CheckNode(OperatorDef(op, {"x", "axes"}, {"y"}),
               {Random({3, 4, 5}, 1), Tensor::From<int64_t>({2}, {0, 2})});

@@ -22,7 +22,7 @@ TEST_CASE("Every axis of every size is normalized as the plain operator does") {
       }
 }
 
-TEST_CASE("Infinities and NaN are what the plain operator makes of them") {
+TEST_CASE("Infinities and NaN give the results of the plain operator") {
   const float inf = std::numeric_limits<float>::infinity(), nan = inf - inf;
   const Tensor x = Tensor::From<float>(
       {5, 3}, {1, -inf, 2, inf, 1, 2, -inf, -inf, -inf, 1, nan, 2, 3e38f, -3e38f, 3e38f});
@@ -43,7 +43,7 @@ TEST_CASE("The softmax of minus infinity is 0") {
   }
 }
 
-TEST_CASE("Softmax and LogSoftmax hold what they claim on every backend") {
+TEST_CASE("Softmax and LogSoftmax keep the promises of their schemas on every backend") {
   for (const char* op : {"Softmax", "LogSoftmax"})
     for (const int axis : {0, 2})
       CheckNode(OperatorDef(op, {"x"}, {"y"}, {{"axis", axis}}), {Random({3, 5, 40}, 1)});

@@ -38,7 +38,7 @@ void Compare(const Tensor& x, const Arguments& args) {
   }
 }
 
-TEST_CASE("It is taken for every type, with every order of the axes") {
+TEST_CASE("The kernel takes every type and every order of the axes") {
   for (const DType dtype : kDTypes) {
     CAPTURE(ToString(dtype));
     const Tensor x = RandomOf(dtype, {3, 5, 4, 7}, 1);
@@ -94,7 +94,7 @@ TEST_CASE("One operator serves inputs of several ranks") {
   }
 }
 
-TEST_CASE("Transpose holds what it claims on every backend") {
+TEST_CASE("Transpose keeps the promises of its schema on every backend") {
   CheckNode(OperatorDef("Transpose", {"x"}, {"y"}, {{"perm", {1, 2, 0}}}),
             {RandomOf(DType::kFloat32, {3, 5, 40}, 11)});
 }

@@ -93,7 +93,7 @@ TEST_CASE("Products of matrices keep the standard layout where the weights are n
   CHECK_FALSE(IsTakenBy("onednn", "Conv", {x, wide}, {}, 1));
 }
 
-TEST_CASE("Convolutions are what their schema promises in every way that a kernel is run") {
+TEST_CASE("Convolutions keep the promises of their schema in every way that a kernel is run") {
   CheckNode(OperatorDef("Conv", {"x", "w", "b"}, {"y"}),
             {Random({1, 64, 12, 12}, 1), Random({64, 64, 1, 1}, 2), Random(Shape{64}, 3)});
 }

@@ -136,7 +136,7 @@ TEST_CASE("A residual of the output's shape and layout is added with the convolu
   CheckSame(minus);
 }
 
-TEST_CASE("What something else sees is computed as it was") {
+TEST_CASE("A value that another node reads is not fused away") {
   const auto check = [](Graph graph, const std::string& parts,
                         std::initializer_list<const char*> outputs = {}) {
     for (const char* output : outputs) graph.AddOutput(output);

@@ -12,7 +12,7 @@ namespace layout_test { namespace {
 using namespace opkit;
 using namespace onednn_test;
 
-TEST_CASE("Blocks of channels: where each element lies, what they take, and back") {
+TEST_CASE("Blocks of channels: the place of each element, the bytes, and the way back") {
   const Tensor x = Random({2, 11, 3, 5}, 1);
   for (const int64_t block : {8, 16}) {
     const Layout layout = detail::OnednnBlocked(x.shape(), block);
@@ -100,7 +100,7 @@ TEST_CASE("Constants are packed when the plan is built") {
     CHECK(text.find(packed) != std::string::npos);
 }
 
-TEST_CASE("The caller's own number of OpenMP threads stays what it is") {
+TEST_CASE("The caller's number of OpenMP threads stays unchanged") {
   const detail::OpenMp& openmp = detail::OpenMp::Global();
   if (!openmp.get_max_threads) return;
   openmp.set_num_threads(5);

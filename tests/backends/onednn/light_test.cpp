@@ -39,7 +39,7 @@ TEST_CASE("A NaN stays a NaN") {
   }
 }
 
-TEST_CASE("What makes something else than 0 of pads leaves them 0") {
+TEST_CASE("Functions with f(0) != 0 leave the padding of blocks at 0") {
   const Tensor x = InBlocks(Random({2, 20, 5, 5}, 1), 8);
   const OperatorDef defs[] = {OperatorDef("Sigmoid", {"x"}, {"y"}),
                               OperatorDef("HardSigmoid", {"x"}, {"y"}),

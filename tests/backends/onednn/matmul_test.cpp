@@ -20,7 +20,7 @@ TEST_CASE("Products by constant matrices") {
   }
 }
 
-TEST_CASE("What would not be faster is left to other backends, with the reason") {
+TEST_CASE("Shapes without a gain are left to other backends, with the reason") {
   const auto refused = [](const std::string& op, const std::vector<Tensor>& inputs,
                           const Arguments& args = {}) {
     const NodeChoice choice = Compile(GraphOf(op, inputs, args)).choice(0);

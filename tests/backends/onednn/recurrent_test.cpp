@@ -68,7 +68,7 @@ TEST_CASE("Layers that models use are computed as the plain operators do") {
           }
 }
 
-TEST_CASE("What oneDNN does not have is left to other backends, with the reason") {
+TEST_CASE("Nodes that oneDNN cannot compute are left to other backends, with the reason") {
   const auto refused = [](const Layer& layer, const Arguments& args, const char* why) {
     const Graph graph = GraphOfLayer(layer, args, true, 0);
     const NodeChoice choice = Compile(graph).choice(0);
@@ -107,7 +107,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("Packed weights come back as they were") {
+TEST_CASE("Packed weights are unpacked without a change") {
   const Graph graph = GraphOfLayer(kLayers[0], {}, true, 0);
   const Layout packed = Compile(graph).choice(0).config.input_layouts[1];
   REQUIRE_FALSE(packed.is_standard());

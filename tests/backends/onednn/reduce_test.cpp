@@ -82,7 +82,7 @@ TEST_CASE("Large images are added in double") {
         doctest::Approx(9000.000134).epsilon(1e-7));
 }
 
-TEST_CASE("What does not reduce all pixels leaves the blocks of channels") {
+TEST_CASE("A reduction of other axes than the pixels does not run in blocks of channels") {
   // As many elements are left of the first two axes and of axes 0 and 3 as of the pixels.
   const Shape shape{4, 16, 4, 16};
   for (const Ints& axes :
@@ -138,7 +138,7 @@ TEST_CASE("Numbers whose sums float does not hold") {
   }
 }
 
-TEST_CASE("In blocks a NaN stays a NaN, and its neighbours what they are") {
+TEST_CASE("In blocks a NaN stays a NaN, and its neighbours stay unchanged") {
   Tensor x = Random({1, 20, 4, 4}, 1);
   for (const int64_t at : {0, 16 * 3 + 15, 16 * 19 + 7}) x.mutable_data<float>()[at] = NAN;
   for (const char* op : kOps) {
@@ -162,7 +162,7 @@ TEST_CASE("In blocks a NaN stays a NaN, and its neighbours what they are") {
   }
 }
 
-TEST_CASE("What oneDNN does not reduce as the plain operators is left to others, with the reason") {
+TEST_CASE("Reductions that differ from the plain operators are left to others, with the reason") {
   const auto refused = [](const Graph& graph, const char* why) {
     const Plan plan = Compile(graph);
     const NodeChoice choice = plan.choice(0);
@@ -191,11 +191,11 @@ TEST_CASE("What oneDNN does not reduce as the plain operators is left to others,
   refused(open, "not known yet");
 }
 
-TEST_CASE("Reductions without axes are what their schema promises in every way they are run") {
+TEST_CASE("Reductions without axes keep their schema's promises in every way they are run") {
   for (const char* op : kOps) CheckNode(OperatorDef(op, {"x"}, {"y"}), {Random({3, 4, 5}, 1)});
 }
 
-TEST_CASE("Made without a plan, a kernel looks at what it is given") {
+TEST_CASE("Without a plan, a kernel checks the axes of each run") {
   const auto run = [](const char* op, const Tensor& x, const Ints& axes) {
     Workspace ws;
     *ws.CreateTensor("x") = x;

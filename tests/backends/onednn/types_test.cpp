@@ -82,7 +82,7 @@ TEST_CASE("Products of bfloat16 are computed as the plain operators do") {
   }
 }
 
-TEST_CASE("What follows in bfloat16 is computed with it") {
+TEST_CASE("Nodes behind a product of bfloat16 are fused into it") {
   if (!CanCompute()) return;
   const auto check = [](const char* op, const Shape& x, const Shape& w, const Shape& each) {
     CAPTURE(std::string(op));

@@ -43,7 +43,7 @@ TEST_CASE("values of every kind") {
                R"(-9223372036854775808])");
 }
 
-TEST_CASE("a number reads back exactly, and what JSON cannot express is null") {
+TEST_CASE("a number reads back exactly, and a number that JSON lacks is null") {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   std::string out;
   JsonWriter(out).Value(std::vector{0.1, -2.0, 1e300, std::numeric_limits<double>::quiet_NaN(),
@@ -71,7 +71,7 @@ TEST_CASE("a value written by the caller counts as an item, and the text may be 
   CHECK(out == ",3]");
 }
 
-TEST_CASE("text is escaped, keys too, and what is no UTF-8 is replaced byte by byte") {
+TEST_CASE("text and keys are escaped, and bytes that are no UTF-8 are replaced one by one") {
   CHECK(Quoted("a\"b\\c\n\x1f") == R"("a\"b\\c\u000a\u001f")");
   CHECK(Quoted("\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80") ==
         "\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\"");

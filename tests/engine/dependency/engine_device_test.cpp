@@ -82,7 +82,7 @@ TEST_CASE("copies overlap with the work of the same device") {
   CHECK(copied);
 }
 
-TEST_CASE("what work on a device throws is that operation's, whatever else is on the stream") {
+TEST_CASE("an exception of work on a device belongs to its operation alone") {
   OnEveryEngine([](Engine& engine) {
     const Device device = NewDevice();
     std::vector<Var> vars;
@@ -143,7 +143,7 @@ TEST_CASE("an operation on a stream has an invocation inside the one that pushed
   });
 }
 
-TEST_CASE("a device that no context was named for is an error that says what to call") {
+TEST_CASE("a device without a context is an error that names the function to call") {
   OnEveryEngine([](Engine& engine) {
     const Error error = ErrorOf([&] {
       engine.Push([] {}, {}, {}, {.device = {DeviceType::kVulkan, 1}});
@@ -195,7 +195,7 @@ TEST_CASE("RegisterEngineDevice adds a device whose closures issue the work them
   CHECK(ErrorOf([&] { engine.WaitForVar(v); }).message() == "lost");
 }
 
-TEST_CASE("the engine's end waits for what a device has begun") {
+TEST_CASE("the engine's destructor waits for work that a device has begun") {
   for (int threads : {1, 2, 8}) {
     Watchdog watchdog;
     int count = 0;

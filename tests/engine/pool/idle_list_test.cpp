@@ -27,7 +27,7 @@ TEST_CASE("the latest sleeper is woken first and counts as searching from then o
   CHECK(list.searching() == 1);
 }
 
-TEST_CASE("while somebody searches, submitters wake nobody, loops and WakeAll do") {
+TEST_CASE("while a thread searches, submitters wake none, but loops and WakeAll do") {
   IdleList list;
   IdleThread a, b, c;
   list.Enlist(a);
@@ -44,7 +44,7 @@ TEST_CASE("while somebody searches, submitters wake nobody, loops and WakeAll do
   CHECK_FALSE(list.WakeForLoop(/*elsewhere=*/false));
 }
 
-TEST_CASE("who is woken for a loop knows it, and may not run where its waker does until it is up") {
+TEST_CASE("a thread woken for a loop knows it, and avoids its waker's CPU until it has woken") {
   const auto may_run_on = [](int cpu) {
     cpu_set_t allowed;
     CHECK(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
@@ -85,7 +85,7 @@ TEST_CASE("who is woken for a loop knows it, and may not run where its waker doe
   }
 }
 
-TEST_CASE("StopSearching tells the last searcher") {
+TEST_CASE("StopSearching returns true to the last searcher") {
   IdleList list;
   list.StartSearching();
   list.StartSearching();

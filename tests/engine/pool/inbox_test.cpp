@@ -19,7 +19,7 @@ struct Item : InboxNode {
   int taken = 0;  // not atomic: TSan sees two takers of one item
 };
 
-TEST_CASE("what is put first is taken first, also after the inbox was empty") {
+TEST_CASE("the first item put is the first taken, also after the inbox was empty") {
   Inbox inbox;
   CHECK(inbox.empty());
   CHECK(inbox.Take() == nullptr);

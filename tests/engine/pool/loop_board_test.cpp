@@ -60,8 +60,7 @@ TEST_CASE(
   board.Finish(loop, 0);
 }
 
-TEST_CASE(
-    "an exhausted loop comes down when a helper leaves it; the caller rethrows what it threw") {
+TEST_CASE("an exhausted loop leaves the board with its first helper; its caller rethrows") {
   int chunks = 0;
   auto body = [&](int64_t begin, int64_t) {
     ++chunks;

@@ -104,7 +104,7 @@ TEST_CASE("a PoolScope still asks for its pool, and the process's pool gets its 
   CHECK(NumThreads() == before);
 }
 
-TEST_CASE("no thread of the toolkit's is started then") {
+TEST_CASE("with the program's own threads the toolkit starts none") {
   const pid_t child = fork();  // which has none yet
   if (child == 0) {
     SetParallelFor(4, &OneAfterTheOther);

@@ -13,7 +13,7 @@ namespace spin_lock_test { namespace {
 using opkit::detail::SpinLock;
 using opkit::detail::SpinLockGuard;
 
-TEST_CASE("one thread at a time is inside, and sees what earlier ones wrote") {
+TEST_CASE("one thread at a time is inside, and sees the writes of earlier ones") {
   Watchdog watchdog;
   SpinLock lock;
   int64_t count = 0;  // plain: ThreadSanitizer sees a second thread inside

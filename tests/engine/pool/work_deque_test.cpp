@@ -27,7 +27,7 @@ TEST_CASE("the owner gets the newest item, thieves the oldest") {
   CHECK(deque.empty());
 }
 
-TEST_CASE("a full deque refuses, and takes again what was made room for, around the ring") {
+TEST_CASE("a full deque refuses an item, and takes one again after each removal, around the ring") {
   WorkDeque<int, 4> deque;
   std::array<int, 5> items{};
   for (int round = 0; round < 10; ++round) {
@@ -40,7 +40,7 @@ TEST_CASE("a full deque refuses, and takes again what was made room for, around 
   }
 }
 
-TEST_CASE("owner and thieves together take every item exactly once, and see what it holds") {
+TEST_CASE("owner and thieves together take every item exactly once, and see its contents") {
   constexpr int kItems = 100'000;
   constexpr int kThieves = 3;
   auto deque = std::make_unique<WorkDeque<int, 16>>();

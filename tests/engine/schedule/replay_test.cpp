@@ -62,7 +62,7 @@ class Ledger {
   std::atomic<int> wrong_{0};
 };
 
-TEST_CASE("every node runs once a run, after what it depends on") {
+TEST_CASE("every node runs once a run, after its predecessors") {
   Watchdog watchdog;
   for (const int threads : {1, 2, 8}) {
     ThreadPool pool(threads);
@@ -204,8 +204,7 @@ TEST_CASE("an early edge is released when the body has returned, others at compl
   }
 }
 
-TEST_CASE(
-    "the first error is rethrown as it was; what depends on the node is skipped; runs again") {
+TEST_CASE("the first error is rethrown, dependent nodes are skipped, and a next run works") {
   Watchdog watchdog;
   for (const int threads : {1, 2, 8}) {
     ThreadPool pool(threads);
@@ -247,7 +246,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("after an error, what is pending is waited for") {
+TEST_CASE("after an error, pending nodes are waited for") {
   Watchdog watchdog;
   for (const int threads : {1, 2, 8}) {
     CAPTURE(threads);
@@ -363,7 +362,7 @@ TEST_CASE("where no thread can be started, runs are done by the thread that star
   }
 }
 
-TEST_CASE("where no thread can be started, a completion goes on with what depends on it") {
+TEST_CASE("where no thread can be started, a completion runs the dependent nodes itself") {
   CHECK(ExitStatusOfChild([&] {
           RefuseThreads();
           ThreadPool pool(4);

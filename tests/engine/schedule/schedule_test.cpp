@@ -155,7 +155,7 @@ TEST_CASE("random graphs: order, levels, and removal exactly as by the definitio
   }
 }
 
-TEST_CASE("a graph in topological order keeps its numbers; another moves only what it must") {
+TEST_CASE("a graph in topological order keeps its numbers; another moves only nodes that must") {
   const Schedule same(4, {{0, 2}, {1, 2}, {0, 3}});
   for (int i = 0; i < 4; ++i) CHECK(same.original_of(i) == i);
   // 2 is needed by 1, and 4 by 2.
@@ -165,7 +165,7 @@ TEST_CASE("a graph in topological order keeps its numbers; another moves only wh
   CHECK(order == std::vector<int>{0, 4, 2, 1, 3});
 }
 
-TEST_CASE("a large graph loses what a detour of two edges implies, and promises the same") {
+TEST_CASE("a large graph drops edges that two others imply, and keeps its guarantees") {
   const int n = Schedule::kExactNodes + 10;
   std::vector<ScheduleEdge> edges;
   for (int i = 1; i < n; ++i) edges.push_back({i - 1, i});
@@ -176,7 +176,7 @@ TEST_CASE("a large graph loses what a detour of two edges implies, and promises 
   CHECK(schedule.levels() == n);
 }
 
-TEST_CASE("a large graph of many small ones promises what each of them does") {
+TEST_CASE("a large graph of many small ones keeps the guarantees of each") {
   for (unsigned seed = 1; seed <= 5; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);

@@ -117,7 +117,7 @@ TEST_CASE("the first node that computes something else is named, with the elemen
   CHECK(apart.values[2].max_abs == 2);
 }
 
-TEST_CASE("node by node, a constant that a node hands on stays as it is") {
+TEST_CASE("node by node, a constant that a node returns as its output stays unchanged") {
   // Identity shares its input's memory. Nothing folds the nodes: the plans have no passes.
   const PassList none;
   const auto plan = [&](float weight) {
@@ -146,7 +146,7 @@ TEST_CASE("node by node, in other layouts and in place") {
   for (size_t i = 0; i < 5; ++i) CHECK(runs.values[i].differs == (i == 1));
 }
 
-TEST_CASE("what counts as a difference") {
+TEST_CASE("tolerances decide which elements differ") {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto differ = [](std::vector<float> found, std::vector<float> expected) {
@@ -198,7 +198,7 @@ TEST_CASE("open shapes, inputs that a run rewrites, and values of one run alone"
   CHECK(Contains(ToString(runs), "; 2 are in one run alone\n"));
 }
 
-TEST_CASE("what cannot be compared is an Error") {
+TEST_CASE("runs that cannot be compared are an Error") {
   const Plan plan = Compile(Begin({Relu("X", "Y")}));
   Graph other;
   other.AddInput("X", DType::kFloat32, {2, 2});

@@ -34,7 +34,7 @@ const NamedTensor kX{"X", Vector({1, 2, 3})};
 
 }  // namespace
 
-TEST_CASE("every value is what its node made, though later ones lie in the same memory") {
+TEST_CASE("every value is read before a later one overwrites its memory") {
   const Graph graph = Begin({Scale("X", "a", 2), Scale("a", "b", 2), Scale("b", "Y", 2)});
   const Plan plan = Compile(graph, {.threads = 1});
   REQUIRE(plan.memory().inplace_values > 0);
@@ -61,7 +61,7 @@ TEST_CASE("values of other layouts come in the standard one, under the names of 
   CHECK(Text(RunKeepingValues(executor, {kX})) == "0 P [2, 4, 6], 1 Y [4, 8, 12]");
 }
 
-TEST_CASE("of nodes that one kernel computes the last one's value is there") {
+TEST_CASE("of nodes that one kernel computes, the last one's value is read") {
   // Tripling of fused_graph_test.cpp
   const Graph graph = Begin({OperatorDef("Tripling", {"X"}, {"a"}),
                              OperatorDef("Tripling", {"a"}, {"b"}), Relu("b", "Y")});

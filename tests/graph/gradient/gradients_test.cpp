@@ -374,7 +374,7 @@ TEST_CASE("the loss itself, and a value that is the loss's summand, share its gr
   CHECK(g.num_nodes() == 1);
 }
 
-TEST_CASE("only what the wanted gradients need is added") {
+TEST_CASE("only the nodes that the wanted gradients need are added") {
   Graph g = WithInputs({"x", "w", "z"});
   g.AddNode(OperatorDef("DMul").Input("x").Input("w").Output("a"));
   g.AddNode(OperatorDef("DMul").Input("z").Input("w").Output("b"));  // not from x
@@ -465,7 +465,7 @@ TEST_CASE("a gradient that is computed in place does not spoil one that shares i
   CHECK(Elements(*ws, d.at("y").dense) == std::vector<double>{1});
 }
 
-TEST_CASE("a maker may work in place on what it makes itself") {
+TEST_CASE("a maker may work in place on its own values") {
   Graph g = WithInputs({"x"}, {1});
   g.AddNode(OperatorDef("DMistake").Input("x").Output("a").Arg("mistake", "works in place"));
   g.AddNode(OperatorDef("DScale").Input("x").Output("z").Arg("k", 2.0));

@@ -105,7 +105,7 @@ TEST_CASE("a value lives from its producer to its last user, scratch while its s
   }
 }
 
-TEST_CASE("an asynchronous step uses its values until who waits for it starts") {
+TEST_CASE("an asynchronous step uses its values until the step that waits for it starts") {
   // On one thread: 0 returns at once and completes before 3 starts; 1 and 2 do not wait.
   RunOrder run = Walk(Order(4, {{0, 3}}));
   const std::vector<RunValue> values = {Value(8, 0, {}), Value(8, 1, {}), Value(8, 2, {}),
@@ -153,7 +153,7 @@ bool Granted(F&& change) {
   return granted;
 }
 
-TEST_CASE("in-place is granted when nobody else needs the input any more") {
+TEST_CASE("in-place is granted when no other step needs the input any more") {
   using Run = RunOrder&;
   using Values = std::vector<RunValue>&;
   CHECK(Granted([](Run, Values) {}));
@@ -330,7 +330,7 @@ TEST_CASE("lifetimes off the longest path hold all conflicts there are") {
   CHECK(path_pairs < 2 * exact_pairs);  // and not too many more
 }
 
-TEST_CASE("what cannot be a run is refused with what was expected") {
+TEST_CASE("an impossible run is refused, with the expected value") {
   const auto message = [](auto&& change) {
     RunOrder run = Order(3, {{0, 1}, {1, 2}});
     std::vector<RunValue> values = {Value(8, 0, {1}), Value(8, 1, {2})};

@@ -116,7 +116,7 @@ TEST_CASE("random plans are sound, whatever the sizes, spans and alignments") {
   }
 }
 
-TEST_CASE("bad buffers are refused by their index, with what was expected") {
+TEST_CASE("bad buffers are refused by their index, with the expected value") {
   const auto message = [](const std::vector<MemoryInterval>& buffers) {
     const opkit::Error error = ErrorOf([&] { (void)PlanMemory(buffers); });
     return std::string(ToString(error.code())) + ": " + error.message();

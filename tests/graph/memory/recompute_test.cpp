@@ -165,7 +165,7 @@ TEST_CASE("a value that is only read late is made late, which costs nothing") {
   CHECK(PeakOf(problem, run) == 350);
 }
 
-TEST_CASE("what a step reads is made again too, where it is gone") {
+TEST_CASE("inputs of a repeated step are recomputed too if they are gone") {
   // Value 1, of value 0, is read by steps 2 and 4; value 0 is dead after step 1.
   RecomputeProblem problem =
       Problem({{{}, {0}}, {{0}, {1}}, {{1}, {2}}, {{2}, {3}}, {{1, 3}, {}}}, {100, 100, 200, 100});
@@ -179,7 +179,7 @@ TEST_CASE("what a step reads is made again too, where it is gone") {
   CHECK(OrderOf(Recompute(problem, 305)) == "0 1 2 3 1! 4");
 }
 
-TEST_CASE("what a later choice makes needless is not run again") {
+TEST_CASE("a recomputation that a later choice makes needless is dropped") {
   // Value 0 saves half of what must go for the least cost by its bytes; value 1 saves all of it.
   RecomputeProblem problem =
       Problem({{{}, {0}}, {{}, {1}}, {{0, 1}, {}}, {{}, {}}, {{0, 1}, {}}}, {50, 100});
@@ -191,7 +191,7 @@ TEST_CASE("what a later choice makes needless is not run again") {
   CHECK(run.added_cost == 3);
 }
 
-TEST_CASE("what takes no other place above the bytes goes before what is cheaper and does") {
+TEST_CASE("values that raise no other peak come before cheaper ones that do") {
   // Step 3 is the peak. To make value 0 again before step 6, beside values 1 and 2, takes scratch.
   RecomputeProblem problem = Problem({{{}, {0}, {}, 1, 200},
                                       {{}, {1}, {}, 2.5},
@@ -244,7 +244,7 @@ TEST_CASE("segments within segments: a chain fits less than the root of its leng
   CHECK(run.added_cost < 128);
 }
 
-TEST_CASE("random runs stay whole, are lowered as they say, and never run again what may not") {
+TEST_CASE("random runs stay complete, reach the reported bytes, and repeat only permitted steps") {
   int fit = 0, lowered = 0;
   for (uint64_t seed = 1; seed <= Rounds(300u); ++seed)
     for (const int percent : {90, 70, 50}) {
@@ -264,7 +264,7 @@ TEST_CASE("random runs stay whole, are lowered as they say, and never run again 
   CHECK(lowered > Rounds(100));
 }
 
-TEST_CASE("what is no problem is refused") {
+TEST_CASE("an invalid problem is refused") {
   const auto fails = [](RecomputeProblem problem, const char* message) {
     CheckFails([&] { Recompute(problem, 1); }, message);
   };

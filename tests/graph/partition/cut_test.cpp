@@ -154,7 +154,7 @@ TEST_CASE("an edge that joins nothing orders all the same") {
   CheckCut(problem, CutSubgraphs(problem));
 }
 
-TEST_CASE("a cut of what is not a problem is refused") {
+TEST_CASE("an invalid cut problem is refused") {
   CutProblem problem = Problem(2, {{0, 1}});
   problem.order = {1, 0};
   CHECK(Contains(ErrorOf([&] { CutSubgraphs(problem); }).what(),

@@ -33,7 +33,7 @@ Graph Replaced(const Graph& graph, const std::vector<int>& nodes) {
 
 }  // namespace
 
-TEST_CASE("a subgraph has what it reads as inputs, what others read as outputs, and constants") {
+TEST_CASE("a subgraph has inputs, outputs that other nodes read, and constants") {
   const Graph graph = Sample();
   const GraphView view(graph);
   const GraphTypes types = InferGraph(view);
@@ -52,7 +52,7 @@ TEST_CASE("a subgraph has what it reads as inputs, what others read as outputs, 
   CHECK_FALSE(ExtractSubgraph(view, {0}).body.inputs()[0].info.shape.has_rank());
 }
 
-TEST_CASE("one node takes the place of several, and the rest is as it was") {
+TEST_CASE("one node replaces several, and the rest of the graph stays unchanged") {
   const Graph graph = Sample();
   for (const auto& nodes : {std::vector<int>{0}, {0, 1}, {1, 2}, {0, 1, 2}, {0, 1, 2, 3}}) {
     CAPTURE(nodes.size());
@@ -77,7 +77,7 @@ TEST_CASE("nodes without names, in an order in which they cannot run, are replac
   CheckSameResults(graph, Replaced(graph, {0, 1}), 5);
 }
 
-TEST_CASE("control inputs go along, across and onto what took the place of a node") {
+TEST_CASE("control inputs are kept inside, across the border, and on the replacing node") {
   Graph graph = WithInputs({"X"});
   graph.AddNode(Relu("X", "A").Name("a"));
   graph.AddNode(Scale("X", "B", 2).Name("b").ControlInput("a"));

@@ -182,7 +182,7 @@ TEST_CASE("a plan is partitioned after inference and folding, and runs") {
   CHECK(FloatsOf(out.Get("Z")) == FloatsOf(expected[1]));
 }
 
-TEST_CASE("partitioners are asked in order, and what one took the next does not get") {
+TEST_CASE("partitioners run in order, and a later one gets only the nodes that are left") {
   const Graph graph = Chain();
   PartitionReport report;
   const Graph after = Partition(graph, {{"relus", {{"min_size", "2"}}}, "everything"}, &report);
@@ -256,7 +256,7 @@ TEST_CASE("a subgraph is kept only where its operator is measured to be faster")
   CHECK(Contains(error.what(), "'X' is float32[N, 4]; give the inputs of the graph shapes"));
 }
 
-TEST_CASE("a partitioner that nobody registered is named with the nearest") {
+TEST_CASE("an unregistered partitioner is an error with the nearest name") {
   const Error error = ErrorOf([] { Partition(Chain(), "relu"); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.what(), "no partitioner 'relu' is registered (did you mean 'relus'?"));
@@ -269,7 +269,7 @@ TEST_CASE("a partitioner that nobody registered is named with the nearest") {
   CHECK(Contains(op.what(), "in partitioner 'no_such_operator'"));
 }
 
-TEST_CASE("operators that nobody registered can be taken, and those that are left are listed") {
+TEST_CASE("unregistered operators can be taken, and those that are left are listed") {
   Graph graph = WithInputs({"X"});
   graph.AddNode(Relu("X", "A"));
   graph.AddNode(OperatorDef("Alien").Input("A").Output("B").Name("one"));
@@ -385,7 +385,7 @@ TEST_CASE("nodes with effects keep their order, and nodes on other devices stay 
   CHECK(Contains(ToString(report), "rejected: operator RunBody has no kernel for cpu_stream"));
 }
 
-TEST_CASE("the report tells who took each node, or why not, and what crosses the boundaries") {
+TEST_CASE("the report has each node's partitioner or reason, and the values at the boundaries") {
   Graph graph = Chain();
   graph.AddNode(Add("A", "D", "E").Name("e"));
   graph.AddOutput("E");

@@ -80,7 +80,7 @@ TEST_CASE("a subgraph grows from where Select begins it, breadth first") {
   CHECK(script.calls == "R Sa R Sb Iba Obc Oad Ocd R Sd ");
 }
 
-TEST_CASE("what is selected is cut where it cannot run as one") {
+TEST_CASE("a selection that cannot run as one subgraph is cut") {
   // a, c and d: b stands between, and c goes with d.
   Script script{{"Scale"}, {"Scale"}, {"Add"}, {}, kAnySubgraph, {}};
   CHECK(Ops(Parted(Sample(), script)) == "RunBody Relu RunBody");
@@ -91,7 +91,7 @@ TEST_CASE("each selection is a subgraph of its own, even beside another") {
   CHECK(Ops(Parted(Sample(), script)) == "RunBody RunBody RunBody Add");
 }
 
-TEST_CASE("Filter drops nodes, and what is left is cut again") {
+TEST_CASE("Filter drops nodes, and the others are cut again") {
   // All four nodes are selected from a; without b the rest is no subgraph any more.
   Script script{{"Scale"}, {}, {"Relu", "Scale", "Add"}, {}, kAnySubgraph, {}};
   int calls = 0;
@@ -105,7 +105,7 @@ TEST_CASE("Filter drops nodes, and what is left is cut again") {
   CHECK(Ops(Parted(Sample(), script)) == "RunBody Relu RunBody");
 }
 
-TEST_CASE("what a selector answers is checked") {
+TEST_CASE("a selector's answers are checked") {
   Script script{{"Relu"}, {}, {}, {}, kAnySubgraph, {}};
   g_script = &script;
   const Graph graph = Sample();

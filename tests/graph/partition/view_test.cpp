@@ -6,7 +6,7 @@
 namespace view_test {
 using namespace partition_graphs;
 
-TEST_CASE("nodes and values are read with what is known of them") {
+TEST_CASE("nodes and values are read with their known types and shapes") {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, {Sym("N"), 4});
   graph.AddConstant("W", Tensor::From<float>({1, 4}, {1, 2, 3, 4}));

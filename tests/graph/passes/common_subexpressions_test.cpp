@@ -20,7 +20,7 @@ TEST_CASE("equal nodes become one, and so do those that read them") {
         "Scale (X) -> (A); Relu (A) -> (C); Add (C, C) -> (Y); ");
 }
 
-TEST_CASE("what differs is not merged") {
+TEST_CASE("nodes that differ are not merged") {
   Graph g = WithInputs({"X", "Z"});
   g.AddNode(OperatorDef("Scale").Name("n").Input("X").Output("A").Arg("scale", 0.0));
   OperatorDef other = OperatorDef("Scale").Input("X").Output("B").Arg("scale", 0.0);
@@ -61,7 +61,7 @@ TEST_CASE("attributes are compared in any order, a NaN is itself") {
   CHECK(Listing(MergeCommonSubexpressions(g)) == "Identity (X) -> (A); Add (A, A) -> (Y); ");
 }
 
-TEST_CASE("stateful nodes, rewriting nodes and what touches rewritten values stay double") {
+TEST_CASE("stateful and rewriting nodes, and readers of rewritten values, are not merged") {
   Graph g = WithInputs({"X", "T"});
   SUBCASE("stateful") {
     g.AddNode(OperatorDef("Noise").Output("A"));
@@ -128,7 +128,7 @@ TEST_CASE("nodes with several outputs are merged whole") {
   CheckSameResults(g, after, 4);
 }
 
-TEST_CASE("a node that leaves out what its double makes does not stand for it") {
+TEST_CASE("a node is not merged into one that leaves out an output") {
   Graph g = WithInputs({"X"});
   g.AddNode(OperatorDef("Split").Input("X").Output("A").Output(""));
   g.AddNode(OperatorDef("Split").Input("X").Output("B").Output("C"));

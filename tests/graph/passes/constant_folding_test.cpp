@@ -46,7 +46,7 @@ TEST_CASE("nodes that read constants, or nothing, become constants") {
   CHECK(after.outputs() == g.outputs());
 }
 
-TEST_CASE("what may not run ahead of time is not folded") {
+TEST_CASE("nodes that must not run ahead of time are not folded") {
   Graph g = WithInputs({"X"});
   g.AddConstant("W", Matrix(1));
   SUBCASE("stateful") { g.AddNode(OperatorDef("Noise").Output("Y")); }
@@ -82,7 +82,7 @@ TEST_CASE("a value that is rewritten does not become a constant, which could not
   CheckSameResults(g, after, 1);
 }
 
-TEST_CASE("results over the limit stay, and are not computed where the schema tells their size") {
+TEST_CASE("results over the limit stay, and are not computed if the schema infers their size") {
   Graph g;
   g.AddNode(OperatorDef("Ones").Output("E").Arg("size", 1000));
   g.AddNode(OperatorDef("Ones").Output("F").Arg("size", int64_t{1} << 60));

@@ -30,7 +30,7 @@ TEST_CASE("an output of the graph may be a constant, and that one stays") {
   CHECK(Listing(RemoveDeadNodes(g)) == "W; ");
 }
 
-TEST_CASE("effects stay, with what they need: no outputs, stateful, inside a subgraph") {
+TEST_CASE("nodes with effects stay, with their inputs: no outputs, stateful, inside a subgraph") {
   Graph noisy;
   noisy.AddNode(OperatorDef("Noise").Output("n"));
   noisy.AddOutput("n");
@@ -55,7 +55,7 @@ TEST_CASE("an input of the graph that is rewritten is the caller's memory: that 
   CHECK(Listing(RemoveDeadNodes(g)) == "Relu (X) -> (A); Accumulate (T, A) -> (T); ");
 }
 
-TEST_CASE("of a value's rewrites, those before a reader stay") {
+TEST_CASE("rewrites of a value stay if a reader comes after them") {
   Graph g = WithInputs({"X"});
   g.AddNode(Relu("X", "T"));
   g.AddNode(Accumulate("T", "X"));

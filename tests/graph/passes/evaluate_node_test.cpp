@@ -7,7 +7,7 @@
 namespace evaluate_node_test {
 using namespace pass_graphs;
 
-TEST_CASE("a node is evaluated on its own where only its outputs can tell") {
+TEST_CASE("a node is evaluated alone if its outputs are its only effect") {
   using detail::MayEvaluate;
   CHECK(MayEvaluate(Scale("X", "Y", 2)));
   CHECK_FALSE(MayEvaluate(Accumulate("X", "Y")));

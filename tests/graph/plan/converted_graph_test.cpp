@@ -297,7 +297,7 @@ TEST_CASE("a picture of the plan has the backends and the converters") {
   CHECK(Contains(dot, "label=\"X@A\\nfloat32[5] in A\""));
 }
 
-TEST_CASE("a capacity is kept, or refused with what is live together") {
+TEST_CASE("a capacity is kept, or refused with the values that are live together") {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, {1000});
   for (const auto& [from, to] : {std::pair("X", "P"), {"P", "Q"}, {"Q", "Y"}})
@@ -325,7 +325,7 @@ TEST_CASE("layouts of values that are rewritten, or whose shape a run decides, a
   CHECK(plan.choice(0).kernel->backend == "reference");
 }
 
-TEST_CASE("Invoke converts what a kernel takes and makes, and what it is given") {
+TEST_CASE("Invoke converts a kernel's inputs and outputs, and the caller's tensors") {
   const Arguments in_b{{"a", "B"}, {"y", "A"}};
   CHECK(Invoke("InLayouts", {kX}, in_b)[0].ToVector<float>() == Floats{2, 4, 6, 8, 10});
   const Tensor given = ConvertLayout(kX, test_layouts::Named("A"));
@@ -471,8 +471,7 @@ TEST_CASE("converters are spans of their own in a profile") {
   CHECK(converters == 1);
 }
 
-TEST_CASE(
-    "random graphs with random layouts give what they give in the standard layout, bit by bit") {
+TEST_CASE("random graphs with random layouts equal those in the standard layout, bit by bit") {
   for (unsigned seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);

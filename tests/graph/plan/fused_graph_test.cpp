@@ -82,7 +82,7 @@ Floats Run(const Plan& plan) {
 
 }  // namespace
 
-TEST_CASE("a chain runs as one node, and what it is made of can be asked for") {
+TEST_CASE("a chain runs as one node, whose parts can be listed") {
   const Graph graph = Begin({Tripling("X", "A"), Scale("X", "S", 2), Tripling("A", "B"),
                              Add("S", "B", "C"), Relu("C", "Y")});
   const Plan plan = Compile(graph, {.threads = 1, .memory = {.verify = true}});
@@ -112,7 +112,7 @@ TEST_CASE("a chain runs as one node, and what it is made of can be asked for") {
   CHECK(Contains(ToString(plan), "Tripling"));
 }
 
-TEST_CASE("what something else sees, or was chosen, is not taken in") {
+TEST_CASE("a node with another reader, or with a forced kernel, is not fused") {
   const auto steps = [](const Graph& graph, PlanOptions options = {}) {
     options.threads = 1;
     const Plan plan = Compile(graph, options);

@@ -258,7 +258,7 @@ bool IsSame(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-TEST_CASE("values of a shape that a run decides are planned by their bound, and so what follows") {
+TEST_CASE("values whose shape a run decides are planned by their bound, and later ones too") {
   const Plan plan = Compile(Chain({8, 4}), {.threads = 1, .passes = &kNoPasses});
   CHECK(plan.memory().planned_values == 7);
   CHECK(plan.memory().bounded_values == 7);
@@ -281,7 +281,7 @@ TEST_CASE("values of a shape that a run decides are planned by their bound, and 
   CHECK(selecting.memory().arena_bytes == 2 * 3 * 4 * 3 * 8);
 }
 
-TEST_CASE("runs that keep nothing, some and all give what node after node gives") {
+TEST_CASE("runs that keep none, some or all values equal a run of node after node") {
   for (const bool open : {false, true})
     for (const int threads : {1, 2, 4}) {
       const Graph g = Chain(open ? SymbolicShape{Sym("N"), Sym("M")} : SymbolicShape{16, 5});
@@ -425,7 +425,7 @@ TEST_CASE("an operator that makes more than the bound of its inference is an Err
   CHECK(Contains(lied.what(), "its inference says float32[<=20]"));
 }
 
-TEST_CASE("what the branches of an If make has the larger of their bounds") {
+TEST_CASE("an If's output has the larger bound of its branches") {
   const auto branch = [](const char* type) {
     Graph b;
     b.AddInput("x", kFloat, {});

@@ -143,7 +143,7 @@ TEST_CASE("a value that has nothing but a bound keeps no graph from fitting") {
   CHECK_THROWS_AS(Compile(graph, options), Error);
 }
 
-TEST_CASE("what is cheap runs again, and what runs again is told of") {
+TEST_CASE("cheap nodes run again, and the plan lists them") {
   const Graph graph = Training(16, 16);
   PlanOptions options{.threads = 1, .memory = {.verify = true}};
   const int64_t all = Compile(graph, options).memory().arena_bytes;

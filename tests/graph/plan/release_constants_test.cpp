@@ -214,7 +214,7 @@ TEST_CASE("a plan says the same of itself after the release, whatever kernels re
   CheckFails([&] { ToString(releasing.plan, {{"X", {kSize + 1}}}); }, "[1001]");
 }
 
-TEST_CASE("what was released is not read: its data is not known, and graphs with it do not run") {
+TEST_CASE("a released constant is not read: it has no data, and graphs with it do not run") {
   const Plan plan = Compile(WithWeights({AddWeights("X", "Y", "A")}), kReleased);
   const Graph& graph = plan.graph();
   CHECK(ToString(*graph.FindConstant("W")) == "float32[1000] on cpu (uninitialized)");

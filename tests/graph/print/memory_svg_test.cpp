@@ -19,7 +19,7 @@ using opkit::ToSvg;
 
 const std::vector<MemoryInterval> kBuffers = {{0, 4, 1 << 20}, {0, 2, 1 << 19}, {2, 4, 1 << 19}};
 
-TEST_CASE("every buffer with bytes is a rectangle that says what it is") {
+TEST_CASE("every buffer with bytes is a rectangle with its description") {
   std::vector<MemoryInterval> buffers = kBuffers;
   buffers.push_back({0, 1, 0});
   const std::string svg = ToSvg(buffers, opkit::PlanMemory(buffers));

@@ -87,7 +87,7 @@ TEST_CASE("a broken graph can be printed") {
   CHECK(ToString(g) == "NoSuchOperator (missing) -> (Y)\n");
 }
 
-TEST_CASE("a difference marks what went and what came") {
+TEST_CASE("a difference marks removed and added lines") {
   const Graph before = Sample();
   Graph after = before;
   after.ReplaceNode(1, OperatorDef("Relu").Input("A").Output("Y"));

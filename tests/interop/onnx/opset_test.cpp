@@ -117,7 +117,7 @@ TEST_CASE("Clip and Pad: numbers became scalars of the input's type") {
   CHECK(Parse(One("Pad", {}, {"pads"}), 11).node(0).inputs() == Strings{"x", "pads"});
 }
 
-TEST_CASE("A branch knows the type of a value that only the operators around it tell") {
+TEST_CASE("A branch knows a value's type from the operators of the graph around it") {
   const auto clip = [](const char* output) {
     return OnnxGraph()
         .Node("Clip", {"t"}, {output}, {AttributeProto::Float("min", 0)})
@@ -182,7 +182,7 @@ TEST_CASE("Slice, Split and TopK: attributes became inputs") {
   CHECK(Contains(What(One("TopK", {}), 9), "it needs the attribute 'k'"));
 }
 
-TEST_CASE("Dropout and BatchNormalization lose what only training has") {
+TEST_CASE("Dropout and BatchNormalization lose the outputs of training") {
   const opkit::Graph drop = Parse(One("Dropout", {AttributeProto::Float("ratio", 0.5f)}), 10);
   CHECK(drop.node(0).args().size() == 0);
   CHECK(drop.node(0).inputs() == Strings{"x"});
@@ -272,7 +272,7 @@ TEST_CASE("Softmax before opset 13 was over all axes from one on") {
   CHECK(whole.node(3).args().Get<int64_t>("allowzero", 0) == 1);
 }
 
-TEST_CASE("What the file does not say of a rank, the operators before say") {
+TEST_CASE("A rank that the file does not declare comes from the operators before") {
   const auto chain = [](const char* type) {
     return Parse(OnnxGraph()
                      .Input("x", {"N", "C"})
@@ -287,7 +287,7 @@ TEST_CASE("What the file does not say of a rank, the operators before say") {
   CHECK(chain("OnnxTestUnknown") == 6);
 }
 
-TEST_CASE("What a file declares of the values before a Softmax may be stale, and is not believed") {
+TEST_CASE("Declared shapes of values before a Softmax may be stale, and are ignored") {
   const auto stale = [](const char* type, const std::vector<onnx_bytes::Extent>& declared,
                         const char* of = "v") {
     return Parse(OnnxGraph()
@@ -439,7 +439,7 @@ TEST_CASE("Operators that came to mean something else are Errors unless one only
   }
 }
 
-TEST_CASE("After opset 21 what is new may not be used") {
+TEST_CASE("Attributes newer than opset 21 are refused") {
   CHECK(
       Parse(One("Cast", {AttributeProto::Int("to", 1), AttributeProto::String("round_mode", "up")}),
             25)

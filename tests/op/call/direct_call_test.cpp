@@ -99,7 +99,7 @@ TEST_CASE("each element type has its version, and an optional input may be left 
   CHECK(Values(Invoke("DirectScale", {Of({2}, {1, 2}), Tensor()})[0]) == std::vector<float>{2, 4});
 }
 
-TEST_CASE("what goes wrong is told in the words of the operator") {
+TEST_CASE("errors have the text of the operator's own errors") {
   const Tensor x = Of({2}, {1, 2});
   struct Wrong {
     std::vector<Tensor> inputs;

@@ -152,7 +152,7 @@ TEST_CASE("an operator without inference is run on the inputs that it accepts") 
   Expect("CasesAccumulate", {}, options);
 }
 
-TEST_CASE("what inference refuses is not tried, so that a kernel may trust it") {
+TEST_CASE("inputs that inference refuses are not tried, so that a kernel may rely on it") {
   const opkit::OpSchema& schema = Schema("CasesTrusts");
   for (const auto& one : MakeCases(schema, MakeCheckDef(schema, {}), DType::kFloat32, {}))
     CHECK(one.inputs[0].rank() == 2);
@@ -171,7 +171,7 @@ TEST_CASE("a node and inputs may be given") {
                        opkit::Error);
 }
 
-TEST_CASE("what cannot be checked is said") {
+TEST_CASE("the report says which properties could not be checked") {
   const CheckReport trace = CheckOperator("CasesTrace");
   CHECK(trace.notes ==
         std::vector<std::string>{"shapes and dtypes, because the schema infers none",

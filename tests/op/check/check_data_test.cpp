@@ -48,7 +48,8 @@ TEST_CASE("test data is the same for a seed, of both signs, and away from 0") {
   }
 }
 
-TEST_CASE("a difference is told by its first element, both values, and how many there are") {
+TEST_CASE(
+    "a difference is reported by its first element, both values, and the number of elements") {
   const Tensor a = Tensor::From<float>({2, 2}, {1, 2, 3, 4});
   CHECK(Difference(a, a, 0).empty());
   CHECK(Difference(a, Tensor::From<float>({2, 2}, {1, 2, 5, 4}), 0) ==

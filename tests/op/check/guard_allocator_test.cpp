@@ -26,7 +26,7 @@ TEST_CASE("memory comes filled, from the guard while its scope lives") {
   CHECK(&GetAllocator(opkit::DeviceType::kCPU) == before);
 }
 
-TEST_CASE("bytes written before or behind a block are damage, told once") {
+TEST_CASE("bytes written before or behind a block are damage, reported once") {
   const GuardScope scope;
   Tensor tensor({8}, DType::kUInt8);
   auto* data = static_cast<char*>(tensor.raw_mutable_data());
@@ -45,7 +45,7 @@ TEST_CASE("bytes written before or behind a block are damage, told once") {
   }
 }
 
-TEST_CASE("damage to a block that is freed before it is looked at is told all the same") {
+TEST_CASE("damage to a block that is freed before the check is reported all the same") {
   const GuardScope scope;
   {
     Tensor tensor({8}, DType::kUInt8);

@@ -151,7 +151,7 @@ TEST_CASE("shapes can be given, one for each input, as on the command line") {
         "operator FoundConv has 2 inputs, found 3 shapes");
 }
 
-TEST_CASE("what the kernel's proposal declines is no broken claim") {
+TEST_CASE("inputs that the kernel's proposal declines break no claim") {
   const CheckReport report = CheckOperator("FoundDeclines");
   Expect(report, {});
   CHECK(std::ranges::count(report.notes,

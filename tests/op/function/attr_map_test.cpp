@@ -65,7 +65,7 @@ TEST_CASE("text is read as the type asked for") {
   CHECK(attrs.Has("i"));
 }
 
-TEST_CASE("what does not read as the type is an error that shows the text") {
+TEST_CASE("a text that does not read as the type is an error that shows it") {
   const AttrMap attrs(Arguments{{"axis", "two"}, {"big", 300}, {"list", std::vector<int>{1, 2}}});
   const opkit::Error wrong = ErrorOf([&] { attrs.Get<int>("axis"); });
   CHECK(wrong.code() == ErrorCode::kTypeMismatch);

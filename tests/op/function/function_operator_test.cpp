@@ -72,7 +72,7 @@ TEST_CASE("an operator's name need not be an identifier") {
           std::vector<float>{2, 4});
 }
 
-TEST_CASE("scratch that nobody declared is an Error, and that of 0 bytes is none") {
+TEST_CASE("undeclared scratch is an Error, and scratch of 0 bytes is none") {
   const auto forward = [](const AttrMap&, OpIns, OpOuts out, OpResource& res) {
     out[0].data<float>()[0] = res.scratch() ? static_cast<float>(res.scratch_bytes()) : -1;
   };
@@ -89,7 +89,7 @@ TEST_CASE("scratch that nobody declared is an Error, and that of 0 bytes is none
   CHECK(Invoke("FnScratchEmpty", {Tensor::From<float>({3}, {0, 0, 0})})[0].data<float>()[0] == 8);
 }
 
-TEST_CASE("what a function invokes asynchronously runs beside it, and ends before it") {
+TEST_CASE("an asynchronous invocation runs beside its function, and ends before the operator") {
   enum class Way { kWaits, kLeaves, kFails, kFailsAlone, kThrows, kNever };
   Way way = Way::kWaits;
   LOCAL_OP(FnBeside)
@@ -418,7 +418,7 @@ TEST_CASE("add: an output that gets memory of its own keeps what it held") {
   CHECK(bench.ws.GetTensor("y")->ToVector<float>() == std::vector<float>{11, 22});
 }
 
-TEST_CASE("none: an output nobody wants has no memory") {
+TEST_CASE("none: an unwanted output has no memory") {
   Bench bench;
   bench.Add("x", {1});
   static bool wanted[2];
@@ -509,7 +509,7 @@ TEST_CASE("parseAttrs decides the number of inputs and outputs") {
   CHECK(Invoke("FnArity", {bench.Add("x", {1})}, {{"n", 1}}).size() == 2);
 }
 
-TEST_CASE("inference fills in what is unknown, in both directions") {
+TEST_CASE("inference fills in unknown shapes, in both directions") {
   LOCAL_OP(FnInfer)
       .setForward([](const AttrMap&, OpIns, OpOuts, OpResource&) {})
       .setInferType([](Map, std::vector<int>& in, std::vector<int>& out) {

@@ -332,7 +332,7 @@ TEST_CASE("the backward operators of one state run one after the other") {
   CHECK(ws.GetTensor(second.outputs()[0])->data<float>()[0] == 7);
 }
 
-TEST_CASE("the backward of a backend that keeps a state gets it, whoever registered the gradient") {
+TEST_CASE("a backend's backward gets the state that it keeps, whoever registered the gradient") {
   // The plain backend keeps none, and its is the gradient.
   static const FunctionOpBuilder plain =
       FunctionOpBuilder("StateMixed", __FILE__, __LINE__)
@@ -368,7 +368,7 @@ TEST_CASE("the backward of a backend that keeps a state gets it, whoever registe
   CHECK(ws.GetTensor(backward->def().outputs()[0])->data<float>()[0] == 15);
 }
 
-TEST_CASE("what is allocated after the function has returned is freed when the run ends") {
+TEST_CASE("memory allocated after the function has returned is freed when the run ends") {
   Workspace ws;
   Add(ws, "x", {0});
   auto op = CreateOperator(OperatorDef("StateAsync", {"x"}, {"y"}, {{"alloc", true}}), &ws);
@@ -393,7 +393,7 @@ TEST_CASE("what is allocated after the function has returned is freed when the r
   g_left.reset();
 }
 
-TEST_CASE("what only the function may call is an Error after it has returned") {
+TEST_CASE("functions that only the operator's function may call are Errors after it has returned") {
   Workspace ws;
   Add(ws, "x", {0});
   auto op = CreateOperator(OperatorDef("StateAsync", {"x"}, {"y"}), &ws);

@@ -349,7 +349,7 @@ TEST_CASE("null pointers that a library hands over are errors, or nothing") {
   });
 }
 
-TEST_CASE("invoke does not trust what it is given") {
+TEST_CASE("invoke checks its arguments") {
   BodyBench bench;
   const int64_t shape[] = {2}, strides[] = {1}, negative[] = {-2}, far[] = {INT64_MAX};
   float values[2] = {1, 2};
@@ -423,7 +423,7 @@ TEST_CASE("an operator that invokes with ever new attributes keeps few of them")
   CHECK(Counted::alive == 0);
 }
 
-TEST_CASE("what is invoked on a stream is kept ready from run to run, for each stream") {
+TEST_CASE("operators invoked on a stream are kept from run to run, for each stream") {
   BodyBench bench("ResBody", {}, kStream);
   g_body = [](OpIns in, OpOuts out, OpResource& res) {
     res.invoke("ResCounted", {in[0]}, {out[0]}, {{"value", 5.f}});

@@ -31,7 +31,7 @@ int Accepts(std::string, int id, bool* accept, Unordered&, Unordered& attrs, Ten
 
 }  // namespace
 
-TEST_CASE("an argument becomes the map that a function takes, and what it holds after is read") {
+TEST_CASE("an argument becomes the function's map, whose contents are read afterwards") {
   detail::StringMapArgument options(Items{{"a", "1"}, {"b", "2"}});
   CHECK(options.Read() == Items{{"a", "1"}, {"b", "2"}});
   std::map<std::string, std::string>& map = options;

@@ -327,7 +327,7 @@ TEST_CASE("an input that matters and gets no gradient is a note, unless it is as
   CHECK(CheckGradient(OperatorDef("CheckedMul", {"a", "b"}, {"c"}), {a, b}).notes.empty());
 }
 
-TEST_CASE("of a maker that gives nothing at all, the inputs that matter are notes") {
+TEST_CASE("a maker without any gradient gets notes of the inputs that matter") {
   const OperatorDef def("CheckedForgotten", {"a", "b"}, {"c"}, {{"k", 2.0}});
   const Tensor a = Random({3}, DType::kFloat64, 1), b = Random({3}, DType::kFloat64, 2);
   const GradientCheckResult result = CheckGradient(def, {a, b});

@@ -213,7 +213,7 @@ TEST_CASE("a maker used by itself makes its own names") {
   CHECK(maker.Get().g_input[0].dense == "a_grad_2");
 }
 
-TEST_CASE("what was said about a gradient decides the answer") {
+TEST_CASE("the registration about a gradient decides HasGradient") {
   const std::vector<GradientValue> dy{{"dy"}};
   const GradientOpsMeta none = GetGradientForOp(OperatorDef("GradNone", {"a", "b"}, {"y"}), dy);
   CHECK(none.ops.empty());

@@ -48,7 +48,7 @@ Graph GraphOf(const char* op, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("a value allows what it declares, anything where it declares nothing") {
+TEST_CASE("a value allows the declared dtypes, or any if it declares none") {
   const ValueSchema any{"x", "", {}}, floats{"x", "", {DType::kFloat32, DType::kFloat64}};
   CHECK(any.Allows(DType::kBool));
   CHECK(floats.Allows(DType::kFloat64));

@@ -81,7 +81,7 @@ TEST_CASE("an attribute is used as the value it holds") {
   CHECK(&text == &mode.value());
 }
 
-TEST_CASE("what kernels capture is trivially copied") {
+TEST_CASE("values that kernels capture are trivially copied") {
   CHECK(std::is_trivially_copyable_v<In<"x", float>>);
   CHECK(std::is_trivially_copyable_v<OptionalIn<"x", float>>);
   CHECK(std::is_trivially_copyable_v<Out<"x", float>>);

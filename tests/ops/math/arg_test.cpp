@@ -28,7 +28,7 @@ TEST_CASE("Where the largest and the smallest element is") {
   CHECK(Invoke("ArgMax", {x}, {{"axis", 1}, {"keepdims", 0}})[0].shape() == Shape{2});
 }
 
-TEST_CASE("Of equal elements the first, or the last") {
+TEST_CASE("Among equal elements the first is found, or the last") {
   const Tensor x = Tensor::From<int32_t>({5}, {2, 7, 7, 2, 7});
   CHECK(Found("ArgMax", x, {}) == Ints{1});
   CHECK(Found("ArgMax", x, {{"select_last_index", 1}}) == Ints{4});
@@ -55,7 +55,7 @@ TEST_CASE("The axis becomes 1 or goes, and an empty axis is refused") {
         Shape{0, 1});
 }
 
-TEST_CASE("ArgMax holds what it claims") {
+TEST_CASE("ArgMax keeps the promises of its schema") {
   CheckNode(OperatorDef("ArgMax", {"x"}, {"y"}, {{"axis", 1}}), {Random({3, 4, 5}, 1)});
 }
 

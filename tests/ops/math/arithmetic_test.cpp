@@ -113,7 +113,7 @@ TEST_CASE("inputs are broadcast both ways") {
   CHECK(Invoke("Add", {Tensor::Scalar(1.f), Tensor::Scalar(2.f)})[0].shape() == Shape{});
 }
 
-TEST_CASE("what cannot be broadcast is said with both shapes and the node") {
+TEST_CASE("shapes that cannot be broadcast are reported, both with the node") {
   const Error error = ErrorOf([&] {
     Invoke("Add", {Vector<float>({1, 2}), Vector<float>({1, 2, 3})});
   });
@@ -208,7 +208,7 @@ TEST_CASE("large tensors give the same on every number of threads") {
         a.data<float>()[1001 * 36 + 1000] * b.data<float>()[1001 * 2 + 1000]);
 }
 
-TEST_CASE("they keep what their schemas claim, gradients too") {
+TEST_CASE("the operators and their gradients keep the promises of their schemas") {
   for (const char* op : {"Add", "Sub", "Mul", "Div", "Pow"}) OPKIT_CHECK_OPERATOR(op);
   CheckOptions options;
   options.args = {{"fmod", 1}};

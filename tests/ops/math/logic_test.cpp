@@ -86,7 +86,7 @@ TEST_CASE("only those on bools run in place") {
   CHECK_FALSE(registry.GetSchema("Less").CanInplace(0, 0));
 }
 
-TEST_CASE("they keep what their schemas claim") {
+TEST_CASE("the operators keep the promises of their schemas") {
   for (const char* op : {"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or"})
     OPKIT_CHECK_OPERATOR(op);
 }

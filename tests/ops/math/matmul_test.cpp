@@ -81,7 +81,7 @@ TEST_CASE("The shape of a MatMul carries symbols over") {
         "float32[2, 5]");
 }
 
-TEST_CASE("What cannot be multiplied is refused with both shapes") {
+TEST_CASE("Shapes that cannot be multiplied are refused, both named") {
   CHECK(Refused("MatMul", {F({2, 3}), F({4, 5})}) ==
         "MatMul cannot multiply [2, 3] by [4, 5]: the inner extents are 3 and 4");
   CHECK(Contains(Refused("MatMul", {F(Shape{}), F({4, 5})}), "input 0 is a scalar"));
@@ -107,7 +107,7 @@ TEST_CASE("Gemm scales, transposes and adds") {
         Floats{31, 302, 64, 605});
 }
 
-TEST_CASE("Gemm does not read what has the factor 0") {
+TEST_CASE("Gemm does not read a matrix with the factor 0") {
   const Tensor one = Tensor::From<float>({1, 1}, {2}), nan = Tensor::From<float>({1, 1}, {NAN});
   CHECK(Invoke("Gemm", {one, one, nan}, {{"beta", 0.f}})[0].ToVector<float>() == Floats{4});
   CHECK(Invoke("Gemm", {nan, one, one}, {{"alpha", 0.f}})[0].ToVector<float>() == Floats{2});
@@ -125,7 +125,7 @@ TEST_CASE("Gemm of integers is exact, and saturates where it scales") {
   CHECK(Invoke("Gemm", {small, small}, {{"alpha", -1.f}})[0].ToVector<uint32_t>()[0] == 0);
 }
 
-TEST_CASE("The shape of a Gemm, and what it refuses") {
+TEST_CASE("The shape of a Gemm, and shapes that it refuses") {
   CHECK(Inferred("Gemm", {F({Sym("N"), 4}), F({4, 5})}) == "float32[N, 5]");
   CHECK(Inferred("Gemm", {F({4, Sym("N")}), F({Sym("M"), 4})}, {{"transA", 1}, {"transB", 1}}) ==
         "float32[N, M]");
@@ -148,7 +148,7 @@ TEST_CASE("A product's cost is two operations for each of its terms") {
   CHECK(cost.bytes_written == 4 * 40);
 }
 
-TEST_CASE("MatMul and Gemm hold what they claim") {
+TEST_CASE("MatMul and Gemm keep the promises of their schemas") {
   const Tensor a = Random({2, 3, 5}, 1), b = Random({5, 4}, 2);
   CheckNode(OperatorDef("MatMul", {"a", "b"}, {"c"}), {a, b});
   const Tensor m = Random({5, 3}, 3), bias = Random({4}, 4);
@@ -205,7 +205,7 @@ TEST_CASE("The gradients of Gemm are the numeric ones, in every form of C") {
   }
 }
 
-TEST_CASE("MatMulGradient holds what it claims") {
+TEST_CASE("MatMulGradient keeps the promises of its schema") {
   for (const int of : {0, 1}) {
     CheckNode(OperatorDef("MatMulGradient", {"dy", "a", "b"}, {"dx"}, {{"of", of}}),
               {Random({2, 3, 2}, 1), Random({2, 3, 4}, 2), Random({4, 2}, 3)});

@@ -121,7 +121,7 @@ TEST_CASE("A long sum loses nothing") {
         doctest::Approx(300'000.00447));
 }
 
-TEST_CASE("The shape needs the axes, or what is known of them") {
+TEST_CASE("The shape needs the axes, or their number") {
   const Tensor one = Axes({1}), both = Axes({0, -1});
   auto axes = [](const Tensor& values) { return TensorInfo::OfConstant(values); };
   const TensorInfo x = F({Sym("N"), 3, 4});
@@ -158,7 +158,7 @@ TEST_CASE("Other axes in the next run of one operator") {
   CHECK(sum({x, Axes({0, 1})})[0].ToVector<float>() == Floats{15});
 }
 
-TEST_CASE("The reductions hold what they claim") {
+TEST_CASE("The reductions keep the promises of their schemas") {
   for (const char* op : {"ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin",
                          "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"})
     CheckNode(OperatorDef(op, {"x", "axes"}, {"y"}), {Random({3, 4, 5}, 1), Axes({0, 2})});
@@ -190,7 +190,7 @@ TEST_CASE("Gradients of ReduceSum and ReduceMean, whatever is reduced") {
   CHECK(Contains(error.message(), "expected the 12 elements that the data is reduced to"));
 }
 
-TEST_CASE("ReduceGradient holds what it claims") {
+TEST_CASE("ReduceGradient keeps the promises of its schema") {
   CheckNode(OperatorDef("ReduceGradient", {"x", "axes", "dy"}, {"dx"}, {{"mean", 1}}),
             {Random({3, 4, 5}, 1), Axes({0, 2}), Random({1, 4, 1}, 2)});
 }

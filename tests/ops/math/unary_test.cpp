@@ -79,7 +79,7 @@ TEST_CASE("a strided input is read along its strides") {
   CHECK(Invoke("Neg", {x})[0].ToVector<float>() == std::vector<float>{-1, -3, -2, -4});
 }
 
-TEST_CASE("symbols are handed on, and types that it does not have are refused") {
+TEST_CASE("symbols are kept, and unsupported types are refused") {
   const OpSchema& schema = OpRegistry::Global().GetSchema("Exp");
   const OperatorDef def("Exp", {"x"}, {"y"});
   const auto out = schema.InferOutputs(def, {TensorInfo(DType::kFloat32, {Sym("N"), 3})});
@@ -91,7 +91,7 @@ TEST_CASE("symbols are handed on, and types that it does not have are refused") 
         "input 0 'X' is int64[2], expected one of [float32, float64, float16, bfloat16]");
 }
 
-TEST_CASE("they keep what their schemas claim, gradients too") {
+TEST_CASE("the operators and their gradients keep the promises of their schemas") {
   for (const char* op : {"Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Not",
                          "Reciprocal", "Round", "Sign", "Sin", "Sqrt"})
     OPKIT_CHECK_OPERATOR(op);

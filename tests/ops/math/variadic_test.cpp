@@ -27,7 +27,7 @@ TEST_CASE("Max, Min, Sum and Mean combine the inputs element by element") {
   CHECK(Run("Mean", {Vector({3, 0, 2}), Vector({1, 3, 4}), Vector({2, 6, 6})}) == Floats{2, 3, 4});
 }
 
-TEST_CASE("one input is handed on, and two are combined") {
+TEST_CASE("one input is copied, and two are combined") {
   const Tensor a = Vector({1, 2}), b = Vector({5, 0});
   for (const char* op : {"Max", "Mean", "Min", "Sum"}) CHECK(Run(op, {a}) == Floats{1, 2});
   CHECK(Run("Max", {a, b}) == Floats{5, 2});
@@ -109,7 +109,7 @@ TEST_CASE("the output's shape is broadcast from all inputs, and none can be left
         }).message() == "Sum: input 1 has no name; none of its inputs can be left out");
 }
 
-TEST_CASE("they keep what their schemas claim, gradients too") {
+TEST_CASE("the operators and their gradients keep the promises of their schemas") {
   for (const char* op : {"Max", "Mean", "Min", "Sum"})
     for (const int inputs : {1, 2, 3}) {
       CheckOptions options;

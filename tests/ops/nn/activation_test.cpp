@@ -128,7 +128,7 @@ TEST_CASE("16 bits are computed in float and rounded once") {
   CHECK(y[1].bits == float16(0.268941421f).bits);
 }
 
-TEST_CASE("they keep what their schemas claim, gradients too") {
+TEST_CASE("the operators and their gradients keep the promises of their schemas") {
   for (const char* op : {"Clip", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "PRelu", "Relu",
                          "Sigmoid", "Softplus", "Tanh"})
     OPKIT_CHECK_OPERATOR(op);

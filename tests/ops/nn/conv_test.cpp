@@ -84,7 +84,7 @@ TEST_CASE("Without channels the bias is left, without images nothing") {
         Shape{0, 2, 2});
 }
 
-TEST_CASE("Inference keeps the batch and symbols, and knows what there is to know") {
+TEST_CASE("Inference keeps the batch and symbols, and computes the other extents") {
   const TensorInfo w = F({8, 3, 3, 3});
   CHECK(Infer({F({Sym("N"), 3, Sym("H"), 10}), w}, {{"pads", Ints{1, 1, 1, 1}}}).shape ==
         SymbolicShape{Sym("N"), 8, Sym("H"), 10});

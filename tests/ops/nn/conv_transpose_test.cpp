@@ -71,7 +71,7 @@ TEST_CASE("Each group makes its own outputs from its own channels, and adds its 
                                       3, 6, 9, 12, 20, 24, 128, 132});
 }
 
-TEST_CASE("Inference keeps what is kept and refuses what cannot be") {
+TEST_CASE("Inference keeps the batch, and refuses shapes that do not fit") {
   CHECK(Infer({Sym("N"), 4, Sym("L")}, {4, 2, 3}, {{"pads", Ints{1, 1}}, {"group", 2}}) ==
         SymbolicShape{Sym("N"), 4, Sym("L")});
   CHECK(Infer({Sym("N"), 4, Sym("L")}, {4, 2, 3}) == SymbolicShape{Sym("N"), 2, Dim()});

@@ -66,7 +66,7 @@ TEST_CASE("Wrong factors, axes and types are refused") {
                  "stash_type 11, expected 1 (float32) or 16 (bfloat16)"));
 }
 
-TEST_CASE("LayerNormalization holds what it claims") {
+TEST_CASE("LayerNormalization keeps the promises of its schema") {
   const OperatorDef def("LayerNormalization", {"x", "s", "b"}, {"y", "m", "v"}, {{"axis", 1}});
   CheckNode(def, {Random({4, 3, 5}, 1), Random({3, 5}, 2), Random({5}, 3)});
 }

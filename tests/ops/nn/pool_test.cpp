@@ -49,7 +49,7 @@ TEST_CASE("Elements in pads count in a mean only where asked for, and never in a
   CHECK(Pool("AveragePool", x, args) == Floats{-2, -6, -4});
 }
 
-TEST_CASE("A window past the pads, of ceil_mode, divides by what is there") {
+TEST_CASE("A window past the pads, of ceil_mode, divides by the elements inside") {
   const Tensor x = Tensor::From<float>({1, 1, 3}, {6, 12, 18});
   Arguments args = {{"kernel_shape", Ints{3}},
                     {"strides", Ints{2}},

@@ -150,7 +150,7 @@ TEST_CASE("Each activation, with its own numbers in the order of the list") {
   CHECK(value({"Affine", "HardSigmoid"}, 0, {1, 1}, {0, 0.25f}) == 0.25);
 }
 
-TEST_CASE("The shapes of a layer, and what it tells of its other inputs") {
+TEST_CASE("The shapes of a layer's outputs are inferred from its inputs and attributes") {
   CHECK(Inferred("LSTM", {F({Sym("S"), Sym("B"), 3}), F({2, 20, 3}), F({2, 20, 5})},
                  {{"direction", "bidirectional"}},
                  3) == "float32[S, 2, B, 5] float32[2, B, 5] float32[2, B, 5]");
@@ -221,7 +221,7 @@ TEST_CASE("A sequence without steps ends with zeros, as in ONNX Runtime") {
   CHECK(out[0].shape() == Shape{4, 1, 0, 2});
 }
 
-TEST_CASE("The layers hold what they claim, also of half floats") {
+TEST_CASE("The layers keep the promises of their schemas, also for half floats") {
   const Tensor x = Random({4, 2, 3}, 1), lengths = Tensor::From<int32_t>({2}, {4, 2});
   auto check = [&](const char* op, int64_t gates, int outputs, std::vector<Tensor> more) {
     OperatorDef def(op, {"x", "w", "r", "b", "l", "h"}, {"y", "yh"},

@@ -108,7 +108,7 @@ TEST_CASE("integers are rounded, and stay in their range") {
         std::vector<uint8_t>(7, 255));
 }
 
-TEST_CASE("halves and doubles are interpolated as what they are") {
+TEST_CASE("halves and doubles are interpolated in their own precision") {
   const Tensor halves = Tensor::From<float16>({2}, {float16(0.f), float16(1.f)});
   const auto found = ByScales(halves, {2}, {{"mode", "linear"}}).ToVector<float16>();
   CHECK(static_cast<float>(found[1]) == 0.25f);
@@ -117,7 +117,7 @@ TEST_CASE("halves and doubles are interpolated as what they are") {
         doctest::Approx(0.25e-30));
 }
 
-TEST_CASE("tf_crop_and_resize fills what lies outside") {
+TEST_CASE("tf_crop_and_resize fills the elements outside") {
   const Tensor roi = Tensor::From<float>({4}, {0, 0.5f, 1, 1.5f});
   for (const char* mode : {"linear", "nearest"}) {
     const Tensor y = Invoke("Resize", {Counting({2, 3}), roi, kNone, List({2, 3})},
@@ -171,7 +171,7 @@ TEST_CASE("shapes follow from constant scales or sizes, of which one is given") 
                  "axis 2 is outside"));
 }
 
-TEST_CASE("it is what it claims to be") {
+TEST_CASE("the operator keeps the promises of its schema") {
   CheckNode(OperatorDef("Resize", {"x", "", "scales"}, {"y"}, {{"mode", "linear"}}),
             {Counting({2, 3, 4}), kNone, Tensor::From<float>({3}, {1, 2, 1.5f})});
   CheckNode(OperatorDef("Resize", {"x", "", "", "sizes"}, {"y"}),

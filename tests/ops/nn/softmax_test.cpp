@@ -81,7 +81,7 @@ TEST_CASE("Softmax keeps the shape, and refuses an axis that is not there") {
   CHECK(Contains(Refused("Softmax", {{DType::kInt32, Shape{2}}}), "input 0 'input' is int32[2]"));
 }
 
-TEST_CASE("Softmax and LogSoftmax hold what they claim") {
+TEST_CASE("Softmax and LogSoftmax keep the promises of their schemas") {
   for (const char* op : {"Softmax", "LogSoftmax"})
     for (const int64_t axis : {0, 1, 2})
       CheckNode(OperatorDef(op, {"x"}, {"y"}, {{"axis", axis}}), {Random({3, 5, 4}, 1)});

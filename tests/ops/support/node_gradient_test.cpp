@@ -25,7 +25,7 @@ Floats SumTo(const Tensor& x, const Shape& shape) {
   return sum.ToVector<float>();
 }
 
-TEST_CASE("every standard operator says what its gradient is, or that it has none") {
+TEST_CASE("every standard operator declares its gradient, or that it has none") {
   int standard = 0;
   for (const std::string& op : RegisteredOperators()) {
     CAPTURE(op);
@@ -36,7 +36,7 @@ TEST_CASE("every standard operator says what its gradient is, or that it has non
   CHECK(standard > 50);
 }
 
-TEST_CASE("a gradient of operators that are not in the program says what to include") {
+TEST_CASE("the error for a gradient of operators outside the program names the header") {
   GradientNames names;
   const Error error = ErrorOf(
       [&] { GetGradientForOp(OperatorDef("UsesMissing", {"x"}, {"y"}), {{"y_grad"}}, names); });
@@ -56,7 +56,7 @@ TEST_CASE("axes that broadcasting repeats are summed") {
   CHECK(SumTo(Tensor({0, 3}, DType::kFloat32), {3}) == Floats{0, 0, 0});
 }
 
-TEST_CASE("the sum may take the place of what is summed") {
+TEST_CASE("the sum may take the place of an addend") {
   Workspace ws;
   *ws.CreateTensor("x") = Tensor::From<float>({2, 3}, {1, 2, 3, 10, 20, 30});
   *ws.CreateTensor("like") = Tensor({2, 1}, DType::kFloat32);

@@ -119,7 +119,7 @@ TEST_CASE("linear takes two taps and cubic four, and equal sizes are the identit
              {0, 0.59375 / 1.09375, 0.59375 / 1.09375, -0.09375 / 1.09375}));
 }
 
-TEST_CASE("antialias averages over what is dropped") {
+TEST_CASE("antialias averages over the dropped elements") {
   const ResizeWeights half =
       Weights({{"mode", "linear"}, {"antialias", 1}}, ResizeAxis::OfScale(4, 0.5f));
   CHECK(half.taps == 4);  // at 0.5 and 2.5, weights fall to 0 two elements away

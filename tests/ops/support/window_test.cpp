@@ -96,7 +96,7 @@ TEST_CASE("A window that does not fit is an error that shows the sizes") {
                  "spatial axis 1 with pads 1 and 1"));
 }
 
-TEST_CASE("Attributes that cannot be right are refused with what was expected") {
+TEST_CASE("Impossible attributes are refused, with the expected values") {
   auto message = [](Arguments args) {
     return ErrorOf([&] { Attributes(args).CheckRank(2); }).message();
   };
@@ -142,7 +142,7 @@ TEST_CASE("An extent that is kept keeps its symbol") {
 }
 
 // Everything that a window's parts say, found by trying each element.
-TEST_CASE("What a window covers agrees with its elements one by one") {
+TEST_CASE("The elements of a window agree with a count one by one") {
   for (int64_t input : {1, 2, 5, 8})
     for (int64_t kernel : {1, 2, 3, 5})
       for (int64_t stride : {1, 2, 3})

@@ -104,7 +104,7 @@ TEST_CASE("a gradient that no unit with author.hpp can hand over is an Error of 
              "and opkit/graph.hpp in the unit that registers it");
 }
 
-TEST_CASE("its registries are its own, until it is unloaded and mapped out") {
+TEST_CASE("a library's registries are its own, until it is unloaded and mapped out") {
   Library library = Load("libclasses.so");
   CHECK(OpRegistry::Global().GetSchema("LibScale").origin() == "libclasses.so");
   CHECK_FALSE(OpRegistry::Global().FindSchema("LibSquare"));
@@ -169,7 +169,7 @@ TEST_CASE("the program checks nodes as if the operator were its own") {
   CHECK(FloatsOf(Invoke("LibBias", {x, x}, {{"anything", 1}})[0]) == std::vector<float>{2, 3});
 }
 
-TEST_CASE("what a class of the library does not declare is refused when a graph is compiled") {
+TEST_CASE("attributes that a library's class does not declare are refused by Compile") {
   Loaded loaded("libclasses.so");
   const auto why = [](const char* op, int num_inputs, Arguments args) {
     Graph g;
@@ -208,7 +208,7 @@ TEST_CASE("attributes of every kind arrive") {
              {"flag", true}}) == -3005.75);
 }
 
-TEST_CASE("what the constructor and RunOnDevice throw keeps its text and code") {
+TEST_CASE("exceptions of the constructor and of RunOnDevice keep their text and code") {
   Loaded loaded("libclasses.so");
   const Error made = ErrorOf([&] { Invoke("LibScale", {Vector({1})}, {{"scale", 0.f}}); });
   CHECK(made.code() == ErrorCode::kInvalidArgument);
@@ -278,7 +278,7 @@ TEST_CASE("an output made elsewhere is copied, and refused where it is not as in
       "is float32[3], but the program has float32[2] for it");
 }
 
-TEST_CASE("scratch is what the kernel proposes, planned by the program") {
+TEST_CASE("scratch has the size that the kernel proposes, and the program plans it") {
   Loaded loaded("libclasses.so");
   const Tensor x = Tensor::From<float>({2, 1}, {1, 2});
   const OperatorDef def("LibScratch", {"x"}, {"y"});
@@ -360,7 +360,7 @@ TEST_CASE("the gradient of a class operator is differentiated in the program") {
   CHECK(FloatsOf(out.Get(dw)) == std::vector<float>{2, 4});
 }
 
-TEST_CASE("what a library says of missing gradients arrives") {
+TEST_CASE("a library's declarations of missing gradients reach the program") {
   Loaded loaded("libclasses.so");
   CHECK(GradientRegistry::Global().Find("LibAttributes")->kind == GradientKind::kNone);
   CHECK(GradientRegistry::Global().Find("LibBias")->kind == GradientKind::kShouldNot);
@@ -370,7 +370,7 @@ TEST_CASE("what a library says of missing gradients arrives") {
       "must not be differentiated"));
 }
 
-TEST_CASE("in a CPU stream it takes its turn") {
+TEST_CASE("in a CPU stream a library's class runs in order") {
   Loaded loaded("libclasses.so");
   Workspace ws;
   *ws.CreateTensor("x") = Vector({1, 2});
@@ -388,7 +388,7 @@ TEST_CASE("in a CPU stream it takes its turn") {
   CHECK(Contains(ErrorOf([&] { first->Finish(); }).what(), "13 elements bring bad luck"));
 }
 
-TEST_CASE("a library's own class for CPU streams is what runs there, also where it has no other") {
+TEST_CASE("a library's own class for CPU streams runs there, also where it has no other") {
   Library library = Load("libclasses.so");
   const auto run = [](const char* op, Device device, float x = 0) {
     InvokeOptions options;
@@ -421,7 +421,7 @@ TEST_CASE("a library's own class for CPU streams is what runs there, also where 
   CHECK(library.Unload().unmapped);
 }
 
-TEST_CASE("a library's typed function for CPU streams is what runs there") {
+TEST_CASE("a library's typed function for CPU streams runs there") {
   Loaded loaded("libtyped.so");
   InvokeOptions options;
   options.device = Device(DeviceType::kCPUStream);
@@ -538,7 +538,7 @@ TEST_CASE("temporaries of a library's class come from the program's allocator, a
   CHECK(FloatsOf(*ws.GetTensor("y"))[999] == 2);
 }
 
-TEST_CASE("what a library's class opens and invokes is in the program's profile, each once") {
+TEST_CASE("scopes and invocations of a library's class are in the program's profile, each once") {
   Loaded loaded("libclasses.so");
   Invoke("LibTraced", {Vector({1})});
   Profiler::Start();

@@ -54,7 +54,7 @@ TEST_CASE("a finalizer that calls exit does not wait for itself") {
   CHECK(Ending("the finalizer exits") == kFinalized + kProgram);
 }
 
-TEST_CASE("what a finalizer throws is told by Unload, and logged where the program ends") {
+TEST_CASE("a finalizer's exception is reported by Unload, and logged when the program ends") {
   CHECK(Ending("the finalizer throws at unload") ==
         "first is finalized\nfirst is destroyed\nno room for the log\n" + kProgram);
   CHECK(Ending("the finalizer throws at exit") ==

@@ -67,7 +67,7 @@ TEST_CASE("a configuration's cost, scratch and refusal cross") {
       "a configuration has layout 77, which is not registered");
 }
 
-TEST_CASE("its layouts go with it, and come again") {
+TEST_CASE("a library's layouts go when it is unloaded, and come again") {
   for (int round = 0; round < 2; ++round) {
     CHECK_FALSE(HasLayout("lib_reversed"));
     Scoped library("layouts");

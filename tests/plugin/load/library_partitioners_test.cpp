@@ -116,7 +116,7 @@ TEST_CASE("a library's operator gets types and shapes from the graph that its no
   CHECK(run(graph, "A") == run(ChainOf({"LibExp", "LibLog"}), "Y"));
 }
 
-TEST_CASE("what the functions of a library's partitioner answer is told with its name") {
+TEST_CASE("wrong answers of a library's partitioner are reported with its name") {
   Scoped library("partitioner");
   const Graph graph = ChainOf({"LibExp", "PartNeg"});
   const auto with = [&](const char* option) {
@@ -213,7 +213,7 @@ TEST_CASE("partitioners and passes go with their library, which stays while one 
   CHECK_FALSE(PartitionerRegistry::Global().Has("LibTyped"));
 }
 
-TEST_CASE("what a partitioner in C answers wrong is told though it hands on a status alone") {
+TEST_CASE("wrong answers of a partitioner in C are reported, though it returns only a status") {
   static int32_t kind, set;
   static opkit_partitioner partitioner;
   static const opkit_partitioner* partitioners[] = {&partitioner};

@@ -161,7 +161,7 @@ TEST_CASE("Another directory's file of the same relative name is another library
   CHECK(Call(second, "Value") == 2);
 }
 
-TEST_CASE("What is not a readable file is refused with a sentence") {
+TEST_CASE("A path that is no readable file is refused with a sentence") {
   const Folder folder;
   const std::string missing = folder / "missing.so";
   CHECK(OpenError(missing).code() == ErrorCode::kIo);
@@ -277,7 +277,7 @@ TEST_CASE("Another machine's library is refused by name") {
 #endif
 }
 
-TEST_CASE("What the loader refuses is said with its reason and a way out") {
+TEST_CASE("The loader's refusal is reported with its reason and a way out") {
   const std::string undefined = kFixtures + "undefined.so";
   CHECK(OpenError(undefined).code() == ErrorCode::kInvalidArgument);
   CHECK(OpenError(undefined).message() ==

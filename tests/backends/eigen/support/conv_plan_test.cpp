@@ -16,7 +16,7 @@ int64_t Chunks(int64_t groups, const Shape& x, const Shape& w) {
   return (plan.tasks - 1) / plan.grain + 1;
 }
 
-TEST_CASE("a depthwise convolution is cut by what it costs, not by its few operations") {
+TEST_CASE("a depthwise convolution is cut by its cost, not by its few operations") {
   CHECK(Chunks(272, {1, 272, 14, 14}, {272, 1, 3, 3}) >= 4);  // 70 us on one thread
   CHECK(Chunks(544, {1, 544, 7, 7}, {544, 1, 3, 3}) >= 4);
   CHECK(Chunks(8, {1, 8, 7, 7}, {8, 1, 3, 3}) == 1);

@@ -133,7 +133,7 @@ TEST_CASE("types without vectors are left to the plain operators") {
         "it has no vectors from float32 to int32");
 }
 
-TEST_CASE("they keep what their schemas claim, in every type") {
+TEST_CASE("the operators keep the promises of their schemas, in every type") {
   for (const char* op : kComparisons) OPKIT_CHECK_OPERATOR(op);
   for (const char* op : {"And", "Not", "Or", "Where"}) OPKIT_CHECK_OPERATOR(op);
   for (const int64_t to : kOnnxTypes) {

@@ -43,7 +43,7 @@ TEST_CASE("another order packs a small rectangle without a gap, and no step is s
   }
 }
 
-TEST_CASE("conflicts that no span tells are kept, and a bound out of reach ends the search soon") {
+TEST_CASE("conflicts beyond the spans are kept, and a bound out of reach ends the search soon") {
   const MemoryProblem problem = Ring();
   REQUIRE(problem.bound == 2);
   Placing best = Stacked(problem);

@@ -22,8 +22,7 @@ TEST_CASE("restarts grow by Luby's sequence") {
   CHECK(found == Ints{1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8});
 }
 
-TEST_CASE(
-    "ranks are drawn anew: a long buffer or a large one comes first, what is less of all last") {
+TEST_CASE("ranks are drawn anew: long or large buffers come first, small short ones last") {
   const MemoryProblem problem = MakeProblem({{0, 1, 1}, {0, 20, 2}, {2, 4, 30}});
   RandomGenerator random(1);
   int long_first = 0, large_first = 0, small_last = 0;
