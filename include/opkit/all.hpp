@@ -37,7 +37,6 @@
 #include "opkit/graph/passes/hard_swish.hpp"
 #include "opkit/graph/plan/converters.hpp"
 #include "opkit/graph/plan/fusion.hpp"
-#include "opkit/graph/print/memory_csv.hpp"
 #include "opkit/graph/print/memory_svg.hpp"
 #include "opkit/graph/run_profile.hpp"
 
