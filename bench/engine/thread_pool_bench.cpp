@@ -27,7 +27,7 @@ opkit::ThreadPool& Pool(int64_t threads) {
 void SubmitAndWait(benchmark::State& state) {
   opkit::ThreadPool& pool = Pool(state.range(0));
   for (auto _ : state) {
-    opkit::Latch latch(1);
+    opkit::detail::Latch latch(1);
     pool.Submit([&] { latch.CountDown(); });
     pool.Wait(latch);
   }
@@ -71,7 +71,7 @@ BENCHMARK(SubmitParked)->Iterations(2000)->UseManualTime();
 void SubmitParkedAndWait(benchmark::State& state) {
   opkit::ThreadPool& pool = Pool(2);
   AfterAPause(state, [&](std::atomic<int>&) {
-    opkit::Latch latch(1);
+    opkit::detail::Latch latch(1);
     pool.Submit([&] { latch.CountDown(); });
     pool.Wait(latch);
   });

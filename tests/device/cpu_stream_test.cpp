@@ -19,7 +19,6 @@
 namespace cpu_stream_test { namespace {
 
 using opkit::CPUContext;
-using opkit::CPUStream;
 using opkit::CPUStreamContext;
 using opkit::CurrentInvocation;
 using opkit::Device;
@@ -30,6 +29,7 @@ using opkit::EventStatus;
 using opkit::Invocation;
 using opkit::InvocationKind;
 using opkit::InvocationScope;
+using opkit::detail::CPUStream;
 
 constexpr Device kStreams{DeviceType::kCPUStream, 0};
 
@@ -65,7 +65,7 @@ TEST_CASE("in a scope the thread's contexts issue on its stream, and on their ow
   CPUStreamContext context = OnStream(3);
   CPUStream& own = context.stream();
   {
-    const opkit::CPUStreamScope scope(here);
+    const opkit::detail::CPUStreamScope scope(here);
     for (const int id : {0, 3}) {
       context.SwitchToDevice(id);
       CHECK(&context.stream() == &here);

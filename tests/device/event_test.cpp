@@ -60,7 +60,7 @@ TEST_CASE("an event goes from INITIALIZED over SCHEDULED to SUCCESS") {
 static_assert(std::is_base_of_v<opkit::detail::RefCounted, opkit::EventState>);
 static_assert(std::is_same_v<decltype(Event().state()),
                              const opkit::detail::IntrusivePtr<opkit::EventState>&>);
-static_assert(std::is_same_v<opkit::EventStateFactory,
+static_assert(std::is_same_v<opkit::detail::EventStateFactory,
                              opkit::detail::IntrusivePtr<opkit::EventState> (*)(opkit::Device)>);
 
 TEST_CASE("the states print as they are called") {
@@ -483,13 +483,14 @@ TEST_CASE("a waiter may end the event while the thread that finishes it is still
 }
 
 // Notes what an event is while its end is recorded.
-struct EndSink final : opkit::SpanSink {
-  void Open(opkit::Invocation&, opkit::SpanNames, const opkit::Device*, bool) noexcept override {}
+struct EndSink final : opkit::detail::SpanSink {
+  void Open(opkit::Invocation&, opkit::detail::SpanNames, const opkit::Device*,
+            bool) noexcept override {}
   void Close() noexcept override {}
   void Completed(uint64_t id) noexcept override {
     if (id == span) seen = event->state()->status();
   }
-  void Pushed(const opkit::Invocation&, opkit::SpanNames) noexcept override {}
+  void Pushed(const opkit::Invocation&, opkit::detail::SpanNames) noexcept override {}
 
   uint64_t span = 0;
   Event* event = nullptr;

@@ -188,7 +188,7 @@ TEST_CASE("loops nest inside submitted tasks, more tasks than threads") {
   for (int threads : {1, 2, 8}) {
     CAPTURE(threads);
     ThreadPool pool(threads);
-    opkit::Latch latch(30);
+    opkit::detail::Latch latch(30);
     std::atomic<int> count{0};
     std::atomic<int> strangers{0};
     for (int i = 0; i < 30; ++i) {
@@ -318,7 +318,7 @@ TEST_CASE("the caller runs nothing but its loop, so it may hold a lock that task
   ThreadPool pool(2);
   PoolScope scope(pool);
   std::mutex mutex;
-  opkit::Latch latch(1000);
+  opkit::detail::Latch latch(1000);
   std::atomic<int> count{0};
   {
     std::lock_guard lock(mutex);

@@ -108,7 +108,7 @@ TEST_CASE("an empty graph runs") {
     for (const ReplayMode mode : {ReplayMode::kAuto, ReplayMode::kLevels, ReplayMode::kCounters}) {
       FrozenTaskGraph frozen = TaskGraph().Freeze({.threads = threads, .mode = mode});
       CHECK_NOTHROW(frozen.Run());
-      opkit::Latch over(1);
+      opkit::detail::Latch over(1);
       frozen.RunAsync([&](std::exception_ptr) { over.CountDown(); });
       ThreadPool::Global().Wait(over);
     }

@@ -21,10 +21,10 @@
 
 namespace {
 
-using opkit::Latch;
 using opkit::ParallelFor;
 using opkit::PoolScope;
 using opkit::ThreadPool;
+using opkit::detail::Latch;
 
 // Used by the destructor of a static object, when the program ends.
 struct UsesPoolAtExit {
@@ -603,7 +603,7 @@ TEST_CASE("a child can fork amid the pool's own work and end") {
 
 TEST_CASE("workers can be pinned") {
   Watchdog watchdog;
-  ThreadPool pool(3, "pinned", opkit::WorkerPlacement::kPinned);
+  ThreadPool pool(3, "pinned", opkit::ThreadPool::Placement::kPinned);
   int cpus = 0;
   Latch latch(1);
   pool.Submit([&] {

@@ -295,7 +295,7 @@ void Use(const std::string& op) {
     auto forward = CreateOperator(OperatorDef(op, {"x"}, {"y"}).Device(stream), &ws);
     Try([&] { forward->Run(); });
     Event end(stream);
-    CPUStream::Get(stream, 0).Record(end);
+    detail::CPUStream::Get(stream, 0).Record(end);
     Try([&] { end.Finish(); });
   });
   Try([&] {

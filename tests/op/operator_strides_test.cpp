@@ -128,8 +128,8 @@ TEST_CASE("on a stream the copy is made in order and lives until the work is don
   auto op = CreateOperator(OperatorDef("StridesRawCopy", {"x"}, {"y"}).Device(kStream), &ws);
   Event open(kStream);  // the stream's work waits for it
   open.SetScheduled();
-  CPUStream::Get(kStream, 4).WaitEvent(open);
-  CPUStream::Get(kStream, 4).Launch([base]() mutable {
+  detail::CPUStream::Get(kStream, 4).WaitEvent(open);
+  detail::CPUStream::Get(kStream, 4).Launch([base]() mutable {
     for (int i = 0; i < 4; ++i) base.mutable_data<float>()[i] = static_cast<float>(i);
   });
   op->RunAsync(4);

@@ -18,7 +18,6 @@
 namespace operator_test { namespace {
 
 using opkit::CPUContext;
-using opkit::CPUStream;
 using opkit::CPUStreamContext;
 using opkit::Device;
 using opkit::DeviceType;
@@ -31,6 +30,7 @@ using opkit::OperatorDef;
 using opkit::Shape;
 using opkit::Tensor;
 using opkit::Workspace;
+using opkit::detail::CPUStream;
 using BodyOpStream = BodyOp<CPUStreamContext>;
 
 constexpr DType kF32 = DType::kFloat32;

@@ -235,7 +235,7 @@ class Gate {
  public:
   explicit Gate(int stream_id) : event_(kStream) {
     event_.SetScheduled();
-    opkit::CPUStream::Get(kStream, stream_id).WaitEvent(event_);
+    opkit::detail::CPUStream::Get(kStream, stream_id).WaitEvent(event_);
   }
   ~Gate() { Open(); }
   void Open() {
@@ -660,7 +660,7 @@ TEST_CASE("the data that a shape comes from is waited for on an asynchronous dev
   const auto op = CreateOperator(
       OperatorDef("TypedReshape").Input("x").Input("a").Output("y").Device(kStream), &ws);
   Tensor shape = *ws.GetTensor("a");
-  opkit::CPUStream::Get(kStream, 3).Launch([shape]() mutable {
+  opkit::detail::CPUStream::Get(kStream, 3).Launch([shape]() mutable {
     shape.mutable_data<int64_t>()[0] = shape.mutable_data<int64_t>()[1] = 2;
   });
   op->RunAsync(3);
@@ -737,7 +737,7 @@ TEST_CASE(
   *ws.CreateTensor("x") = base.Permute({1, 0});
   auto op = CreateOperator(OperatorDef("TypedHeld").Input("x").Output("y").Device(kStream), &ws);
   Gate gate(4);
-  opkit::CPUStream::Get(kStream, 4).Launch([base]() mutable {
+  opkit::detail::CPUStream::Get(kStream, 4).Launch([base]() mutable {
     for (int i = 0; i < 4; ++i) base.mutable_data<float>()[i] = static_cast<float>(i);
   });
   SUBCASE("with its event") {
@@ -752,7 +752,7 @@ TEST_CASE(
     op.reset();
     gate.Open();
     opkit::Event drained(kStream);
-    opkit::CPUStream::Get(kStream, 4).Record(drained);
+    opkit::detail::CPUStream::Get(kStream, 4).Record(drained);
     drained.Finish();
   }
   CHECK(ws.GetTensor("y")->ToVector<float>() == std::vector<float>{0, 2, 1, 3});

@@ -91,7 +91,7 @@ TEST_CASE("shapes and a schema's costs are recorded on request") {
     }
     const auto adds = Named(Profiler::Read(), "ProfiledAdd");
     REQUIRE(adds.size() == 1);
-    const SpanWork& work = adds[0].work;
+    const detail::SpanWork& work = adds[0].work;
     CHECK(InternedName(work.shapes) == (shapes ? "float32[2, 3], float32[2, 3]" : ""));
     CHECK(InternedName(work.backend) == (shapes ? "reference" : ""));
     CHECK(work.flops == (shapes ? 6 : 0));
@@ -552,7 +552,7 @@ TEST_CASE("a profile has the other work of a pool's threads, on request") {
     const Session session({.engine = asked});
     std::atomic<bool> started{false}, stolen{false};
     // The worker runs the first task; it queues the second, which this thread can only steal.
-    Latch both(2);
+    detail::Latch both(2);
     pool.Submit([&] {
       pool.Submit([&] {
         stolen = true;
@@ -574,7 +574,7 @@ TEST_CASE("a profile has the other work of a pool's threads, on request") {
     CHECK(InternedName(profile.markers[0].name) == "steal");
     // Nothing is left to do: the worker sleeps sooner or later, and this thread in a wait that
     // another one ends when it has seen that.
-    Latch seen(1);
+    detail::Latch seen(1);
     std::thread watcher([&] {
       while (Named(Profiler::Read(), "wait").empty() || Named(Profiler::Read(), "park").empty())
         std::this_thread::yield();

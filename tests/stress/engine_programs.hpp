@@ -152,7 +152,7 @@ class ModelProgram {
             done.SetFinishedWithException(failure);
           };
           if (on_stream)
-            opkit::CPUStream::Get({DeviceType::kCPUStream, 0}, 7).Launch(std::move(run));
+            opkit::detail::CPUStream::Get({DeviceType::kCPUStream, 0}, 7).Launch(std::move(run));
           else
             run();
         },
@@ -346,7 +346,7 @@ class CrowdProgram {
       (*own)();
     };
     if (on_stream) {
-      auto& stream = opkit::CPUStream::Get({DeviceType::kCPUStream, 0}, 6);
+      auto& stream = opkit::detail::CPUStream::Get({DeviceType::kCPUStream, 0}, 6);
       stream.Launch(std::move(run));
       return stream.Record(event);
     }

@@ -128,7 +128,7 @@ inline void DrainStreams() {
   const opkit::Device device{opkit::DeviceType::kCPUStream, 0};
   for (int round = 0; round < 2; ++round) {  // one stream's work may issue on another
     for (int id = 0; id < 64; ++id) {
-      opkit::CPUStream* stream = opkit::CPUStream::Find(device, id);
+      opkit::detail::CPUStream* stream = opkit::detail::CPUStream::Find(device, id);
       if (!stream) continue;
       opkit::Event end(device);
       stream->Record(end);

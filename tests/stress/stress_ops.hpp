@@ -143,7 +143,7 @@ class StressLaterOp final : public StressOp<CPUContext> {
     if (salt_ % 3 == 0)
       work();
     else
-      CPUStream::Get({DeviceType::kCPUStream, 0}, 5).Launch(std::move(work));
+      detail::CPUStream::Get({DeviceType::kCPUStream, 0}, 5).Launch(std::move(work));
     return true;
   }
 };

@@ -54,7 +54,6 @@ class MemorySink {
 };
 
 inline constinit std::atomic<MemorySink*> g_memory_sink{nullptr};
-}  // namespace detail
 
 class CPUAllocator final : public Allocator {
  public:
@@ -69,7 +68,6 @@ class CPUAllocator final : public Allocator {
   }
 };
 
-namespace detail {
 // Returns the allocators by device type, the CPU's from the beginning.
 DeviceTable<Allocator*>& Allocators();
 }  // namespace detail

@@ -18,14 +18,14 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
+namespace detail {
+
 // The facts about a device type that the toolkit needs to use its memory.
 struct DeviceTypeInfo {
   std::string name;                         // "cpu", …; unique, used in messages and in JSON
   DeviceType memory = DeviceType::kExtDev;  // the type whose allocator and copies it uses
   bool host_accessible = false;             // the host may dereference pointers to its memory
 };
-
-namespace detail {
 
 // The known device types and those that the program has registered.
 struct DeviceTypeRegistry {
@@ -53,7 +53,7 @@ OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 }  // namespace detail
 
-OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
+OPKIT_COLD detail::DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
 // Returns the number of the device type of that name; -1 if this program knows none.
 OPKIT_COLD int FindDeviceType(std::string_view name);
@@ -61,7 +61,7 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 // Registers a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
 // registration is harmless. Errors: kAlreadyExists for another name or number of a known type;
 // kOutOfRange for too many types.
-OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
+OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, detail::DeviceTypeInfo info);
 
 // Sets the function that explains why a device of the type is missing; it returns an empty string
 // for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to

@@ -10,6 +10,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // Thrown by functions that need a rank or an extent that is not known. From an inference function
 // it means that nothing can be inferred yet, which is no Error of Compile.
 class OPKIT_EXPORT NotKnownYet : public Error {
@@ -17,10 +19,14 @@ class OPKIT_EXPORT NotKnownYet : public Error {
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
 
+}  // namespace detail
+
 // An extent of a shape. Two symbols of the same name are the same extent; two unknown extents may
 // differ.
 class Dim {
  public:
+  class Expr;
+
   Dim() = default;  // unknown
   Dim(int64_t value) : value_(value), most_(value) {
     if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
@@ -71,32 +77,32 @@ inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 // is unknown if one extent is not a number, and has a bound if extents with bounds are added to
 // each other or combined with numbers. Converts to Dim; Error (kInvalidArgument) for a negative
 // number.
-class DimExpr {
+class Dim::Expr {
  public:
-  DimExpr(int64_t value) : value_(value), most_(value) {}
-  DimExpr(const Dim& dim) : most_(dim.most()) {
+  Expr(int64_t value) : value_(value), most_(value) {}
+  Expr(const Dim& dim) : most_(dim.most()) {
     if (dim.is_known()) value_ = dim.value();
   }
   operator Dim() const;
 
   // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
   // 0.
-  friend DimExpr operator+(const DimExpr& a, const DimExpr& b) { return Compute(a, '+', b); }
-  friend DimExpr operator-(const DimExpr& a, const DimExpr& b) { return Compute(a, '-', b); }
-  friend DimExpr operator*(const DimExpr& a, const DimExpr& b) { return Compute(a, '*', b); }
-  friend DimExpr operator/(const DimExpr& a, const DimExpr& b) { return Compute(a, '/', b); }
+  friend Expr operator+(const Expr& a, const Expr& b) { return Compute(a, '+', b); }
+  friend Expr operator-(const Expr& a, const Expr& b) { return Compute(a, '-', b); }
+  friend Expr operator*(const Expr& a, const Expr& b) { return Compute(a, '*', b); }
+  friend Expr operator/(const Expr& a, const Expr& b) { return Compute(a, '/', b); }
 
  private:
-  static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
-  static std::optional<int64_t> MostOf(const DimExpr& a, char op, const DimExpr& b);
+  static Expr Compute(const Expr& a, char op, const Expr& b);
+  static std::optional<int64_t> MostOf(const Expr& a, char op, const Expr& b);
 
   std::optional<int64_t> value_;
   std::optional<int64_t> most_;  // the largest value that it can have
 };
-DimExpr operator+(const DimExpr& a, const DimExpr& b);
-DimExpr operator-(const DimExpr& a, const DimExpr& b);
-DimExpr operator*(const DimExpr& a, const DimExpr& b);
-DimExpr operator/(const DimExpr& a, const DimExpr& b);
+Dim::Expr operator+(const Dim::Expr& a, const Dim::Expr& b);
+Dim::Expr operator-(const Dim::Expr& a, const Dim::Expr& b);
+Dim::Expr operator*(const Dim::Expr& a, const Dim::Expr& b);
+Dim::Expr operator/(const Dim::Expr& a, const Dim::Expr& b);
 
 // A shape whose extents may be symbols or unknown. The rank of a default-constructed shape is
 // unknown too.
@@ -113,7 +119,7 @@ class SymbolicShape {
 
   bool has_rank() const { return has_rank_; }
   int rank() const {
-    if (!has_rank_) throw NotKnownYet("the rank is not known yet");
+    if (!has_rank_) throw detail::NotKnownYet("the rank is not known yet");
     return static_cast<int>(dims_.size());
   }
   bool is_known() const {

@@ -9,6 +9,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // Copies `nbytes` (never 0) between the memory of two devices; the two blocks do not overlap. With
 // a null `stream` the copy is done on return. Otherwise it is issued on `stream`, the native stream
 // of the context. Throws on failure. A backend registers one function for each direction, and one
@@ -19,8 +21,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   inline const auto registered = RegisterCopy(DeviceType::kCPU, kMyDevice, &CopyMine);
 using CopyFunction = void (*)(void* target, Device target_device, const void* source,
                               Device source_device, int64_t nbytes, void* stream);
-
-namespace detail {
 
 // The registered copies. An array, not a list: heap memory of a library leaks when the library is
 // unloaded.
@@ -79,7 +79,7 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 
 // Registers the copy from one device type's memory to another's and returns the previous function
 // (null if none); null removes it. Thread-safe.
-CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
+detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to, detail::CopyFunction copy);
 
 // Copies `source`, dense, to the target's own device; done on return. The target is resized; it
 // keeps its memory unless that is too small or overlaps `source`. Between two accelerators without

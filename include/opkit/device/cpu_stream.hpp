@@ -12,6 +12,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
 // that event becomes FAILED with the exception; later work runs normally. The failure of an
 // operator affects only its own work and event. Thread-safe. Streams with a thread live as long as
@@ -30,7 +32,7 @@ class CPUStream {
   static CPUStream& Get(Device device, int id);
   // Returns null if the stream has not been used yet.
   static CPUStream* Find(Device device, int id) {
-    detail::MutexLock lock(All().mutex);
+    MutexLock lock(All().mutex);
     return All().Find(device, id);
   }
 
@@ -47,7 +49,7 @@ class CPUStream {
   void WaitEvent(const Event& event);
   // True when nothing is queued or running.
   bool IsFree() const {
-    detail::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     return queue_.empty() && !busy_;
   }
   // Returns how often the stream's thread had to wait for another stream's event.
@@ -57,7 +59,7 @@ class CPUStream {
   // The streams of the process that have a thread.
   struct Registry {
     CPUStream* Find(Device device, int id) const;
-    detail::Mutex mutex;
+    Mutex mutex;
     CPUStream* streams = nullptr;
   };
   static Registry& All();
@@ -69,8 +71,8 @@ class CPUStream {
   // An item of the queue: work, an event to complete, or an event to wait for.
   struct Item {
     UniqueFunction<void()> work;
-    detail::IntrusivePtr<detail::EventState> record;
-    detail::IntrusivePtr<detail::EventState> wait;
+    IntrusivePtr<EventState> record;
+    IntrusivePtr<EventState> wait;
     Invocation invocation;
     uint64_t issuer = 0;  // the IssueScope, 0 for none
   };
@@ -100,27 +102,27 @@ class CPUStream {
 
   const Device device_;
   const int id_;
-  mutable detail::Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<Item> queue_;
-  detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
+  Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
   CPUStream* next_ = nullptr;  // the next stream in the registry
 };
 
-namespace detail {
 inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
-}  // namespace detail
 
 // Makes the calling thread issue its work for CPU streams on this stream during the scope, whatever
 // stream id operators run with.
 class CPUStreamScope {
  public:
-  explicit CPUStreamScope(CPUStream& stream) : stream_(detail::t_cpu_stream, &stream) {}
+  explicit CPUStreamScope(CPUStream& stream) : stream_(t_cpu_stream, &stream) {}
 
  private:
-  const detail::ScopedValue<CPUStream*> stream_;
+  const ScopedValue<CPUStream*> stream_;
 };
+
+}  // namespace detail
 
 // Issues work on a CPUStream of device {kCPUStream, index}.
 class CPUStreamContext {
@@ -135,19 +137,19 @@ class CPUStreamContext {
   }
 
   Device device() const { return device_; }
-  CPUStream& stream() {
+  detail::CPUStream& stream() {
     if (!stream_) SwitchToDevice(0);
     return *stream_;
   }
   void SwitchToDevice(int stream_id = 0) {
     if (!stream_ || stream_->id() != stream_id || detail::t_cpu_stream)
-      stream_ = &CPUStream::Get(device_, stream_id);
+      stream_ = &detail::CPUStream::Get(device_, stream_id);
   }
   void Record(Event& event) { stream().Record(event); }
   void WaitEvent(const Event& event) { stream().WaitEvent(event); }
   void FinishDeviceComputation();
   static bool IsStreamFree(Device device, int stream_id) {
-    const CPUStream* stream = CPUStream::Find(device, stream_id);
+    const detail::CPUStream* stream = detail::CPUStream::Find(device, stream_id);
     return !stream || stream->IsFree();
   }
 
@@ -159,7 +161,7 @@ class CPUStreamContext {
 
  private:
   Device device_;
-  CPUStream* stream_ = nullptr;
+  detail::CPUStream* stream_ = nullptr;
   std::optional<Event> drained_;  // kept to reuse its memory
 };
 

@@ -126,13 +126,16 @@ class EventState : public detail::RefCounted {
   uint64_t span_ = 0;
 };
 
-// Makes the event states of a device type. Plain EventStates are made if none was set.
-using EventStateFactory = detail::IntrusivePtr<EventState> (*)(Device);
-detail::DeviceTable<EventStateFactory>& EventFactories();
+namespace detail {
+using ::opkit::EventState;
+// Makes the event states of a device type.
+using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
+}  // namespace detail
 
+// The factories by device type. Plain EventStates are made if none was set.
+detail::DeviceTable<detail::EventStateFactory>& EventFactories();
 namespace detail {
 using ::opkit::EventFactories;
-using ::opkit::EventState;
 }  // namespace detail
 
 // A handle; copies share the completion until one of them is Reset. Waits, queries and completion

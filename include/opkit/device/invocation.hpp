@@ -44,6 +44,8 @@ struct Invocation {
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
 
+namespace detail {
+
 // The interned names of a span (base/interned_names.hpp): `name` of the operator's type, the task
 // or the scope, `node` of the graph's node. 0 for none.
 struct SpanNames {
@@ -104,8 +106,6 @@ class SpanSink {
   ~SpanSink() = default;
 };
 
-namespace detail {
-
 // The invocation of one thread, and the block of ids that it draws from.
 struct InvocationState {
   Invocation current;
@@ -162,17 +162,17 @@ class InvocationScope {
   // Calls `names()` only while a profile is recorded.
   template <class Names>
   InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
-    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+    if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), &device, /*adopted=*/false);
   }
   template <class Names>
   InvocationScope(InvocationKind kind, Names names) : InvocationScope(kind) {
-    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+    if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/false);
   }
   // Continues `token` itself on this thread, without a new identity.
   static InvocationScope Adopt(Invocation token) {
-    return Adopt(token, [] { return SpanNames{}; });
+    return Adopt(token, [] { return detail::SpanNames{}; });
   }
   template <class Names>
   static InvocationScope Adopt(Invocation token, Names names) {
@@ -193,17 +193,17 @@ class InvocationScope {
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = token;
-    if (SpanSink* sink = detail::CurrentSpanSink();
+    if (detail::SpanSink* sink = detail::CurrentSpanSink();
         sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/true);
   }
-  void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
+  void Open(detail::SpanSink& sink, detail::SpanNames names, const Device* device, bool adopted) {
     sink.Open(detail::t_invocation.current, names, device, adopted);
     sink_ = &sink;
   }
 
   Invocation previous_;
-  SpanSink* sink_ = nullptr;
+  detail::SpanSink* sink_ = nullptr;
 };
 
 namespace detail {

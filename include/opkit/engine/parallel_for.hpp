@@ -45,7 +45,7 @@ OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body)
 //   SetParallelFor(8, [&](int count, FunctionRef<void()> work) {
 //     tbb::parallel_for(0, count, [&](int) { work(); });
 //   });
-void SetParallelFor(int threads, RunOnThreads run);
+void SetParallelFor(int threads, detail::RunOnThreads run);
 
 // Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
 // positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter. The number of

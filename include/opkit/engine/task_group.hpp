@@ -33,7 +33,7 @@ class TaskGroup {
   struct Member;
 
   ThreadPool& pool_;
-  Latch pending_;
+  detail::Latch pending_;
   detail::Mutex mutex_;
   std::exception_ptr error_;
 };

@@ -22,9 +22,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
 
-// Where the workers of a pool may run.
-enum class WorkerPlacement : uint8_t { kFree, kPinned };
-
 namespace detail {
 
 // A unit of work embedded in a record of its owner (such as an operation of the engine), so that
@@ -80,11 +77,13 @@ class ThreadPool {
  public:
   using Task = UniqueFunction<void()>;
   static constexpr int kMaxThreads = 1024;
+  // Where the workers may run.
+  enum class Placement : uint8_t { kFree, kPinned };
 
   // `name` is the prefix of the threads' names. With kPinned, worker i stays on the (i + 1)-th of
   // the CPUs that the thread which started it may use; with kFree, the system places them.
   explicit ThreadPool(int threads, std::string name = "opkit",
-                      WorkerPlacement placement = WorkerPlacement::kFree);
+                      Placement placement = Placement::kFree);
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
@@ -121,7 +120,7 @@ class ThreadPool {
   // Returns true when the latch is at zero. Meanwhile this thread runs any of the pool's tasks: do
   // not hold a lock that a task may take. With a timeout (ns; false when it has passed) a thread
   // from outside only sleeps, because a task could take longer than that.
-  bool Wait(const Latch& latch, int64_t timeout_ns = -1);
+  bool Wait(const detail::Latch& latch, int64_t timeout_ns = -1);
 
   // True if a running loop could use this thread; a long task may then end early.
   bool HasLoops() const { return !loops_.empty(); }
@@ -178,7 +177,7 @@ class ThreadPool {
   }
 
   const std::string name_;
-  const WorkerPlacement placement_;
+  const Placement placement_;
   std::atomic<int> threads_{1};
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.

@@ -412,7 +412,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Returns a node's name in profiles: its name, or that of its first output.
   static const std::string& NodeName(const OperatorDef& def);
   // Returns the names of this operator's runs in profiles.
-  SpanNames span_names() const {
+  detail::SpanNames span_names() const {
     if (span_names_.name == 0) [[unlikely]]
       InternNames();
     return span_names_;
@@ -533,7 +533,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
-  mutable SpanNames span_names_;  // valid after the first span_names()
+  mutable detail::SpanNames span_names_;  // valid after the first span_names()
 };
 
 }}  // namespace opkit

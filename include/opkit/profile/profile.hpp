@@ -32,9 +32,9 @@ struct ProfileSpan {
   uint32_t name = 0;
   uint32_t node = 0;
   uint32_t custom = 0;
-  bool adopted = false;  // true for a part of an invocation that began elsewhere
-  bool open = false;     // true if it had not ended; `end` is then the time of Stop or Read
-  SpanWork work;         // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
+  bool adopted = false;   // true for a part of an invocation that began elsewhere
+  bool open = false;      // true if it had not ended; `end` is then the time of Stop or Read
+  detail::SpanWork work;  // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
 };
 
 // An allocation, or a release, of tensors' memory.

@@ -11,7 +11,6 @@
 
 namespace engine_device_test { namespace {
 
-using opkit::CPUStream;
 using opkit::Device;
 using opkit::DeviceType;
 using opkit::Engine;
@@ -19,6 +18,7 @@ using opkit::Error;
 using opkit::ErrorCode;
 using opkit::OpKind;
 using opkit::Var;
+using opkit::detail::CPUStream;
 
 // One device for each engine under test, so that no two share a stream.
 Device NewDevice() {

@@ -11,8 +11,8 @@
 
 namespace latch_test { namespace {
 
-using opkit::Latch;
 using opkit::ThreadPool;
+using opkit::detail::Latch;
 
 TEST_CASE("a latch is done at zero, and can be raised again") {
   Latch latch(2);

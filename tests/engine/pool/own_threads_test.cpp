@@ -25,7 +25,7 @@ using namespace opkit;
 
 // For the life of a test.
 struct Own {
-  Own(int threads, RunOnThreads run) { SetParallelFor(threads, std::move(run)); }
+  Own(int threads, detail::RunOnThreads run) { SetParallelFor(threads, std::move(run)); }
   Own(const Own&) = delete;
   ~Own() { SetParallelFor(0, {}); }
 };

@@ -41,7 +41,7 @@ TEST_CASE("a run allocates nothing, in any mode, with or without a deadline or c
         ++all_runs;
         for (int run = 0; run < 30; ++run) replay.Run();
         replay.Run(std::chrono::hours(1));
-        opkit::Latch over(1);
+        opkit::detail::Latch over(1);
         replay.RunAsync([&](std::exception_ptr) { over.CountDown(); });
         pool.Wait(over);
       };

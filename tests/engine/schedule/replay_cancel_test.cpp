@@ -237,7 +237,7 @@ TEST_CASE("Cancel ends a run whose node never completes; the replay may then be 
         replay->Cancel();
       });
       if (async) {
-        opkit::Latch over(1);
+        opkit::detail::Latch over(1);
         ErrorCode code{};
         replay->RunAsync([&](std::exception_ptr error) {
           code = ErrorOf([&] { std::rethrow_exception(error); }).code();

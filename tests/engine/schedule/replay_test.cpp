@@ -314,7 +314,7 @@ TEST_CASE("RunAsync returns at once and calls back, from inside a task of the po
           },
           {.mode = mode}, pool);
       for (int run = 0; run < 50; ++run) {
-        opkit::Latch over(1);
+        opkit::detail::Latch over(1);
         std::exception_ptr error = std::make_exception_ptr(1);
         const auto start = [&] {
           replay.RunAsync([&](std::exception_ptr e) {
@@ -394,12 +394,12 @@ TEST_CASE("the callback of RunAsync may start the next run, or destroy the repla
     auto body = [&](int) { ++ran; };
     auto replay = std::make_unique<Replay<decltype(body)>>(
         schedule, body, opkit::ReplayOptions{.mode = ReplayMode::kCounters}, pool);
-    opkit::Latch over(1);
+    opkit::detail::Latch over(1);
     int runs = 0;
     struct Again {
       std::unique_ptr<Replay<decltype(body)>>& replay;
       int& runs;
-      opkit::Latch& over;
+      opkit::detail::Latch& over;
       void operator()(std::exception_ptr) {
         if (++runs < 100) {
           replay->RunAsync(Again{*this});
@@ -477,7 +477,7 @@ TEST_CASE("replays of one schedule run at once, nested in tasks and with loops i
             ledger.Finish(node);
           },
           {.mode = mode, .ns_per_node = 2000}, pool);
-      opkit::Latch over(1);
+      opkit::detail::Latch over(1);
       pool.Submit([&] {
         replay.Run();
         over.CountDown();
@@ -514,7 +514,7 @@ TEST_CASE("bodies run on several threads under the invocation of the caller") {
       if (run % 2 == 0) {
         replay.Run();
       } else {
-        opkit::Latch over(1);
+        opkit::detail::Latch over(1);
         replay.RunAsync([&](std::exception_ptr) { over.CountDown(); });
         pool.Wait(over);
       }

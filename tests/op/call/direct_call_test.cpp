@@ -29,9 +29,9 @@ using opkit::OptionalIn;
 using opkit::Out;
 using opkit::ResolvedOperator;
 using opkit::Shape;
-using opkit::SpanNames;
 using opkit::Tensor;
 using opkit::Workspace;
+using opkit::detail::SpanNames;
 
 template <class Context, class T>
 bool DirectScale(Context&, In<"x", T> x, OptionalIn<"bias", T> bias, Out<"y", T> y,
@@ -201,7 +201,7 @@ TEST_CASE("an Error leaves the caller's outputs as they were") {
 
 // The spans that one call records, as text.
 std::string Spans(const std::function<void()>& call) {
-  struct Sink final : opkit::SpanSink {
+  struct Sink final : opkit::detail::SpanSink {
     void Open(opkit::Invocation& now, SpanNames names, const opkit::Device* device,
               bool) noexcept override {
       text +=
@@ -211,7 +211,7 @@ std::string Spans(const std::function<void()>& call) {
     void Close() noexcept override { text += "close\n"; }
     bool WantsWork() const noexcept override { return true; }
     void EndSpan() noexcept override { text += "end\n"; }
-    void Describe(const opkit::SpanWork& work) noexcept override {
+    void Describe(const opkit::detail::SpanWork& work) noexcept override {
       text += opkit::StrCat(opkit::InternedName(work.shapes), ", ", work.flops, " flops, ",
                             work.bytes, " bytes, ", opkit::InternedName(work.backend), "\n");
     }

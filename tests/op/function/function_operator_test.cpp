@@ -167,7 +167,7 @@ TEST_CASE("a function makes outputs whose shape the data decides, but not on a C
                  "where all shapes must be inferred"));
   // The stream keeps the memory of what was issued before the failure until it gets there.
   Event drained(Device{DeviceType::kCPUStream});
-  CPUStream::Get({DeviceType::kCPUStream, 0}, 0).Record(drained);
+  detail::CPUStream::Get({DeviceType::kCPUStream, 0}, 0).Record(drained);
   drained.Finish();
   const TensorInfo x(DType::kFloat32, Shape{5});
   CHECK(OpRegistry::Global()
@@ -848,7 +848,8 @@ TEST_CASE("on a CPU stream the functions are called when work is issued and put 
   LOCAL_OP(FnOnStream)
       .setForward(
           [](const AttrMap&, OpIns in, OpOuts out, OpResource& res) {
-            CHECK(res.stream<CPUStream>() == &CPUStream::Get({DeviceType::kCPUStream, 0}, 2));
+            CHECK(res.stream<detail::CPUStream>() ==
+                  &detail::CPUStream::Get({DeviceType::kCPUStream, 0}, 2));
             const auto* x = in[0].data<float>();
             auto* y = out[0].data<float>();
             auto* half = res.alloc<float>(in[0].size());

@@ -135,7 +135,9 @@ void RunStreams() {
     ops.push_back(std::make_unique<BodyOp<CPUStreamContext>>(def, &ws, on_stream));
   std::atomic<bool> issued{false};
   for (int stream : {0, 1})
-    CPUStream::Get(Device{DeviceType::kCPUStream, 0}, stream).Launch([&] { issued.wait(false); });
+    detail::CPUStream::Get(Device{DeviceType::kCPUStream, 0}, stream).Launch([&] {
+      issued.wait(false);
+    });
   for (int i = 0; i < kRuns; ++i) ops[static_cast<size_t>(i)]->RunAsync(i % 2);
   issued = true;
   issued.notify_all();

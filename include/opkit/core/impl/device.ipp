@@ -16,7 +16,7 @@ OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
 
 }  // namespace detail
 
-OPKIT_INLINE DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
+OPKIT_INLINE detail::DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries)
@@ -32,7 +32,7 @@ OPKIT_INLINE int FindDeviceType(std::string_view name) {
   return -1;
 }
 
-OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
+OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, detail::DeviceTypeInfo info) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries) {

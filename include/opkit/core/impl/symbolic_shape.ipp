@@ -29,7 +29,8 @@ OPKIT_INLINE std::string ToString(const Dim& dim) {
 }
 
 OPKIT_INLINE int64_t Dim::value() const {
-  if (!is_known()) throw NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
+  if (!is_known())
+    throw detail::NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
   return value_;
 }
 
@@ -57,14 +58,15 @@ inline bool ComputeExtent(int64_t x, char op, int64_t y, int64_t* result) {
 }
 }  // namespace detail
 
-OPKIT_INLINE DimExpr::operator Dim() const {
+OPKIT_INLINE Dim::Expr::operator Dim() const {
   if (value_) return Dim(*value_);
   return most_ && *most_ >= 0 ? Dim::AtMost(*most_) : Dim();
 }
 
 // Returns the largest value that `a op b` can have. Returns nothing if an operand has no bound, if
 // the result may fall while an operand grows, or on overflow.
-OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, const DimExpr& b) {
+OPKIT_INLINE std::optional<int64_t> Dim::Expr::MostOf(const Dim::Expr& a, char op,
+                                                      const Dim::Expr& b) {
   if (op == '*' && a.value_ && !b.value_) return MostOf(b, op, a);
   const bool grows =
       op == '+' || (b.value_ && (op == '-' || (op == '*' ? *b.value_ >= 0 : *b.value_ > 0)));
@@ -74,8 +76,8 @@ OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, c
   return most;
 }
 
-OPKIT_INLINE DimExpr DimExpr::Compute(const DimExpr& a, char op, const DimExpr& b) {
-  DimExpr out = Dim();
+OPKIT_INLINE Dim::Expr Dim::Expr::Compute(const Dim::Expr& a, char op, const Dim::Expr& b) {
+  Dim::Expr out = Dim();
   if (!a.value_ || !b.value_) {
     out.most_ = MostOf(a, op, b);
     return out;

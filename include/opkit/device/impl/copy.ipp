@@ -90,7 +90,8 @@ OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
 
 }  // namespace detail
 
-OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
+OPKIT_INLINE detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to,
+                                               detail::CopyFunction copy) {
   from = MemoryDevice({from, 0}).type;
   to = MemoryDevice({to, 0}).type;
   detail::CopyTable& table = detail::Copies();

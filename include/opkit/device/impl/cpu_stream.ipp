@@ -6,6 +6,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
   // Never freed: the threads use their streams until the process ends.
   static Registry* const registry = [] {
@@ -20,9 +22,9 @@ OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
 }
 
 OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
-  if (detail::t_cpu_stream) return *detail::t_cpu_stream;
+  if (t_cpu_stream) return *t_cpu_stream;
   if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
-  detail::MutexLock lock(All().mutex);
+  MutexLock lock(All().mutex);
   if (CPUStream* stream = All().Find(device, id)) return *stream;
   auto* stream = new CPUStream(device, id);
   stream->next_ = std::exchange(All().streams, stream);
@@ -66,27 +68,27 @@ OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(
 }
 
 OPKIT_INLINE void CPUStream::Push(Item item) {
-  item.issuer = detail::t_issuer;
+  item.issuer = t_issuer;
   if (id_ < 0) {
     Failures failures;
     Execute(item, failures);
     if (std::exception_ptr failure = failures.Take(item.issuer)) std::rethrow_exception(failure);
     return;
   }
-  detail::Parker::Address sleeper = nullptr;
+  Parker::Address sleeper = nullptr;
   {
-    detail::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     queue_.push_back(std::move(item));
     if (parked_) sleeper = std::exchange(parked_, nullptr)->Set();
   }
-  if (sleeper) detail::Parker::Wake(sleeper);
+  if (sleeper) Parker::Wake(sleeper);
 }
 
 OPKIT_INLINE void CPUStream::Next(std::vector<Item>& items) {
   for (;;) {
-    detail::Parker parker;
+    Parker parker;
     {
-      detail::MutexLock lock(mutex_);
+      MutexLock lock(mutex_);
       busy_ = !queue_.empty();
       if (busy_) return items.swap(queue_);
       parked_ = &parker;
@@ -146,6 +148,8 @@ OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
     }
   }
 }
+
+}  // namespace detail
 
 OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
   if (drained_)

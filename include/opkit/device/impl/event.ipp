@@ -26,7 +26,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
     if (span_ != 0) [[unlikely]]  // reports the end before a thread sees it and may end the profile
-      if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
+      if (detail::SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
                   std::memory_order_release);
@@ -114,8 +114,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   }
 }
 
-OPKIT_INLINE detail::DeviceTable<EventStateFactory>& EventFactories() {
-  static constinit detail::DeviceTable<EventStateFactory> table;
+OPKIT_INLINE detail::DeviceTable<detail::EventStateFactory>& EventFactories() {
+  static constinit detail::DeviceTable<detail::EventStateFactory> table;
   return table;
 }
 
@@ -175,7 +175,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE detail::IntrusivePtr<EventState> Event::NewState() const {
-  const EventStateFactory factory = EventFactories().Find(device_.type);
+  const detail::EventStateFactory factory = EventFactories().Find(device_.type);
   return factory ? factory(device_) : detail::MakeIntrusive<EventState>();
 }
 

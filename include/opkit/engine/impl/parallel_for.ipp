@@ -90,7 +90,7 @@ OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
 
 }  // namespace detail
 
-OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
+OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, detail::RunOnThreads run) {
   if (run && (threads < 1 || threads > ThreadPool::kMaxThreads))
     Throw(ErrorCode::kInvalidArgument, "SetParallelFor with ", threads, " threads; expected 1 to ",
           int{ThreadPool::kMaxThreads});

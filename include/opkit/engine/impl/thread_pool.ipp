@@ -51,7 +51,7 @@ inline int DefaultThreads() {
 
 }  // namespace detail
 
-OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, WorkerPlacement placement)
+OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, Placement placement)
     : name_(std::move(name)), placement_(placement) {
   SetThreads(threads);
   detail::MutexLock lock(detail::g_pools.mutex);
@@ -89,7 +89,7 @@ OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
     return new ThreadPool(detail::DefaultThreads(), "opkit",
-                          pin && pin[0] == '1' ? WorkerPlacement::kPinned : WorkerPlacement::kFree);
+                          pin && pin[0] == '1' ? Placement::kPinned : Placement::kFree);
   }();
   return *pool;
 }
@@ -170,7 +170,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   }
   detail::t_pool = {this, &self};
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
-  if (placement_ == WorkerPlacement::kPinned) detail::PinCurrentThread(self.index + 1);
+  if (placement_ == Placement::kPinned) detail::PinCurrentThread(self.index + 1);
   bool searching = true;
   detail::IdleSpin spin;
   for (;;) {
@@ -310,7 +310,7 @@ OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
   }
 }
 
-OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
+OPKIT_INLINE bool ThreadPool::Wait(const detail::Latch& latch, int64_t timeout_ns) {
   if (latch.done()) return true;
   detail::PoolWorker* const worker = OwnWorker();
   const bool helps = worker || (timeout_ns < 0 && threads() > 1);
@@ -373,7 +373,7 @@ OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain
 OPKIT_INLINE void ThreadPool::HandleFork() {
   const auto in_child = [] {
     detail::g_pools.mutex.ResetAfterFork();
-    Latch::ForgetSleepers();
+    detail::Latch::ForgetSleepers();
     detail::t_pool.worker = nullptr;
     for (ThreadPool* pool = detail::g_pools.first; pool; pool = pool->registry_next_)
       pool->ResetAfterFork();

@@ -10,6 +10,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+class ThreadPool;
+
 namespace detail {
 
 class Parker;
@@ -20,8 +22,6 @@ struct LatchSleeper {
   Parker* parker = nullptr;
   LatchSleeper* next = nullptr;
 };
-
-}  // namespace detail
 
 class Latch {
  public:
@@ -44,11 +44,11 @@ class Latch {
   bool done() const { return count_.load(std::memory_order_acquire) == 0; }
 
  private:
-  friend class ThreadPool;
+  friend ThreadPool;
 
   // Adds the thread to the sleepers; returns false if the count is zero already.
-  bool Enlist(detail::LatchSleeper& self) const;
-  static void Delist(detail::LatchSleeper& self);
+  bool Enlist(LatchSleeper& self) const;
+  static void Delist(LatchSleeper& self);
   static void WakeSleepers(const void* latch);
   // Forgets all sleepers; called in a forked child, where their threads do not exist.
   static void ForgetSleepers();
@@ -56,6 +56,7 @@ class Latch {
   std::atomic<int64_t> count_;
 };
 
+}  // namespace detail
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS

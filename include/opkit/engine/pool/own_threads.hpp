@@ -8,13 +8,11 @@
 #include "opkit/base/function_ref.hpp"
 #include "opkit/base/unique_function.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
 // returned. `work` throws nothing. Called by several threads at once.
 using RunOnThreads = UniqueFunction<void(int count, FunctionRef<void()> work)>;
-
-namespace detail {
 
 // The threads given to SetParallelFor.
 struct OwnThreads {

@@ -204,7 +204,7 @@ class Executor::Impl {
           "handle is finished before the run is)");
   }
 
-  static SpanNames RunNames() { return {InternName("Executor::Run")}; }
+  static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
   void RunClaimed(Timeout timeout) {
     Prepare();
     const InvocationScope scope(InvocationKind::kRun, RunNames);

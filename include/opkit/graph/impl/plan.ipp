@@ -246,7 +246,7 @@ inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options,
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(InvocationKind::kPhase,
-                              [] { return SpanNames{InternName("Compile")}; });
+                              [] { return detail::SpanNames{InternName("Compile")}; });
   if (options.memory.release_constants)
     detail::CheckInputsKnown(graph, "PlanMemoryOptions::release_constants", "what is dropped");
   if (options.memory.recompute) {

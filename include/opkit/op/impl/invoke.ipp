@@ -150,7 +150,7 @@ struct PendingOutputs::State : detail::RefCounted {
   std::vector<Tensor> inputs, outputs;
   Event event;
   ThreadPool& pool = ThreadPool::Current();
-  Latch done{1};
+  detail::Latch done{1};
   bool taken = false;
 };
 

@@ -266,7 +266,7 @@ OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
   const detail::RunCost& cost = identity_->cost;
-  SpanSink* const sink = cost.compute ? detail::EndSpanForWork() : nullptr;
+  detail::SpanSink* const sink = cost.compute ? detail::EndSpanForWork() : nullptr;
   if (!sink) return;
   try {
     sink->Describe(cost.compute(cost, def(), InputTypes(), OutputTypes()));

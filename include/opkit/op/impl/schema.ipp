@@ -310,7 +310,7 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
       if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
         outputs[o].dtype = outputs_[o].dtypes[0];
     detail::CheckDTypes("output", outputs_, outputs);
-  } catch (const NotKnownYet&) {
+  } catch (const detail::NotKnownYet&) {
     if (known) fail();  // otherwise nothing can be inferred yet
   } catch (...) {
     fail();

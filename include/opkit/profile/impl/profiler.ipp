@@ -99,15 +99,15 @@ OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Global().Read()
 
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
   if (detail::CurrentSpanSink())
-    detail::Recorder::Global().Count(SpanNames::OfText(counter), value);
+    detail::Recorder::Global().Count(detail::SpanNames::OfText(counter), value);
 }
 OPKIT_INLINE void ProfileMark(std::string_view name) {
   if (detail::CurrentSpanSink())
-    detail::Recorder::Global().Mark(SpanNames::OfText(name), /*frame=*/false);
+    detail::Recorder::Global().Mark(detail::SpanNames::OfText(name), /*frame=*/false);
 }
 OPKIT_INLINE void ProfileFrame(std::string_view name) {
   if (detail::CurrentSpanSink())
-    detail::Recorder::Global().Mark(SpanNames::OfText(name), /*frame=*/true);
+    detail::Recorder::Global().Mark(detail::SpanNames::OfText(name), /*frame=*/true);
 }
 
 OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Global().Begin(); }

@@ -7,8 +7,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/engine/pool/latch.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The sleeping threads of all latches whose addresses have the same hash.
 struct alignas(kCacheLine) LatchBucket {
@@ -24,14 +23,12 @@ inline LatchBucket& BucketOf(const void* latch) {
   return g_latch_buckets[hash >> (64 - kLatchBucketBits)];
 }
 
-}  // namespace detail
-
 // No wake-up is lost: the sleeper enlists and looks at the count under the bucket's lock. If the
 // last CountDown takes the lock later it finds the sleeper; if earlier, its subtraction happened
 // before and the sleeper sees zero.
-OPKIT_INLINE bool Latch::Enlist(detail::LatchSleeper& self) const {
-  detail::LatchBucket& bucket = detail::BucketOf(this);
-  detail::MutexLock lock(bucket.mutex);
+OPKIT_INLINE bool Latch::Enlist(LatchSleeper& self) const {
+  LatchBucket& bucket = BucketOf(this);
+  MutexLock lock(bucket.mutex);
   if (done()) return false;
   self.latch = this;
   self.next = bucket.first;
@@ -39,36 +36,37 @@ OPKIT_INLINE bool Latch::Enlist(detail::LatchSleeper& self) const {
   return true;
 }
 
-OPKIT_INLINE void Latch::Delist(detail::LatchSleeper& self) {
-  detail::LatchBucket& bucket = detail::BucketOf(self.latch);
-  detail::MutexLock lock(bucket.mutex);
-  detail::LatchSleeper** at = &bucket.first;
+OPKIT_INLINE void Latch::Delist(LatchSleeper& self) {
+  LatchBucket& bucket = BucketOf(self.latch);
+  MutexLock lock(bucket.mutex);
+  LatchSleeper** at = &bucket.first;
   while (*at && *at != &self) at = &(*at)->next;
   if (*at) *at = self.next;
 }
 
 OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
-  detail::LatchBucket& bucket = detail::BucketOf(latch);
-  detail::MutexLock lock(bucket.mutex);
-  for (detail::LatchSleeper** at = &bucket.first; *at;) {
-    detail::LatchSleeper* const sleeper = *at;
+  LatchBucket& bucket = BucketOf(latch);
+  MutexLock lock(bucket.mutex);
+  for (LatchSleeper** at = &bucket.first; *at;) {
+    LatchSleeper* const sleeper = *at;
     if (sleeper->latch != latch) {
       at = &sleeper->next;
       continue;
     }
     *at = sleeper->next;
     // The sleeper delists itself under this lock, so it stays until the lock is released.
-    detail::Parker::Wake(sleeper->parker->Set());
+    Parker::Wake(sleeper->parker->Set());
   }
 }
 
 OPKIT_INLINE void Latch::ForgetSleepers() {
-  for (detail::LatchBucket& bucket : detail::g_latch_buckets) {
+  for (LatchBucket& bucket : g_latch_buckets) {
     bucket.mutex.ResetAfterFork();
     bucket.first = nullptr;
   }
 }
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
