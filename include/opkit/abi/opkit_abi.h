@@ -85,14 +85,15 @@ enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
 /* How an output is stored. */
 enum {
   OPKIT_REQ_NONE = 0,    /* the output is not needed and has no memory */
-  OPKIT_REQ_WRITE = 1,   /* over what is there */
-  OPKIT_REQ_INPLACE = 2, /* in the memory of an input, as the operator allows */
-  OPKIT_REQ_ADD = 3      /* added to what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
+  OPKIT_REQ_WRITE = 1,   /* the result replaces the old elements */
+  OPKIT_REQ_INPLACE = 2, /* the memory is an input's, as the operator allows */
+  OPKIT_REQ_ADD = 3      /* add to the old elements; only with OPKIT_OP_ACCEPTS_ADD */
 };
 
 enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
 
-/* A view of a tensor. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
+/* A view of a tensor. An input or output that the node leaves out has the dtype OPKIT_UNDEFINED and
+ * no data. */
 typedef struct opkit_tensor {
   uint64_t size;
   const void* extension;
@@ -105,10 +106,10 @@ typedef struct opkit_tensor {
   int32_t device_index;
   int32_t req;      /* for outputs: OPKIT_REQ_... */
   int32_t reserved; /* 0 */
-  const void* host; /* the host's own: pass it on with the tensor, or a part of it, to invoke */
+  const void* host; /* for the host: keep it in views of the tensor that you pass to invoke */
 } opkit_tensor;
 
-/* The type of an attribute. The number of a list is its element's plus five. */
+/* The type of an attribute. The number of a list type is that of its element type plus five. */
 enum {
   OPKIT_ATTR_INT = 0,
   OPKIT_ATTR_FLOAT = 1,
@@ -141,7 +142,8 @@ typedef struct opkit_attr {
 
 typedef struct opkit_node opkit_node;
 
-/* A graph that a node carries as an attribute. Nodes come after those whose values they read. */
+/* A graph that a node carries as an attribute. A node comes after the nodes whose values it reads.
+ */
 typedef struct opkit_graph {
   uint64_t size;
   const void* extension;
@@ -155,7 +157,7 @@ typedef struct opkit_graph {
   const opkit_tensor* const* constants;
   uint64_t num_nodes;
   const opkit_node* const* nodes;
-  /* Since 1.3. What is known of named values, read with opkit_value_at; num_values is 0 if the
+  /* Since 1.3. The known facts about named values, read with opkit_value_at; num_values is 0 if the
    * graph was not inferred. */
   uint64_t num_values;
   const char* const* value_names;
@@ -187,19 +189,19 @@ struct opkit_node {
   int32_t reserved;
 };
 
-/* What is known of an input or output before it is computed. Inference adds what it can. */
+/* The known facts about an input or output before it is computed. Inference adds to them. */
 #define OPKIT_MAX_RANK 32
 typedef struct opkit_value {
   uint64_t size;
   const void* extension;
-  int32_t present; /* 0: the node leaves it out */
+  int32_t present; /* 0: the node leaves the value out */
   int32_t dtype;   /* -1: unknown */
   int32_t rank;    /* -1: unknown */
   int32_t reserved;
   /* -1: unknown; below -1: a symbol, and equal numbers are the same symbol */
   int64_t dims[OPKIT_MAX_RANK];
   const opkit_tensor* constant; /* the elements of an input if they are known, else null */
-  const char* layout;           /* since 1.3: of an input, when a kernel proposes; null: standard */
+  const char* layout;           /* since 1.3: an input's layout, in propose; null: standard */
 } opkit_value;
 
 typedef struct opkit_host opkit_host;
@@ -212,7 +214,7 @@ typedef struct opkit_call {
   uint64_t size;
   const void* extension;
   const opkit_host* host;
-  void* context;  /* the host's own */
+  void* context;  /* for the host alone */
   const char* op; /* the operator's name */
   uint64_t num_inputs;
   const opkit_tensor* inputs;
@@ -227,10 +229,10 @@ typedef struct opkit_call {
   int32_t device_index;
   int32_t asynchronous; /* nonzero: work issued now runs later, at its place in the stream */
   int32_t reserved;
-  uint64_t random_seed; /* for this run, drawn from the program's seed and the node */
+  uint64_t random_seed; /* the run's seed, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
   /* Since 1.3. Names of the layouts of inputs and outputs, whose strides then mean nothing; a null
-   * name or array: as strides say. Only for kernels whose configuration requests layouts. */
+   * name or array: the strides count. Only for kernels whose configuration requests layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
@@ -241,7 +243,7 @@ typedef struct opkit_completion opkit_completion;
 /* Since 1.2. A handle of an operator that runs beside its caller: see opkit_host.invoke_async. */
 typedef struct opkit_pending opkit_pending;
 
-/* Storage for the host, on the caller's stack. */
+/* Storage that a function of the host uses, on the caller's stack. */
 typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
@@ -259,7 +261,7 @@ struct opkit_host {
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* version; /* of the toolkit that the host was compiled with */
+  const char* version; /* the version of the host's toolkit */
 
   /* Explains the failure that this thread is about to return; add_error appends to the text. The
    * text is copied. */
@@ -303,7 +305,7 @@ struct opkit_host {
 
   /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are there.
    * When the work ends, complete must be called once, from any thread. Tensors and memory of the
-   * call last until then. */
+   * call stay valid until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
 
@@ -313,8 +315,8 @@ struct opkit_host {
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
-  /* Since 1.2. Does as invoke, but on the host's threads, while the caller goes on. If invoke only
-   * issues work on a stream, so does this. *pending lasts as long as the call. */
+  /* Since 1.2. Runs another operator as invoke does, but on the host's threads, while the caller
+   * continues. Only issues the work if invoke would. *pending lasts as long as the call. */
   opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
@@ -358,7 +360,7 @@ typedef struct opkit_config {
   const char* const* output_layouts;
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
-  int64_t scratch_bytes;  /* of one run */
+  int64_t scratch_bytes;  /* scratch of one run */
   double cost_ns;         /* estimated time of one run; negative: unknown */
 } opkit_config;
 /* Receives the configurations that a kernel proposes, the best first. `add` copies. */
@@ -366,7 +368,7 @@ typedef struct opkit_proposals opkit_proposals;
 struct opkit_proposals {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
 };
 
@@ -376,7 +378,7 @@ typedef struct opkit_fusion opkit_fusion;
 struct opkit_fusion {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   const opkit_node* node;
   const opkit_value* inputs;
   const opkit_value* outputs;
@@ -386,8 +388,8 @@ struct opkit_fusion {
   const opkit_value* next_outputs;
   const opkit_config* next_config;
   uint64_t read; /* the input of `next` that is output 0 of the node */
-  /* Gives one node for both, for a kernel of the same backend, and its configuration. The node has
-   * the outputs of `next` and reads inputs of both. Without a call they stay two. */
+  /* Replaces both nodes by one, for a kernel of the same backend, with its configuration. The new
+   * node has the outputs of `next` and reads inputs of both. Without a call both nodes stay. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -399,14 +401,14 @@ struct opkit_kernel {
   const void* extension;
   const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
   /* Makes the `instance` of forward and backward for each operator that the host creates; destroy
-   * ends it with the operator. Without create it is `author`. */
+   * frees it with the operator. Without create the instance is `author`. */
   opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
   void (*destroy)(void* instance);
   opkit_status (*forward)(void* instance, const opkit_call* call);
   /* Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs. */
   opkit_status (*backward)(void* instance, const opkit_call* call);
   uint64_t flags;
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
   /* Since 1.1. The name by which a node requests the kernel; null: the device's plain kernel. */
   const char* backend;
   /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes
@@ -418,10 +420,10 @@ struct opkit_kernel {
   /* Replaces create for a configuration that was proposed and chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
-  /* Since 1.4. Takes the next node in by calling fusion->fuse, or does nothing. */
+  /* Since 1.4. Calls fusion->fuse to compute the next node too, or does nothing. */
   opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
-/* backward needs what forward keeps in its instance: both run the same instance. */
+/* backward needs data that forward keeps in its instance: both run the same instance. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
 
 /* The documentation of one attribute, input or output. */
@@ -430,10 +432,10 @@ typedef struct opkit_parameter {
   const void* extension;
   const char* name;
   const char* doc;
-  const opkit_attr* default_value; /* of an attribute; null: none */
-  int32_t type;                    /* of an attribute; -1: any */
+  const opkit_attr* default_value; /* an attribute's default; null: none */
+  int32_t type;                    /* an attribute's type; -1: any */
   int32_t required;
-  uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
+  uint64_t dtypes; /* bit 1 << dtype for each dtype that an input or output may have; 0: any */
 } opkit_parameter;
 
 /* The argument of opkit_op.gradient, which adds the nodes that compute the gradients of the inputs
@@ -448,9 +450,9 @@ struct opkit_gradient {
   const char* const* dense;   /* for each output: the name of its gradient, */
   const char* const* indices; /* or the names of its sparse gradient */
   const char* const* values;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   /* Returns a new name for a gradient of `value`, or, with a suffix, for a part of the computation:
-   * "x" and "_grad_mask". The first name without a suffix is the one expected for the gradient of
+   * "x" and "_grad_mask". The first name without a suffix is the usual name for the gradient of
    * `value`. The name lasts until the gradient function returns; null after a failure. */
   const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
   /* Adds the nodes in the order in which they run. */
@@ -475,7 +477,7 @@ typedef struct opkit_test_inputs opkit_test_inputs;
 struct opkit_test_inputs {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
 };
 
@@ -503,9 +505,9 @@ struct opkit_op {
    * failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
-  /* Infer what is unknown: outputs from inputs, or the reverse. While some inputs are unknown, a
-   * failure only means that it is too early. Without infer_type, outputs have the dtype of input
-   * 0. */
+  /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are
+   * unknown, a failure only means that it is too early. Without infer_type, outputs have the dtype
+   * of input 0. */
   opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                              opkit_value* outputs);
   opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
@@ -522,15 +524,15 @@ struct opkit_op {
   const opkit_parameter* const* inputs;
   uint64_t num_outputs;
   const opkit_parameter* const* outputs;
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
   /* Replaces a backward function: adds the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
-  /* Since 1.1. Returns the work of a run in *cost, which before has the bytes of all inputs and
-   * outputs and 0 flops. An operator without this function has that cost. */
+  /* Since 1.1. Returns the work of a run in *cost, which the host has set to the bytes of all
+   * inputs and outputs and 0 flops. An operator without this function has that cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
-  /* Since 1.4. Adds inputs with which a test may run the operator, of floating-point type `dtype`
-   * if it has any: the same for the same seed. Adds none if there are none for that type. */
+  /* Since 1.4. Adds inputs with which a test may run the operator, the same for the same seed.
+   * Their floating-point type is `dtype`. Adds none if the operator has none for that type. */
   opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
                               const opkit_test_inputs* inputs);
 };
@@ -538,29 +540,30 @@ struct opkit_op {
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
 #define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds */
 #define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
-/* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
+/* two runs may differ, or have other effects: its nodes are never merged, folded or dropped */
 #define OPKIT_OP_EFFECTS ((uint64_t)16)
-/* no gradient flows through it; requesting one is a mistake; it has one that is not written yet */
+/* no gradient flows; a request for one is a mistake; the gradient is not written yet */
 #define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
 #define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
 #define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
-#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
-/* with OPKIT_OP_EFFECTS, if the only effect is what a node keeps between its runs: they give the
-   same for the same inputs */
+#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* accepts attributes that are not in attrs */
+/* with OPKIT_OP_EFFECTS, if the only effect is data that a node keeps between its runs: equal
+   inputs give equal results */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
 /* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
-/* since 1.4: takes no attributes but attrs; else one with parse_attrs and no attrs takes any */
+/* since 1.4: accepts only attrs; without it, an operator with parse_attrs and no attrs accepts any
+ */
 #define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
-/* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
- * name: a library's layout is ignored if its name is taken. */
+/* Since 1.3. An order of elements in memory other than row by row. Names of layouts are unique: a
+ * library's layout is ignored if its name is taken. */
 typedef struct opkit_layout opkit_layout;
 struct opkit_layout {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Returns in *bytes what a tensor takes; null: as many bytes as its elements take. */
+  /* Returns the bytes of a tensor in *bytes; null: the sum of its elements' bytes. */
   opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
                         const int64_t* shape, int64_t* bytes);
   /* Both are required, and write all of `to`, which has enough memory. All data is in host
@@ -570,7 +573,7 @@ struct opkit_layout {
   opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
                                 const opkit_tensor* to);
   double ns_per_byte; /* an estimate, for each byte read or written */
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 /* Since 1.3. A direct conversion between two layouts other than the standard one. */
 typedef struct opkit_layout_converter opkit_layout_converter;
@@ -594,10 +597,10 @@ struct opkit_device {
   uint64_t size;
   const void* extension;
   const char* name;
-  int32_t type; /* its number, from 80 to 127; no other device of the program has it */
+  int32_t type; /* a number from 80 to 127 that no other device of the program has */
   int32_t reserved;
-  /* Returns a failure with the reason if there is no device of that index. Null: every index is
-   * there. */
+  /* Returns a failure with the reason if there is no device of that index. Null: every index
+   * exists. */
   opkit_status (*available)(const opkit_device* device, int32_t index);
   /* Allocates memory aligned to 64 bytes, or returns OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
   opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
@@ -606,20 +609,20 @@ struct opkit_device {
    * overlap. Between two devices, `index` is the target's. */
   opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
                        const void* from, int64_t bytes);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
-/* Since 1.3. A graph that a partitioner partitions, and the functions by which it does so.
+/* Since 1.3. The graph that a partitioner partitions, and the functions for it.
  * Everything that `begin` gets lasts until `end` is called. */
 typedef struct opkit_partition opkit_partition;
 struct opkit_partition {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   /* The whole graph with its types. Nodes are in an order in which they can run; the place of a
    * node is its number. */
   const opkit_graph* graph;
-  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has put it there */
+  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has made it */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
@@ -629,16 +632,16 @@ struct opkit_partition {
   opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
                        const int64_t** nodes);
 
-  /* In `mark`. Takes a node. A subgraph never has nodes of two kinds that are numbers from 0 on;
-   * kind -1 goes with every kind. Nor has it nodes of two sets, which are numbers from 0 on; 0 if
-   * there is one set only. */
+  /* In `mark`. Takes a node. Nodes of different kinds (numbers from 0 on) are never in one
+   * subgraph; kind -1 may be with any kind. Nodes of different sets (numbers from 0 on) are never
+   * in one subgraph; pass 0 if there is only one set. */
   opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
-  /* In `mark`. Leaves a node where it is, for this reason. */
+  /* In `mark`. Leaves a node in the graph, for this reason. */
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
   /* In `review`. A legal subgraph, the numbers of its nodes in the whole graph, and the operator
-   * that replaces it, which does not carry it yet. Inputs and outputs of the subgraph have the
-   * names that they have in the graph. */
+   * that replaces the subgraph, which does not carry it yet. Inputs and outputs of the subgraph
+   * have the names of the graph's values. */
   const opkit_graph* subgraph;
   const opkit_node* op;
   int64_t id;
@@ -672,7 +675,7 @@ struct opkit_partitioner {
   opkit_status (*mark)(void* work, const opkit_partition* partition);
   opkit_status (*review)(void* work, const opkit_partition* partition); /* null: accepts all */
   void (*end)(void* work);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* Since 1.3. A graph that a pass changes. All numbers of nodes are those of `graph`. The host makes
@@ -681,8 +684,8 @@ typedef struct opkit_rewrite opkit_rewrite;
 struct opkit_rewrite {
   uint64_t size;
   const void* extension;
-  void* context;            /* the host's own */
-  const opkit_graph* graph; /* with its types, nodes in an order in which they can run */
+  void* context;            /* for the host alone */
+  const opkit_graph* graph; /* has its types; nodes are in an order in which they can run */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
@@ -696,7 +699,7 @@ struct opkit_rewrite {
   opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
                                const opkit_tensor* value);
   opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
-  /* Gives the whole result in place of such changes, with the inputs and outputs of `graph`. */
+  /* Sets the whole result instead of such changes; it has the inputs and outputs of `graph`. */
   opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
 };
 typedef struct opkit_pass opkit_pass;
@@ -708,7 +711,7 @@ struct opkit_pass {
   int32_t line;
   int32_t reserved;
   opkit_status (*run)(const opkit_pass* pass, const opkit_rewrite* rewrite);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* Since 1.4. The description of a backend of the library's kernels (opkit_kernel.backend). */
@@ -724,7 +727,7 @@ struct opkit_backend {
   /* Returns a failure with the reason if the backend cannot run on this machine. Called once, when
    * one of its kernels might first run. Null: it can run. */
   opkit_status (*available)(const opkit_backend* backend);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* The description of a library. */
