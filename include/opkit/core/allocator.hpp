@@ -12,7 +12,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
+// bytes: the size of a cache line and of an AVX-512 register
+inline constexpr int64_t kAlignment = 64;
 
 // Allocates the memory of one device type. Thread-safe. An allocator must outlive the memory that
 // it gives out (see SetAllocator).

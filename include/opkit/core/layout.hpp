@@ -25,7 +25,7 @@ class LayoutDescriptor : public detail::RefCounted {
  public:
   virtual bool Equals(const LayoutDescriptor& other) const = 0;
   virtual std::string Describe() const = 0;
-  // Returns the bytes that a tensor of this shape takes; negative for as many as in the standard
+  // Returns the bytes of a tensor of this shape. A negative number means the size of the standard
   // layout.
   virtual int64_t Bytes(const Shape& shape, DType dtype) const {
     return static_cast<void>(shape), static_cast<void>(dtype), -1;

@@ -74,7 +74,7 @@ class CPUStream {
     IntrusivePtr<EventState> record;
     IntrusivePtr<EventState> wait;
     Invocation invocation;
-    uint64_t issuer = 0;  // the IssueScope, 0 for none
+    uint64_t issuer = 0;  // number of the IssueScope that issued the item; 0: none
   };
   // Failures that no event has taken yet, at most one of each issuer.
   class Failures {
@@ -104,7 +104,7 @@ class CPUStream {
   const int id_;
   mutable Mutex mutex_;
   std::vector<Item> queue_;
-  Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
+  Parker* parked_ = nullptr;  // the stream's thread while it sleeps, else null
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
   CPUStream* next_ = nullptr;  // the next stream in the registry

@@ -110,7 +110,7 @@ class EventState : public detail::RefCounted {
   // changes it.
   std::exception_ptr Shared(std::exception_ptr exception) const;
 
-  struct Waiter {  // on the stack of a thread in Wait
+  struct Waiter {  // a waiting thread's record, on the stack of Wait
     detail::Parker parker;
     Waiter* next = nullptr;
   };

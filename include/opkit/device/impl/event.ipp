@@ -9,7 +9,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool EventState::Schedule() {
   detail::MutexLock lock(mutex_);
-  const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
+  const EventStatus now = status_.load(std::memory_order_relaxed);  // relaxed: the mutex orders it
   if (IsTerminal(now)) return false;
   if (now == EventStatus::kScheduled)
     Throw(ErrorCode::kFailedPrecondition,

@@ -91,7 +91,7 @@ class alignas(kCacheLine) VarState {
     VarWaiter* waiters = nullptr;
     bool last = false;
     if (access.writes()) {
-      // Acquire: pairs with Enqueue, so that the next access is whole.
+      // Acquire: pairs with Enqueue, so that all members of the next access are visible.
       const uintptr_t next = access.next.load(std::memory_order_acquire);
       if ((next & Access::kWrite) != 0) {
         ready.AddIfGranted(Access::Untagged(next)->op());
@@ -131,7 +131,7 @@ class alignas(kCacheLine) VarState {
  private:
   void Enqueue(Access& access) {
     if (tail_) {
-      // Release: a writer that finds it without the lock sees the access whole.
+      // Release: a writer that finds the access without the lock sees all its members.
       tail_->next.store(access.Tagged(), std::memory_order_release);
     } else {
       head_ = &access;

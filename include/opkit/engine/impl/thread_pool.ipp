@@ -261,8 +261,8 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     if (task) return {task};
   }
   if (detail::PoolTask* task = TakeInjected()) return {task};
-  // Acquire, here and below: pairs with the stores in StartWorker, so that a worker's record is
-  // seen whole.
+  // Acquire, here and below: pairs with the stores in StartWorker, so that all members of a
+  // worker's record are visible.
   const int slots = slots_.load(std::memory_order_acquire);
   for (int i = 0, victim = self ? self->index : 0; i < slots; ++i, ++victim) {
     if (victim >= slots) victim = 0;

@@ -8,7 +8,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct SpinTimes {  // in ticks
   uint64_t idle = 0;
-  uint64_t after_loop = 0;  // another loop follows soon where kernels run one after the other
+  uint64_t after_loop = 0;  // longer, because the next loop often starts soon after a loop
 };
 
 // The state of one thread. `now` is in ticks and never 0.

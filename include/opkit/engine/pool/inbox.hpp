@@ -22,7 +22,7 @@ class Inbox {
     // Relaxed: the exchange publishes it.
     node->next.store(nullptr, std::memory_order_relaxed);
     InboxNode* before = tail_.exchange(node, std::memory_order_seq_cst);
-    // Release: the taker sees the node whole. Until here the list ends at `before`.
+    // Release: the taker sees all members of the node. Until here the list ends at `before`.
     before->next.store(node, std::memory_order_release);
   }
 

@@ -55,7 +55,7 @@ struct ParallelLoop {
   bool listed = false;
   ParallelLoop* prev = nullptr;
   ParallelLoop* next = nullptr;
-  Parker* waiter = nullptr;  // the caller's, once it sleeps
+  Parker* waiter = nullptr;  // the caller's Parker while the caller sleeps
   std::exception_ptr error = {};
 
   std::atomic<int> joined{0};  // threads inside, without the caller

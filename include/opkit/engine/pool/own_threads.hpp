@@ -10,8 +10,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
-// returned. `work` throws nothing. Called by several threads at once.
+// Calls `work` `count` times, on all its threads at once, and returns when all calls have returned.
+// `work` throws nothing. Called by several threads at once.
 using RunOnThreads = UniqueFunction<void(int count, FunctionRef<void()> work)>;
 
 // The threads given to SetParallelFor.

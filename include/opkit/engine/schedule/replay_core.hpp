@@ -117,7 +117,7 @@ class ReplayCore : public RefCounted {
   const Body body;
 
  protected:
-  enum class Watch : char {  // why a thread may not just run its next node
+  enum class Watch : char {  // what a thread checks before its next node
     kNothing,
     kDeadline,
     kStop,  // no body is called any more

@@ -77,7 +77,7 @@ class ReplayTuner {
   void Settle(ReplayMode mode);
   int64_t& best_ns(ReplayMode mode) { return best_ns_[static_cast<int>(mode)]; }
   int64_t best_ns(ReplayMode mode) const { return best_ns_[static_cast<int>(mode)]; }
-  // Returns how much longer than the walk the parallel runs took, in walks.
+  // Returns the time that parallel runs took beyond the walk's, as a multiple of the walk's time.
   double LostWalks() const {
     return static_cast<double>(lost_ns_) / static_cast<double>(best_ns(ReplayMode::kWalk));
   }

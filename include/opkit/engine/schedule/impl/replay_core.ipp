@@ -535,8 +535,8 @@ class ReplayCore::Impl final : public ReplayCore {
   ReplayMode mode_ = ReplayMode::kWalk;
   int64_t deadline_ns_ = -1;
   Invocation invocation_;
-  // True if a node takes long enough to be worth the mutex: then no ready node waits behind a node
-  // that runs.
+  // True if a node takes so long that sharing ready nodes pays for the mutex. No ready node then
+  // waits behind a running node.
   bool long_nodes_ = false;
   int wake_interval_ = 1;  // nodes to run between two wake-ups, so that these cost little
   int shared_width_ = 2;
@@ -548,7 +548,7 @@ class ReplayCore::Impl final : public ReplayCore {
   Phase phase_ = Phase::kIdle;
   bool given_up_ = false;
   bool lead_offered_ = false;  // an asynchronous run that no thread has begun
-  bool sharing_ = false;       // levels: threads may join though nothing is on offer
+  bool sharing_ = false;       // mode kLevels: threads may join even if no node is offered
   int active_ = 0;
   int searching_ = 0;
   int queued_ = 0;
