@@ -370,7 +370,7 @@ class BasicFunctionOpBuilder {
                                    record_->line, ": ", text);
       host_.Problem(problem);
       if (record_->problem.empty()) record_->problem = std::move(problem);
-    } catch (...) {  // no memory to report it in
+    } catch (...) {  // out of memory: the problem cannot be stored
     }
   }
   template <class Function, class F>

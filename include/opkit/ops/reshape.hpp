@@ -49,7 +49,7 @@ struct DimProduct {
 inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wanted,
                                    bool allow_zero) {
   std::vector<Dim> dims;
-  // Products of the extents, except those that a 0 copies: these are equal in both.
+  // Products of the extents of both shapes, without the extents that a 0 copies: those are equal.
   DimProduct from, to;
   int inferred = -1;
   bool empty_possible = false;

@@ -282,7 +282,7 @@ class OnnxProtoReader {
   }
   void AttributeInto(std::string_view bytes, int depth, OnnxAttributeProto& out) {
     using Type = OnnxAttributeType;
-    OnnxAttributeProto single;      // the fields f, i, s, t and g; `out` gets the lists
+    OnnxAttributeProto single;      // reads the fields f, i, s, t and g; `out` gets the lists
     Type found = Type::kUndefined;  // the type of the value, for old files without a type
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();

@@ -12,8 +12,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The kind of gradient that a registration declares for an operator.
 enum class GradientKind : uint8_t {
   kMaker,
-  kNone,       // no gradient flows through it
-  kShouldNot,  // a request for it is a mistake
+  kNone,       // no gradient flows through the operator
+  kShouldNot,  // a request for the gradient is a mistake
   kNotImplemented,
 };
 

@@ -513,7 +513,7 @@ class Recomputer {
         continue;
       }
       numbers.push_back(made.turn);
-      std::erase(order_, made.turn);  // the moved turn stood behind the place
+      std::erase(order_, made.turn);  // the turn was behind the place before the move
       turns_[made.turn] = std::move(turn);
     }
     for (size_t at = Index(one.of.place); at < order_.size(); ++at) {

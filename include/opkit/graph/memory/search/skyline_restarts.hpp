@@ -41,8 +41,8 @@ inline int64_t Luby(int64_t i) {
 }
 
 // Restarts the search until its budget is spent or the best placing is low enough. Every other
-// restart tries the lowest ceiling that is not known to be impossible. The others halve the way to
-// it, and go back up towards the best height after a failure.
+// restart tries the lowest ceiling that is not known to be impossible. The others try a ceiling
+// half way between that one and the best height, and a higher one after each failure.
 inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
   constexpr int64_t kNodes = 250;
   RandomGenerator random(budget->seed);

@@ -281,7 +281,7 @@ class ValuesOfAbi {
     return {};
   }
   std::vector<TensorInfo> infos_;
-  std::list<Tensor> constants_;  // infos_ point to these
+  std::list<Tensor> constants_;  // infos_ has pointers to these
 };
 
 }  // namespace detail

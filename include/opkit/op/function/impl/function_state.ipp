@@ -40,7 +40,7 @@ struct FunctionNode {
 // node. `op` is null after the forward operator is destroyed.
 struct FunctionState : RefCounted {
   IntrusivePtr<StatefulOp> op;
-  bool is_shared = false;  // a backward operator has found it
+  bool is_shared = false;  // a backward operator has found this state
   Mutex mutex;  // held by runs of a shared state: two backward graphs may use it in parallel
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
