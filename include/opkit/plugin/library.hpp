@@ -22,7 +22,7 @@ struct UnloadReport {
   bool unmapped = false;  // true if no code of it is left in the process
   // If not unmapped: symbols of the library that may keep it loaded.
   std::vector<std::string> pinned_by;
-  // The exception of its finalize; empty if it returned normally.
+  // The exception of the library's finalize; empty if it returned normally.
   std::string finalize_failure = {};
   // Returns the report as a sentence.
   friend std::string ToString(const UnloadReport& report);
@@ -57,7 +57,7 @@ class Library {
   // if another loaded library has that name.
   const std::string& name() const { return image().name; }
   const std::string& path() const { return loaded().path; }
-  // Returns the backend of its kernels for operators that existed before.
+  // Returns the backend of the library's kernels for operators that existed before.
   const std::string& backend() const { return loaded().backend; }
   // Returns the version of the toolkit with which it was compiled; empty if unknown.
   std::string version() const {
@@ -71,7 +71,7 @@ class Library {
   }
   // Returns the operators' names, in the library's order.
   std::vector<std::string> operators() const;
-  // Returns the names of its partitioners; passes() returns those of its graph passes.
+  // Returns the names of the library's partitioners; passes() returns those of its graph passes.
   std::vector<std::string> partitioners() const;
   std::vector<std::string> passes() const;
   bool is_loaded() const { return loaded_ && loaded_->image; }

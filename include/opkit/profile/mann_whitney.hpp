@@ -12,8 +12,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The result of MannWhitneyTest.
 struct MannWhitney {
-  // Number of pairs, one number of `a` and one of `b`, whose larger number is in `b`. A pair of
-  // equal numbers counts a half.
+  // The number of pairs (x of `a`, y of `b`) with y > x. A pair of equal numbers counts a half.
   double u = 0;
   // Two-sided probability of a U at least as far from its mean if both samples have the same
   // distribution. 1 if a sample is empty or all numbers are equal.

@@ -26,7 +26,7 @@ struct ConvTransposePlan : TaskPlan {
 
   ConvTransposePlan(ConvSizes all, int64_t group_count)
       : sizes(std::move(all)), groups(group_count), line(sizes.axes.back()), outer(sizes.axes) {
-    constexpr int64_t kBlockFloats = 64 * 1024;  // so many products fit in the L2 cache
+    constexpr int64_t kBlockFloats = 64 * 1024;  // number of products that fit in the L2 cache
     constexpr double kTaskFlops = 1e6;           // about 10 us
     RequireModestWindows(sizes.axes);
     outer.pop_back();

@@ -134,7 +134,7 @@ class LrnEigenOp final : public LrnOpBase {
   static constexpr auto& Propose = ProposeFloat32;
 
   bool RunOnDevice() override {
-    constexpr int64_t kBlock = 1024;  // the sums of so many pixels fit in the L1 cache
+    constexpr int64_t kBlock = 1024;  // number of pixels whose sums fit in the L1 cache
     RequireFloat32(*this);
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);

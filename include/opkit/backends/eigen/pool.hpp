@@ -128,9 +128,10 @@ struct PoolPlan : TaskPlan {
   // `channels` is the number of channels of all images together.
   PoolPlan(const WindowAxes& all, int64_t channels, bool count_include_pad)
       : axes(WithoutTrivialAxes(all)), plane(axes) {
-    constexpr int64_t kBlockFloats = 16 * 1024;  // strips of so many floats fit in the L2 cache
+    // number of floats of strips that fit in the L2 cache
+    constexpr int64_t kBlockFloats = 16 * 1024;
     constexpr int64_t kChunkElements = 200'000;  // so many elements of windows take about 10 us
-    // So many elements take as long as the fixed cost of a task.
+    // The number of elements whose work takes as long as the fixed cost of a task.
     constexpr int64_t kTaskElements = 4'000;
     RequireModestWindows(axes);
     outer_outputs = WindowPlane::OuterOutputs(axes);

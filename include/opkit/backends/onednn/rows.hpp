@@ -157,7 +157,7 @@ class LayerNormalizationOnednnOp final : public LayerNormalizationOpBase {
   }
 
  private:
-  static constexpr double kFlops = 40;  // one element takes as long as so many operations
+  static constexpr double kFlops = 40;  // number of operations that take as long as one element
 
   detail::OnednnPrimitive primitive_;
 };

@@ -58,7 +58,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
       others_.emplace_back(memory, owner);
       ++num_others_;
       return memory;
-    } catch (...) {  // no memory to note it in
+    } catch (...) {  // out of memory: the owner cannot be stored
       Free(owner, memory, bytes);
       return nullptr;
     }

@@ -114,9 +114,10 @@ struct ConvPlan : TaskPlan {
   void Cut(int threads) {
     constexpr int64_t kBlockDepth = 512;         // a tile's weights fit in the L1 cache
     constexpr int64_t kBlockFloats = 48 * 1024;  // a task's inputs fit in the L2 cache
-    constexpr int64_t kPackedPixels = 256;  // the packed copy of so many pixels fits there, too
-    constexpr double kTaskFlops = 1e6;      // about 10 us
-    constexpr double kTaskCost = 2e4;       // the fixed cost of a task, in flops
+    // number of pixels whose packed copy fits in the L2 cache
+    constexpr int64_t kPackedPixels = 256;
+    constexpr double kTaskFlops = 1e6;  // about 10 us
+    constexpr double kTaskCost = 2e4;   // the fixed cost of a task, in flops
     constexpr int64_t kPanel = kTileVectors * kLanes;
     const int64_t lines = plane.rows.output, pixels = plane.columns.output;
     block_planes = EvenBlock(planes, kBlockDepth / taps, 1);

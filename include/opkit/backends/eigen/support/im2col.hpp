@@ -16,7 +16,7 @@ struct Im2col {
   int64_t groups = 1;
   int64_t depth = 0;  // elements under a window in one group
   bool whole = true;  // each window covers its whole image, so that the image itself is the row
-  int64_t block_images = 1;           // the rows and products of so many images fit in the L2 cache
+  int64_t block_images = 1;  // number of images whose rows and products fit in the L2 cache
   int64_t columns = 0, products = 0;  // floats of the rows and of the products
 
   Im2col(ConvSizes all, int64_t group_count)

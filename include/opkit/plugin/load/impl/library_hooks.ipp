@@ -202,7 +202,8 @@ class LibraryHooks final : public FunctionHooks {
   }
 
  private:
-  static constexpr int32_t kMostValues = 65535;  // a node names each of them
+  // a limit, because a node has a name for each of them
+  static constexpr int32_t kMostValues = 65535;
 
   LibraryImagePtr image_;
   const opkit_op* op_;

@@ -172,7 +172,7 @@ class LibraryInstance final : public DirectState {
     calls_->Returned(KernelCalls::kCreate);
   }
   ~LibraryInstance() override {
-    if (Finalizers::ProcessEnds()) {  // left to the process, reachable for leak checkers
+    if (Finalizers::ProcessEnds()) {  // leaked, but reachable for leak checkers
       static auto* const left = new std::vector<void*>;
       left->push_back(instance);
       return;

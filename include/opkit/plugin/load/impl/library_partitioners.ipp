@@ -45,7 +45,7 @@ inline void AddLibraryPass(LoadedLibrary& loaded, const opkit_pass& one) {
 
 OPKIT_INLINE void RegisterPartitioners(LoadedLibrary& loaded) {
   const opkit_library& library = *loaded.image->library;
-  if (library.abi_minor < 3) return;  // their members were reserved before 1.3
+  if (library.abi_minor < 3) return;  // before 1.3 these members were reserved
   try {
     AddParts(loaded, library.num_partitioners, library.partitioners, "partitioner",
              &AddLibraryPartitioner);

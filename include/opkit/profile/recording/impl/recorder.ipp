@@ -371,7 +371,7 @@ OPKIT_INLINE void Recorder::Count(SpanNames names, double value) noexcept {
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {
-  constexpr int kSpans = 600;  // so many spans fit into one chunk with their counts
+  constexpr int kSpans = 600;  // number of spans that fit into one chunk with their counts
   static_assert(kSpans * (1 + ProfileCounts::kMost / 3) < ProfileChunk::kRecords);
   ThreadProfile probe;
   const uint32_t session = session_.load(std::memory_order_relaxed);
