@@ -92,8 +92,7 @@ enum {
 
 enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
 
-/* A view of a tensor. An input or output that the node leaves out has the dtype OPKIT_UNDEFINED and
- * no data. */
+/* A view of a tensor. A left-out input or output has the dtype OPKIT_UNDEFINED and no data. */
 typedef struct opkit_tensor {
   uint64_t size;
   const void* extension;
@@ -142,8 +141,7 @@ typedef struct opkit_attr {
 
 typedef struct opkit_node opkit_node;
 
-/* A graph that a node carries as an attribute. A node comes after the nodes whose values it reads.
- */
+/* A graph that a node carries as an attribute. A node comes after the producers of its inputs. */
 typedef struct opkit_graph {
   uint64_t size;
   const void* extension;
@@ -552,8 +550,7 @@ struct opkit_op {
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
 /* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
-/* since 1.4: accepts only attrs; without it, an operator with parse_attrs and no attrs accepts any
- */
+/* since 1.4: accepts only attrs; else an operator with parse_attrs and no attrs accepts any */
 #define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
 /* Since 1.3. An order of elements in memory other than row by row. Names of layouts are unique: a
