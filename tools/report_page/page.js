@@ -1,4 +1,4 @@
-// Fills the page and shows it, when everything before is defined.
+// Fills the page and shows it. Comes after the scripts that define its functions.
 'use strict';
 
 document.title = `${data.process}: opkit report`;
@@ -19,7 +19,7 @@ showAll();
 window.opkitReport = {
   bars: count, view, nameOf, zoomTo, select, showAll, selected: () => selected,
   drawn: () => { draw(); return drawn; },
-  // Where a bar is drawn, in the window.
+  // Returns the place of a bar in the window.
   place(bar) {
     const box = canvas.getBoundingClientRect(), middle = (begin[bar] + end[bar]) / 2;
     return {x: box.left + xOf(middle), y: box.top + rows[rowOf[bar]].y - view.top + kBarHeight / 2};

@@ -24,13 +24,13 @@ function makeSubgraphs(subgraphs, nameOfNode) {
   makeTable(element('subgraphs'), rows, columns, 9);
 }
 
-// A row for each reason of each partitioner, with the nodes that it gave it for.
+// Fills a table with a row for each reason of each partitioner, and the nodes that stay for it.
 function makeStaying(nodes, nameOfNode) {
   const groups = new Map();
   nodes.forEach(({refused}, i) => {
     if (!refused) return;
     const reasons = Object.entries(refused);
-    for (const [partitioner, why] of reasons.length > 0 ? reasons : [['', 'nobody took it']]) {
+    for (const [partitioner, why] of reasons.length > 0 ? reasons : [['', 'no partitioner took it']]) {
       const key = JSON.stringify([partitioner, why]);
       if (!groups.has(key)) groups.set(key, {partitioner, why, names: []});
       groups.get(key).names.push(nameOfNode(i));

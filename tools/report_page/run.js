@@ -4,7 +4,7 @@
 'use strict';
 const kMostDrawn = 2000;
 
-// Adds an element of SVG to the one of that id.
+// Adds an SVG element to the element with this id.
 function drawIn(id, kind, attributes, text) {
   const made = document.createElementNS(element(id).namespaceURI, kind);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);

@@ -1,4 +1,4 @@
-// The tables and the roofline under the timeline.
+// Makes the tables and the roofline under the timeline.
 'use strict';
 
 // A column is {title, of(row), show(row), text}; rows are sorted by `of`, first by column `sorted`.
@@ -51,7 +51,7 @@ const numberColumn = (title, key) =>
     ({title, of: row => row[key], show: row => row[key].toLocaleString('en')});
 const textColumn = (title, key) => ({title, of: row => row[key], text: true, custom: true});
 
-// Operators by what they compute for each byte and at which rate, under what the machine could do.
+// Draws the roofline: each operator by operations per byte and by rate, under the machine's limits.
 function makeRoofline() {
   const {flops, bytes} = data.peak, left = 52, right = 606, top = 10, bottom = 292;
   const points = data.table.rows.filter(row => row.flops > 0 && row.bytes > 0 && row.total_ns > 0)

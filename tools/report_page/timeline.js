@@ -1,4 +1,4 @@
-// Decodes the data, draws the timeline, and answers pointer and keys.
+// Decodes the data, draws the timeline, and handles the pointer and the keys.
 'use strict';
 const data = JSON.parse(document.getElementById('data').textContent);
 const element = id => document.getElementById(id);
@@ -7,7 +7,7 @@ const texts = data.texts;
 const nameOf = bar => texts[data.names[data.name[bar]][0]];
 const isCustom = bar => texts[data.names[data.name[bar]][1]] === 'Custom Operators';
 
-// ---- data: columns of all bars, which are in order of thread and begin
+// ---- data: columns of all bars, sorted by thread and begin
 
 const count = data.name.length;
 const begin = sums(data.begin), id = sums(data.id);
@@ -23,7 +23,7 @@ const parentOf = bar => data.parent[bar] ? bar - data.parent[bar] : -1;
   }
 }
 const completed = entries(data.completed, 1), pushed = entries(data.pushed, 1);
-// Facts that some bars have, by name: whatever a trace says about a span.
+// Facts that some bars have, by name: the same as in traces.
 const facts = data.facts.map(({name, kind, bars}) => ({name: texts[name], kind, of: entries(bars, 1)}));
 const counters = data.counters.map(({name, time, value}) => ({
   name: texts[name], time: sums(time), value,
@@ -37,10 +37,10 @@ const lastTime = Math.max(data.duration, 1, end.reduce((last, time) => Math.max(
 const threadName = thread =>
     `${texts[data.thread_names[thread]] || 'thread'} (${data.thread_ids[thread]})`;
 
-// ---- rows: each holds bars that do not overlap, in order of time
+// ---- rows: the bars of a row do not overlap and are sorted by time
 
 const rows = [];  // {thread, bars, ends, y, asynchronous, marked}
-const groups = [];  // {title, y, height}: of a thread, and of a counter
+const groups = [];  // {title, y, height} of each thread and of each counter
 const kBarHeight = 18, kCounterHeight = 42, kGutter = 150, kRuler = 42, kGap = 8;
 let contentHeight = kRuler;
 const counterTop = counters.map(({name}) => {
@@ -106,7 +106,7 @@ const xOf = time => kGutter + (time - view.from) / (view.to - view.from) * (widt
 const timeOf = x => view.from + (x - kGutter) / (width - kGutter) * (view.to - view.from);
 const redraw = () => frame ||= requestAnimationFrame(draw);
 
-const letter = {};  // the mean width of one, by font
+const letter = {};  // width: mean width of a letter
 const kFont = '11px system-ui, "DejaVu Sans", sans-serif';
 function fitted(text, space) {
   letter.width ??= pen.measureText('abcdefghijklmnopqrstuvwxyz_:AEO').width / 31;
@@ -114,7 +114,7 @@ function fitted(text, space) {
   return text.length <= letters ? text : letters < 3 ? '' : text.slice(0, letters - 1) + '…';
 }
 
-// Bars that are narrower than a pixel and end within the same one are drawn as one bar.
+// Draws bars that are narrower than a pixel, and that end in the same pixel, as one bar.
 function drawBars(row, bars, ends, faint) {
   const y = row.y - view.top, tall = kBarHeight - (row.asynchronous ? 7 : 2);
   for (let i = firstAbove(ends, view.from); i < bars.length; ++drawn) {
@@ -130,7 +130,7 @@ function drawBars(row, bars, ends, faint) {
       i = Math.max(i + 1, firstAbove(ends, timeOf(pixel + 1), i));
       continue;
     }
-    const shown = Math.min(right, width + 4) - left - (wide > 3 ? 1 : 0);  // with a gap behind it
+    const shown = Math.min(right, width + 4) - left - (wide > 3 ? 1 : 0);  // leaves a gap
     pen.fillRect(left, y, shown, tall);
     if (isCustom(bar) && !faint) stripe(left, y + tall, shown);
     const space = Math.min(right, width) - Math.max(left, kGutter) - 8;
@@ -159,7 +159,7 @@ function outline(bar) {
                      kBarHeight - (row.asynchronous ? 5 : 0));
   }
   if (!pushed.has(bar) || pushed.get(bar)[1] < 0) return;
-  const [wait, pusher] = pushed.get(bar);  // the way from the push to the run
+  const [wait, pusher] = pushed.get(bar);  // draw a line from the push to the run
   const source = rows.find(row => row.thread === pusher);
   if (!source) return;
   pen.beginPath();
@@ -168,7 +168,7 @@ function outline(bar) {
   pen.stroke();
 }
 
-// The least and the most of a counter in each pixel, and the step from one to the next.
+// Draws the smallest and the largest value of a counter in each pixel, and the line between pixels.
 function drawCounter({time, value, low, high}, top) {
   const bottom = top + kCounterHeight - 6, tall = kCounterHeight - 12, range = high - low || 1;
   const yOf = one => bottom - (one - low) / range * tall;
@@ -297,7 +297,7 @@ function zoomTo(bar) {
   const length = Math.max(data.length[bar], 20);
   show(begin[bar] - length / 4, end[bar] + length / 4);
 }
-// Brings a bar into the view, if it is not there.
+// Moves the view so that the bar is visible.
 function reveal(bar) {
   const x = xOf(begin[bar]), {y} = rows[rowOf[bar]], visible = view.to - view.from;
   if (xOf(end[bar]) - x < 2) zoomTo(bar);
@@ -315,7 +315,7 @@ function resize() {
   scrollTo(view.top);
 }
 
-// The bar at a point, or else within two pixels of it; -1 for none.
+// Returns the bar at a point, or within two pixels of it; -1 for none.
 function barAt(x, y) {
   if (x < kGutter || y < kRuler) return -1;
   const row = rows.find(({y: top}) => y + view.top >= top && y + view.top < top + kBarHeight);
@@ -326,7 +326,7 @@ function barAt(x, y) {
   return -1;
 }
 
-// ---- what is selected, hovered and marked
+// ---- selection, hover and marks
 
 function addTerm(list, term, value) {
   const dt = document.createElement('dt'), dd = document.createElement('dd');
@@ -373,7 +373,7 @@ function choose(bar) {
   reveal(bar);
 }
 
-// Marks the bars whose name, or also node, a test of texts finds; null marks none.
+// Marks the bars whose name (or also node) passes the test; null removes all marks.
 function mark(test, nodes) {
   marked = null;
   let total = 0;
@@ -392,7 +392,7 @@ function mark(test, nodes) {
   element('found').textContent = test ? `${total.toLocaleString('en')} found` : '';
   redraw();
 }
-// The next bar that is marked, in order of thread and begin; any where none is.
+// Selects the next marked bar, by thread and begin; any next bar if none is marked.
 function step(by) {
   let bar = selected < 0 && by < 0 ? count : selected;
   do bar += by; while (bar >= 0 && bar < count && marked && !marked(bar));
@@ -429,7 +429,7 @@ function showTip(x, y) {
   tip.style.top = `${y + 22 + tip.offsetHeight > height ? y - tip.offsetHeight - 8 : y + 18}px`;
 }
 
-// ---- what the user does
+// ---- input of the user
 
 let drag = null;
 const point = event => {

@@ -8,10 +8,10 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr char kPageFunctionsJs[] = R"page(<script>
-// Functions of values alone, which run without a page too: tests call them in Node.js.
+// Functions that need no page, so that tests can call them in Node.js.
 'use strict';
 
-// A column that few bars have: for each of them the distance to the one before, and `width` values.
+// Decodes a list that has, for each of a few bars, the distance from the bar before and `width` values.
 function entries(list, width) {
   const found = new Map();
   for (let i = 0, bar = 0; i < list.length; i += width + 1)
@@ -23,7 +23,7 @@ const sums = list => {
   return Float64Array.from(list, value => sum += value);
 };
 
-// The first index from `from` on whose value is above `limit`, in a list in ascending order.
+// Returns the first index from `from` on whose value is above `limit`, in an ascending list.
 function firstAbove(list, limit, from = 0) {
   let to = list.length;
   while (from < to) {
@@ -54,7 +54,7 @@ const byteText = bytes => {
   return `${+(bytes / unit).toPrecision(4)}${letters}`;
 };
 
-// A fact about a span that took `ns`. Work is shown with its rate; no work and no text are not shown.
+// Returns the text of a fact about a span that took `ns`; work has its rate, and no work no text.
 const kFactTitles = {wait: 'waited', shapes: 'inputs', flops: 'operations', bytes: 'traffic'};
 function factText(name, kind, value, texts, ns) {
   if (kind === 'text') return texts[value];
@@ -71,7 +71,7 @@ const countText = (count, one) => `${count.toLocaleString('en')} ${one}${count =
 const listText = names => names.slice(0, kMostListed).join(', ') +
     (names.length > kMostListed ? `, and ${(names.length - kMostListed).toLocaleString('en')} more` : '');
 
-// Gives each node its layer, and its x: places to the right of the middle.
+// Gives each node its layer, and its x: the number of places to the right of the middle.
 function placeInLayers(nodes) {
   const layers = [], followers = nodes.map(() => []);
   nodes.forEach((node, i) => {
@@ -96,7 +96,7 @@ function placeInLayers(nodes) {
   }
 }
 
-// The bytes in use from each of these times on, and the first time of the most.
+// Returns [time, bytes in use from then on] for each change, and the bytes and first time of the peak.
 function memoryOver(buffers) {
   const changes = new Map();
   const add = (time, bytes) => changes.set(time, (changes.get(time) || 0) + bytes);
