@@ -141,7 +141,7 @@ class Builder {
     for (int64_t& value : out) value = in_.Rarely() ? in_.Number() : in_.Byte() % 6 - 2;
     return out;
   }
-  Attribute Value(const AttributeSchema& attribute) {
+  Attribute Value(const detail::AttributeSchema& attribute) {
     const AttributeType type = in_.Rarely() || !attribute.type
                                    ? static_cast<AttributeType>(in_.Byte() % 10)
                                    : *attribute.type;
@@ -174,7 +174,7 @@ class Builder {
     for (int i = count(schema.min_inputs(), schema.max_inputs()); i > 0; --i) def.Input(OldName());
     for (int i = count(schema.min_outputs(), schema.max_outputs()); i > 0; --i)
       def.Output(NewName());
-    for (const AttributeSchema& attribute : schema.attributes())
+    for (const detail::AttributeSchema& attribute : schema.attributes())
       if (attribute.required || in_.Byte() % 3 == 0) def.Arg(attribute.name, Value(attribute));
     return def;
   }

@@ -18,9 +18,9 @@ Graph Body(double scale) {
   return g;
 }
 
-class OtherKind final : public SubgraphBase {
+class OtherKind final : public detail::SubgraphBase {
  public:
-  bool Equals(const SubgraphBase& other) const override { return this == &other; }
+  bool Equals(const detail::SubgraphBase& other) const override { return this == &other; }
   std::string Describe() const override { return "not a graph"; }
 };
 

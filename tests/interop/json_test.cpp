@@ -221,9 +221,9 @@ TEST_CASE("a bool tensor holds nothing but bools") {
 }
 
 TEST_CASE("a graph that cannot be saved is an error with the place") {
-  class Foreign final : public SubgraphBase {
+  class Foreign final : public detail::SubgraphBase {
    public:
-    bool Equals(const SubgraphBase&) const override { return false; }
+    bool Equals(const detail::SubgraphBase&) const override { return false; }
     std::string Describe() const override { return "foreign"; }
   };
   const auto error_of = [](OperatorDef def) {

@@ -471,8 +471,7 @@ TEST_CASE("inside a call the current invocation is its operator") {
       }
     };
     return opkit::detail::RegisterKernel(
-        {"InvokedWho", DeviceType::kCPU, "", opkit::RegistrationPriority::kDefault, __FILE__,
-         __LINE__},
+        {"InvokedWho", DeviceType::kCPU, "", opkit::Kernel::Priority::kDefault, __FILE__, __LINE__},
         &opkit::detail::CreateClass<WhoOp>);
   }();
   Invoke("InvokedWho", {});

@@ -181,7 +181,7 @@ TEST_CASE("a backend that is not available is dropped with its reason, which is 
   }
   CHECK(asked == 1);
   const auto backends = OpRegistry::Global().Backends();
-  const auto absent = std::ranges::find(backends, "ABSENT", &opkit::BackendInfo::name);
+  const auto absent = std::ranges::find(backends, "ABSENT", &opkit::OpRegistry::Backend::name);
   REQUIRE(absent != backends.end());
   CHECK(absent->kernels == 2);
   CHECK(absent->rank == 900);

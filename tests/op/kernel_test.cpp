@@ -22,7 +22,7 @@ TEST_CASE(
   const Kernel kernel{};
   CHECK(kernel.device == opkit::DeviceType::kCPU);
   CHECK(kernel.backend == "reference");
-  CHECK(kernel.priority == opkit::RegistrationPriority::kDefault);
+  CHECK(kernel.priority == opkit::Kernel::Priority::kDefault);
   CHECK_FALSE(static_cast<bool>(kernel.create));
   CHECK_FALSE(static_cast<bool>(kernel.propose));
 }

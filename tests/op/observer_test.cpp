@@ -13,12 +13,12 @@ using opkit::CPUContext;
 using opkit::CPUStreamContext;
 using opkit::Error;
 using opkit::ErrorCode;
-using opkit::Observable;
 using opkit::ObserverBase;
-using opkit::ObserverScope;
 using opkit::OperatorBase;
 using opkit::OperatorDef;
 using opkit::Workspace;
+using opkit::detail::Observable;
+using opkit::detail::ObserverScope;
 
 // Writes its letter at Start, and again at Stop: upper case for a run that succeeded.
 template <class T>

@@ -85,8 +85,8 @@ TEST_CASE("time: the device has drained before the clock is read, so its work is
 }
 
 TEST_CASE("time: an observer on a net needs nothing of it") {
-  struct Net : opkit::Observable<Net> {
-    void Run() { opkit::ObserverScope<Net>(*this).Succeeded(); }
+  struct Net : opkit::detail::Observable<Net> {
+    void Run() { opkit::detail::ObserverScope<Net>(*this).Succeeded(); }
   } net;
   auto* time = Observe<TimeObserver>(net);
   auto* count = Observe<RunCountObserver>(net);

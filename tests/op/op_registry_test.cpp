@@ -15,11 +15,10 @@ using opkit::DeviceType;
 using opkit::ErrorCode;
 using opkit::Kernel;
 using opkit::OpRegistry;
-using opkit::RegistrationPriority;
 using Names = std::vector<std::string>;
 
 Kernel MakeKernel(const char* op, const char* file, int line, const char* backend = "reference",
-                  RegistrationPriority priority = RegistrationPriority::kDefault,
+                  Kernel::Priority priority = Kernel::Priority::kDefault,
                   DeviceType device = DeviceType::kCPU) {
   Kernel kernel;
   kernel.op = op;
@@ -42,7 +41,7 @@ TEST_CASE("a schema and its kernels are found under the operator's name") {
   registry.AddSchema("Scale", "scale.cc", 3).NumInputs(1);
   registry.AddKernel(MakeKernel("Scale", "scale.cc", 9));
   registry.AddKernel(MakeKernel("Scale", "scale.cc", 10, "FAST"));
-  registry.AddKernel(MakeKernel("Scale", "scale.cu", 4, "reference", RegistrationPriority::kDefault,
+  registry.AddKernel(MakeKernel("Scale", "scale.cu", 4, "reference", Kernel::Priority::kDefault,
                                 DeviceType::kCUDA));
   REQUIRE(registry.FindSchema("Scale"));
   CHECK(registry.FindSchema("Scale") == &registry.GetSchema("Scale"));
@@ -145,7 +144,7 @@ TEST_CASE("the higher priority wins in either order, and nothing is reported") {
   for (const bool higher_first : {false, true}) {
     OpRegistry registry;
     registry.AddSchema("Scale", "a.cc", 1).Doc("the doc");
-    const auto low = RegistrationPriority::kFallback, high = RegistrationPriority::kPreferred;
+    const auto low = Kernel::Priority::kFallback, high = Kernel::Priority::kPreferred;
     if (higher_first) registry.AddKernel(MakeKernel("Scale", "b.cc", 4, "reference", high));
     registry.AddKernel(MakeKernel("Scale", "a.cc", 3, "reference", low));
     registry.AddKernel(MakeKernel("Scale", "a.cc", 2));
@@ -161,7 +160,7 @@ TEST_CASE("a kernel that was looked up stays valid when a higher one takes its p
   registry.AddSchema("Scale", "a.cc", 1);
   registry.AddKernel(MakeKernel("Scale", "a.cc", 3));
   const Kernel* before = registry.KernelsOf("Scale")[0];
-  registry.AddKernel(MakeKernel("Scale", "b.cc", 4, "reference", RegistrationPriority::kPreferred));
+  registry.AddKernel(MakeKernel("Scale", "b.cc", 4, "reference", Kernel::Priority::kPreferred));
   CHECK(before->Place() == "a.cc:3");
 }
 

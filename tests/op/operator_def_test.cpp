@@ -59,9 +59,9 @@ TEST_CASE("OperatorDefs are regular values that compare by all they hold") {
   CHECK(OperatorDef(def).IsGradientOp(true) != def);
 }
 
-struct CountedGraph final : opkit::SubgraphBase {
+struct CountedGraph final : opkit::detail::SubgraphBase {
   explicit CountedGraph(int n) : nodes(n) {}
-  bool Equals(const opkit::SubgraphBase& other) const override {
+  bool Equals(const opkit::detail::SubgraphBase& other) const override {
     const auto* graph = dynamic_cast<const CountedGraph*>(&other);
     return graph && graph->nodes == nodes;
   }

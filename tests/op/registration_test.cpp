@@ -132,7 +132,7 @@ TEST_CASE("an operator registered by string may have any name") {
 
 TEST_CASE("by string: a missing schema is found at the first lookup, and by CheckRegistrations") {
   opkit::detail::RegisterClass<AddOp<CPUContext>>({"Reg.Late", DeviceType::kCPU, "DEFAULT",
-                                                   opkit::RegistrationPriority::kDefault, __FILE__,
+                                                   opkit::Kernel::Priority::kDefault, __FILE__,
                                                    __LINE__});
   Workspace ws;
   ws.CreateTensor("X");

@@ -304,7 +304,7 @@ TEST_CASE("the schema has the function's arity, names, dtypes, attributes and do
   CHECK(axpy.inputs()[1].dtypes == std::vector{DType::kFloat32});
   CHECK(axpy.outputs()[0].name == "z");
   CHECK(axpy.outputs()[0].dtypes == std::vector{DType::kFloat32});
-  const opkit::AttributeSchema* alpha = axpy.FindAttribute("alpha");
+  const opkit::detail::AttributeSchema* alpha = axpy.FindAttribute("alpha");
   REQUIRE(alpha);
   CHECK(alpha->type == AttributeType::kFloat);
   CHECK_FALSE(alpha->required);
@@ -326,7 +326,7 @@ TEST_CASE("inputs up to the last required one are counted, optional ones may fol
   CHECK(mixed.outputs()[0].name == "count");
   CHECK(mixed.outputs()[0].dtypes == std::vector{DType::kInt64});
   CHECK(mixed.outputs()[1].name == "sum");
-  const opkit::AttributeSchema* axis = mixed.FindAttribute("axis");
+  const opkit::detail::AttributeSchema* axis = mixed.FindAttribute("axis");
   REQUIRE(axis);
   CHECK(axis->type == AttributeType::kInt);
   CHECK(axis->required);

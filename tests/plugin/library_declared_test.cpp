@@ -18,7 +18,7 @@ TEST_CASE(
   Scoped features("features");
   const OpSchema& schema = OpRegistry::Global().GetSchema("LibDeclared");
   REQUIRE(schema.attributes().size() == 5);
-  const AttributeSchema& factor = *schema.FindAttribute("factor");
+  const detail::AttributeSchema& factor = *schema.FindAttribute("factor");
   CHECK(factor.required);
   CHECK(factor.type == AttributeType::kFloat);
   CHECK(factor.doc == "what is multiplied by");

@@ -67,7 +67,8 @@ class MixedCase {
     for (const GraphConstant& constant : graph.constants())
       constants_.push_back({constant, mixed_graphs::HeldBy(constant.value)});
     for (const OperatorDef& node : graph.nodes())
-      for (const NamedSubgraph& body : node.subgraphs()) AddConstants(*GraphOf(*body.graph));
+      for (const detail::NamedSubgraph& body : node.subgraphs())
+        AddConstants(*GraphOf(*body.graph));
   }
 
   mixed_graphs::MixedOptions options_;

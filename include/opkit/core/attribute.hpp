@@ -203,11 +203,15 @@ class Attribute {
   detail::IntrusivePtr<Values> values_{new Values};
 };
 
+namespace detail {
+
 struct NamedAttribute {
   std::string name;
   Attribute value;
   friend bool operator==(const NamedAttribute&, const NamedAttribute&) = default;
 };
+
+}  // namespace detail
 
 // Named attributes in the order they were set. A list, not a map: an operator has few attributes,
 // and reads them when it is built, never while it runs.
@@ -215,7 +219,7 @@ class Arguments {
  public:
   Arguments() = default;
   // Error (kInvalidArgument) for a name that is given twice.
-  Arguments(std::initializer_list<NamedAttribute> list);
+  Arguments(std::initializer_list<detail::NamedAttribute> list);
 
   // Adds, or replaces the attribute of that name.
   void Set(std::string name, Attribute value);
@@ -256,7 +260,7 @@ class Arguments {
       Throw(error.code(), "argument '", name, "': ", error.message());
     }
   }
-  std::vector<NamedAttribute> items_;
+  std::vector<detail::NamedAttribute> items_;
 };
 
 }}  // namespace opkit

@@ -127,16 +127,12 @@ class EventState : public detail::RefCounted {
 };
 
 namespace detail {
-using ::opkit::EventState;
 // Makes the event states of a device type.
 using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
 }  // namespace detail
 
 // The factories by device type. Plain EventStates are made if none was set.
 detail::DeviceTable<detail::EventStateFactory>& EventFactories();
-namespace detail {
-using ::opkit::EventFactories;
-}  // namespace detail
 
 // A handle; copies share the completion until one of them is Reset. Waits, queries and completion
 // may come from any thread; Reset and assignment of one handle may not race with its other uses.

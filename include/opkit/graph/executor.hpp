@@ -54,7 +54,7 @@ class NamedTensors {
 //   for (…) exec.Run();
 //
 // Each new set of input shapes is planned once and kept, for up to PlanOptions::max_shapes sets.
-class Executor : public Observable<Executor> {
+class Executor : public detail::Observable<Executor> {
  public:
   // Makes the operators and takes their memory if the plan knows all shapes; otherwise the first
   // run does so, and every run with new shapes.

@@ -38,7 +38,7 @@ class OPKIT_EXPORT GraphSubgraph : public SubgraphBase {
 bool SameGraph(const Graph& a, const Graph& b);
 
 // Returns the Graph that a subgraph contains; null for a subgraph of another class.
-const Graph* GraphOf(const SubgraphBase& subgraph);
+const Graph* GraphOf(const detail::SubgraphBase& subgraph);
 // Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
 const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 

@@ -20,7 +20,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   net.Run();
 //   const Tensor& y = *ws.GetTensor("Y");
 //   std::puts(ToString(net.Benchmark({.runs = 20})).c_str());
-class SimpleNet : public Observable<SimpleNet> {
+class SimpleNet : public detail::Observable<SimpleNet> {
  public:
   // Throws the errors of Check(graph) and CreateOperator. Throws kNotFound, with the nearest name,
   // for an input that is not in the workspace, and kAlreadyExists if a blob that differs from a

@@ -13,7 +13,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   OperatorDef("If").Input("condition").Input("X").Output("Y")
 //       .Subgraph("then_branch", MakeSubgraph(then_branch))
 //       .Subgraph("else_branch", MakeSubgraph(else_branch))
-detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
+detail::IntrusivePtr<const detail::SubgraphBase> MakeSubgraph(Graph graph);
 
 }}  // namespace opkit
 

@@ -64,8 +64,8 @@ struct FunctionOpRecord : detail::RefCounted {
   uint64_t flags = 0;  // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
-  std::vector<AttributeSchema> attributes;
-  std::vector<ValueSchema> inputs, outputs;
+  std::vector<detail::AttributeSchema> attributes;
+  std::vector<detail::ValueSchema> inputs, outputs;
 
   // The functions of REGISTER_OP.
   ParseAttrsFunction parse_attrs;
@@ -88,7 +88,7 @@ struct FunctionOpRecord : detail::RefCounted {
   template <class From>
   AttrMap Attrs(const From& from) const {
     AttrMap attrs(from);
-    for (const AttributeSchema& declared : attributes)
+    for (const detail::AttributeSchema& declared : attributes)
       if (declared.default_value) attrs.AddDefault(declared.name, *declared.default_value);
     return attrs;
   }
@@ -344,9 +344,9 @@ class BasicFunctionOpBuilder {
   }
 
  private:
-  BasicFunctionOpBuilder& Declare(AttributeSchema attribute) {
+  BasicFunctionOpBuilder& Declare(detail::AttributeSchema attribute) {
     return Guarded([&] {
-      for (const AttributeSchema& known : record_->attributes)
+      for (const detail::AttributeSchema& known : record_->attributes)
         if (known.name == attribute.name)
           Throw(ErrorCode::kInvalidArgument, "attribute '", known.name, "' is declared twice");
       host_.Attr(record_->attributes.emplace_back(std::move(attribute)));

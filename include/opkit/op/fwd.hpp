@@ -10,7 +10,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class OperatorDef;
 struct TensorInfo;
 class InferenceContext;
-struct AttributeSchema;
 class OpSchema;
 
 struct KernelQuery;
@@ -29,8 +28,6 @@ class ResolvedOperator;
 
 template <class T>
 class ObserverBase;
-template <class T>
-class Observable;
 
 struct GradientValue;
 struct GradientOpsMeta;

@@ -63,7 +63,7 @@ class InferenceContext {
   }
   // Sets the attributes that the schema declares, whose defaults Arg returns. OpSchema calls it;
   // the list must outlive the context.
-  void SetDeclared(const std::vector<AttributeSchema>& declared) { declared_ = &declared; }
+  void SetDeclared(const std::vector<detail::AttributeSchema>& declared) { declared_ = &declared; }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
@@ -104,7 +104,7 @@ class InferenceContext {
   static size_t Check(int i, size_t count, const char* what);
 
   const OperatorDef& def_;
-  const std::vector<AttributeSchema>* declared_ = nullptr;
+  const std::vector<detail::AttributeSchema>* declared_ = nullptr;
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
   mutable bool lacks_data_ = false;

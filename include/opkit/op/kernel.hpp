@@ -110,18 +110,18 @@ using MakeTyped = std::unique_ptr<OperatorBase> (*)(const TypedKernel& kernel,
                                                     const OperatorDef& def, Workspace* ws);
 }  // namespace detail
 
-// Decides between two kernels of the same operator, device and backend: the higher priority wins.
-// Two equal priorities from two places are an error at first lookup.
-enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
-
 inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
 
 // An implementation of an operator, as a registration describes it.
 struct Kernel {
+  // Decides between two kernels of the same operator, device and backend: the higher priority wins.
+  // Two equal priorities from two places are an error at first lookup.
+  enum class Priority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
+
   std::string op;
   DeviceType device = DeviceType::kCPU;
   std::string backend = kReferenceBackend;
-  RegistrationPriority priority = RegistrationPriority::kDefault;
+  Priority priority = Priority::kDefault;
   const char* file = "";
   int line = 0;
   std::string origin;  // the library of the kernel; empty for the program itself

@@ -64,6 +64,8 @@ class ObserverBase : public detail::AnyObserver {
   T* subject() const { return static_cast<T*>(subject_); }
 };
 
+namespace detail {
+
 // Base of a class that can be observed. Attaching and detaching may not race with a run.
 template <class T>
 class Observable {
@@ -99,7 +101,7 @@ class Observable {
   }
 
  private:
-  detail::ObserverList observers_;
+  ObserverList observers_;
 };
 
 // Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
@@ -119,6 +121,7 @@ class ObserverScope {
   bool succeeded_ = false;
 };
 
+}  // namespace detail
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS

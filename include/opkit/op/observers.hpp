@@ -17,12 +17,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   op->Run();
 //   std::puts(StrCat(time->average_ms(), " ms\n", numbers->Report()).c_str());
 template <template <class> class Observer, class T>
-Observer<T>* Observe(Observable<T>& subject) {
+Observer<T>* Observe(detail::Observable<T>& subject) {
   return static_cast<Observer<T>*>(
       subject.AttachObserver(std::make_unique<Observer<T>>(static_cast<T*>(&subject))));
 }
 template <class Observer, class T>
-Observer* Observe(Observable<T>& subject) {
+Observer* Observe(detail::Observable<T>& subject) {
   return static_cast<Observer*>(
       subject.AttachObserver(std::make_unique<Observer>(static_cast<T*>(&subject))));
 }

@@ -23,17 +23,17 @@ OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
 
-// A provider of kernels: its facts in this program and on this machine.
-struct BackendInfo {
-  std::string name;
-  int rank = 0;
-  int kernels = 0;
-  std::string why_unavailable;  // empty: its kernels can run here
-};
-
 // Thread-safe. The schemas and kernels that it returns stay valid until their library is unloaded.
 class OpRegistry {
  public:
+  // A provider of kernels: its facts in this program and on this machine.
+  struct Backend {
+    std::string name;
+    int rank = 0;
+    int kernels = 0;
+    std::string why_unavailable;  // empty: its kernels can run here
+  };
+
   OpRegistry();
   ~OpRegistry();
 
@@ -106,7 +106,7 @@ class OpRegistry {
   // True if SetBackendAvailability was called for this program's own kernels of the backend.
   bool HasAvailability(std::string_view backend) const;
   // Returns the backends that have kernels in this program.
-  std::vector<BackendInfo> Backends() const;
+  std::vector<Backend> Backends() const;
 
   // Sets the backends to try for every operator of a device, or for one operator before those. A
   // backend without a kernel is skipped; an empty list clears the setting. Throws kNotFound for an

@@ -111,7 +111,7 @@ class Operator : public OperatorBase {
   bool RunAs(int stream_id, bool by_event, Body body) {
     const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
     InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
-    ObserverScope<OperatorBase> observers(*this);
+    detail::ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
     if (by_event) {
       PrepareEvent();

@@ -118,7 +118,7 @@ inline constinit thread_local ArgumentCheck t_argument_check;
 
 // The base class of all operators. Not synchronised: one run at a time. Operators of one workspace
 // may run at the same time if none writes a tensor that another reads or writes.
-class OperatorBase : public Observable<OperatorBase> {
+class OperatorBase : public detail::Observable<OperatorBase> {
  public:
   // Binds inputs, which must exist, and outputs, which it creates; copies the node's configuration,
   // if any. Throws kNotFound, kInvalidArgument.
@@ -139,7 +139,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Runs an operator that RunsDirectly(), under the caller's invocation: a plan opens one scope for
   // many operators.
   void RunDirectly() {
-    ObserverScope<OperatorBase> observers(*this);
+    detail::ObserverScope<OperatorBase> observers(*this);
     try {
       if (!RunOnDevice()) [[unlikely]]
         detail::ThrowReturnedFalse();

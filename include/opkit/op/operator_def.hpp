@@ -13,11 +13,13 @@ class OperatorDef;
 struct GradientOpsMeta;
 struct GradientValue;
 
+namespace detail {
+
 // A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
 // The folder graph/ defines graphs. This interface only carries and compares a graph, and answers
 // questions about the node that runs it. The node's inputs and outputs are the graph's, by
 // position.
-class SubgraphBase : public detail::RefCounted {
+class SubgraphBase : public RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
@@ -34,18 +36,20 @@ class SubgraphBase : public detail::RefCounted {
   virtual std::vector<int> MutatedInputs() const { return {}; }
 };
 
-// The strength of a node's request for backends: kPreferred also allows other backends, kRequired
-// does not.
-enum BackendNeed : uint8_t { kPreferred, kRequired };
-
 // One named subgraph of a node. Copies share the graph.
 struct NamedSubgraph {
   std::string name;
-  detail::IntrusivePtr<const SubgraphBase> graph;
+  IntrusivePtr<const SubgraphBase> graph;
   friend bool operator==(const NamedSubgraph& a, const NamedSubgraph& b) {
     return a.name == b.name && (a.graph == b.graph || a.graph->Equals(*b.graph));
   }
 };
+
+}  // namespace detail
+
+// The strength of a node's request for backends: kPreferred also allows other backends, kRequired
+// does not.
+enum BackendNeed : uint8_t { kPreferred, kRequired };
 
 // A regular value with a fluent builder: an overload with an argument sets or adds, an overload
 // without reads. Copies share their fields until a copy is changed: copies of a graph and the
@@ -75,7 +79,7 @@ class OperatorDef {
   OperatorDef& Arg(std::string name, Attribute value);
   // Adds a subgraph, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp
   // makes a graph). Throws kInvalidArgument for null.
-  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
+  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const detail::SubgraphBase> graph);
   OperatorDef& Device(::opkit::Device device) { return mutable_fields().device = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
   // Sets the backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
@@ -97,9 +101,9 @@ class OperatorDef {
   const std::vector<std::string>& outputs() const { return fields().outputs; }
   const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
   const Arguments& args() const { return fields().args; }
-  const std::vector<NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
+  const std::vector<detail::NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
   // Returns null if there is no subgraph of that name.
-  const SubgraphBase* FindSubgraph(std::string_view name) const;
+  const detail::SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return fields().device; }
   const std::string& backends() const { return fields().backends; }
   bool requires_backends() const {
@@ -125,7 +129,7 @@ class OperatorDef {
     std::vector<std::string> outputs;
     std::vector<std::string> control_inputs;
     Arguments args;
-    std::vector<NamedSubgraph> subgraphs;
+    std::vector<detail::NamedSubgraph> subgraphs;
     ::opkit::Device device;
     std::string backends;
     BackendNeed backend_need = kPreferred;

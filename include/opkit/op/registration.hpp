@@ -46,7 +46,7 @@ struct KernelRegistration {
   const char* op;
   DeviceType device;
   const char* backend;  // "" or "DEFAULT": the reference backend
-  RegistrationPriority priority;
+  Kernel::Priority priority;
   const char* file;
   int line;
 };
@@ -143,14 +143,14 @@ bool RegisterClass(const KernelRegistration&) {
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
        ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
-           {#name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__}))
+           {#name, device, backend, ::opkit::Kernel::Priority::priority, __FILE__, __LINE__}))
 // Registers by string, for names that are not identifiers and for kernels of another binary's
 // operator. A missing schema is reported at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
-          {string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__})
+          {string, device, backend, ::opkit::Kernel::Priority::kDefault, __FILE__, __LINE__})
 // Sets the rank of a backend: selection tries the backends that no node or preference names by
 // rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
@@ -166,11 +166,11 @@ bool RegisterClass(const KernelRegistration&) {
           backend, []() -> std::string { return (__VA_ARGS__)(); })
 // Registers a creator function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>,
 // which may take a const KernelConfig* as well.
-#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
-      ::opkit::detail::RegisterKernel(                                                             \
-          {#name, device, "DEFAULT", ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__}, \
+#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                     \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                             \
+      ::opkit::detail::RegisterKernel(                                                         \
+          {#name, device, "DEFAULT", ::opkit::Kernel::Priority::kDefault, __FILE__, __LINE__}, \
           __VA_ARGS__)
 
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \

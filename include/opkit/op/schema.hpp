@@ -177,11 +177,12 @@ class OpSchema {
   template <class T>
   OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
                 bool required = false) {
-    AttributeSchema attribute{std::move(name), std::move(doc), required, kAttributeTypeOf<T>, {}};
+    detail::AttributeSchema attribute{
+        std::move(name), std::move(doc), required, kAttributeTypeOf<T>, {}};
     if (default_value) attribute.default_value.emplace(*default_value);
     return Arg(std::move(attribute));
   }
-  OpSchema& Arg(AttributeSchema attribute);
+  OpSchema& Arg(detail::AttributeSchema attribute);
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
     return Arg<T>(std::move(name), std::move(doc), {}, true);
@@ -313,9 +314,9 @@ class OpSchema {
   // Returns "2", "1 to 3", "at least 1", "one of [1, 3]", …
   std::string expected_inputs() const { return arity_.inputs.Describe(); }
   std::string expected_outputs() const { return arity_.outputs.Describe(); }
-  const std::vector<AttributeSchema>& attributes() const { return attributes_.declared; }
-  const std::vector<ValueSchema>& inputs() const { return inputs_; }
-  const std::vector<ValueSchema>& outputs() const { return outputs_; }
+  const std::vector<detail::AttributeSchema>& attributes() const { return attributes_.declared; }
+  const std::vector<detail::ValueSchema>& inputs() const { return inputs_; }
+  const std::vector<detail::ValueSchema>& outputs() const { return outputs_; }
   bool CanInplace(int input, int output) const { return inplace_.May(input, output); }
   bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
   // Returns -1 if the inputs do not decide the number.
@@ -326,7 +327,7 @@ class OpSchema {
   // Returns {inputs, outputs} of a node with these attributes; -1 for a number that stays open.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
   std::vector<int> MutatedInputs(const OperatorDef& def) const;
-  const AttributeSchema* FindAttribute(std::string_view name) const {
+  const detail::AttributeSchema* FindAttribute(std::string_view name) const {
     return attributes_.Find(name);
   }
   // False for an attribute that a node must not give.
@@ -367,7 +368,7 @@ class OpSchema {
 
  private:
   // Returns null, and records the schema's problem, if the attribute is not declared.
-  AttributeSchema* Declared(std::string_view name, const char* to_give);
+  detail::AttributeSchema* Declared(std::string_view name, const char* to_give);
 
   std::string name_;
   const char* file_ = "";
@@ -379,7 +380,7 @@ class OpSchema {
   detail::ArityRules arity_;
   detail::InplaceRules inplace_;
   detail::AttributeRules attributes_;
-  std::vector<ValueSchema> inputs_, outputs_;
+  std::vector<detail::ValueSchema> inputs_, outputs_;
   bool needs_all_shapes_ = false, private_ = false, internal_ = false;
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;

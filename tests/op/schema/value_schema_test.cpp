@@ -49,7 +49,7 @@ Graph GraphOf(const char* op, DType dtype) {
 }  // namespace
 
 TEST_CASE("a value allows the declared dtypes, or any if it declares none") {
-  const ValueSchema any{"x", "", {}}, floats{"x", "", {DType::kFloat32, DType::kFloat64}};
+  const detail::ValueSchema any{"x", "", {}}, floats{"x", "", {DType::kFloat32, DType::kFloat64}};
   CHECK(any.Allows(DType::kBool));
   CHECK(floats.Allows(DType::kFloat64));
   CHECK(floats.Allows(DType::kUndefined));

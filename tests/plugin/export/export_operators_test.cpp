@@ -502,7 +502,7 @@ TEST_CASE("ranks, availability, fusion and test inputs of a library's classes ar
     CHECK(schema.MakeTestInputs(DType::kFloat64, 4)[0].dtype() == DType::kFloat64);
     CHECK_FALSE(OpRegistry::Global().GetSchema("LibScale").has_test_inputs());
     std::string told;
-    for (const BackendInfo& one : OpRegistry::Global().Backends())
+    for (const OpRegistry::Backend& one : OpRegistry::Global().Backends())
       if (one.name.starts_with("lib_"))
         told += StrCat(one.name, " ", one.rank, " '", one.why_unavailable, "'; ");
     CHECK(told == "lib_absent 500 'its card is not here'; lib_first 300 ''; ");

@@ -36,8 +36,8 @@ OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
          std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
 
-OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
-  for (const NamedAttribute& item : list) {
+OPKIT_INLINE Arguments::Arguments(std::initializer_list<detail::NamedAttribute> list) {
+  for (const detail::NamedAttribute& item : list) {
     if (Has(item.name))
       Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
             ToString(*Find(item.name)), " and as ", ToString(item.value));
@@ -46,7 +46,7 @@ OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
 }
 
 OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
-  for (NamedAttribute& item : items_)
+  for (detail::NamedAttribute& item : items_)
     if (item.name == name) {
       item.value = std::move(value);
       return;
@@ -55,18 +55,19 @@ OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
 }
 
 OPKIT_INLINE bool Arguments::Remove(std::string_view name) {
-  return std::erase_if(items_, [&](const NamedAttribute& item) { return item.name == name; }) > 0;
+  return std::erase_if(items_,
+                       [&](const detail::NamedAttribute& item) { return item.name == name; }) > 0;
 }
 
 OPKIT_INLINE const Attribute* Arguments::Find(std::string_view name) const {
-  for (const NamedAttribute& item : items_)
+  for (const detail::NamedAttribute& item : items_)
     if (item.name == name) return &item.value;
   return nullptr;
 }
 
 OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
   std::vector<std::string> names;
-  for (const NamedAttribute& item : items_) names.push_back(item.name);
+  for (const detail::NamedAttribute& item : items_) names.push_back(item.name);
   return names;
 }
 

@@ -208,7 +208,7 @@ class Executor::Impl {
   void RunClaimed(Timeout timeout) {
     Prepare();
     const InvocationScope scope(InvocationKind::kRun, RunNames);
-    ObserverScope<Executor> observers(self_);
+    detail::ObserverScope<Executor> observers(self_);
     try {
       current_->Run(timeout);
     } catch (...) {

@@ -61,13 +61,13 @@ OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
          });
 }
 
-OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
+OPKIT_INLINE const Graph* GraphOf(const detail::SubgraphBase& subgraph) {
   const auto* box = dynamic_cast<const detail::GraphSubgraph*>(&subgraph);
   return box ? &box->graph : nullptr;
 }
 
 OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
-  const SubgraphBase* found = def.FindSubgraph(name);
+  const detail::SubgraphBase* found = def.FindSubgraph(name);
   return found ? GraphOf(*found) : nullptr;
 }
 

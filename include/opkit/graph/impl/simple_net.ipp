@@ -125,7 +125,7 @@ OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
 OPKIT_INLINE bool SimpleNet::Run() {
   const InvocationScope scope(InvocationKind::kRun,
                               [] { return detail::SpanNames{InternName("SimpleNet::Run")}; });
-  ObserverScope<SimpleNet> observers(*this);
+  detail::ObserverScope<SimpleNet> observers(*this);
   detail::CheckInputs(graph_, *workspace_);
   for (const auto& op : ops_) op->Run();
   observers.Succeeded();

@@ -48,7 +48,7 @@ class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
 
 }  // namespace detail
 
-OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
+OPKIT_INLINE detail::IntrusivePtr<const detail::SubgraphBase> MakeSubgraph(Graph graph) {
   detail::UseInferenceOfGraphSubgraphs();
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }

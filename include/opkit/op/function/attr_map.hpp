@@ -106,7 +106,7 @@ class AttrMap {
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
   explicit AttrMap(const Arguments& arguments) {
-    for (const NamedAttribute& item : arguments)
+    for (const detail::NamedAttribute& item : arguments)
       if (item.name != detail::kStateArgument)
         items_.emplace_back(item.name, detail::AttributeText(item.value));
   }

@@ -50,10 +50,10 @@ inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, i
 
 }  // namespace detail
 
-OPKIT_INLINE const Attribute* detail::DefaultOf(const std::vector<AttributeSchema>* declared,
-                                                std::string_view name) {
+OPKIT_INLINE const Attribute* detail::DefaultOf(
+    const std::vector<detail::AttributeSchema>* declared, std::string_view name) {
   if (declared)
-    for (const AttributeSchema& attribute : *declared)
+    for (const detail::AttributeSchema& attribute : *declared)
       if (attribute.name == name && attribute.default_value) return &*attribute.default_value;
   return nullptr;
 }

@@ -414,7 +414,7 @@ OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backen
   detail::MutexLock lock(state_->mutex);
   return static_cast<bool>(State::OfOrigin(state_->availability.Find(backend), {}));
 }
-OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
+OPKIT_COLD OPKIT_INLINE std::vector<OpRegistry::Backend> OpRegistry::Backends() const {
   struct Row {
     int kernels = 0;
     detail::RefCountedList rows;  // one kernel of each origin
@@ -433,9 +433,9 @@ OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
         if (is_new) backend.rows.push_back(kernel);
       }
   }
-  std::vector<BackendInfo> found;
+  std::vector<Backend> found;
   for (const auto& row : backends) {
-    BackendInfo& info = found.emplace_back();
+    Backend& info = found.emplace_back();
     info.name = row.name;
     info.rank = BackendRank(row.name);
     for (const auto& kernel : row.value.rows)

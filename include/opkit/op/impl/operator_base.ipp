@@ -97,7 +97,8 @@ OPKIT_INLINE OperatorCreator::Pointer OperatorCreator::operator()(
 
 OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   std::string out = "in operator " + ToString(def);
-  for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
+  for (const detail::NamedAttribute& arg : def.args())
+    out += ", " + arg.name + "=" + ToString(arg.value);
   out += ", on " + ToString(def.device());
   if (!def.backends().empty()) out += ", backend " + def.backends();
   if (line > 0) out += StrCat(", registered at ", file, ":", line);

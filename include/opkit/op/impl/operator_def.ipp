@@ -40,16 +40,16 @@ OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
 OPKIT_INLINE OperatorDef& OperatorDef::Arg(std::string name, Attribute value) {
   return mutable_args().Set(std::move(name), std::move(value)), *this;
 }
-OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
-                                                detail::IntrusivePtr<const SubgraphBase> graph) {
+OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(
+    std::string name, detail::IntrusivePtr<const detail::SubgraphBase> graph) {
   if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type(), " is null");
-  std::vector<NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
-  for (NamedSubgraph& known : subgraphs)
+  std::vector<detail::NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
+  for (detail::NamedSubgraph& known : subgraphs)
     if (known.name == name) return known.graph = std::move(graph), *this;
   return subgraphs.push_back({std::move(name), std::move(graph)}), *this;
 }
-OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
-  for (const NamedSubgraph& known : subgraphs())
+OPKIT_INLINE const detail::SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
+  for (const detail::NamedSubgraph& known : subgraphs())
     if (known.name == name) return known.graph.get();
   return nullptr;
 }

@@ -166,7 +166,7 @@ OPKIT_INLINE OpSchema::OpSchema(std::string name, const char* file, int line, st
 OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs) {
   return MutatesInputs([list = std::vector<int>(inputs)](const OperatorDef&) { return list; });
 }
-OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
+OPKIT_INLINE OpSchema& OpSchema::Arg(detail::AttributeSchema attribute) {
   return attributes_.declared.push_back(std::move(attribute)), *this;
 }
 OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
@@ -188,22 +188,23 @@ OPKIT_INLINE OpSchema& OpSchema::RequiredArg(std::string name, std::string doc,
               {},
               {values.begin(), values.end()}});
 }
-OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
-  for (AttributeSchema& attribute : attributes_.declared)
+OPKIT_INLINE detail::AttributeSchema* OpSchema::Declared(std::string_view name,
+                                                         const char* to_give) {
+  for (detail::AttributeSchema& attribute : attributes_.declared)
     if (attribute.name == name) return &attribute;
   problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
                     " has no argument '", name, "' to give ", to_give);
   return nullptr;
 }
 OPKIT_INLINE OpSchema& OpSchema::Default(std::string_view name, Attribute value) {
-  if (AttributeSchema* found = Declared(name, "a default")) {
+  if (detail::AttributeSchema* found = Declared(name, "a default")) {
     found->required = false;
     found->default_value = std::move(value);
   }
   return *this;
 }
 OPKIT_INLINE OpSchema& OpSchema::Values(std::string_view name, std::vector<std::string> values) {
-  if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
+  if (detail::AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
@@ -262,7 +263,7 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
 
 OPKIT_INLINE std::string OpSchema::problem() const {
   if (!problem_.empty()) return problem_;
-  for (const AttributeSchema& attribute : attributes_.declared)
+  for (const detail::AttributeSchema& attribute : attributes_.declared)
     if (attribute.default_value)
       if (const std::string* wrong = attribute.FindOther(*attribute.default_value))
         return StrCat("the schema of operator ", name_, " at ", file_, ":", line_,

@@ -7,7 +7,7 @@
 
 #include "opkit/core/attribute.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An attribute that an operator accepts.
 struct AttributeSchema {
@@ -43,6 +43,7 @@ struct ValueSchema {
   }
 };
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_

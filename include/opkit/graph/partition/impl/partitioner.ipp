@@ -91,7 +91,8 @@ inline Attribute ReadAs(AttributeType type, const Attribute& text) {
 OPKIT_INLINE void SubgraphReview::SetAttribute(const std::string& name, Attribute value) {
   if (value.type() == AttributeType::kString)
     if (const OpSchema* schema = OpRegistry::Global().FindSchema(def_->type()))
-      if (const AttributeSchema* declared = schema->FindAttribute(name); declared && declared->type)
+      if (const detail::AttributeSchema* declared = schema->FindAttribute(name);
+          declared && declared->type)
         value = detail::ReadAs(*declared->type, value);
   def_->mutable_args().Set(name, std::move(value));
 }

@@ -83,7 +83,7 @@ OPKIT_INLINE std::string ToMarkdown(const OpSchema& schema) {
   out += detail::ValueTable("Outputs", outputs, schema.outputs());
   if (!schema.attributes().empty()) {
     out += "\n**Attributes**\n\n| name | type | default | |\n|---|---|---|---|\n";
-    for (const AttributeSchema& attribute : schema.attributes())
+    for (const detail::AttributeSchema& attribute : schema.attributes())
       out += StrCat("| ", detail::Cell(attribute.name), " | ",
                     !attribute.values.empty() ? detail::Cell(detail::ValueList(attribute.values))
                     : attribute.type          ? ToString(*attribute.type)
