@@ -1,4 +1,4 @@
-// The cost of fitting less memory by recomputation (PlanMemoryOptions::recompute): Compile, and a
+// The cost of fitting less memory by recomputation (PlanOptions::memory.recompute): Compile, and a
 // run, of graphs at a share of the arena that they take without. Graphs: the training step of a
 // transformer of one head, forward and back; a chain of equal layers forward and back, whose
 // optimum is known; and the down and up of a U-Net, whose skipped values are read last. Counters:
@@ -127,7 +127,7 @@ void TimeCompile(benchmark::State& state, const Graph& graph, int64_t percent) {
 }
 void TimeRun(benchmark::State& state, const Graph& graph, int64_t percent) {
   std::vector<NamedTensor> inputs;
-  for (const GraphInput& input : graph.inputs()) {
+  for (const Graph::Input& input : graph.inputs()) {
     Tensor& tensor =
         inputs.emplace_back(input.name, Tensor(input.info.shape.ToShape(), DType::kFloat32)).tensor;
     for (int64_t i = 0; i < tensor.numel(); ++i)

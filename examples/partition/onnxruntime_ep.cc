@@ -135,7 +135,7 @@ class OnnxRuntimeOp final : public Operator<CPUContext> {
       input_names_.push_back(body.inputs()[i].name);
       typed.AddInput(input_names_[i], OnnxDType(types.at(i)), SymbolicShape());
     }
-    for (const GraphConstant& constant : body.constants())
+    for (const Graph::Constant& constant : body.constants())
       typed.AddConstant(constant.name, constant.value);
     for (const OperatorDef& node : body.nodes()) typed.AddNode(node);
     for (const std::string& output : body.outputs()) typed.AddOutput(output);
@@ -223,7 +223,7 @@ void Supported(const PartitionView& view, PartitionAnswer& answer,
 void Review(SubgraphReview& review, const PartitionArguments& options) {
   const std::string path = OptionOf(options, "runtime");
   std::vector<int64_t> types;
-  for (const GraphInput& input : review.body().inputs()) {
+  for (const Graph::Input& input : review.body().inputs()) {
     types.push_back(OnnxNumberOf(input.info.dtype));
     if (types.back() == 0)
       return review.Reject("the type of its input '" + input.name + "' is not known");

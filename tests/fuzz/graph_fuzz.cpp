@@ -32,9 +32,9 @@ const Graph* g_graph = nullptr;
 
 void Require(bool condition, const std::string& what) {
   if (condition) return;
-  for (const GraphInput& input : g_graph->inputs())
+  for (const Graph::Input& input : g_graph->inputs())
     std::fprintf(stderr, "input %s %s\n", input.name.c_str(), ToString(input.info).c_str());
-  for (const GraphConstant& constant : g_graph->constants())
+  for (const Graph::Constant& constant : g_graph->constants())
     std::fprintf(stderr, "constant %s %s\n", constant.name.c_str(),
                  ToString(constant.value).c_str());
   for (const OperatorDef& node : g_graph->nodes())

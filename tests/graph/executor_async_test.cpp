@@ -132,9 +132,9 @@ Graph TwoLater() {
 Graph OnStreams(const Graph& graph, uint64_t seed) {
   detail::CheckRandom random(seed);
   Graph out;
-  for (const GraphInput& input : graph.inputs())
+  for (const Graph::Input& input : graph.inputs())
     out.AddInput(input.name, input.info.dtype, input.info.shape);
-  for (const GraphConstant& constant : graph.constants())
+  for (const Graph::Constant& constant : graph.constants())
     out.AddConstant(constant.name, constant.value);
   for (OperatorDef def : graph.nodes()) {
     const std::string& type = def.type();

@@ -140,7 +140,7 @@ TEST_CASE("random graphs with donated inputs give the same bits, and take no mor
     CAPTURE(seed);
     const Graph graph = RandomGraph(seed, {.nodes = 20, .window = seed % 2 ? 3 : 0});
     std::vector<std::string> names;
-    for (const GraphInput& input : graph.inputs())
+    for (const Graph::Input& input : graph.inputs())
       if (!graph.IsOutput(input.name)) names.push_back(input.name);
     for (const int threads : {1, 2}) {
       PlanOptions options = Donating({});

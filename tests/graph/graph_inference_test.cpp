@@ -14,7 +14,7 @@ namespace {
 constexpr DType kFloat = DType::kFloat32;
 
 SymbolicShape ShapeOf(const Graph& g, const char* value,
-                      const std::vector<GraphInput>& known = {}) {
+                      const std::vector<Graph::Input>& known = {}) {
   const GraphView view(g);
   return InferGraph(view, known).Get(value).shape;
 }
@@ -49,7 +49,7 @@ TEST_CASE("a symbol stays one until it is known, then it is known everywhere") {
   g.AddNode(OperatorDef("MatMul").Input("X").Input("W").Output("H"));
   g.AddNode(OperatorDef("Add").Input("H").Input("Z").Output("Y"));
   CHECK(ShapeOf(g, "Y") == SymbolicShape{Sym("N"), 4});
-  const GraphInput x{"X", TensorInfo(kFloat, {8, 3})};
+  const Graph::Input x{"X", TensorInfo(kFloat, {8, 3})};
   CHECK(ShapeOf(g, "Y", {x}) == SymbolicShape{8, 4});
   CHECK(ShapeOf(g, "Z", {x}) == SymbolicShape{8, 4});
 }

@@ -55,9 +55,9 @@ Graph WithBody(const Graph& graph, int first, int end) {
       node.Output(name);
     }
   node.Subgraph("body", MakeSubgraph(body));
-  for (const GraphInput& input : graph.inputs())
+  for (const Graph::Input& input : graph.inputs())
     out.AddInput(input.name, input.info.dtype, input.info.shape);
-  for (const GraphConstant& constant : graph.constants())
+  for (const Graph::Constant& constant : graph.constants())
     out.AddConstant(constant.name, constant.value);
   for (int i = 0; i < graph.num_nodes(); ++i) {
     if (i == first) out.AddNode(node);
@@ -262,7 +262,7 @@ TEST_CASE("selections, explanations and descriptions show the nodes of bodies") 
             .selection()
             .nodes.size() == 6);
   Selection wrong = selection;
-  for (SelectedKernel& one : wrong.nodes)
+  for (Selection::Node& one : wrong.nodes)
     if (one.node == "v3/body/v2") one.backend = "no_such_backend";
   const std::string refused =
       ErrorOf([&] { Compile(g, {.passes = &kNoPasses, .selection = {.forced = wrong}}); }).what();

@@ -19,9 +19,9 @@ Graph WithDoubles(const Graph& graph, uint64_t seed) {
   detail::CheckRandom random(seed);
   const auto chance = [&](double probability) { return random.Uniform() < probability; };
   Graph out;
-  for (const GraphInput& input : graph.inputs())
+  for (const Graph::Input& input : graph.inputs())
     out.AddInput(input.name, input.info.dtype, input.info.shape);
-  for (const GraphConstant& constant : graph.constants()) {
+  for (const Graph::Constant& constant : graph.constants()) {
     out.AddConstant(constant.name, constant.value);
     out.AddConstant(constant.name + "_double", detail::CopyOf(constant.value));
   }

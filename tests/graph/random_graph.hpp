@@ -148,7 +148,7 @@ inline opkit::Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options
 
 inline std::vector<opkit::Tensor> RandomInputs(const opkit::Graph& graph, uint64_t seed) {
   std::vector<opkit::Tensor> inputs;
-  for (const opkit::GraphInput& input : graph.inputs())
+  for (const opkit::Graph::Input& input : graph.inputs())
     inputs.push_back(opkit::RandomTensor(input.info.shape.ToShape(), input.info.dtype,
                                          seed * 100 + inputs.size()));
   return inputs;
@@ -159,7 +159,7 @@ inline std::vector<opkit::Tensor> RunInOrder(const opkit::Graph& graph,
   opkit::Workspace ws;
   for (size_t i = 0; i < inputs.size(); ++i)
     ws.CreateTensor(graph.inputs()[i].name)->CopyFrom(inputs[i]);
-  for (const opkit::GraphConstant& constant : graph.constants())
+  for (const opkit::Graph::Constant& constant : graph.constants())
     ws.CreateTensor(constant.name)->CopyFrom(constant.value);
   const opkit::GraphView view(graph);
   for (int node : view.order()) opkit::CreateOperator(graph.node(node), &ws)->Run();

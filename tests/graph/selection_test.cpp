@@ -23,7 +23,7 @@ Graph TwoNodes() {
   graph.AddOutput("Y");
   return graph;
 }
-Plan Forced(const std::vector<SelectedKernel>& nodes) {
+Plan Forced(const std::vector<Selection::Node>& nodes) {
   PlanOptions options;
   options.selection.forced.nodes = nodes;
   return Compile(TwoNodes(), options);
@@ -189,15 +189,15 @@ TEST_CASE("of kernels that estimate their time the shortest is taken, conversion
 }
 
 TEST_CASE("for less memory, kernels with fewer bytes run, though they take longer") {
-  const auto chosen = [](SelectionObjective objective, int64_t elements) {
+  const auto chosen = [](Selection::Objective objective, int64_t elements) {
     Graph graph;
     graph.AddInput("X", DType::kFloat32, {elements});
     graph.AddNode(OperatorDef("Trades", {"X"}, {"Y"}));
     graph.AddOutput("Y");
     return Compile(graph, {.selection = {.objective = objective}});
   };
-  CHECK(chosen(SelectionObjective::kTime, 1024).choice(0).kernel->backend == "heavy");
-  const Plan lean = chosen(SelectionObjective::kMemory, 1024);
+  CHECK(chosen(Selection::Objective::kTime, 1024).choice(0).kernel->backend == "heavy");
+  const Plan lean = chosen(Selection::Objective::kMemory, 1024);
   CHECK(lean.choice(0).kernel->backend == "light");
   // Scratch of 1 KiB and an output of 4, against an output in place.
   CHECK(Contains(lean.choice(0).passed_over, "backend heavy: needs 5120 bytes, against 0"));

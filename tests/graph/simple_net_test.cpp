@@ -322,7 +322,7 @@ TEST_CASE("a benchmark has a row for each node, shares, rates from the cost, and
   CHECK(benchmark.nodes[1].flops == 0);   // its schema does not say
   REQUIRE(benchmark.types.size() == 2);
   double share = 0;
-  for (const NetBenchmarkRow& row : benchmark.types) {
+  for (const NetBenchmark::Row& row : benchmark.types) {
     share += row.share;
     CHECK(row.count == (row.op == "Relu" ? 2 : 1));
     CHECK(row.bytes == (row.op == "Relu" ? 32 : 16));
@@ -336,11 +336,11 @@ TEST_CASE("a benchmark has a row for each node, shares, rates from the cost, and
 
 TEST_CASE("the benchmark's table lines up") {
   NetBenchmark benchmark;
-  NetBenchmarkRow row;
+  NetBenchmark::Row row;
   row.op = "MatMul", row.name = "mm", row.node = 10, row.ms = 2, row.share = 0.8;
   row.flops = 4e9, row.bytes = 1e6;
   benchmark.nodes.push_back(row);
-  row = NetBenchmarkRow();
+  row = NetBenchmark::Row();
   row.op = "Relu", row.node = 3, row.ms = 0.5, row.share = 0.2;
   benchmark.nodes.push_back(row);
   row.node = -1;

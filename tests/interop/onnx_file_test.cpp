@@ -46,7 +46,7 @@ TEST_CASE("Aligned weights of a mapped file are used where they lie, others are 
   const opkit::Graph graph = LoadOnnx(path);
   int mapped = 0;
   const Tensor* first = nullptr;
-  for (const GraphConstant& constant : graph.constants()) {
+  for (const Graph::Constant& constant : graph.constants()) {
     const Tensor& tensor = constant.value;
     CHECK(reinterpret_cast<uintptr_t>(tensor.raw_data()) % alignof(float) == 0);
     CHECK(tensor.ToVector<float>() == Floats{static_cast<float>(constant.name.size() - 1), 0.5f});
@@ -64,7 +64,7 @@ TEST_CASE("The mapping lives as long as a tensor of it") {
   Tensor kept;
   {
     const opkit::Graph graph = LoadOnnx(folder.Write("model.onnx", ManyWeights()));
-    for (const GraphConstant& constant : graph.constants())
+    for (const Graph::Constant& constant : graph.constants())
       if (constant.value.storage()->nbytes() > 8) kept = constant.value;
   }
   REQUIRE(kept.initialized());
@@ -76,7 +76,7 @@ TEST_CASE("A model parsed from memory keeps nothing of it") {
   std::string bytes = ManyWeights();
   const OnnxModel model = ParseOnnxModel(bytes);
   bytes.assign(bytes.size(), '\xff');
-  for (const GraphConstant& constant : model.graph.constants())
+  for (const Graph::Constant& constant : model.graph.constants())
     CHECK(constant.value.data<float>()[1] == 0.5f);
 }
 

@@ -25,7 +25,7 @@ std::string What(const OnnxGraph& graph, const Strings& functions = {}) {
 }
 Strings InputsOf(const opkit::Graph& graph) {
   Strings names;
-  for (const GraphInput& input : graph.inputs()) names.push_back(input.name);
+  for (const Graph::Input& input : graph.inputs()) names.push_back(input.name);
   return names;
 }
 Strings CapturesOf(const OperatorDef& def) { return def.args().Get<Strings>("captures", {"none"}); }

@@ -332,7 +332,7 @@ inline void EvaluateNode(const OperatorDef& node, Scope& scope) {
     const Graph& body = *SubgraphOf(node, first().elements[0] ? "then_branch" : "else_branch");
     const auto names = node.args().Get<std::vector<std::string>>("captures");
     std::vector<std::string> outer;
-    for (const GraphInput& input : body.inputs())
+    for (const Graph::Input& input : body.inputs())
       outer.push_back(
           inputs[1 + detail::Index(std::ranges::find(names, input.name) - names.begin())]);
     return EvaluateBody(body, node, outer, scope);
@@ -366,7 +366,7 @@ inline void EvaluateNode(const OperatorDef& node, Scope& scope) {
     if (!node.outputs()[o].empty()) scope[node.outputs()[o]] = std::move(made[o]);
 }
 inline void Evaluate(const Graph& graph, Scope& scope) {
-  for (const GraphConstant& constant : graph.constants())
+  for (const Graph::Constant& constant : graph.constants())
     scope[constant.name] = HeldBy(constant.value);
   for (const OperatorDef& node : graph.nodes()) EvaluateNode(node, scope);
 }

@@ -70,9 +70,9 @@ class MixedProgram {
     static const std::vector<std::string> kBackends[] = {
         {}, {"reference"}, {"layouts"}, {"strided", "layouts"}};
     options.backends = kBackends[random_.Below(4)];
-    if (random_.OneIn(4)) options.selection.objective = SelectionObjective::kMemory;
+    if (random_.OneIn(4)) options.selection.objective = Selection::Objective::kMemory;
     if (random_.OneIn(2))
-      for (const GraphInput& input : graph.inputs())
+      for (const Graph::Input& input : graph.inputs())
         if (!case_.IsRewritten(input.name) && !graph.IsOutput(input.name) && random_.OneIn(2) &&
             input.info.dtype == DType::kInt64)
           options.memory.donated_inputs.push_back(input.name);
@@ -120,14 +120,14 @@ class MixedProgram {
     const Plan plan = Compile(graph, forced);
     // A branch that the first plan has left to its node may be planned here.
     const std::string found = "\n" + ToString(plan.selection());
-    for (const SelectedKernel& kernel : chosen.nodes) {
+    for (const Selection::Node& kernel : chosen.nodes) {
       const std::string line = "\n" + ToString(Selection{{kernel}});
       Require(found.find(line) != found.npos,
               "a forced selection gives another one, without" + line);
     }
     RunPlan(graph, plan, forced);
     if (forced.selection.forced.nodes.empty()) return;
-    SelectedKernel& wrong = forced.selection.forced.nodes[detail::Index(
+    Selection::Node& wrong = forced.selection.forced.nodes[detail::Index(
         random_.Below(static_cast<int>(forced.selection.forced.nodes.size())))];
     switch (random_.Below(4)) {
       case 0:

@@ -64,7 +64,7 @@ class MixedCase {
  private:
   // Adds the constants of the graph and of its bodies.
   void AddConstants(const Graph& graph) {
-    for (const GraphConstant& constant : graph.constants())
+    for (const Graph::Constant& constant : graph.constants())
       constants_.push_back({constant, mixed_graphs::HeldBy(constant.value)});
     for (const OperatorDef& node : graph.nodes())
       for (const detail::NamedSubgraph& body : node.subgraphs())
@@ -76,7 +76,7 @@ class MixedCase {
   int64_t count_ = 0;
   std::vector<std::string> rewritten_;
   std::vector<Scope> inputs_;
-  std::vector<std::pair<GraphConstant, Held>> constants_;
+  std::vector<std::pair<Graph::Constant, Held>> constants_;
 };
 
 // How a call ended, as Done; or refused, since no value that is rewritten is copied to where a node
@@ -115,7 +115,7 @@ class MixedRuns {
     scope_ = inputs;
     given_.clear();
     bound_.clear();
-    for (const GraphInput& input : graph_.inputs()) Give(input.name);
+    for (const Graph::Input& input : graph_.inputs()) Give(input.name);
     Evaluate(graph_, scope_);
     for (const std::string& output : graph_.outputs())
       if (random_.OneIn(2)) BindOutput(output);

@@ -46,7 +46,7 @@ Times Measure(Executor& executor, const BenchCommand& command) {
   return times;
 }
 
-void WriteRow(const NetBenchmarkRow& row, const Plan* plan, JsonWriter& json) {
+void WriteRow(const NetBenchmark::Row& row, const Plan* plan, JsonWriter& json) {
   json.NewLine("    ").BeginObject().Member("op", row.op);
   if (plan) {
     json.Member("name", row.name).Member("node", row.node);
@@ -60,10 +60,10 @@ void WriteRow(const NetBenchmarkRow& row, const Plan* plan, JsonWriter& json) {
   json.Member("ms", row.ms).Member("share", row.share);
   json.Member("flops", row.flops).Member("bytes", row.bytes).EndObject();
 }
-void WriteRows(const char* key, const std::vector<NetBenchmarkRow>& rows, const Plan* plan,
+void WriteRows(const char* key, const std::vector<NetBenchmark::Row>& rows, const Plan* plan,
                JsonWriter& json) {
   json.NewLine("  ").Key(key).BeginArray();
-  for (const NetBenchmarkRow& row : rows) WriteRow(row, plan, json);
+  for (const NetBenchmark::Row& row : rows) WriteRow(row, plan, json);
   if (!rows.empty()) json.NewLine("  ");
   json.EndArray();
 }

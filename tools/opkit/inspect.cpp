@@ -32,7 +32,7 @@ std::string Heading(const char* text) { return "\n" + Bold(text, stdout) + "\n";
 
 std::string About(const OnnxModel& model, const Plan& plan, const std::string& path) {
   int64_t bytes = 0;
-  for (const GraphConstant& constant : model.graph.constants()) bytes += constant.value.nbytes();
+  for (const Graph::Constant& constant : model.graph.constants()) bytes += constant.value.nbytes();
   std::string out = StrCat(path, model.name.empty() ? "" : ", '" + Printable(model.name) + "'",
                            model.producer.empty() ? "" : ", by " + Printable(model.producer), "\n");
   out += StrCat("IR ", model.ir_version, ", opset ", model.opset(), "; ",
@@ -56,7 +56,7 @@ std::string ValuesOf(const OperatorDef& def) {
 // Lists the declared types of the inputs, the shapes chosen here, and the outputs.
 std::string Interface(const Graph& graph, const Plan& plan) {
   Table table("lll");
-  for (const GraphInput& input : graph.inputs()) {
+  for (const Graph::Input& input : graph.inputs()) {
     const std::string declared = ToString(input.info), chosen = ToString(plan.type(input.name));
     table.Add({"  " + Printable(input.name), Printable(declared),
                declared == chosen ? "" : "here " + chosen});
@@ -123,8 +123,8 @@ std::string Memory(const Plan& plan) {
 
 constexpr const char* kNothingToDraw = "no value is kept in memory between nodes";
 
-bool IsOpen(const std::vector<GraphInput>& shapes) {
-  for (const GraphInput& input : shapes)
+bool IsOpen(const std::vector<Graph::Input>& shapes) {
+  for (const Graph::Input& input : shapes)
     if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known()) return true;
   return false;
 }
@@ -132,7 +132,7 @@ bool IsOpen(const std::vector<GraphInput>& shapes) {
 // Returns the plan with an extent of 1 for each that neither the model nor the command line gives.
 // If these cannot be 1, returns the plan for open extents and sets `why`.
 Plan PlanToInspect(const Graph& graph, const ModelOptions& options, std::string* why) {
-  const std::vector<GraphInput> known = KnownShapes(graph, options);
+  const std::vector<Graph::Input> known = KnownShapes(graph, options);
   if (!IsOpen(known)) return MakePlan(graph, known, options);
   try {
     return MakePlan(graph, ChooseShapes(graph, options), options);

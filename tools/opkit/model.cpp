@@ -24,7 +24,7 @@ ExitCode CodeOf(const Error& error, ExitCode otherwise) {
 
 std::vector<std::string> InputNames(const Graph& graph) {
   std::vector<std::string> names;
-  for (const GraphInput& input : graph.inputs()) names.push_back(input.name);
+  for (const Graph::Input& input : graph.inputs()) names.push_back(input.name);
   return names;
 }
 size_t FindInput(const Graph& graph, std::string_view name) {
@@ -56,7 +56,7 @@ class InputResolver {
     for (const std::string& text : options.inputs) Read(text);
     for (const std::string& text : options.shapes) {
       const Setting setting = Split(graph, text, "--shape NAME=1x3x48x320");
-      const GraphInput& input = graph.inputs()[setting.input];
+      const Graph::Input& input = graph.inputs()[setting.input];
       if (shapes_[setting.input])
         throw Failure(ExitCode::kUsage, "the shape of input '" + input.name + "' is given twice");
       const Shape shape = ParseShape(setting.value);
@@ -67,8 +67,8 @@ class InputResolver {
   bool has_tensor(size_t i) const { return tensors_[i].initialized(); }
   const Tensor& tensor(size_t i) const { return tensors_[i]; }
   // Returns the input with unknown extents left open, as in the model.
-  GraphInput Known(size_t i) const {
-    GraphInput out = graph_.inputs()[i];
+  Graph::Input Known(size_t i) const {
+    Graph::Input out = graph_.inputs()[i];
     if (shapes_[i]) {
       out.info.shape = *shapes_[i];
     } else if (out.info.shape.has_rank()) {
@@ -81,13 +81,13 @@ class InputResolver {
     return out;
   }
   // Returns the input with 1 for each unknown extent.
-  GraphInput Resolve(size_t i) const {
-    const GraphInput& input = graph_.inputs()[i];
+  Graph::Input Resolve(size_t i) const {
+    const Graph::Input& input = graph_.inputs()[i];
     if (has_tensor(i)) return {input.name, TensorInfo(tensor(i).dtype(), tensor(i).shape())};
     if (input.info.dtype == DType::kUndefined)
       throw Failure(ExitCode::kBadModel,
                     "the model does not say the dtype of its input '" + input.name + "'");
-    GraphInput out{input.name, TensorInfo(input.info.dtype, {})};
+    Graph::Input out{input.name, TensorInfo(input.info.dtype, {})};
     if (shapes_[i]) {
       out.info.shape = *shapes_[i];
       return out;
@@ -111,7 +111,7 @@ class InputResolver {
 
   void Read(const std::string& text) {
     const Setting setting = Split(graph_, text, "--input NAME=FILE.npy");
-    const GraphInput& input = graph_.inputs()[setting.input];
+    const Graph::Input& input = graph_.inputs()[setting.input];
     if (has_tensor(setting.input))
       throw Failure(ExitCode::kUsage, "input '" + input.name + "' is given twice");
     const bool is_shape = setting.value.find_first_not_of("0123456789x") == std::string::npos;
@@ -127,7 +127,7 @@ class InputResolver {
     tensors_[setting.input] = tensor;
   }
   void Bind(size_t i, const Shape& shape, const std::string& where) {
-    const GraphInput& input = graph_.inputs()[i];
+    const Graph::Input& input = graph_.inputs()[i];
     const SymbolicShape& declared = input.info.shape;
     bool fits = !declared.has_rank() || declared.rank() == shape.rank();
     std::string why;
@@ -240,7 +240,7 @@ std::string AllUnknown(const std::set<std::string>& types) {
 
 // True if the graph is valid for some inputs and invalid for these. A kernel that refuses its node
 // proves nothing, because it may refuse the attributes.
-bool AreInputsWrong(const Graph& graph, const std::vector<GraphInput>& inputs) {
+bool AreInputsWrong(const Graph& graph, const std::vector<Graph::Input>& inputs) {
   try {
     const GraphView view(graph);
     InferGraph(view);
@@ -358,7 +358,7 @@ std::vector<NamedTensor> MakeInputs(const Graph& graph, const ModelOptions& opti
   RandomGenerator generator(options.seed);
   std::vector<NamedTensor> out;
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
-    const GraphInput& input = graph.inputs()[i];
+    const Graph::Input& input = graph.inputs()[i];
     if (resolver.has_tensor(i)) {
       out.push_back({input.name, resolver.tensor(i)});
       continue;
@@ -379,37 +379,37 @@ std::vector<NamedTensor> MakeInputs(const Graph& graph, const ModelOptions& opti
   return out;
 }
 
-std::vector<GraphInput> ChooseShapes(const Graph& graph, const ModelOptions& options) {
+std::vector<Graph::Input> ChooseShapes(const Graph& graph, const ModelOptions& options) {
   const InputResolver resolver(graph, options);
-  std::vector<GraphInput> out;
+  std::vector<Graph::Input> out;
   for (size_t i = 0; i < graph.inputs().size(); ++i) out.push_back(resolver.Resolve(i));
   return out;
 }
-std::vector<GraphInput> KnownShapes(const Graph& graph, const ModelOptions& options) {
+std::vector<Graph::Input> KnownShapes(const Graph& graph, const ModelOptions& options) {
   const InputResolver resolver(graph, options);
-  std::vector<GraphInput> out;
+  std::vector<Graph::Input> out;
   for (size_t i = 0; i < graph.inputs().size(); ++i) out.push_back(resolver.Known(i));
   return out;
 }
-std::vector<GraphInput> ShapesOf(const std::vector<NamedTensor>& inputs) {
-  std::vector<GraphInput> out;
+std::vector<Graph::Input> ShapesOf(const std::vector<NamedTensor>& inputs) {
+  std::vector<Graph::Input> out;
   for (const NamedTensor& input : inputs)
     out.push_back({input.name, TensorInfo(input.tensor.dtype(), input.tensor.shape())});
   return out;
 }
 
-Graph WithShapes(const Graph& graph, const std::vector<GraphInput>& inputs) {
+Graph WithShapes(const Graph& graph, const std::vector<Graph::Input>& inputs) {
   Graph out;
-  for (const GraphInput& input : inputs)
+  for (const Graph::Input& input : inputs)
     out.AddInput(input.name, input.info.dtype, input.info.shape);
-  for (const GraphConstant& constant : graph.constants())
+  for (const Graph::Constant& constant : graph.constants())
     out.AddConstant(constant.name, constant.value);
   for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
   for (const std::string& output : graph.outputs()) out.AddOutput(output);
   return out;
 }
 
-Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
+Plan MakePlan(const Graph& graph, const std::vector<Graph::Input>& inputs,
               const ModelOptions& options) {
   try {
     PlanOptions plan_options;
@@ -428,7 +428,7 @@ Plan MakePlan(const Graph& graph, const std::vector<GraphInput>& inputs,
     if (!AreInputsWrong(graph, inputs))
       throw Failure(CodeOf(error, ExitCode::kBadModel), Describe(error));
     std::string shapes;
-    for (const GraphInput& input : inputs)
+    for (const Graph::Input& input : inputs)
       shapes += StrCat(shapes.empty() ? "" : ", ", input.name, " ", ToString(input.info));
     throw Failure(CodeOf(error, ExitCode::kBadInput),
                   Describe(error) + "; with the inputs " + shapes,

@@ -23,7 +23,7 @@ struct ModelOptions {
   std::string selection;               // a file of kernels that nodes must have
   int threads = 0;                     // 0: as many as there are CPUs
   uint64_t seed = 0;                   // seed of random inputs
-  bool release_constants = false;      // see PlanMemoryOptions; for a model with a single plan
+  bool release_constants = false;  // see PlanOptions::MemoryOptions; for a model with a single plan
   PartitionOptions partition;
 };
 
@@ -47,16 +47,18 @@ void PreferBackends(const std::vector<std::string>& backends, const std::string&
 std::vector<opkit::NamedTensor> MakeInputs(const opkit::Graph& graph, const ModelOptions& options,
                                            bool random);
 // Returns the dtypes and shapes that MakeInputs would choose.
-std::vector<opkit::GraphInput> ChooseShapes(const opkit::Graph& graph, const ModelOptions& options);
+std::vector<opkit::Graph::Input> ChooseShapes(const opkit::Graph& graph,
+                                              const ModelOptions& options);
 // Returns the same with unknown extents left open, as in the model.
-std::vector<opkit::GraphInput> KnownShapes(const opkit::Graph& graph, const ModelOptions& options);
-std::vector<opkit::GraphInput> ShapesOf(const std::vector<opkit::NamedTensor>& inputs);
+std::vector<opkit::Graph::Input> KnownShapes(const opkit::Graph& graph,
+                                             const ModelOptions& options);
+std::vector<opkit::Graph::Input> ShapesOf(const std::vector<opkit::NamedTensor>& inputs);
 
 // Returns the graph with these inputs in place of its own.
-opkit::Graph WithShapes(const opkit::Graph& graph, const std::vector<opkit::GraphInput>& inputs);
+opkit::Graph WithShapes(const opkit::Graph& graph, const std::vector<opkit::Graph::Input>& inputs);
 // Returns the plan for inputs of these shapes with all nodes on the given backends, which are
 // checked only if all shapes are known.
-opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::GraphInput>& inputs,
+opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::Graph::Input>& inputs,
                      const ModelOptions& options);
 
 }  // namespace cli

@@ -76,7 +76,7 @@ NetBenchmark TimeNodes(Executor& executor, int runs) {
   for (int node = 0; node < plan.graph().num_nodes(); ++node) {
     const OperatorDef& def = plan.graph().node(node);
     const OpCost cost = CostOf(plan, node);
-    NetBenchmarkRow& row = out.nodes.emplace_back();
+    NetBenchmark::Row& row = out.nodes.emplace_back();
     row.op = def.type();
     row.name = Printable(def.name());
     row.node = node;

@@ -52,7 +52,7 @@ struct AbiGraph : RefCounted {
       for (int value = 0; value < graph_view.num_values(); ++value)
         AddType(graph_view.name(value), (*types)[value]);
     else
-      for (const GraphInput& input : graph.inputs()) AddType(input.name, input.info);
+      for (const Graph::Input& input : graph.inputs()) AddType(input.name, input.info);
     ShowTypes();
   }
 
@@ -132,7 +132,7 @@ inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
     const auto value = known.find(input);
     TensorInfo info;
     if (value != known.end()) info = InfoOfAbi(*value->second);
-    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
+    if (const Graph::Input* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
     graph.AddInput(input, info.dtype, info.shape, info.device);
   }
   const auto constants =

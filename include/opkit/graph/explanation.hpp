@@ -58,7 +58,7 @@ struct Explanation {
   // Constants that were converted to another layout, or copied to another device, when kernels were
   // selected. Runs do not repeat it.
   int converted_constants = 0;
-  // Nodes that run again because their values are not kept (PlanMemoryOptions::recompute).
+  // Nodes that run again because their values are not kept (PlanOptions::memory.recompute).
   int recomputed_nodes = 0;
 };
 

@@ -7,8 +7,6 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-struct GraphInput;
-struct GraphConstant;
 class Graph;
 class GraphView;
 class GraphTypes;

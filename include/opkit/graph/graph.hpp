@@ -9,19 +9,6 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-struct GraphInput {
-  std::string name;
-  TensorInfo info;  // dtype, shape (symbols and unknown extents allowed) and device
-};
-
-struct GraphConstant {
-  std::string name;
-  Tensor value;
-};
-
-// The source of a value.
-enum class ValueSource : uint8_t { kInput, kConstant, kNode };
-
 namespace detail {
 
 // True if `name` is an input of the node. If it is also an output, the node rewrites the value and
@@ -42,6 +29,16 @@ bool Reads(const OperatorDef& def, std::string_view name);
 //   g.AddOutput("Y");
 class Graph {
  public:
+  // An input and a constant of the graph.
+  struct Input {
+    std::string name;
+    TensorInfo info;  // dtype, shape (symbols and unknown extents allowed) and device
+  };
+  struct Constant {
+    std::string name;
+    Tensor value;
+  };
+
   // Throws kAlreadyExists if the graph makes a value of that name already, and kInvalidArgument for
   // an empty name. So do AddConstant and AddConstantInLayout.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
@@ -60,8 +57,8 @@ class Graph {
   Graph& AddOutput(std::string name);
 
   // Return the parts of the graph, in their order; an index of a node is its place in nodes().
-  const std::vector<GraphInput>& inputs() const { return inputs_; }
-  const std::vector<GraphConstant>& constants() const { return constants_; }
+  const std::vector<Input>& inputs() const { return inputs_; }
+  const std::vector<Constant>& constants() const { return constants_; }
   const std::vector<OperatorDef>& nodes() const { return nodes_; }
   const std::vector<std::string>& outputs() const { return outputs_; }
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
@@ -73,20 +70,20 @@ class Graph {
   }
   // True if an input, a constant or a node makes a value of that name.
   bool HasValue(std::string_view name) const { return Find(name); }
-  bool IsInput(std::string_view name) const { return Find(name, ValueSource::kInput); }
-  bool IsConstant(std::string_view name) const { return Find(name, ValueSource::kConstant); }
+  bool IsInput(std::string_view name) const { return Find(name, Source::kInput); }
+  bool IsConstant(std::string_view name) const { return Find(name, Source::kConstant); }
   // Returns the node that makes the value; -1 for inputs, constants and unknown names.
   int Producer(std::string_view name) const {
-    const Declaration* found = Find(name, ValueSource::kNode);
+    const Declaration* found = Find(name, Source::kNode);
     return found ? found->index : -1;
   }
   // Returns null if the graph has no constant, or no input, of that name.
   const Tensor* FindConstant(std::string_view name) const {
-    const Declaration* found = Find(name, ValueSource::kConstant);
+    const Declaration* found = Find(name, Source::kConstant);
     return found ? &constants_[detail::Index(found->index)].value : nullptr;
   }
-  const GraphInput* FindInput(std::string_view name) const {
-    const Declaration* found = Find(name, ValueSource::kInput);
+  const Input* FindInput(std::string_view name) const {
+    const Declaration* found = Find(name, Source::kInput);
     return found ? &inputs_[detail::Index(found->index)] : nullptr;
   }
   // Returns a name that no value has: `hint` itself, or `hint`, "_" and a number.
@@ -112,9 +109,10 @@ class Graph {
   bool ReleaseConstant(std::string_view name);
 
  private:
+  enum class Source : uint8_t { kInput, kConstant, kNode };
   // The source of a name, and its use as an output.
   struct Declaration {
-    ValueSource source = ValueSource::kInput;
+    Source source = Source::kInput;
     int index = -1;  // among the inputs, constants or nodes; -1: nothing makes the name now
     bool is_output = false;
   };
@@ -129,12 +127,12 @@ class Graph {
     if (number < 0 || declared_[detail::Index(number)].index < 0) return nullptr;
     return &declared_[detail::Index(number)];
   }
-  const Declaration* Find(std::string_view name, ValueSource source) const {
+  const Declaration* Find(std::string_view name, Source source) const {
     const Declaration* found = Find(name);
     return found && found->source == source ? found : nullptr;
   }
-  void Declare(const std::string& name, ValueSource source, size_t index);
-  void Set(const std::string& name, ValueSource source, size_t index);
+  void Declare(const std::string& name, Source source, size_t index);
+  void Set(const std::string& name, Source source, size_t index);
   Declaration& DeclarationOf(const std::string& name);
   // Throws kAlreadyExists if a new node makes a value that has a producer other than node
   // `replaced`, which it will replace (-1: none).
@@ -144,8 +142,8 @@ class Graph {
   [[noreturn]] void ThrowMadeTwice(const std::string& name, const Declaration& first,
                                    const std::string& second) const;
 
-  std::vector<GraphInput> inputs_;
-  std::vector<GraphConstant> constants_;
+  std::vector<Input> inputs_;
+  std::vector<Constant> constants_;
   std::vector<OperatorDef> nodes_;
   std::vector<std::string> outputs_;
   detail::NameIndex names_;

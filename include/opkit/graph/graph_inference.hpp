@@ -42,7 +42,7 @@ class GraphTypes {
 // name in `known` that is no input, kOutOfRange if the bytes of an output overflow an int64, and
 // the errors of the operators' inference functions. With UnknownOperators::kAllowed, skips nodes
 // with unregistered operators. In a library, operators of its program count as registered.
-GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
+GraphTypes InferGraph(const GraphView& view, const std::vector<Graph::Input>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 
 }}  // namespace opkit

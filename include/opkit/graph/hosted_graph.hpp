@@ -24,7 +24,7 @@ class PlannedHostedGraph final : public HostedGraph {
     for (size_t i = 0; i < inputs.size(); ++i) executor_.Bind(graph.inputs()[i].name, inputs[i]);
     for (size_t o = 0; o < outputs.size(); ++o) executor_.Bind(graph.outputs()[o], outputs[o]);
     const auto unbind = [&] {  // the tensors belong to the operator
-      for (const GraphInput& input : graph.inputs()) executor_.Bind(input.name, Tensor());
+      for (const Graph::Input& input : graph.inputs()) executor_.Bind(input.name, Tensor());
       for (const std::string& output : graph.outputs()) executor_.Bind(output, Tensor());
     };
     try {

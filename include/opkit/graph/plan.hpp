@@ -23,7 +23,7 @@ class Plan {
   ~Plan();
 
   // The graph that runs, after the passes and partitioners, and its view. With
-  // PlanMemoryOptions::release_constants, some of its constants have lost their elements.
+  // PlanOptions::memory.release_constants, some of its constants have lost their elements.
   const Graph& graph() const;
   const GraphView& view() const;
   int threads() const;

@@ -1,5 +1,5 @@
 // Selection: the kernel and configuration of each node of a graph. Plan::selection() returns the
-// choice of a plan. PlanSelectionOptions::forced forces it on another plan, also in another
+// choice of a plan. PlanOptions::selection.forced forces it on another plan, also in another
 // process.
 #ifndef OPKIT_GRAPH_SELECTION_HPP_
 #define OPKIT_GRAPH_SELECTION_HPP_
@@ -13,26 +13,6 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// The quantity that selection minimizes, node by node. If candidates are equal in it, or do not
-// estimate it, the order of the backends decides.
-enum class SelectionObjective : uint8_t {
-  kTime,    // the times that kernels estimate (KernelConfig::cost_ns), with conversions and copies
-  kMemory,  // the bytes of a run: scratch, outputs that may not take an input's memory, conversions
-};
-
-// The choice for one node.
-struct SelectedKernel {
-  // The node's first output that is not left out. If several nodes write that value, the second
-  // node is "y#2". A node in a body has the names of the carrying node and of the body as a prefix:
-  // "y/body/z".
-  std::string node;
-  std::string backend;  // "eigen"
-  int config = -1;      // index among the configurations that the kernel proposes; -1: any
-  std::string op = {};  // operator type; empty: any
-  // One of PlanOptions::devices ("cuda:1"), for a node that names no device; empty: any.
-  std::string device = {};
-};
-
 // The kernels of a graph's nodes. A node without an entry gets its kernel by the usual rules.
 //
 //   Selection chosen = plan.selection();
@@ -41,10 +21,31 @@ struct SelectedKernel {
 //   options.selection.forced = ParseSelection(ReadFile("model.selection"));
 //   Plan plan = Compile(graph, options);
 struct Selection {
-  std::vector<SelectedKernel> nodes;
+  // The quantity that selection minimizes, node by node. If candidates are equal in it, or do not
+  // estimate it, the order of the backends decides.
+  enum class Objective : uint8_t {
+    kTime,  // the times that kernels estimate (KernelConfig::cost_ns), with conversions and copies
+    kMemory,  // the bytes of a run: scratch, outputs that may not take an input's memory,
+              // conversions
+  };
+
+  // The choice for one node.
+  struct Node {
+    // The node's first output that is not left out. If several nodes write that value, the second
+    // node is "y#2". A node in a body has the names of the carrying node and of the body as a
+    // prefix: "y/body/z".
+    std::string node;
+    std::string backend;  // "eigen"
+    int config = -1;      // index among the configurations that the kernel proposes; -1: any
+    std::string op = {};  // operator type; empty: any
+    // One of PlanOptions::devices ("cuda:1"), for a node that names no device; empty: any.
+    std::string device = {};
+  };
+
+  std::vector<Node> nodes;
 
   // Returns null for a node without an entry.
-  const SelectedKernel* Find(std::string_view node) const;
+  const Node* Find(std::string_view node) const;
 };
 
 // Writes a line "node TAB op TAB backend TAB config TAB device" for each node; without "TAB device"

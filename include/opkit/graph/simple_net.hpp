@@ -35,7 +35,7 @@ class SimpleNet : public detail::Observable<SimpleNet> {
 
   // Times every node alone and the whole net, observers included. Throws kInvalidArgument if
   // options.runs < 1 or options.warmup < 0, and the errors of Run.
-  NetBenchmark Benchmark(const NetBenchmarkOptions& options = {});
+  NetBenchmark Benchmark(const NetBenchmark::Options& options = {});
 
   const Graph& graph() const { return graph_; }
   Workspace* workspace() const { return workspace_; }

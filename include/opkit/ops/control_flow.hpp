@@ -27,7 +27,7 @@ inline NodeBody IfBranchOf(const OperatorDef& def, const char* name) {
   if (captures.size() + 1 != def.inputs().size())
     Throw(ErrorCode::kInvalidArgument, "If: 'captures' names ", captures.size(),
           " values, expected one for each input behind the condition, ", def.inputs().size() - 1);
-  for (const GraphInput& input : branch.graph->inputs()) {
+  for (const Graph::Input& input : branch.graph->inputs()) {
     size_t i = 0;
     while (i < captures.size() && captures[i] != input.name) ++i;
     if (i == captures.size())

@@ -304,7 +304,7 @@ struct Run {
       ws->CreateTensor(graph.inputs()[i].name)->CopyFrom(inputs[i]);
       change(graph.inputs()[i].name);
     }
-    for (const GraphConstant& constant : graph.constants()) {
+    for (const Graph::Constant& constant : graph.constants()) {
       ws->CreateTensor(constant.name)->CopyFrom(constant.value);
       change(constant.name);
     }

@@ -25,7 +25,7 @@ inline Tensor Matrix(float a) { return Tensor::From<float>({2, 2}, {a, -a, a + 1
 // Lists the graph's constants and nodes.
 inline std::string Listing(const Graph& graph) {
   std::string out;
-  for (const GraphConstant& constant : graph.constants()) out += constant.name + "; ";
+  for (const Graph::Constant& constant : graph.constants()) out += constant.name + "; ";
   for (const OperatorDef& def : graph.nodes()) out += ToString(def) + "; ";
   return out;
 }

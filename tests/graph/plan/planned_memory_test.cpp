@@ -378,7 +378,7 @@ TEST_CASE("a value without a bound, with one that is too large, or past the capa
   g.AddNode(OperatorDef("Distinct", {"a"}, {"b"}));
   g.AddNode(OperatorDef("Relu", {"b"}, {"y"}));
   g.AddOutput("y");
-  const auto memory = [](const Graph& graph, PlanMemoryOptions options) {
+  const auto memory = [](const Graph& graph, PlanOptions::MemoryOptions options) {
     return Compile(graph, {.threads = 1, .passes = &kNoPasses, .memory = options}).memory();
   };
   CHECK(memory(g, {}).arena_bytes == 512);

@@ -248,14 +248,14 @@ TEST_CASE("recomputation asks for a capacity and for known shapes") {
   PlanOptions options;
   options.memory.recompute = true;
   CheckFails([&] { Compile(Training(4, 8), options); },
-             "PlanMemoryOptions::recompute needs capacity_bytes");
+             "PlanOptions::memory.recompute needs capacity_bytes");
   options.memory.capacity_bytes = 1 << 20;
   Graph open;
   open.AddInput("X", DType::kFloat32, {Sym("N")});
   open.AddNode(OperatorDef("Relu", {"X"}, {"Y"}));
   open.AddOutput("Y");
   CheckFails([&] { Compile(open, options); },
-             "PlanMemoryOptions::recompute needs the dtype and the shape of every input, since "
+             "PlanOptions::memory.recompute needs the dtype and the shape of every input, since "
              "another shape may need other nodes to run again; 'X' is float32[N]");
 }
 

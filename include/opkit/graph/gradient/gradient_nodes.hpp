@@ -16,8 +16,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 class GradientNodes {
  public:
   explicit GradientNodes(const Graph& graph) : graph_(graph), num_before_(graph.num_nodes()) {
-    for (const GraphInput& input : graph.inputs()) names_.Reserve(input.name);
-    for (const GraphConstant& constant : graph.constants()) names_.Reserve(constant.name);
+    for (const Graph::Input& input : graph.inputs()) names_.Reserve(input.name);
+    for (const Graph::Constant& constant : graph.constants()) names_.Reserve(constant.name);
     for (const OperatorDef& def : graph.nodes())
       for (const std::string& name : def.outputs())
         if (!name.empty()) names_.Reserve(name);

@@ -80,14 +80,14 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
   for (const InferredBody& known : *t_inferred_bodies)
     if (IsOf(known, result)) return known;
   const auto infer = [&] {
-    std::vector<GraphInput> given;
+    std::vector<Graph::Input> given;
     for (size_t i = 0; i < inputs.size(); ++i) {
       given.push_back({body.inputs()[i].name, result.given[i]});
       if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
     }
     const GraphView view(body);
     const GraphTypes types = InferGraph(view, given, unknown);
-    for (const GraphInput& input : body.inputs())
+    for (const Graph::Input& input : body.inputs())
       result.inputs.push_back(OutOfBody(types.Get(input.name)));
     for (const int value : view.outputs()) {
       result.outputs.push_back(OutOfBody(types[value]));

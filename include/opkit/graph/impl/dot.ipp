@@ -107,7 +107,7 @@ class DotWriter {
       draw(StrCat(drawn.prefix, "i", i), graph.inputs()[i].name, graph.inputs()[i].info,
            "shape=ellipse, fillcolor=\"#cfe8cf\"");
     for (size_t i = 0; i < graph.constants().size(); ++i)
-      if (const GraphConstant& constant = graph.constants()[i];
+      if (const Graph::Constant& constant = graph.constants()[i];
           options_.constants || graph.IsOutput(constant.name))
         draw(StrCat(drawn.prefix, "c", i), constant.name, TensorInfo::Of(constant.value),
              "shape=note, fillcolor=\"#eeeeee\"");

@@ -18,8 +18,8 @@ OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
 
 OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape shape,
                                     Device device) {
-  Declare(name, ValueSource::kInput, inputs_.size());
-  GraphInput input{std::move(name), TensorInfo(dtype, std::move(shape))};
+  Declare(name, Source::kInput, inputs_.size());
+  Graph::Input input{std::move(name), TensorInfo(dtype, std::move(shape))};
   input.info.device = device;
   inputs_.push_back(std::move(input));
   return *this;
@@ -33,7 +33,7 @@ OPKIT_INLINE Graph& Graph::AddConstant(std::string name, Tensor value) {
 OPKIT_INLINE Graph& Graph::AddConstantInLayout(std::string name, Tensor value) {
   if (!value.initialized())
     Throw(ErrorCode::kInvalidArgument, "constant '", name, "' has no data; fill it first");
-  Declare(name, ValueSource::kConstant, constants_.size());
+  Declare(name, Source::kConstant, constants_.size());
   constants_.push_back({std::move(name), std::move(value)});
   return *this;
 }
@@ -94,7 +94,7 @@ OPKIT_INLINE void Graph::ReplaceUses(const std::string& from, const std::string&
 }
 
 OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
-  const Declaration* found = Find(name, ValueSource::kConstant);
+  const Declaration* found = Find(name, Source::kConstant);
   if (!found) return false;
   constants_.erase(constants_.begin() + found->index);
   DeclareAll();
@@ -108,20 +108,20 @@ OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
 }
 
 OPKIT_INLINE bool Graph::ReleaseConstant(std::string_view name) {
-  const Declaration* found = Find(name, ValueSource::kConstant);
+  const Declaration* found = Find(name, Source::kConstant);
   if (found) constants_[detail::Index(found->index)].value.ReleaseMemory();
   return found;
 }
 
-OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, size_t index) {
+OPKIT_INLINE void Graph::Declare(const std::string& name, Source source, size_t index) {
   if (name.empty())
-    Throw(ErrorCode::kInvalidArgument, source == ValueSource::kInput ? "an input" : "a constant",
+    Throw(ErrorCode::kInvalidArgument, source == Source::kInput ? "an input" : "a constant",
           " of a graph needs a name");
   if (const Declaration* found = Find(name)) ThrowMadeTwice(name, *found, "");
   Set(name, source, index);
 }
 
-OPKIT_INLINE void Graph::Set(const std::string& name, ValueSource source, size_t index) {
+OPKIT_INLINE void Graph::Set(const std::string& name, Source source, size_t index) {
   Declaration& declaration = DeclarationOf(name);
   declaration.source = source;
   declaration.index = static_cast<int>(index);
@@ -141,21 +141,21 @@ OPKIT_INLINE void Graph::CheckOutputs(const OperatorDef& def, int replaced) cons
       Throw(ErrorCode::kAlreadyExists, "node ", ToString(def), " makes '", *output, "' twice");
     const Declaration* found = Find(*output);
     if (!found || detail::Reads(def, *output)) continue;
-    if (found->source == ValueSource::kNode && found->index == replaced) continue;
+    if (found->source == Source::kNode && found->index == replaced) continue;
     ThrowMadeTwice(*output, *found, ToString(def));
   }
 }
 
 OPKIT_INLINE void Graph::DeclareOutputs(size_t node) {
   for (const std::string& name : nodes_[node].outputs())
-    if (!name.empty() && !detail::Reads(nodes_[node], name)) Set(name, ValueSource::kNode, node);
+    if (!name.empty() && !detail::Reads(nodes_[node], name)) Set(name, Source::kNode, node);
 }
 
 OPKIT_INLINE void Graph::DeclareAll() {
   names_ = detail::NameIndex();
   declared_.clear();
-  for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, ValueSource::kInput, i);
-  for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, ValueSource::kConstant, i);
+  for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, Source::kInput, i);
+  for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, Source::kConstant, i);
   for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
   for (const std::string& output : outputs_) DeclarationOf(output).is_output = true;
 }
@@ -164,9 +164,9 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
                                                    const Declaration& first,
                                                    const std::string& second) const {
   Throw(ErrorCode::kAlreadyExists, "value '", name, "' is made ",
-        first.source == ValueSource::kInput      ? "by an input of the graph"
-        : first.source == ValueSource::kConstant ? "by a constant"
-                                                 : "by node " + ToString(node(first.index)),
+        first.source == Source::kInput      ? "by an input of the graph"
+        : first.source == Source::kConstant ? "by a constant"
+                                            : "by node " + ToString(node(first.index)),
         " already", second.empty() ? "" : " and again by node " + second,
         "; give one of them another name");
 }

@@ -239,17 +239,17 @@ class GraphInference {
 
 }  // namespace detail
 
-OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known,
+OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Graph::Input>& known,
                                    UnknownOperators unknown) {
   const detail::RegistryUse use;
   const Graph& graph = view.graph();
   detail::GraphInference inference(view, unknown);
-  for (const GraphInput& input : graph.inputs())
+  for (const Graph::Input& input : graph.inputs())
     inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
-  for (const GraphConstant& constant : graph.constants())
+  for (const Graph::Constant& constant : graph.constants())
     inference.Know(view.FindValue(constant.name), TensorInfo::OfConstant(constant.value),
                    "constant '" + constant.name + "'");
-  for (const GraphInput& input : known) {
+  for (const Graph::Input& input : known) {
     if (!graph.IsInput(input.name)) {
       std::vector<std::string> names = view.names();
       names.resize(graph.inputs().size());  // inputs are the first values

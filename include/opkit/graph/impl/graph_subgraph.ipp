@@ -47,12 +47,12 @@ OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
   };
   return a.outputs() == b.outputs() &&
          same(a.inputs(), b.inputs(),
-              [](const GraphInput& x, const GraphInput& y) {
+              [](const Graph::Input& x, const Graph::Input& y) {
                 return x.name == y.name && x.info.dtype == y.info.dtype &&
                        x.info.shape == y.info.shape && x.info.device == y.info.device;
               }) &&
          same(a.constants(), b.constants(),
-              [](const GraphConstant& x, const GraphConstant& y) {
+              [](const Graph::Constant& x, const Graph::Constant& y) {
                 return x.name == y.name && Attribute(x.value) == Attribute(y.value);
               }) &&
          same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {

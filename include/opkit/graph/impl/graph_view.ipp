@@ -157,8 +157,8 @@ inline std::vector<int> SortNodes(const GraphView& view) {
 }  // namespace detail
 
 OPKIT_INLINE GraphView::GraphView(const Graph& graph) : graph_(&graph) {
-  for (const GraphInput& input : graph.inputs()) names_.Add(input.name);
-  for (const GraphConstant& constant : graph.constants()) names_.Add(constant.name);
+  for (const Graph::Input& input : graph.inputs()) names_.Add(input.name);
+  for (const Graph::Constant& constant : graph.constants()) names_.Add(constant.name);
   for (const OperatorDef& def : graph.nodes())
     for (const std::string& name : def.outputs())
       if (!name.empty()) names_.Add(name);
@@ -234,7 +234,7 @@ OPKIT_INLINE void GraphView::IndexConsumers() {
 }
 
 OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
-  for (const GraphConstant& constant : graph.constants())
+  for (const Graph::Constant& constant : graph.constants())
     if (!constant.value.initialized())
       Throw(
           ErrorCode::kUninitialized, "constant '", constant.name,

@@ -23,12 +23,12 @@ inline std::string Fixed(double value, int digits) {
 
 OPKIT_INLINE void NetBenchmark::SumUp() {
   double total = 0;
-  for (const NetBenchmarkRow& row : nodes) total += row.ms;
+  for (const NetBenchmark::Row& row : nodes) total += row.ms;
   types.clear();
-  for (NetBenchmarkRow& row : nodes) {
+  for (NetBenchmark::Row& row : nodes) {
     row.share = total > 0 ? row.ms / total : 0;
     auto sum = std::find_if(types.begin(), types.end(),
-                            [&](const NetBenchmarkRow& type) { return type.op == row.op; });
+                            [&](const NetBenchmark::Row& type) { return type.op == row.op; });
     if (sum == types.end()) sum = types.insert(sum, {.op = row.op, .name = "", .count = 0});
     ++sum->count;
     sum->ms += row.ms;
@@ -42,15 +42,15 @@ OPKIT_INLINE void NetBenchmark::SumUp() {
 OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
   using detail::Fixed;
   std::vector<std::vector<std::string>> table{{"node", "op", "ms", "share", "GFLOP/s", "GB/s"}};
-  const auto add = [&](const NetBenchmarkRow& row, std::string node, const std::string& more) {
+  const auto add = [&](const NetBenchmark::Row& row, std::string node, const std::string& more) {
     table.push_back({std::move(node), row.op + more, Fixed(row.ms, 4),
                      Fixed(row.share * 100, 1) + "%", row.flops > 0 ? Fixed(row.gflops(), 2) : "-",
                      row.bytes > 0 ? Fixed(row.gigabytes(), 2) : "-"});
   };
-  for (const NetBenchmarkRow& row : benchmark.nodes)
+  for (const NetBenchmark::Row& row : benchmark.nodes)
     add(row, std::to_string(row.node), row.name.empty() ? "" : " '" + row.name + "'");
   table.push_back({});
-  for (const NetBenchmarkRow& row : benchmark.types) add(row, "", StrCat(" x", row.count));
+  for (const NetBenchmark::Row& row : benchmark.types) add(row, "", StrCat(" x", row.count));
   std::vector<size_t> widths(table[0].size(), 0);
   for (const auto& line : table)
     for (size_t c = 0; c < line.size(); ++c) widths[c] = (std::max)(widths[c], line[c].size());

@@ -151,11 +151,11 @@ OPKIT_INLINE std::string ToString(const Plan& plan) {
 }
 OPKIT_INLINE std::string ToString(const Plan& plan,
                                   const std::vector<std::pair<std::string, Shape>>& shapes) {
-  std::vector<GraphInput> known;
+  std::vector<Graph::Input> known;
   for (const auto& [name, shape] : shapes) known.push_back({name, {DType::kUndefined, shape}});
   const GraphTypes types = InferGraph(plan.state()->view(), known);
   std::vector<TensorInfo> inputs;
-  for (const GraphInput& input : plan.graph().inputs()) {
+  for (const Graph::Input& input : plan.graph().inputs()) {
     inputs.push_back(types.Get(input.name));
     if (inputs.back().dtype == DType::kUndefined || !inputs.back().shape.is_known())
       Throw(ErrorCode::kInvalidArgument, "ToString needs the dtype and the shape of every input, '",
@@ -248,12 +248,13 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const InvocationScope scope(InvocationKind::kPhase,
                               [] { return detail::SpanNames{InternName("Compile")}; });
   if (options.memory.release_constants)
-    detail::CheckInputsKnown(graph, "PlanMemoryOptions::release_constants", "what is dropped");
+    detail::CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");
   if (options.memory.recompute) {
     if (options.memory.capacity_bytes == 0)
-      Throw(ErrorCode::kInvalidArgument,
-            "PlanMemoryOptions::recompute needs capacity_bytes: the bytes that the plan is to fit");
-    detail::CheckInputsKnown(graph, "PlanMemoryOptions::recompute", "other nodes to run again");
+      Throw(
+          ErrorCode::kInvalidArgument,
+          "PlanOptions::memory.recompute needs capacity_bytes: the bytes that the plan is to fit");
+    detail::CheckInputsKnown(graph, "PlanOptions::memory.recompute", "other nodes to run again");
   }
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
   const detail::PreferenceScope preferring(*preferences);

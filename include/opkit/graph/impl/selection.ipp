@@ -37,14 +37,14 @@ inline std::string TakeField(std::string_view line, size_t& at) {
 
 }  // namespace detail
 
-OPKIT_INLINE const SelectedKernel* Selection::Find(std::string_view node) const {
-  const auto found = std::ranges::find(nodes, node, &SelectedKernel::node);
+OPKIT_INLINE const Selection::Node* Selection::Find(std::string_view node) const {
+  const auto found = std::ranges::find(nodes, node, &Selection::Node::node);
   return found == nodes.end() ? nullptr : &*found;
 }
 
 OPKIT_INLINE std::string ToString(const Selection& selection) {
   std::string text;
-  for (const SelectedKernel& one : selection.nodes) {
+  for (const Selection::Node& one : selection.nodes) {
     detail::AppendField(text, one.node, '\t');
     detail::AppendField(text, one.op, '\t');
     detail::AppendField(text, one.backend, '\t');
@@ -60,7 +60,7 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
     const size_t end = (std::min)(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
     text.remove_prefix((std::min)(end + 1, text.size()));
-    SelectedKernel& one = selection.nodes.emplace_back();
+    Selection::Node& one = selection.nodes.emplace_back();
     size_t at = 0;
     one.node = detail::TakeField(line, at);
     one.op = detail::TakeField(line, at);

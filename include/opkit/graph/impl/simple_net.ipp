@@ -27,7 +27,7 @@ inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& va
 inline void CheckInputs(const Graph& graph, Workspace& ws) {
   NameIndex symbols;
   std::vector<int64_t> extents;
-  for (const GraphInput& input : graph.inputs()) {
+  for (const Graph::Input& input : graph.inputs()) {
     const Tensor& found = *ws.GetTensor(input.name);
     const auto fail = [&](ErrorCode code, const std::string& more = "") {
       Throw(code, "input '", input.name, "' of the graph is ", ToString(found), ", expected ",
@@ -56,8 +56,8 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
 // Returns the types of all values for the inputs in the workspace. Returns nullopt if these do not
 // fit the graph; Run then reports the error.
 inline std::optional<GraphTypes> TypesNow(const GraphView& view, Workspace& ws) {
-  std::vector<GraphInput> inputs = view.graph().inputs();
-  for (GraphInput& input : inputs)
+  std::vector<Graph::Input> inputs = view.graph().inputs();
+  for (Graph::Input& input : inputs)
     if (ws.HasTensor(input.name) && ws.GetTensor(input.name)->initialized())
       input.info = TensorInfo::Of(*ws.GetTensor(input.name));
   try {
@@ -74,7 +74,7 @@ inline double MedianMs(std::vector<int64_t> times) {
   return static_cast<double>(times[(n - 1) / 2] + times[n / 2]) * 0.5e-6;
 }
 
-inline NetBenchmarkRow BenchmarkRow(const OperatorBase& op, const Workspace& ws, double ms) {
+inline NetBenchmark::Row BenchmarkRow(const OperatorBase& op, const Workspace& ws, double ms) {
   const OperatorDef& def = op.def();
   const OpCost cost = OpRegistry::Global()
                           .GetSchema(def.type())
@@ -93,14 +93,14 @@ OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
     : graph_(std::move(graph)), workspace_(ws) {
   if (!ws) Throw(ErrorCode::kInvalidArgument, "a net needs a workspace");
   Check(graph_);
-  for (const GraphInput& input : graph_.inputs())
+  for (const Graph::Input& input : graph_.inputs())
     if (!ws->HasBlob(input.name))
       Throw(ErrorCode::kNotFound, "input '", input.name,
             "' of the graph is not in the workspace; create it before the net",
             SuggestName(input.name, ws->Blobs()));
   std::vector<std::string> made;
   try {
-    for (const GraphConstant& constant : graph_.constants()) {
+    for (const Graph::Constant& constant : graph_.constants()) {
       if (!ws->HasBlob(constant.name)) made.push_back(constant.name);
       detail::PutConstant(*ws, constant.name, constant.value);
     }
@@ -132,7 +132,7 @@ OPKIT_INLINE bool SimpleNet::Run() {
   return true;
 }
 
-OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& options) {
+OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmark::Options& options) {
   if (options.runs < 1 || options.warmup < 0)
     Throw(ErrorCode::kInvalidArgument, "a benchmark of ", options.runs, " runs after ",
           options.warmup, " for warming up; expected at least one run");

@@ -24,7 +24,7 @@ class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
   }
   std::string Describe() const override {
     std::vector<std::string> inputs;
-    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
+    for (const Graph::Input& input : graph.inputs()) inputs.push_back(input.name);
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {

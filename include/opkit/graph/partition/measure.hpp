@@ -18,7 +18,7 @@ inline double MeasureNs(const Graph& graph) {
   constexpr int kLeastRuns = 3, kMostRuns = 100;
   constexpr int64_t kEnoughNs = 20'000'000;
   std::vector<NamedTensor> inputs;
-  for (const GraphInput& input : graph.inputs()) {
+  for (const Graph::Input& input : graph.inputs()) {
     Tensor tensor(input.info.shape.ToShape(), input.info.dtype);
     if (tensor.nbytes() > 0)
       std::memset(tensor.raw_mutable_data(), 0, static_cast<size_t>(tensor.nbytes()));
@@ -50,7 +50,7 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
     Throw(ErrorCode::kUnsupported, "accept_if_faster measures on the host, and ", ToString(def),
           " runs on ", def.device());
   Graph whole;
-  for (const GraphInput& input : body.inputs()) {
+  for (const Graph::Input& input : body.inputs()) {
     if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
       Throw(ErrorCode::kFailedPrecondition,
             "accept_if_faster needs the dtype and shape of every value, and '", input.name, "' is ",

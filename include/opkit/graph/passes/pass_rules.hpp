@@ -65,12 +65,12 @@ inline bool IsWaitedFor(const OperatorDef& def, const NameIndex& control_names) 
 }
 
 // Returns a graph with the inputs and outputs of `graph` but other constants and nodes.
-inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constants,
+inline Graph WithContents(const Graph& graph, std::vector<Graph::Constant> constants,
                           std::vector<OperatorDef> nodes) {
   Graph out;
-  for (const GraphInput& input : graph.inputs())
+  for (const Graph::Input& input : graph.inputs())
     out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-  for (GraphConstant& constant : constants)
+  for (Graph::Constant& constant : constants)
     out.AddConstant(std::move(constant.name), std::move(constant.value));
   for (OperatorDef& def : nodes) out.AddNode(std::move(def));
   for (const std::string& output : graph.outputs()) out.AddOutput(output);

@@ -79,7 +79,7 @@ class KernelSelector {
     BackendNeed backend_need = kPreferred;
     const Selection* forced = nullptr;
     const std::vector<Device>* devices = nullptr;  // devices for nodes that name none
-    SelectionObjective objective = SelectionObjective::kTime;
+    Selection::Objective objective = Selection::Objective::kTime;
   };
 
   // `types` has the inferred types. Selection sets the layouts and devices of the values that nodes
@@ -116,8 +116,10 @@ class KernelSelector {
     return options_.devices && !options_.devices->empty() && def.device() == Device{};
   }
   void FindForced();
-  void CheckForcedDevice(const SelectedKernel& forced, const OperatorDef& def) const;
-  const SelectedKernel* Forced(int node) const { return forced_.empty() ? nullptr : forced_[node]; }
+  void CheckForcedDevice(const Selection::Node& forced, const OperatorDef& def) const;
+  const Selection::Node* Forced(int node) const {
+    return forced_.empty() ? nullptr : forced_[node];
+  }
 
   const GraphView& view_;
   GraphTypes& types_;
@@ -130,7 +132,7 @@ class KernelSelector {
   };
   IndexedVector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
   // By node, empty if nothing is forced: its forced kernel or null, and its name in selections.
-  IndexedVector<const SelectedKernel*> forced_;
+  IndexedVector<const Selection::Node*> forced_;
   IndexedVector<std::string> names_;
 };
 

@@ -10,70 +10,71 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// How the steps of a run are called.
-struct PlanScheduleOptions {
-  // Nodes are called in one fixed order, whatever the number of threads.
-  bool deterministic = false;
-  ReplayMode mode = ReplayMode::kAuto;
-};
-
-// Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
-struct PlanSelectionOptions {
-  // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
-  // kernel does not exist or does not take its node.
-  Selection forced = {};
-  // The quantity that selection makes small, for nodes without a forced kernel.
-  // PlanMemoryOptions::capacity_bytes bounds the memory of the whole plan.
-  SelectionObjective objective = SelectionObjective::kTime;
-};
-
-// Where the values of a run lie, and which of the caller's memory the plan may use.
-struct PlanMemoryOptions {
-  MemorySearchOptions search = {};
-  // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
-  // graph that needs more, with the values that are live where it needs most.
-  int64_t capacity_bytes = 0;
-  // Reorders nodes that run one after the other, if fewer bytes are live at once then. The results
-  // of a graph do not change; the order of effects that no edge fixes may.
-  bool reorder_nodes = false;
-  // Makes Compile compute values again just before a late reader if the plan needs more than
-  // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
-  // costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a value
-  // or run a graph never run twice. A node that runs again has the name of its original and
-  // "#again", and so have its values; MemorySummary and Explain count them. Compile throws
-  // kInvalidArgument without capacity_bytes, which says when to stop. It also throws it for an
-  // input whose dtype or shape is open, since each shape would need its own graph. Costs Compile up
-  // to kRecomputeTries more plans, and searches whose time is quadratic in the nodes: about 0.1 s
-  // each for 1,000.
-  bool recompute = false;
-  static constexpr int kRecomputeTries = 8;
-  // The limit for the bytes of a value whose shape a run decides (NonZero): the value is planned if
-  // its bound is not larger. Other such values have a buffer of their own, which grows with the
-  // runs. All of them do if the arena would pass capacity_bytes otherwise.
-  int64_t most_bound_bytes = int64_t{64} << 20;
-  // Inputs whose memory belongs to the plan from the start of a run on. If the last reader of such
-  // an input may write in place, it writes an intermediate value or an output there. After the run,
-  // the tensor given for the input holds undefined data, or is returned as an output. Compile
-  // throws kNotFound for a name that is no input, and kInvalidArgument for an input that the graph
-  // rewrites or returns.
-  std::vector<std::string> donated_inputs = {};
-  // Makes Compile drop the elements of constants that kernels read only in another layout or on
-  // another device, so that weights do not take memory twice. The plan keeps the converted tensor,
-  // and the original's dtype and shape. The memory is freed once the caller's graphs and tensors do
-  // not share it either. Constants of subgraphs stay. Reading, saving or compiling a dropped
-  // constant of Plan::graph() throws kUninitialized. Compile throws kInvalidArgument if the dtype
-  // or the shape of an input is open, since another shape may need the original.
-  bool release_constants = false;
-  // Proves every memory plan with VerifyMemoryPlan. Without NDEBUG all but large plans are proved.
-  bool verify = false;
-};
-
 // The options of Compile.
 struct PlanOptions {
+  // How the steps of a run are called.
+  struct ScheduleOptions {
+    // Nodes are called in one fixed order, whatever the number of threads.
+    bool deterministic = false;
+    ReplayMode mode = ReplayMode::kAuto;
+  };
+
+  // Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
+  struct SelectionOptions {
+    // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
+    // kernel does not exist or does not take its node.
+    Selection forced = {};
+    // The quantity that selection makes small, for nodes without a forced kernel.
+    // PlanOptions::memory.capacity_bytes bounds the memory of the whole plan.
+    Selection::Objective objective = Selection::Objective::kTime;
+  };
+
+  // Where the values of a run lie, and which of the caller's memory the plan may use.
+  struct MemoryOptions {
+    MemorySearchOptions search = {};
+    // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
+    // graph that needs more, with the values that are live where it needs most.
+    int64_t capacity_bytes = 0;
+    // Reorders nodes that run one after the other, if fewer bytes are live at once then. The
+    // results of a graph do not change; the order of effects that no edge fixes may.
+    bool reorder_nodes = false;
+    // Makes Compile compute values again just before a late reader if the plan needs more than
+    // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
+    // costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a value
+    // or run a graph never run twice. A node that runs again has the name of its original and
+    // "#again", and so have its values; MemorySummary and Explain count them. Compile throws
+    // kInvalidArgument without capacity_bytes, which says when to stop. It also throws it for an
+    // input whose dtype or shape is open, since each shape would need its own graph. Costs Compile
+    // up to kRecomputeTries more plans, and searches whose time is quadratic in the nodes: about
+    // 0.1 s each for 1,000.
+    bool recompute = false;
+    static constexpr int kRecomputeTries = 8;
+    // The limit for the bytes of a value whose shape a run decides (NonZero): the value is planned
+    // if its bound is not larger. Other such values have a buffer of their own, which grows with
+    // the runs. All of them do if the arena would pass capacity_bytes otherwise.
+    int64_t most_bound_bytes = int64_t{64} << 20;
+    // Inputs whose memory belongs to the plan from the start of a run on. If the last reader of
+    // such an input may write in place, it writes an intermediate value or an output there. After
+    // the run, the tensor given for the input holds undefined data, or is returned as an output.
+    // Compile throws kNotFound for a name that is no input, and kInvalidArgument for an input that
+    // the graph rewrites or returns.
+    std::vector<std::string> donated_inputs = {};
+    // Makes Compile drop the elements of constants that kernels read only in another layout or on
+    // another device, so that weights do not take memory twice. The plan keeps the converted
+    // tensor, and the original's dtype and shape. The memory is freed once the caller's graphs and
+    // tensors do not share it either. Constants of subgraphs stay. Reading, saving or compiling a
+    // dropped constant of Plan::graph() throws kUninitialized. Compile throws kInvalidArgument if
+    // the dtype or the shape of an input is open, since another shape may need the original.
+    bool release_constants = false;
+    // Proves every memory plan with VerifyMemoryPlan. Without NDEBUG all but large plans are
+    // proved.
+    bool verify = false;
+  };
+
   // Threads that run the plan, the caller's included; 0: those of ThreadPool::Global(). Any number
   // but that pool's gives the plan a pool of its own.
   int threads = 0;
-  PlanScheduleOptions schedule = {};
+  ScheduleOptions schedule = {};
   // Passes to apply, in order, before kernels are selected; null: DefaultPasses(). Compile alone
   // reads the list.
   const PassList* passes = nullptr;
@@ -89,12 +90,12 @@ struct PlanOptions {
   // kRequired requires every backend that a node names. A backend that is only preferred for the
   // program or the plan must exist: Compile throws kNotFound instead of passing it over.
   BackendNeed backend_need = kPreferred;
-  PlanSelectionOptions selection = {};
+  SelectionOptions selection = {};
   // Devices for nodes that name none, in the order of preference: {cuda, cpu} takes CUDA if it is
   // available and has a kernel. Values are copied between neighbours on different devices. Empty:
   // the CPU.
   std::vector<Device> devices = {};
-  PlanMemoryOptions memory = {};
+  MemoryOptions memory = {};
   // The number of sets of input shapes that the plan, and each executor, keeps; the least recently
   // used set is dropped.
   int max_shapes = 8;

@@ -25,7 +25,7 @@ struct ViewedGraph {
 // Shared by the copies of a Plan and by its executors. Thread-safe where a function says so.
 class PlanState final : public RefCounted {
  public:
-  // The effect of PlanMemoryOptions::recompute, with the numbers of MemorySummary.
+  // The effect of PlanOptions::memory.recompute, with the numbers of MemorySummary.
   struct Recomputed {
     int nodes = 0;
     double share = 0;
@@ -106,7 +106,7 @@ class PlanState final : public RefCounted {
   bool HasKernel(const OperatorDef& def) const;
   void FindDonated();
   IntrusivePtr<Specialization> MakeOf(const GraphView& view, std::vector<TensorInfo> inputs,
-                                      const PlanMemoryOptions& memory) const;
+                                      const PlanOptions::MemoryOptions& memory) const;
 
   PlanOptions options_;
   const std::shared_ptr<const PartitionReport> partition_report_;

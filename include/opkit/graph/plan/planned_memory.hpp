@@ -50,13 +50,13 @@ class PlannedMemory {
  public:
   // The options of PlanArenas.
   struct Options {
-    PlanMemoryOptions plan;
+    PlanOptions::MemoryOptions plan;
     bool walked = false;       // steps run one after the other, in their order
     std::vector<int> donated;  // donated inputs, as values of the view
   };
 
   // The specialization must have its schedule and its bodies before PlanArenas is called.
-  PlannedMemory(const Specialization& plan, const PlanMemoryOptions& options)
+  PlannedMemory(const Specialization& plan, const PlanOptions::MemoryOptions& options)
       : plan_(plan), most_bound_bytes_(options.most_bound_bytes) {}
   // Plans the memory of the outermost graph and of all bodies in it. Throws kOutOfMemory, with the
   // values that are live together, if a capacity is too small; else the errors of PlanMemory.

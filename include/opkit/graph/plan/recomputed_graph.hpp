@@ -1,5 +1,5 @@
 // FitByRecomputation: fits a plan's memory into its capacity by computing values again
-// (PlanMemoryOptions::recompute). Compile calls it after the passes, instead of specializing the
+// (PlanOptions::memory.recompute). Compile calls it after the passes, instead of specializing the
 // graph as it is.
 #ifndef OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_

@@ -48,7 +48,7 @@ class Specialization final : public RefCounted {
   struct Options {
     bool walked = false;  // steps run one after the other, in their order
     bool in_order = false;
-    PlanMemoryOptions memory;
+    PlanOptions::MemoryOptions memory;
     ConvertedConstants* converted_constants = nullptr;  // the converted constants of the plan
     KernelSelector::Options selection = {};
     // Donated inputs, as values of the plan's graph; none in a body.

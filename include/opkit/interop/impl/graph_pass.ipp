@@ -211,9 +211,9 @@ class SymbolJsonReader {
   }
   Graph Build() {
     Graph out;
-    for (const GraphInput& input : before_.inputs())
+    for (const Graph::Input& input : before_.inputs())
       out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-    for (const GraphConstant& constant : before_.constants())
+    for (const Graph::Constant& constant : before_.constants())
       out.AddConstant(constant.name, constant.value);
     for (TextNode& node : nodes_) {
       if (node.is_variable) continue;

@@ -25,14 +25,14 @@ class GraphJsonWriter {
       ThrowAtPath(path, StrCat("graphs are nested more than ", kMaxGraphDepth, " deep"),
                   ErrorCode::kUnsupported);
     for (const char* list : {"inputs", "constants", "nodes"}) out[list] = Json::array();
-    for (const GraphInput& input : graph.inputs()) {
+    for (const Graph::Input& input : graph.inputs()) {
       Json item = {{"name", ToJson(input.name)}, {"dtype", ToString(input.info.dtype)}};
       item["shape"] = ToJson(input.info.shape);
       if (input.info.device != Device{}) item["device"] = ToJson(input.info.device);
       out["inputs"].push_back(std::move(item));
     }
     for (size_t i = 0; i < graph.constants().size(); ++i) {
-      const GraphConstant& constant = graph.constants()[i];
+      const Graph::Constant& constant = graph.constants()[i];
       const std::string at = Element(Member(path, "constants"), i);
       if (!constant.value.initialized())
         ThrowAtPath(at, StrCat("constant '", constant.name, "' has no data to write"),

@@ -80,8 +80,8 @@ struct OnnxWriteContext {
   int64_t num_fresh = 0;
 
   void CollectNames(const Graph& graph) {
-    for (const GraphInput& input : graph.inputs()) names.Add(input.name);
-    for (const GraphConstant& constant : graph.constants()) names.Add(constant.name);
+    for (const Graph::Input& input : graph.inputs()) names.Add(input.name);
+    for (const Graph::Constant& constant : graph.constants()) names.Add(constant.name);
     for (const OperatorDef& def : graph.nodes()) {
       for (const std::string& name : def.outputs()) names.Add(name);
       for (const NamedSubgraph& subgraph : def.subgraphs())
@@ -372,7 +372,7 @@ class OnnxGraphWriter {
       Throw(ErrorCode::kInvalidArgument,
             "an attribute has that name too, and in ONNX subgraphs are attributes");
     for (const OnnxCapture& capture : captures)
-      if (const GraphInput* input = inner->FindInput(capture.name))
+      if (const Graph::Input* input = inner->FindInput(capture.name))
         Know(capture.outer, input->info.dtype);
     Begin(to, subgraph.name, OnnxAttributeType::kGraph);
     OnnxGraphWriter(context_, *inner, this, captures)
@@ -446,7 +446,7 @@ class OnnxGraphWriter {
 // Returns the bytes of all tensors of a graph: most of the model's size.
 inline int64_t OnnxTensorBytes(const Graph& graph) {
   int64_t bytes = 0;
-  for (const GraphConstant& constant : graph.constants()) bytes += constant.value.nbytes();
+  for (const Graph::Constant& constant : graph.constants()) bytes += constant.value.nbytes();
   for (const OperatorDef& def : graph.nodes()) {
     for (const NamedAttribute& arg : def.args())
       for (const Tensor& tensor : arg.value.values().tensors) bytes += tensor.nbytes();

@@ -48,7 +48,7 @@ class ForeignValues {
  private:
   // True if the tensor is in the memory of a constant, which an operator may return as its output.
   bool IsConstant(const Tensor& tensor) const {
-    for (const GraphConstant& constant : plan_.graph().constants())
+    for (const Graph::Constant& constant : plan_.graph().constants())
       if (constant.value.storage() == tensor.storage()) return true;
     return false;
   }

@@ -23,7 +23,7 @@ class BodyGradient final : public GradientMakerBase {
   std::vector<OperatorDef> GetGradientDefs() override {
     AddSeeds();
     std::vector<std::string> wanted;
-    for (const GraphInput& input : body_.inputs())
+    for (const Graph::Input& input : body_.inputs())
       if (input.info.dtype != DType::kBool && !IsInteger(input.info.dtype))
         wanted.push_back(input.name);
     if (seeds_.empty() || wanted.empty()) return {};
@@ -90,12 +90,12 @@ class BodyGradient final : public GradientMakerBase {
       for (const std::string& input : def.inputs()) read.Add(input);
     Graph out;
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
-      const GraphInput& input = graph.inputs()[i];
+      const Graph::Input& input = graph.inputs()[i];
       if (read.Find(input.name) < 0) continue;
       out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
       node.Input(outer_[i]);
     }
-    for (const GraphConstant& constant : graph.constants())
+    for (const Graph::Constant& constant : graph.constants())
       out.AddConstant(constant.name, constant.value);
     for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
     for (const std::string& output : graph.outputs()) out.AddOutput(output);

@@ -147,8 +147,8 @@ OPKIT_INLINE Graph NodeReplacer::Result() const {
   for (const NodeReplacement& replacement : replacements_)
     for (const std::string& name : replacement.def.inputs())
       if (const int value = view_.FindValue(name); value >= 0) used[value] = 1;
-  std::vector<GraphConstant> constants;
-  for (const GraphConstant& constant : graph.constants()) {
+  std::vector<Graph::Constant> constants;
+  for (const Graph::Constant& constant : graph.constants()) {
     const int value = view_.FindValue(constant.name);
     if (used[value] || view_.IsOutput(value) || view_.consumers(value).empty())
       constants.push_back(constant);

@@ -82,7 +82,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   StringMapArgument options(arguments), attributes;
   TensorMapArgument::Items constants;
   std::vector<IntrusivePtr<TensorSlot>> slots;  // own the extents to which the views point
-  for (const GraphConstant& constant : review.body().constants()) {
+  for (const Graph::Constant& constant : review.body().constants()) {
     slots.push_back(MakeIntrusive<TensorSlot>());
     slots.back()->Bind(constant.value, OpReq::kWrite);
     constants.emplace_back(constant.name, slots.back()->view);

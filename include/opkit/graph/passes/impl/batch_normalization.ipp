@@ -62,7 +62,7 @@ class BatchNormalizationFolder {
 
   Graph Result() const {
     if (!has_folded_) return graph_;
-    std::vector<GraphConstant> constants = graph_.constants();
+    std::vector<Graph::Constant> constants = graph_.constants();
     std::vector<OperatorDef> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
       if (removed_[node]) continue;
@@ -238,7 +238,7 @@ class BatchNormalizationFolder {
   }
 
   // Gives the node weights that include its scaling, and the output name of the last folded node.
-  void Scale(const Base& base, OperatorDef& def, std::vector<GraphConstant>& constants) const {
+  void Scale(const Base& base, OperatorDef& def, std::vector<Graph::Constant>& constants) const {
     const bool is_conv = def.type() == "Conv";
     const ChannelScaling& scaling = base.scaling;
     const auto channels = static_cast<int64_t>(scaling.factors.size());
@@ -266,11 +266,11 @@ class BatchNormalizationFolder {
   }
   // Drops the constants whose readers were all removed.
   void DropUnread(const std::vector<OperatorDef>& nodes,
-                  std::vector<GraphConstant>& constants) const {
+                  std::vector<Graph::Constant>& constants) const {
     NameIndex read;
     for (const OperatorDef& def : nodes)
       for (const std::string& input : def.inputs()) read.Add(input);
-    std::erase_if(constants, [&](const GraphConstant& constant) {
+    std::erase_if(constants, [&](const Graph::Constant& constant) {
       const int value = view_.FindValue(constant.name);
       return value >= 0 && !view_.IsOutput(value) && !view_.consumers(value).empty() &&
              read.Find(constant.name) < 0;

@@ -45,8 +45,8 @@ class SubexpressionMerger {
         if (outs[o] >= 0 && def.outputs()[o] != Name(outs[o]))
           def.mutable_outputs()[o] = Name(outs[o]);
     }
-    std::vector<GraphConstant> constants;
-    for (const GraphConstant& constant : graph_.constants()) {
+    std::vector<Graph::Constant> constants;
+    for (const Graph::Constant& constant : graph_.constants()) {
       const int value = view_.FindValue(constant.name);
       if (Same(value) == value || view_.IsOutput(value)) constants.push_back(constant);
     }

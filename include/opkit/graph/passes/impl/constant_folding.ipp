@@ -26,8 +26,8 @@ class ConstantFolder {
   }
 
   Graph Result() const {
-    std::vector<GraphConstant> constants;
-    for (const GraphConstant& constant : graph_.constants()) {
+    std::vector<Graph::Constant> constants;
+    for (const Graph::Constant& constant : graph_.constants()) {
       const int value = view_.FindValue(constant.name);
       if (view_.consumers(value).empty() || IsNeeded(value)) constants.push_back(constant);
     }

@@ -63,8 +63,8 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
   std::vector<OperatorDef> nodes;
   for (int node = 0; node < graph.num_nodes(); ++node)
     if (live[node]) nodes.push_back(graph.node(node));
-  std::vector<GraphConstant> constants;
-  for (const GraphConstant& constant : graph.constants()) {
+  std::vector<Graph::Constant> constants;
+  for (const Graph::Constant& constant : graph.constants()) {
     const int value = view.FindValue(constant.name);
     const auto readers = view.consumers(value);
     if (view.IsOutput(value) ||

@@ -37,8 +37,8 @@ class HardSwishMerger {
       nodes.push_back(nodes_[node]);
       for (const std::string& input : nodes.back().inputs()) read.Add(input);
     }
-    std::vector<GraphConstant> constants = graph_.constants();
-    std::erase_if(constants, [&](const GraphConstant& constant) {
+    std::vector<Graph::Constant> constants = graph_.constants();
+    std::erase_if(constants, [&](const Graph::Constant& constant) {
       const int value = view_.FindValue(constant.name);
       return !view_.IsOutput(value) && !view_.consumers(value).empty() &&
              read.Find(constant.name) < 0;

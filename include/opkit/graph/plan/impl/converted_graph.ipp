@@ -44,9 +44,9 @@ struct ConvertedGraph::Builder {
         constants(converted_constants),
         outputs_on(device_of_outputs) {
     const Graph& plan = view.graph();
-    for (const GraphInput& input : plan.inputs())
+    for (const Graph::Input& input : plan.inputs())
       graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-    for (const GraphConstant& constant : plan.constants())
+    for (const Graph::Constant& constant : plan.constants())
       graph.AddConstant(constant.name, constant.value);
     std::vector<OperatorDef> nodes = plan.nodes();
     // An output that must be converted gives its name to the converted value.

@@ -65,7 +65,7 @@ OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explan
 OPKIT_COLD inline void ExplainNodes(const Specialization& found,
                                     std::vector<Explanation::Node>& nodes,
                                     Explanation& explanation) {
-  for (const GraphConstant& constant : found.view().graph().constants())
+  for (const Graph::Constant& constant : found.view().graph().constants())
     explanation.converted_constants += found.plan_view().FindValue(constant.name) < 0;
   for (int step = 0; step < found.schedule().size(); ++step) {
     const int node = found.schedule().original_of(step);

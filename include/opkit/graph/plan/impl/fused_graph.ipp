@@ -53,7 +53,7 @@ struct FusedGraph::Builder {
     const int next = view.consumers(value)[0];
     const OperatorDef& def = view.graph().node(next);
     const std::string& backend = chain.choice.kernel->backend;
-    const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
+    const Selection::Node* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
     const bool is_chosen = (chosen && chosen->backend != backend) ||
                            (def.requires_backends() && def.backends() != backend);
     if (!IsFree(next) || !def.control_inputs().empty() || is_part[next] || is_chosen ||

@@ -40,7 +40,7 @@ OPKIT_COLD OPKIT_INLINE Selection KernelSelector::ForcedInside(int node,
   Selection inside;
   if (!options_.forced) return inside;
   const std::string prefix = SelectionPrefix(names_[node], body);
-  for (const SelectedKernel& one : options_.forced->nodes)
+  for (const Selection::Node& one : options_.forced->nodes)
     if (one.node.starts_with(prefix)) {
       inside.nodes.push_back(one);
       inside.nodes.back().node.erase(0, prefix.size());
@@ -104,7 +104,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   for (int node = 0; node < view_.num_nodes(); ++node)
     for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
       bodies.push_back(SelectionPrefix(names_[node], item.name));
-  for (const SelectedKernel& one : options_.forced->nodes) {
+  for (const Selection::Node& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
       continue;  // the plan of the body checks it
@@ -122,7 +122,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
     CheckForcedDevice(one, def);
-    const SelectedKernel*& forced = forced_[node];
+    const Selection::Node*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
                    forced->device != one.device))
       Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
@@ -132,7 +132,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   }
 }
 
-OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const SelectedKernel& forced,
+OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const Selection::Node& forced,
                                                                const OperatorDef& def) const {
   if (forced.device.empty() || forced.device == ToString(def.device())) return;
   if (Chooses(def))
@@ -145,7 +145,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const SelectedKer
 
 OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
   const OperatorDef& def = view_.graph().node(node);
-  if (const SelectedKernel* forced = Forced(node))
+  if (const Selection::Node* forced = Forced(node))
     return OperatorDef(def).Backends(forced->backend, kRequired);
   if (options_.backend_need == kPreferred) return {};
   CheckBackends(def);
@@ -281,7 +281,7 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
     RateOn(def.device(), asked, node, rating);
     return rating;
   }
-  const SelectedKernel* const forced = Forced(node);
+  const Selection::Node* const forced = Forced(node);
   for (const Device device : *options_.devices) {
     if (forced && !forced->device.empty() && forced->device != ToString(device)) continue;
     const OperatorDef there = OperatorDef(asked).Device(device);
@@ -302,7 +302,7 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
 
 OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, int node,
                                          NodeRating& rating) const {
-  const SelectedKernel* const forced = Forced(node);
+  const Selection::Node* const forced = Forced(node);
   const NodeDevices devices(def);
   const std::string no_copy = WhyNoCopy(node, devices);
   for (KernelCandidate& candidate :
@@ -320,7 +320,7 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
     if (!can_run) continue;
     const KernelConfig& config = rated.candidate.config;
     rated.conversion_ns = ConversionCost(node, devices, config);
-    if (options_.objective == SelectionObjective::kMemory) rated.bytes = MemoryOf(node, config);
+    if (options_.objective == Selection::Objective::kMemory) rated.bytes = MemoryOf(node, config);
     if (rating.best < 0 || IsBetter(rating.candidates[Index(rating.best)], rated))
       rating.best = static_cast<int>(rating.candidates.size()) - 1;
   }

@@ -47,7 +47,7 @@ OPKIT_INLINE void PlanState::SetLatest(IntrusivePtr<Specialization> specializati
 
 OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeUnbounded(
     const GraphView& view) const {
-  PlanMemoryOptions memory = options_.memory;
+  PlanOptions::MemoryOptions memory = options_.memory;
   memory.search.enough_bytes = (std::max)(memory.search.enough_bytes, memory.capacity_bytes);
   memory.capacity_bytes = 0;
   memory.most_bound_bytes = -1;
@@ -100,24 +100,25 @@ OPKIT_COLD OPKIT_INLINE bool PlanState::HasKernel(const OperatorDef& def) const 
 
 OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
   std::vector<std::string> names;
-  for (const GraphInput& input : graph().inputs()) names.push_back(input.name);
+  for (const Graph::Input& input : graph().inputs()) names.push_back(input.name);
   for (const std::string& name : options_.memory.donated_inputs) {
     const int value = view().FindValue(name);
     if (value < 0 || !view().IsInput(value))
-      Throw(ErrorCode::kNotFound, "PlanMemoryOptions::donated_inputs names '", name,
+      Throw(ErrorCode::kNotFound, "PlanOptions::memory.donated_inputs names '", name,
             "', which is no input of the graph", SuggestName(name, names));
     const char* const why = view().IsRewritten(value) ? "rewritten by a node of the graph"
                             : view().IsOutput(value)  ? "an output of the graph too"
                                                       : nullptr;
     if (why)
-      Throw(ErrorCode::kInvalidArgument, "PlanMemoryOptions::donated_inputs names '", name,
+      Throw(ErrorCode::kInvalidArgument, "PlanOptions::memory.donated_inputs names '", name,
             "', which is ", why, ", so that its caller reads it after a run");
     donated_.push_back(value);
   }
 }
 
 OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
-    const GraphView& view, std::vector<TensorInfo> inputs, const PlanMemoryOptions& memory) const {
+    const GraphView& view, std::vector<TensorInfo> inputs,
+    const PlanOptions::MemoryOptions& memory) const {
   const PreferenceScope scope(*preferences_);
   return MakeIntrusive<Specialization>(
       view, std::move(inputs),

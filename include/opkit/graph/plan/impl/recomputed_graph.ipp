@@ -191,7 +191,7 @@ OPKIT_COLD inline Selection ForcedAgain(
     const std::vector<std::pair<std::string, std::string>>& again) {
   Selection out = forced;
   for (const auto& [original, name] : again) {
-    const SelectedKernel* found = aside.Find(name);
+    const Selection::Node* found = aside.Find(name);
     if (!found) found = forced.Find(original);
     if (!found) continue;
     out.nodes.push_back(*found);
@@ -213,7 +213,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
   // A selection made from a recomputed plan names nodes that run again, which this graph does not
   // have yet.
   Selection forced, aside;
-  for (const SelectedKernel& one : state.options().selection.forced.nodes)
+  for (const Selection::Node& one : state.options().selection.forced.nodes)
     (IsNameOfRepeat(state.graph(), one.node) ? aside : forced).nodes.push_back(one);
   state.SetSelection(forced);
   try {
@@ -236,7 +236,8 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
   } best{nullptr, {}, {}, arena->plan.arena_bytes, as_given.given_bytes};
   // The steps may count bytes that the plan does not need; the target is higher by these.
   int64_t target = capacity + (std::max)(as_given.given_bytes - best.bytes, int64_t{0});
-  for (int i = 0; i < PlanMemoryOptions::kRecomputeTries && target >= as_given.least_bytes; ++i) {
+  for (int i = 0; i < PlanOptions::MemoryOptions::kRecomputeTries && target >= as_given.least_bytes;
+       ++i) {
     const RecomputedRun run = Recompute(steps.problem(), target);
     if (run.peak_bytes >= best.peak) break;
     best.peak = run.peak_bytes;

@@ -35,7 +35,7 @@ OPKIT_INLINE void Specialization::Build(const Options& options, const Enclosing*
 
 OPKIT_INLINE GraphTypes Specialization::Infer(const GraphView& view,
                                               const std::vector<TensorInfo>& inputs) {
-  std::vector<GraphInput> known;
+  std::vector<Graph::Input> known;
   for (size_t i = 0; i < inputs.size(); ++i)
     known.push_back({view.graph().inputs()[i].name, inputs[i]});
   return InferGraph(view, known);

@@ -111,7 +111,7 @@ OPKIT_INLINE void TensorBindings::CheckApartFromGraph(const char* use, const std
 
 OPKIT_COLD OPKIT_INLINE std::string TensorBindings::HolderOf(const Graph& graph,
                                                              const Tensor& tensor) {
-  for (const GraphConstant& constant : graph.constants())
+  for (const Graph::Constant& constant : graph.constants())
     if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
   for (const OperatorDef& def : graph.nodes()) {
     for (const NamedAttribute& arg : def.args())

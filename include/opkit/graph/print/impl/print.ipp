@@ -32,9 +32,9 @@ inline std::vector<std::string> GraphLines(const Graph& graph, const std::string
   const auto on = [](Device device) {
     return device == Device{} ? std::string() : " on " + ToString(device);
   };
-  for (const GraphInput& input : graph.inputs())
+  for (const Graph::Input& input : graph.inputs())
     add(StrCat("input ", input.name, " ", ToString(input.info), on(input.info.device)));
-  for (const GraphConstant& constant : graph.constants())
+  for (const Graph::Constant& constant : graph.constants())
     add(StrCat("constant ", constant.name, " ", constant.value.dtype(),
                ToString(constant.value.shape()), on(constant.value.device())));
   for (const OperatorDef& def : graph.nodes()) {

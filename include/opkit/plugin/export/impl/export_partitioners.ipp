@@ -80,7 +80,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
       AcceptAnswer(partition->set_attr(partition, *attribute.data()));
     }
     for (size_t i = constants; i < body.constants().size(); ++i) {
-      const GraphConstant& added = body.constants()[i];
+      const Graph::Constant& added = body.constants()[i];
       const AbiAttributes tensor(Arguments{{"value", added.value}});
       AcceptAnswer(
           partition->add_constant(partition, added.name.c_str(), (*tensor.data())->tensors[0]));

@@ -39,9 +39,9 @@ class LibraryRewrite {
   Graph Result() const {
     if (whole_) return *whole_;
     Graph result;
-    for (const GraphInput& input : graph_.inputs())
+    for (const Graph::Input& input : graph_.inputs())
       result.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-    for (const GraphConstant& constant : graph_.constants())
+    for (const Graph::Constant& constant : graph_.constants())
       if (!removed_constants_.contains(constant.name))
         result.AddConstant(constant.name, constant.value);
     for (const auto& [name, value] : added_constants_) result.AddConstant(name, value);
