@@ -186,7 +186,7 @@ TEST_CASE("a library of version 1.0 is not read past the end of its structs") {
 }
 
 TEST_CASE("a host of version 1.0 is not read past the end of its structs") {
-  opkit_host older = detail::ProgramHost();
+  opkit_host older = detail::HostTable::Global();
   older.abi_minor = 0;
   const opkit_host* const host = EndOfPage::Copy(older, detail::kFirstBytes<opkit_host>);
   auto object = detail::SharedObject::OpenCopy(PathOf("features"));

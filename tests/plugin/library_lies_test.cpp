@@ -838,7 +838,7 @@ TEST_CASE("a library may lie in every argument to its host's functions") {
   for (const Member& member : Members()) {
     if (member.type_name != "opkit_host") continue;
     const void* function = nullptr;
-    std::memcpy(&function, reinterpret_cast<const char*>(&detail::ProgramHost()) + member.at,
+    std::memcpy(&function, reinterpret_cast<const char*>(&detail::HostTable::Global()) + member.at,
                 sizeof function);
     if (member.tell == &Tell<const void*> || member.bytes != 8 || member.name == "size") continue;
     const bool is_function = member.name != "extension" && member.name != "version" &&

@@ -41,11 +41,19 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   void OpenAttrs() {}
   void Input(const std::vector<ValueSchema>&) {}
   void Output(const std::vector<ValueSchema>&) {}
-  void InfersTypes() { record_->abi.infer_type = &RecordFunctions::InferType; }
-  void InfersShapes() { record_->abi.infer_shape = &RecordFunctions::InferShape; }
-  void MutatesInputs() { record_->abi.mutated_inputs = &RecordFunctions::MutatedInputs; }
-  void NeedsScratch() { record_->abi.scratch_bytes = &RecordFunctions::ScratchBytes; }
-  void Cost() { record_->abi.cost = &RecordFunctions::Cost; }
+  void InfersTypes() {
+    record_->abi.infer_type = &GuardBy<FunctionOpRecord, &RecordFunctions::InferType>;
+  }
+  void InfersShapes() {
+    record_->abi.infer_shape = &GuardBy<FunctionOpRecord, &RecordFunctions::InferShape>;
+  }
+  void MutatesInputs() {
+    record_->abi.mutated_inputs = &GuardBy<FunctionOpRecord, &RecordFunctions::MutatedInputs>;
+  }
+  void NeedsScratch() {
+    record_->abi.scratch_bytes = &GuardBy<FunctionOpRecord, &RecordFunctions::ScratchBytes>;
+  }
+  void Cost() { record_->abi.cost = &GuardBy<FunctionOpRecord, &RecordFunctions::Cost>; }
   void HasEffects() {}
   void NeedsSubgraph() {}
   void NoGradient() {}
@@ -97,7 +105,7 @@ opkit_library_entry(const opkit_host* host) {
 #define OPKIT_LIBRARY_INITIALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_INITIALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
-      (::opkit::detail::ThisLibrary().initialize =                     \
+      (::opkit::detail::LibraryContents::Global().initialize =         \
            &::opkit::detail::CallInitialize<(__VA_ARGS__)>,            \
        true)
 // Sets the library's own version, which Library::own_version() and `opkit lib` show:
@@ -105,13 +113,13 @@ opkit_library_entry(const opkit_host* host) {
 #define OPKIT_LIBRARY_VERSION(version)                              \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_VERSION);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
-      (::opkit::detail::ThisLibrary().own_version = version, true)
+      (::opkit::detail::LibraryContents::Global().own_version = version, true)
 // Names a function void f() that is called once: before the library is unloaded, or when the
 // program ends by exit() or a return from main, before the destructors of static objects.
 #define OPKIT_LIBRARY_FINALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_FINALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \
-      (::opkit::detail::ThisLibrary().finalize = (__VA_ARGS__), true)
+      (::opkit::detail::LibraryContents::Global().finalize = (__VA_ARGS__), true)
 
 #ifdef OPKIT_OPKIT_HPP_
 #include "opkit/plugin/export/export_operators.hpp"

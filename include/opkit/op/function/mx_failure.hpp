@@ -18,7 +18,7 @@ class OPKIT_EXPORT MxFailure : public Error {
 // MxFailure, without the text.
 template <class F>
 void CheckMxReturn(const char* what, F&& f) {
-  static_cast<void>(ProgramHost());  // makes the host that keeps the text
+  static_cast<void>(HostTable::Global());  // makes the host that keeps the text
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
   if (!IsProgramHost(g_host))

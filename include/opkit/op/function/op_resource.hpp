@@ -83,7 +83,11 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   if (g_exceptions) g_exceptions->rethrow();
   throw Error(CodeOfStatus(status), host->failure_text());
 }
-
+// Throws the failure, if any, that a function of the host's table has returned.
+OPKIT_IMAGE_LOCAL inline void AcceptAnswer(opkit_status status, const opkit_host* host = g_host) {
+  if (status != OPKIT_OK) [[unlikely]]
+    ThrowHostFailure(host, status);
+}
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowNoScratch(const opkit_call* call) {
   Throw(ErrorCode::kFailedPrecondition, "operator ", call->op,
         " has no scratch: declare it with scratch(bytes), or with scratch(f) where the bytes "
@@ -117,10 +121,9 @@ template <class F>
 void RunHostRanges(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
   LoopBody<F> body{f, {}, {}};
   const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
-  if (status == OPKIT_OK) [[likely]]
-    return;
-  if (body.thrown) std::rethrow_exception(body.thrown);
-  ThrowHostFailure(host, status);
+  if (body.thrown) [[unlikely]]
+    std::rethrow_exception(body.thrown);
+  AcceptAnswer(status, host);
 }
 template <class F>
 void RunHostLoop(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
@@ -249,10 +252,7 @@ class OpPending {
   OpPending(const opkit_call* call, opkit_pending* pending) : call_(call), pending_(pending) {}
   // Waits for the operator's end; meanwhile the thread runs other work of the host. Throws the
   // error with which the operator failed.
-  void Wait() const {
-    if (const opkit_status status = call_->host->wait(call_, pending_); status != OPKIT_OK)
-      detail::ThrowHostFailure(call_->host, status);
-  }
+  void Wait() const { detail::AcceptAnswer(call_->host->wait(call_, pending_), call_->host); }
 
  private:
   const opkit_call* call_;
@@ -289,8 +289,7 @@ class OpResource {
   }
   // Allocates a tensor in memory like that of alloc().
   OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
-    opkit_tensor tensor{};
-    tensor.size = sizeof tensor;
+    opkit_tensor tensor = OpTensor().view();
     Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
                             shape.data(), &tensor));
     return OpTensor(tensor);
@@ -305,11 +304,8 @@ class OpResource {
   // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
-    if (!OPKIT_ABI_HAS(host(), allocate_output))
-      Throw(ErrorCode::kUnsupported, "allocate_output needs ABI 1.1; this program has ",
-            host()->abi_major, ".", host()->abi_minor);
-    opkit_tensor tensor{};
-    tensor.size = sizeof tensor;
+    Need(OPKIT_ABI_HAS(host(), allocate_output), "allocate_output needs ABI 1.1");
+    opkit_tensor tensor = OpTensor().view();
     Check(host()->allocate_output(call_, static_cast<uint64_t>(output), static_cast<int32_t>(dtype),
                                   static_cast<int32_t>(shape.size()), shape.data(), &tensor));
     return OpTensor(tensor);
@@ -422,9 +418,7 @@ class OpResource {
   //   sum.Wait();
   OpPending invoke_async(std::string_view op, std::span<const OpTensor> inputs,
                          std::span<const OpTensor> outputs, const Arguments& args = {}) const {
-    if (!OPKIT_ABI_HAS(host(), wait))
-      Throw(ErrorCode::kUnsupported, "invoke_async needs ABI 1.2; this program has ",
-            host()->abi_major, ".", host()->abi_minor);
+    Need(OPKIT_ABI_HAS(host(), wait), "invoke_async needs ABI 1.2");
     const std::string name(op);
     const detail::AbiAttributes attributes(args);
     opkit_pending* pending = nullptr;
@@ -447,9 +441,7 @@ class OpResource {
   // fit; kUnsupported in a program of an older ABI and off the CPU.
   void run_graph(const opkit_graph& graph, std::span<const OpTensor> inputs,
                  std::span<const OpTensor> outputs) const {
-    if (!OPKIT_ABI_HAS(host(), run_graph))
-      Throw(ErrorCode::kUnsupported, "run_graph needs ABI 1.3; this program has ",
-            host()->abi_major, ".", host()->abi_minor);
+    Need(OPKIT_ABI_HAS(host(), run_graph), "run_graph needs ABI 1.3");
     Check(host()->run_graph(call_, &graph, inputs.size(), Views(inputs), outputs.size(),
                             Views(outputs)));
   }
@@ -468,10 +460,13 @@ class OpResource {
     return tensors.empty() ? nullptr : &tensors.data()->view();
   }
   const opkit_host* host() const { return call_->host; }
-  void Check(opkit_status status) const {
-    if (status != OPKIT_OK) [[unlikely]]
-      detail::ThrowHostFailure(host(), status);
+  // Throws kUnsupported if the program is of an older ABI, which lacks a function.
+  void Need(bool has, const char* what) const {
+    if (!has)
+      Throw(ErrorCode::kUnsupported, what, "; this program has ", host()->abi_major, ".",
+            host()->abi_minor);
   }
+  void Check(opkit_status status) const { detail::AcceptAnswer(status, host()); }
 
   const opkit_call* call_;
 };

@@ -35,8 +35,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
-     ThisLibrary().add_registered = &AddRegisteredOperators, true);
+    (LibraryContents::Global().add_layouts = &AddRegisteredLayouts,
+     LibraryContents::Global().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }}  // namespace opkit

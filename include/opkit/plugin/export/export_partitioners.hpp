@@ -11,7 +11,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredPartitioners =
-    (ThisLibrary().add_partitioners = &AddRegisteredPartitioners, true);
+    (LibraryContents::Global().add_partitioners = &AddRegisteredPartitioners, true);
 
 }  // namespace detail
 }}  // namespace opkit

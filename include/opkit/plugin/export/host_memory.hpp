@@ -49,8 +49,8 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
       memory = own_.Allocate(bytes, index);
     else if (status == OPKIT_OUT_OF_MEMORY)
       return nullptr;
-    else if (status != OPKIT_OK)
-      Throw(CodeOfStatus(status), g_host->failure_text());
+    else
+      AcceptAnswer(status);
     void* none = nullptr;
     if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
     try {

@@ -8,6 +8,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The contents of this shared object. Every loaded library has its own.
 struct LibraryContents {
+  OPKIT_IMAGE_LOCAL static LibraryContents& Global();
   std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
@@ -42,23 +43,36 @@ void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, Fr
   list.push_back(&made->abi);
   contents.owners.push_back(std::move(made));
 }
-OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();
 OPKIT_IMAGE_LOCAL void AddToLibrary(const FunctionRecord& record);
 
-// Functions of an opkit_op whose `author` is a record. Each calls the record's function with copies
-// of the host's attributes, types and shapes.
+// Makes a function of opkit_abi.h from `kBody`, a member of Author or a function that takes an
+// Author: the struct's `author` replaces the struct. Failures of kBody are reported to the host.
+template <class Author, auto kBody, class Struct, class... Args>
+OPKIT_IMAGE_LOCAL opkit_status GuardBy(const Struct* self, Args... args) {
+  return GuardedCall([&] {
+    auto& author = *static_cast<Author*>(const_cast<void*>(self->author));
+    if constexpr (std::is_member_function_pointer_v<decltype(kBody)>)
+      return (author.*kBody)(args...);
+    else
+      return kBody(author, args...);
+  });
+}
+
+// The bodies of an opkit_op's functions whose `author` is a record. Each calls the record's
+// function with copies of the host's attributes, types and shapes.
 struct OPKIT_IMAGE_LOCAL RecordFunctions {
-  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
-                                 int32_t* num_outputs);
-  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                opkit_value* outputs);
-  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                 opkit_value* outputs);
-  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
-  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
-                           const opkit_value* outputs, opkit_cost* cost);
-  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                   const opkit_value* inputs, int64_t* bytes);
+  using Record = FunctionOpRecord;
+  static OpStatus ParseAttrs(Record& record, const opkit_node* node, int32_t* num_inputs,
+                             int32_t* num_outputs);
+  static OpStatus InferType(Record& record, const opkit_node* node, opkit_value* inputs,
+                            opkit_value* outputs);
+  static OpStatus InferShape(Record& record, const opkit_node* node, opkit_value* inputs,
+                             opkit_value* outputs);
+  static OpStatus MutatedInputs(Record& record, const opkit_node* node, uint8_t* mutated);
+  static void Cost(Record& record, const opkit_node* node, const opkit_value* inputs,
+                   const opkit_value* outputs, opkit_cost* cost);
+  static void ScratchBytes(Record& record, const opkit_node* node, const opkit_value* inputs,
+                           int64_t* bytes);
 };
 // The functions forward and backward of an opkit_kernel.
 OPKIT_IMAGE_LOCAL opkit_status RunForward(void* instance, const opkit_call* call);

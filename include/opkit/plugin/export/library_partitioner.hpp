@@ -30,8 +30,8 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerHost {
 
   LibraryPartitionerHost(const char* name, const char* file, int line)
       : record_(MakeIntrusive<LibraryPartitionerRecord>(name, file, line)) {
-    ThisLibrary().own_partitioners.push_back(record_);
-    ThisLibrary().own_partitioner_pointers.push_back(&record_->abi);
+    LibraryContents::Global().own_partitioners.push_back(record_);
+    LibraryContents::Global().own_partitioner_pointers.push_back(&record_->abi);
   }
   LibraryPartitionerRecord& record() { return *record_; }
   decltype(LibraryPartitionerRecord::mark) JsonMark(decltype(LibraryPartitionerRecord::mark) call) {

@@ -159,7 +159,7 @@ class LibraryLoader {
     image.object = std::move(object);
     image.name = UniqueName(name);
     CallEntry(image, "refuses to be loaded: ", [&] {
-      image.library = entry(&ProgramHost());
+      image.library = entry(&HostTable::Global());
       std::string& why = CurrentHostError().text;
       if (!image.library && why.empty()) why = "its entry returned null and does not say why";
       return image.library ? OPKIT_OK : OPKIT_FAILED;

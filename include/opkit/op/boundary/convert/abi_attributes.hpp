@@ -42,6 +42,12 @@ std::string TextOfAbi(const char* text);
 // empty if it may be read.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
+// Throws kInvalidArgument, with `what` in front of the reason, for a tensor that must not be read.
+template <class... What>
+void RequireView(const opkit_tensor* view, const What&... what) {
+  if (const std::string problem = ProblemOfView(view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, what..., problem);
+}
 
 // Returns a tensor over the memory that another image views. The result is `host` itself if the
 // view still shows all of it, or a part of `host`'s storage if the memory lies in it. Otherwise the

@@ -11,6 +11,7 @@
 #include "opkit/op/boundary/convert/abi_attributes.hpp"
 #include "opkit/op/boundary/host/program_host.hpp"
 #include "opkit/op/inference.hpp"
+#include "opkit/op/kernel.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -166,6 +167,32 @@ class AbiValues {
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
 
+// A node and the types of its values, in the form of opkit_abi.h.
+struct AbiQuery {
+  AbiQuery(const OperatorDef& def, std::span<const TensorInfo> in, std::span<const TensorInfo> out)
+      : node(def), inputs(in, symbols), outputs(out, symbols) {
+    inputs.SetInputs(def, in);
+  }
+  explicit AbiQuery(const KernelQuery& query) : AbiQuery(query.def, query.inputs, query.outputs) {}
+  const AbiNode node;
+  std::vector<std::string> symbols;
+  AbiValues inputs, outputs;
+};
+// Refines the facts of `context` by the other image's values, which `read` converts.
+template <class Read>
+void RefineBy(InferenceContext& context, const AbiValues& inputs, const AbiValues& outputs,
+              Read read) {
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (context.HasInput(i)) {
+      const TensorInfo info = read(inputs, Index(i), "input");
+      context.SetInput(i, info.dtype, info.shape);
+    }
+  for (int o = 0; o < context.num_outputs(); ++o) {
+    const TensorInfo info = read(outputs, Index(o), "output");
+    context.SetOutput(o, info.dtype, info.shape);
+  }
+}
+
 // Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
                                            const char* what, uint64_t most = kMostParts) {
@@ -282,6 +309,17 @@ class ValuesOfAbi {
   }
   std::vector<TensorInfo> infos_;
   std::list<Tensor> constants_;  // infos_ has pointers to these
+};
+
+// A copy of the other image's node and of the types of its values.
+struct NodeOfAbi {
+  NodeOfAbi(const opkit_node* node, const opkit_value* in, const opkit_value* out)
+      : def(DefinitionOfAbi(node)),
+        inputs(in, node->num_inputs, true),
+        outputs(out, node->num_outputs, true) {}
+  KernelQuery query() const { return {def, inputs.infos(), outputs.infos()}; }
+  const OperatorDef def;
+  const ValuesOfAbi inputs, outputs;
 };
 
 }  // namespace detail

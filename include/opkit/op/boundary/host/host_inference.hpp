@@ -14,23 +14,12 @@ OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
 // Infers the node's dtypes and shapes by calling the operator of the program that loaded this
 // library. Throws the errors of that operator; kNotFound if there is none.
 OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
-  const AbiNode node(context.def());
-  std::vector<std::string> symbols;
-  AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
-  inputs.SetInputs(context.def(), context.inputs());
-  if (const opkit_status status = g_host->infer(&node.node(), inputs.data(), outputs.data());
-      status != OPKIT_OK)
-    Throw(CodeOfStatus(status), g_host->failure_text());
-  for (int i = 0; i < context.num_inputs(); ++i)
-    if (context.HasInput(i)) {
-      const TensorInfo info = InfoOfAbi(inputs[Index(i)]);
-      context.SetInput(i, info.dtype, info.shape);
-    }
-  for (int o = 0; o < context.num_outputs(); ++o) {
-    const TensorInfo info = InfoOfAbi(outputs[Index(o)]);
-    context.SetOutput(o, info.dtype, info.shape);
-  }
+  AbiQuery query(context.def(), context.inputs(), context.outputs());
+  AcceptAnswer(g_host->infer(&query.node.node(), query.inputs.data(), query.outputs.data()));
+  RefineBy(context, query.inputs, query.outputs,
+           [](auto& values, size_t i, auto) { return InfoOfAbi(values[i]); });
 }
+
 OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
     g_host_has_operator.Fill(&HostHasOperator) && g_infer_on_host.Fill(&InferOnHost);
 

@@ -43,9 +43,25 @@ opkit_status AnswerCaller(Body body) noexcept {
   }
 }
 
-// Returns this program's own table. The first call, from the first function operator, puts the
-// table into use.
-OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
+// Returns the object that is the `context` of a struct that the library got from this program.
+template <class Self, class Struct>
+Self& ContextOf(const Struct* from) {
+  if (!from)
+    Throw(ErrorCode::kInvalidArgument, "a function of ", Self::kStruct,
+          " is called without the struct");
+  return *static_cast<Self*>(from->context);
+}
+// A function of such a struct: calls kMember of its object with the other arguments.
+template <class Self, auto kMember, class Struct, class... Args>
+opkit_status AnswerBy(const Struct* from, Args... args) {
+  return AnswerCaller([&] { (ContextOf<Self>(from).*kMember)(args...); });
+}
+
+struct HostTable {
+  // Returns this program's own table. The first call, from the first function operator, puts the
+  // table into use.
+  OPKIT_IMAGE_LOCAL static const opkit_host& Global();
+};
 
 }  // namespace detail
 }}  // namespace opkit

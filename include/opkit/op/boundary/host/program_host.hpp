@@ -15,8 +15,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
-// The table of the program itself; set by the first call of ProgramHost(). Relaxed: the pointer is
-// only compared.
+// The table of the program itself; set by the first call of HostTable::Global(). Relaxed: the
+// pointer is only compared.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
 
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {

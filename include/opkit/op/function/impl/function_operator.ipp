@@ -108,7 +108,7 @@ OPKIT_INLINE void FunctionOpHost::Begin(bool is_complete) {
   OpRegistry::Global().AddSchema(std::move(made), *schema_);
 }
 OPKIT_INLINE void FunctionOpHost::Enable() {
-  static_cast<void>(ProgramHost());
+  static_cast<void>(HostTable::Global());
   EnableFunctionOperators<CPUContext>();
   EnableFunctionOperators<CPUStreamContext>();
 }

@@ -74,7 +74,7 @@ class FunctionViews {
   IntrusivePtr<FunctionRun> NewRun() {
     inferred_ = 0;
     bound_ = false;
-    return MakeIntrusive<FunctionRun>(ProgramHost(), name(), op_.device(), inputs_.size(),
+    return MakeIntrusive<FunctionRun>(HostTable::Global(), name(), op_.device(), inputs_.size(),
                                       reqs_.size());
   }
 

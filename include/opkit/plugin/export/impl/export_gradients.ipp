@@ -40,20 +40,17 @@ OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
       }
       name = known;
     };
-    const auto accept = [](opkit_status status) {
-      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-    };
     for (size_t i = 0; i < meta.g_input.size(); ++i) {
       GradientValue& value = meta.g_input[i];
       for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
-      accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
-                                 value.values.c_str()));
+      AcceptAnswer(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                       value.values.c_str()));
     }
     for (OperatorDef& op : meta.ops) {
       for (std::string& name : op.mutable_inputs()) rename(name);
       for (std::string& name : op.mutable_outputs()) rename(name);
       const AbiNode node(op);
-      accept(gradient->add_node(gradient, &node.node()));
+      AcceptAnswer(gradient->add_node(gradient, &node.node()));
     }
   });
 }

@@ -12,14 +12,12 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts one view to another; a null layout is the standard one.
-OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
-                                                             const char* from_layout,
-                                                             const opkit_tensor* to,
-                                                             const char* to_layout) {
-  return GuardedCall([&] {
-    Tensor target = TensorInLayout(*to, to_layout);
-    g_convert_directly(TensorInLayout(*from, from_layout), target);
-  });
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ConvertView(const opkit_tensor* from,
+                                                     const char* from_layout,
+                                                     const opkit_tensor* to,
+                                                     const char* to_layout) {
+  Tensor target = TensorInLayout(*to, to_layout);
+  g_convert_directly(TensorInLayout(*from, from_layout), target);
 }
 
 // An opkit_layout for a registered layout.
@@ -27,28 +25,22 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
     abi.name = layout.name.c_str();
-    abi.bytes = &Bytes;
-    abi.to_standard = [](const opkit_layout* self, const opkit_tensor* from,
-                         const opkit_tensor* to) {
-      return ConvertView(from, self->name, to, nullptr);
-    };
-    abi.from_standard = [](const opkit_layout* self, const opkit_tensor* from,
-                           const opkit_tensor* to) {
-      return ConvertView(from, nullptr, to, self->name);
-    };
+    abi.bytes = &GuardBy<ExportedLayout, &ExportedLayout::Bytes>;
+    abi.to_standard = &GuardBy<ExportedLayout, &ExportedLayout::ToStandard>;
+    abi.from_standard = &GuardBy<ExportedLayout, &ExportedLayout::FromStandard>;
     abi.ns_per_byte = layout.ns_per_byte;
     abi.author = this;
   }
-  static opkit_status Bytes(const opkit_layout* self, int32_t dtype, int32_t rank,
-                            const int64_t* shape, int64_t* bytes) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const ExportedLayout*>(self->author);
-      *bytes =
-          g_layout_bytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
-                         static_cast<DType>(dtype));
-    });
+  void ToStandard(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, abi.name, to, nullptr);
   }
-
+  void FromStandard(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, nullptr, to, abi.name);
+  }
+  void Bytes(int32_t dtype, int32_t rank, const int64_t* shape, int64_t* bytes) const {
+    *bytes = g_layout_bytes(Layout{layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                            static_cast<DType>(dtype));
+  }
   const RegisteredLayout layout;
   opkit_layout abi{};
 };
@@ -59,11 +51,12 @@ struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
     abi.size = sizeof abi;
     abi.from = g_layout_name_pointer(pair.from);
     abi.to = g_layout_name_pointer(pair.to);
-    abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
-                     const opkit_tensor* to) {
-      return ConvertView(from, self->from, to, self->to);
-    };
+    abi.convert = &GuardBy<ExportedConverter, &ExportedConverter::Convert>;
     abi.ns_per_byte = pair.ns_per_byte;
+    abi.author = this;
+  }
+  void Convert(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, abi.from, to, abi.to);
   }
   opkit_layout_converter abi{};
 };
@@ -75,42 +68,33 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
     abi.size = sizeof abi;
     abi.name = name.c_str();
     abi.type = static_cast<int32_t>(type);
-    abi.available = &Available;
-    abi.alloc = &Alloc;
+    abi.available = &GuardBy<ExportedDevice, &ExportedDevice::CheckAvailable>;
+    abi.alloc = &GuardBy<ExportedDevice, &ExportedDevice::Allocate>;
     abi.free = &Free;
-    abi.copy = &Copy;
+    abi.copy = &GuardBy<ExportedDevice, &ExportedDevice::Copy>;
     abi.author = this;
   }
-  static const ExportedDevice& Of(const opkit_device* device) {
-    return *static_cast<const ExportedDevice*>(device->author);
+  void CheckAvailable(int32_t index) const {
+    if (const std::string why = WhyNoDevice({type, index}); !why.empty())
+      Throw(ErrorCode::kUnsupported, why);
   }
-  static opkit_status Available(const opkit_device* self, int32_t index) {
-    return GuardedCall([&] {
-      const std::string why = WhyNoDevice({Of(self).type, index});
-      if (!why.empty()) Throw(ErrorCode::kUnsupported, why);
-    });
-  }
-  static opkit_status Alloc(const opkit_device* self, int32_t index, int64_t bytes, void** memory) {
-    return GuardedCall([&] { *memory = GetAllocator(Of(self).type).Allocate(bytes, index); });
+  void Allocate(int32_t index, int64_t bytes, void** memory) const {
+    *memory = GetAllocator(type).Allocate(bytes, index);
   }
   static void Free(const opkit_device* self, void* memory, int64_t bytes) {
-    if (Allocator* allocator = Allocators()[Of(self).type].load())
-      allocator->Deallocate(memory, bytes);
+    const DeviceType type = static_cast<const ExportedDevice*>(self->author)->type;
+    if (Allocator* allocator = Allocators()[type].load()) allocator->Deallocate(memory, bytes);
   }
-  static opkit_status Copy(const opkit_device* self, int32_t index, int32_t direction, void* to,
-                           const void* from, int64_t bytes) {
-    return GuardedCall([&] {
-      const Device here{Of(self).type, index}, host{};
-      const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
-      const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
-      const CopyFunction copy = FindCopy(source.type, target.type);
-      if (!copy)
-        Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
-              " is registered in the library; call RegisterCopy");
-      copy(to, target, from, source, bytes, nullptr);
-    });
+  void Copy(int32_t index, int32_t direction, void* to, const void* from, int64_t bytes) const {
+    const Device here{type, index}, host{};
+    const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
+    const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
+    const CopyFunction copy = FindCopy(source.type, target.type);
+    if (!copy)
+      Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
+            " is registered in the library; call RegisterCopy");
+    copy(to, target, from, source, bytes, nullptr);
   }
-
   const DeviceType type;
   const std::string name;
   opkit_device abi{};

@@ -86,19 +86,16 @@ struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
     abi.size = sizeof abi;
     abi.name = name.c_str();
     abi.rank = OpRegistry::Global().BackendRank(name);
-    if (OpRegistry::Global().HasAvailability(name)) abi.available = &Available;
+    if (OpRegistry::Global().HasAvailability(name))
+      abi.available = &GuardBy<ExportedBackend, &ExportedBackend::Available>;
     abi.author = this;
   }
-  static opkit_status Available(const opkit_backend* backend) {
-    return GuardedCall([&] {
-      Kernel kernel;
-      kernel.backend = static_cast<const ExportedBackend*>(backend->author)->name;
-      if (std::string why = OpRegistry::Global().WhyUnavailable(kernel); !why.empty())
-        return OpStatus::Failure(why);
-      return OpStatus();
-    });
+  OpStatus Available() const {
+    Kernel kernel;
+    kernel.backend = name;
+    const std::string why = OpRegistry::Global().WhyUnavailable(kernel);
+    return why.empty() ? OpStatus() : OpStatus::Failure(why);
   }
-
   const std::string name;
   opkit_backend abi{};
 };
@@ -120,7 +117,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>&
   HostSpans::Use();
   if (const auto problems = CheckRegistrations(); !problems.empty())
     Throw(ErrorCode::kInvalidArgument, problems[0]);
-  LibraryContents& contents = ThisLibrary();
+  LibraryContents& contents = LibraryContents::Global();
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators()) {

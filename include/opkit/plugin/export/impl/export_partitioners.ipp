@@ -27,11 +27,6 @@ inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t co
   for (uint64_t i = 0; i < count; ++i) options.emplace_back(names[i], values[i]);
   return options;
 }
-// Throws the failure, if any, that a function of the host has returned.
-inline void AcceptAnswer(opkit_status status) {
-  if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-}
-
 // Runs a partitioner of this library over one graph of the host.
 class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
  public:
@@ -115,7 +110,7 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     abi.size = sizeof abi;
     abi.name = name.c_str();
     abi.subgraph_op = &SubgraphOp;
-    abi.begin = &Begin;
+    abi.begin = &GuardBy<ExportedPartitioner, &ExportedPartitioner::Begin>;
     abi.mark = [](void* work, const opkit_partition* partition) {
       return AnswerHost([&] { WorkOf(work).Mark(partition); });
     };
@@ -137,14 +132,9 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     });
     return op;
   }
-  static opkit_status Begin(const opkit_partitioner* self, const opkit_partition* partition,
-                            void** work) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const ExportedPartitioner*>(self->author);
-      *work = new ExportedPartitionWork(*own.partitioner, *partition);
-    });
+  void Begin(const opkit_partition* partition, void** work) const {
+    *work = new ExportedPartitionWork(*partitioner, *partition);
   }
-
   const IntrusivePtr<const Partitioner> partitioner;
   const std::string name;
   Mutex mutex;

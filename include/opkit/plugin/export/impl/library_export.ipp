@@ -18,19 +18,18 @@ OPKIT_IMAGE_LOCAL inline opkit_status CreateInstance(const opkit_kernel* kernel,
                                                      const opkit_node* node, void** instance) {
   return GuardedCall([&] {
     auto& record = *static_cast<FunctionOpRecord*>(const_cast<void*>(kernel->author));
-    FunctionDevice* own = record.devices.data();
-    while (&own->abi != kernel) ++own;
-    FunctionDevice& device = *own;
+    FunctionDevice* device = record.devices.data();
+    while (&device->abi != kernel) ++device;
     AttrMap attrs = record.Attrs(*node);
     IntrusivePtr<StatefulOp> state;
-    if (device.create_state) {
+    if (device->create_state) {
       const OpContext context{
           {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
-      OpStatus status = device.create_state(attrs, context, state);
+      OpStatus status = device->create_state(attrs, context, state);
       if (!status.ok()) return status;
       if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
     }
-    *instance = new FunctionInstance{device, std::move(attrs), std::move(state)};
+    *instance = new FunctionInstance{*device, std::move(attrs), std::move(state)};
     return OpStatus();
   });
 }
@@ -70,19 +69,13 @@ OPKIT_INLINE opkit_status RunBackward(void* instance, const opkit_call* call) {
   return RunFunction<FunctionPass::kBackward>(instance, call);
 }
 
-inline FunctionOpRecord& RecordOf(const opkit_op* op) {
-  return *static_cast<FunctionOpRecord*>(const_cast<void*>(op->author));
-}
-
-OPKIT_INLINE opkit_status RecordFunctions::ParseAttrs(const opkit_op* op, const opkit_node* node,
-                                                      int32_t* num_inputs, int32_t* num_outputs) {
-  return GuardedCall([&] {
-    int inputs = -1, outputs = -1;
-    OpStatus status = RecordOf(op).CountValues(RecordOf(op).Attrs(*node), &inputs, &outputs);
-    *num_inputs = inputs;
-    *num_outputs = outputs;
-    return status;
-  });
+OPKIT_INLINE OpStatus RecordFunctions::ParseAttrs(Record& record, const opkit_node* node,
+                                                  int32_t* num_inputs, int32_t* num_outputs) {
+  int inputs = -1, outputs = -1;
+  OpStatus status = record.CountValues(record.Attrs(*node), &inputs, &outputs);
+  *num_inputs = inputs;
+  *num_outputs = outputs;
+  return status;
 }
 
 inline std::vector<DType> TypesOfAbi(opkit_value* values, uint64_t count) {
@@ -104,18 +97,16 @@ inline void StoreTypesInAbi(const std::vector<DType>& types, opkit_value* values
     opkit_value_at(values, i)->dtype =
         types[i] == DType::kUndefined ? -1 : static_cast<int32_t>(types[i]);
 }
-OPKIT_INLINE opkit_status RecordFunctions::InferType(const opkit_op* op, const opkit_node* node,
-                                                     opkit_value* inputs, opkit_value* outputs) {
-  return GuardedCall([&] {
-    std::vector<DType> in = TypesOfAbi(inputs, node->num_inputs);
-    std::vector<DType> out = TypesOfAbi(outputs, node->num_outputs);
-    OpStatus status = RecordOf(op).infer_type(RecordOf(op).Attrs(*node), in, out);
-    if (status.ok()) {
-      StoreTypesInAbi(in, inputs, node->num_inputs, "inputs");
-      StoreTypesInAbi(out, outputs, node->num_outputs, "outputs");
-    }
-    return status;
-  });
+OPKIT_INLINE OpStatus RecordFunctions::InferType(Record& record, const opkit_node* node,
+                                                 opkit_value* inputs, opkit_value* outputs) {
+  std::vector<DType> in = TypesOfAbi(inputs, node->num_inputs);
+  std::vector<DType> out = TypesOfAbi(outputs, node->num_outputs);
+  OpStatus status = record.infer_type(record.Attrs(*node), in, out);
+  if (status.ok()) {
+    StoreTypesInAbi(in, inputs, node->num_inputs, "inputs");
+    StoreTypesInAbi(out, outputs, node->num_outputs, "outputs");
+  }
+  return status;
 }
 
 inline ShapeVectors ShapesOfAbi(const opkit_value* values, uint64_t count) {
@@ -144,37 +135,33 @@ inline void StoreShapesInAbi(const ShapeVectors& shapes, opkit_value* values, ui
       if (shape[axis] >= 0 || !same_rank) value.dims[axis] = shape[axis];
   }
 }
-OPKIT_INLINE opkit_status RecordFunctions::InferShape(const opkit_op* op, const opkit_node* node,
-                                                      opkit_value* inputs, opkit_value* outputs) {
-  return GuardedCall([&] {
-    ShapeVectors in = ShapesOfAbi(inputs, node->num_inputs);
-    ShapeVectors out = ShapesOfAbi(outputs, node->num_outputs);
-    bool ranks_known = true;
-    for (uint64_t i = 0; i < node->num_inputs; ++i) {
-      const opkit_value& input = *opkit_value_at(inputs, i);
-      ranks_known &= !input.present || input.rank >= 0;
-    }
-    OpStatus status = RecordOf(op).infer_shape(RecordOf(op).Attrs(*node), in, out);
-    if (status.ok()) {
-      StoreShapesInAbi(in, inputs, node->num_inputs, "inputs", false);
-      StoreShapesInAbi(out, outputs, node->num_outputs, "outputs", ranks_known);
-    }
-    return status;
-  });
+OPKIT_INLINE OpStatus RecordFunctions::InferShape(Record& record, const opkit_node* node,
+                                                  opkit_value* inputs, opkit_value* outputs) {
+  ShapeVectors in = ShapesOfAbi(inputs, node->num_inputs);
+  ShapeVectors out = ShapesOfAbi(outputs, node->num_outputs);
+  bool ranks_known = true;
+  for (uint64_t i = 0; i < node->num_inputs; ++i) {
+    const opkit_value& input = *opkit_value_at(inputs, i);
+    ranks_known &= !input.present || input.rank >= 0;
+  }
+  OpStatus status = record.infer_shape(record.Attrs(*node), in, out);
+  if (status.ok()) {
+    StoreShapesInAbi(in, inputs, node->num_inputs, "inputs", false);
+    StoreShapesInAbi(out, outputs, node->num_outputs, "outputs", ranks_known);
+  }
+  return status;
 }
-OPKIT_INLINE opkit_status RecordFunctions::MutatedInputs(const opkit_op* op, const opkit_node* node,
-                                                         uint8_t* mutated) {
-  return GuardedCall([&] {
-    std::vector<int> list;
-    OpStatus status = RecordOf(op).mutate_inputs(RecordOf(op).Attrs(*node), list);
-    for (int input : list) {
-      if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
-        return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
-                                 node->num_inputs);
-      mutated[input] = 1;
-    }
-    return status;
-  });
+OPKIT_INLINE OpStatus RecordFunctions::MutatedInputs(Record& record, const opkit_node* node,
+                                                     uint8_t* mutated) {
+  std::vector<int> list;
+  OpStatus status = record.mutate_inputs(record.Attrs(*node), list);
+  for (int input : list) {
+    if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+      return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
+                               node->num_inputs);
+    mutated[input] = 1;
+  }
+  return status;
 }
 inline bool AreKnownInAbi(const opkit_value* values, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {
@@ -185,26 +172,21 @@ inline bool AreKnownInAbi(const opkit_value* values, uint64_t count) {
   }
   return true;
 }
-OPKIT_INLINE opkit_status RecordFunctions::Cost(const opkit_op* op, const opkit_node* node,
-                                                const opkit_value* inputs,
-                                                const opkit_value* outputs, opkit_cost* cost) {
-  return GuardedCall([&] {
-    if (AreKnownInAbi(inputs, node->num_inputs) && AreKnownInAbi(outputs, node->num_outputs))
-      cost->flops =
-          RecordOf(op).flops(RecordOf(op).Attrs(*node), ShapesOfAbi(inputs, node->num_inputs),
-                             ShapesOfAbi(outputs, node->num_outputs));
-  });
+OPKIT_INLINE void RecordFunctions::Cost(Record& record, const opkit_node* node,
+                                        const opkit_value* inputs, const opkit_value* outputs,
+                                        opkit_cost* cost) {
+  if (AreKnownInAbi(inputs, node->num_inputs) && AreKnownInAbi(outputs, node->num_outputs))
+    cost->flops = record.flops(record.Attrs(*node), ShapesOfAbi(inputs, node->num_inputs),
+                               ShapesOfAbi(outputs, node->num_outputs));
 }
-OPKIT_INLINE opkit_status RecordFunctions::ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                                        const opkit_value* inputs, int64_t* bytes) {
-  return GuardedCall([&] {
-    *bytes = RecordOf(op).scratch(RecordOf(op).Attrs(*node), ShapesOfAbi(inputs, node->num_inputs));
-  });
+OPKIT_INLINE void RecordFunctions::ScratchBytes(Record& record, const opkit_node* node,
+                                                const opkit_value* inputs, int64_t* bytes) {
+  *bytes = record.scratch(record.Attrs(*node), ShapesOfAbi(inputs, node->num_inputs));
 }
 
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline void FillInRecord(FunctionOpRecord& record) {
   if (record.parse_attrs || (!record.inputs.empty() && !record.outputs.empty()))
-    record.abi.parse_attrs = &RecordFunctions::ParseAttrs;
+    record.abi.parse_attrs = &GuardBy<FunctionOpRecord, &RecordFunctions::ParseAttrs>;
   record.abi.author = &record;
   for (FunctionDevice& device : record.devices) {
     opkit_kernel& kernel = device.abi;
@@ -217,7 +199,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void FillInRecord(FunctionOpRecord& record) 
 // Adds the records of REGISTER_OP. An operator of a header, registered by two units, is added once.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline OpStatus AddRecords(std::vector<FunctionRecord>& records) {
   std::string problems;
-  for (const FunctionRecord& record : ThisLibrary().records) {
+  for (const FunctionRecord& record : LibraryContents::Global().records) {
     bool known = false;
     for (size_t i = records.size(); i > 0; --i) {
       const FunctionOpRecord& other = *records[i - 1];
@@ -233,17 +215,17 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline OpStatus AddRecords(std::vector<FunctionReco
   return problems.empty() ? OpStatus() : OpStatus::Failure(problems);
 }
 OPKIT_COLD OPKIT_INLINE void AddToLibrary(const FunctionRecord& record) {
-  ThisLibrary().records.push_back(record);
-  ThisLibrary().add_records = &AddRecords;
+  LibraryContents::Global().records.push_back(record);
+  LibraryContents::Global().add_records = &AddRecords;
 }
 
-OPKIT_COLD OPKIT_INLINE LibraryContents& ThisLibrary() {
+OPKIT_COLD OPKIT_INLINE LibraryContents& LibraryContents::Global() {
   static LibraryContents contents;
   return contents;
 }
 
 OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
-  LibraryContents& contents = ThisLibrary();
+  LibraryContents& contents = LibraryContents::Global();
   g_host = host;
   g_exceptions = nullptr;
   const opkit_status status = GuardedCall([&] {
@@ -275,10 +257,12 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
   if (contents.initialize)
     library.initialize = [](uint32_t host_major, uint32_t host_minor) {
       return GuardedCall([&] {
-        return ThisLibrary().initialize(static_cast<int>(host_major), static_cast<int>(host_minor));
+        return LibraryContents::Global().initialize(static_cast<int>(host_major),
+                                                    static_cast<int>(host_minor));
       });
     };
-  if (contents.finalize) library.finalize = [] { GuardedCall([] { ThisLibrary().finalize(); }); };
+  if (contents.finalize)
+    library.finalize = [] { GuardedCall([] { LibraryContents::Global().finalize(); }); };
   library.num_ops = contents.ops.size();
   library.ops = contents.ops.data();
   const auto tell = [](const auto& all, uint64_t& count, auto& pointers) {

@@ -23,7 +23,7 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
       const char* text = nullptr;
       uint64_t count = 0;
       const int64_t* nodes = nullptr;
-      Accept(partition->json(partition, &text, &count, &nodes));
+      AcceptAnswer(partition->json(partition, &text, &count, &nodes));
       std::vector<int> ids(count, -2);
       StringMapArgument options(Options(*partition));
       if (record.mark(text, ids, options) != SUCCESS) return OpStatus(FAIL);
@@ -31,7 +31,7 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
         return OpStatus::Failure("it answered ", ids.size(), " ids for ", count, " nodes");
       for (uint64_t i = 0; i < count; ++i)
         if (nodes[i] >= 0 && ids[i] != -2)
-          Accept(partition->take(partition, static_cast<uint64_t>(nodes[i]), ids[i], 0));
+          AcceptAnswer(partition->take(partition, static_cast<uint64_t>(nodes[i]), ids[i], 0));
       return OpStatus();
     });
   }
@@ -42,7 +42,7 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
       const char* text = nullptr;
       uint64_t count = 0;
       const int64_t* nodes = nullptr;
-      Accept(partition->json(partition, &text, &count, &nodes));
+      AcceptAnswer(partition->json(partition, &text, &count, &nodes));
       StringMapArgument options(Options(*partition)), attributes;
       TensorMapArgument::Items constants;
       const opkit_graph& body = *partition->subgraph;
@@ -54,14 +54,14 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
                         aux) != SUCCESS)
         return OpStatus(FAIL);
       if (!accept) {
-        Accept(partition->reject(partition, ""));
+        AcceptAnswer(partition->reject(partition, ""));
         return OpStatus();
       }
       OptionStrings given = attributes.Read();
       std::sort(given.begin(), given.end());  // the order of a map may differ
       for (const auto& [name, value] : given) {
         const AbiAttributes attribute(Arguments{{name, value}});
-        Accept(partition->set_attr(partition, *attribute.data()));
+        AcceptAnswer(partition->set_attr(partition, *attribute.data()));
       }
       return OpStatus();
     });
@@ -76,9 +76,6 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
     for (uint64_t i = 0; i < partition.num_options; ++i)
       options.emplace_back(partition.option_names[i], partition.option_values[i]);
     return options;
-  }
-  static void Accept(opkit_status status) {
-    if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
   }
 };
 

@@ -13,6 +13,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Makes one call of a library's gradient function, and keeps the nodes and names that it returns.
 class LibraryGradientCall {
  public:
+  static constexpr const char* kStruct = "opkit_gradient";
+
   LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                       GradientNames& names)
       : def_(def), g_output_(g_output), names_(names), node_(def) {
@@ -29,8 +31,8 @@ class LibraryGradientCall {
     view_.values = values_.data();
     view_.context = this;
     view_.new_name = &NewName;
-    view_.add_node = &AddNode;
-    view_.set_input = &SetInput;
+    view_.add_node = &AnswerBy<LibraryGradientCall, &LibraryGradientCall::AddNode>;
+    view_.set_input = &AnswerBy<LibraryGradientCall, &LibraryGradientCall::SetInput>;
   }
   LibraryGradientCall(const LibraryGradientCall&) = delete;
 
@@ -38,15 +40,11 @@ class LibraryGradientCall {
   GradientOpsMeta TakeAnswer() { return std::move(answer_); }
 
  private:
-  static LibraryGradientCall& Of(const opkit_gradient* gradient) {
-    if (!gradient) Throw(ErrorCode::kInvalidArgument, "a function of a gradient is given none");
-    return *static_cast<LibraryGradientCall*>(gradient->context);
-  }
   static const char* NewName(const opkit_gradient* gradient, const char* value,
                              const char* suffix) {
     const char* name = nullptr;
     static_cast<void>(AnswerCaller([&] {
-      LibraryGradientCall& self = Of(gradient);
+      auto& self = ContextOf<LibraryGradientCall>(gradient);
       if (!value || !*value) Throw(ErrorCode::kInvalidArgument, "new_name() has no value's name");
       name = self.kept_.emplace_back(self.Name(TextOfAbi(value), TextOfAbi(suffix))).c_str();
     }));
@@ -61,31 +59,25 @@ class LibraryGradientCall {
                        std::ranges::count(kept_, name) > 0;
     return taken ? names_.Fresh(value) : name;
   }
-  static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
-    return AnswerCaller([&] {
-      LibraryGradientCall& self = Of(gradient);
-      OperatorDef def = DefinitionOfAbi(node);
-      // Removes arguments that the library copied from the node, if the program's operator does not
-      // take them.
-      const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-      for (const auto& [name, value] : self.def_.args())
-        if (const Attribute* given = def.args().Find(name))
-          if (schema && !schema->TakesArgument(name) && *given == value)
-            def.mutable_args().Remove(name);
-      def.Backends(self.def_.backends()).IsGradientOp(true);
-      self.answer_.ops.push_back(std::move(def));
-    });
+  void AddNode(const opkit_node* node) {
+    OperatorDef def = DefinitionOfAbi(node);
+    // Removes arguments that the library copied from the node, if the program's operator does not
+    // take them.
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    for (const auto& [name, value] : def_.args())
+      if (const Attribute* given = def.args().Find(name))
+        if (schema && !schema->TakesArgument(name) && *given == value)
+          def.mutable_args().Remove(name);
+    def.Backends(def_.backends()).IsGradientOp(true);
+    answer_.ops.push_back(std::move(def));
   }
-  static opkit_status SetInput(const opkit_gradient* gradient, uint64_t input, const char* dense,
-                               const char* indices, const char* values) {
-    return AnswerCaller([&] {
-      std::vector<GradientValue>& all = Of(gradient).answer_.g_input;
-      if (input >= all.size())
-        Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",
-              all.size());
-      all[input] = dense && *dense ? GradientValue(TextOfAbi(dense))
-                                   : GradientValue::Sparse(TextOfAbi(indices), TextOfAbi(values));
-    });
+  void SetInput(uint64_t input, const char* dense, const char* indices, const char* values) {
+    std::vector<GradientValue>& all = answer_.g_input;
+    if (input >= all.size())
+      Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",
+            all.size());
+    all[input] = dense && *dense ? GradientValue(TextOfAbi(dense))
+                                 : GradientValue::Sparse(TextOfAbi(indices), TextOfAbi(values));
   }
 
   const OperatorDef& def_;

@@ -87,15 +87,7 @@ class LibraryInference {
       return false;
     }
     try {
-      for (int i = 0; i < context_.num_inputs(); ++i)
-        if (context_.HasInput(i)) {
-          const TensorInfo info = read(inputs_, Index(i), "input");
-          context_.SetInput(i, info.dtype, info.shape);
-        }
-      for (int o = 0; o < context_.num_outputs(); ++o) {
-        const TensorInfo info = read(outputs_, Index(o), "output");
-        context_.SetOutput(o, info.dtype, info.shape);
-      }
+      RefineBy(context_, inputs_, outputs_, read);
       return true;
     } catch (...) {
       RethrowInContext(
@@ -189,8 +181,7 @@ class LibraryHooks final : public FunctionHooks {
     answer.add = [](const opkit_test_inputs* inputs, const opkit_tensor* tensor) {
       return AnswerCaller([&] {
         if (!inputs) Throw(ErrorCode::kInvalidArgument, "test inputs are added to nothing");
-        if (const std::string problem = ProblemOfView(tensor); !problem.empty())
-          Throw(ErrorCode::kInvalidArgument, "a test input ", problem);
+        RequireView(tensor, "a test input ");
         auto& all = *static_cast<std::vector<Tensor>*>(inputs->context);
         all.emplace_back().CopyFrom(TensorOfView(*tensor));
       });

@@ -12,9 +12,23 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Calls a function of a library's kernel. Throws UnsupportedOperatorFeature if the kernel does not
+// support the node, so that another kernel may take it.
+template <class Call>
+void CallOrDecline(const char* what, const std::string& op, const std::string& library, Call call) {
+  try {
+    CallOperatorFunction(what, op, library, call);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUnsupported) throw UnsupportedOperatorFeature(error.message());
+    throw;
+  }
+}
+
 // Collects the configurations that a library's kernel proposes for a node.
 class LibraryProposals {
  public:
+  static constexpr const char* kStruct = "opkit_proposals";
+
   LibraryProposals(const LibraryImage& image, const KernelQuery& query)
       : image_(image),
         op_(query.def.type()),
@@ -22,7 +36,7 @@ class LibraryProposals {
         outputs_(query.outputs.size()) {
     view_.size = sizeof view_;
     view_.context = this;
-    view_.add = &Add;
+    view_.add = &AnswerBy<LibraryProposals, &LibraryProposals::Add>;
   }
   LibraryProposals(const LibraryProposals&) = delete;
 
@@ -30,38 +44,25 @@ class LibraryProposals {
   // the node.
   std::vector<KernelConfig> Collect(const opkit_kernel* original, const opkit_kernel& kernel,
                                     const KernelQuery& query) {
-    const AbiNode node(query.def);
-    std::vector<std::string> symbols;
-    AbiValues inputs(query.inputs, symbols), outputs(query.outputs, symbols);
-    inputs.SetInputs(query.def, query.inputs);
-    try {
-      CallOperatorFunction("propose", op_, image_.name, [&] {
-        return kernel.propose(original, &node.node(), inputs.data(), outputs.data(), &view_);
-      });
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnsupported)
-        throw UnsupportedOperatorFeature(error.message());
-      throw;
-    }
+    AbiQuery asked(query);
+    CallOrDecline("propose", op_, image_.name, [&] {
+      return kernel.propose(original, &asked.node.node(), asked.inputs.data(), asked.outputs.data(),
+                            &view_);
+    });
     return std::move(configs_);
   }
 
  private:
-  static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
-    return AnswerCaller([&] {
-      if (!proposals)
-        Throw(ErrorCode::kInvalidArgument, "add() of a proposal has no opkit_proposals");
-      auto& self = *static_cast<LibraryProposals*>(proposals->context);
-      try {
-        self.configs_.push_back(ConfigOfAbi(config, self.inputs_, self.outputs_));
-      } catch (Error& error) {
-        if (error.code() == ErrorCode::kNotFound)
-          error.AddContext(StrCat("in what operator ", self.op_, " of library ", self.image_.name,
-                                  " proposes; a library registers its layouts when it is loaded, "
-                                  "by a variable: const LayoutId kMine = RegisterLayout({...})"));
-        throw;
-      }
-    });
+  void Add(const opkit_config* config) {
+    try {
+      configs_.push_back(ConfigOfAbi(config, inputs_, outputs_));
+    } catch (Error& error) {
+      if (error.code() == ErrorCode::kNotFound)
+        error.AddContext(StrCat("in what operator ", op_, " of library ", image_.name,
+                                " proposes; a library registers its layouts when it is loaded, "
+                                "by a variable: const LayoutId kMine = RegisterLayout({...})"));
+      throw;
+    }
   }
 
   const LibraryImage& image_;
@@ -74,6 +75,8 @@ class LibraryProposals {
 // Offers the next node to a library's kernel for fusion, and receives the fused node.
 class OPKIT_IMAGE_LOCAL LibraryFusion {
  public:
+  static constexpr const char* kStruct = "opkit_fusion";
+
   // Returns the fused node if the kernel takes the next node in. Nothing is fused if a
   // configuration has no form in opkit_abi.h.
   static std::optional<FusedNode> Offer(const LibraryImage& image, const opkit_kernel* original,
@@ -105,42 +108,27 @@ class OPKIT_IMAGE_LOCAL LibraryFusion {
     view_.next_outputs = next_.outputs.data();
     view_.next_config = &next_config_->config();
     view_.read = query.read;
-    view_.fuse = &Fuse;
+    view_.fuse = &AnswerBy<LibraryFusion, &LibraryFusion::Fuse>;
   }
   LibraryFusion(const LibraryFusion&) = delete;
 
  private:
-  // A node and its values, in the form of opkit_abi.h.
-  struct Side {
-    explicit Side(const KernelQuery& query)
-        : node(query.def), inputs(query.inputs, symbols), outputs(query.outputs, symbols) {
-      inputs.SetInputs(query.def, query.inputs);
-    }
-    const AbiNode node;
-    std::vector<std::string> symbols;
-    AbiValues inputs, outputs;
-  };
   static std::unique_ptr<AbiConfig> Config(const KernelQuery& query, const KernelConfig& config) {
     return std::make_unique<AbiConfig>(config, query.def.inputs().size(),
                                        query.def.outputs().size());
   }
-  static opkit_status Fuse(const opkit_fusion* fusion, const opkit_node* node,
-                           const opkit_config* config) {
-    return AnswerCaller([&] {
-      if (!fusion) Throw(ErrorCode::kInvalidArgument, "fuse() has no opkit_fusion");
-      auto& self = *static_cast<LibraryFusion*>(fusion->context);
-      OperatorDef def = DefinitionOfAbi(node);
-      if (std::string_view(self.view_.next->outputs[0]) !=
-              (def.outputs().empty() ? "" : def.outputs()[0]) ||
-          def.outputs().size() != 1)
-        Throw(ErrorCode::kInvalidArgument, "the node that is to compute both makes ", def.outputs(),
-              ", expected the output of the next one, '", self.view_.next->outputs[0], "'");
-      KernelConfig chosen = ConfigOfAbi(config, def.inputs().size(), def.outputs().size());
-      self.answer_ = FusedNode{std::move(def), std::move(chosen)};
-    });
+  void Fuse(const opkit_node* node, const opkit_config* config) {
+    OperatorDef def = DefinitionOfAbi(node);
+    if (std::string_view(view_.next->outputs[0]) !=
+            (def.outputs().empty() ? "" : def.outputs()[0]) ||
+        def.outputs().size() != 1)
+      Throw(ErrorCode::kInvalidArgument, "the node that is to compute both makes ", def.outputs(),
+            ", expected the output of the next one, '", view_.next->outputs[0], "'");
+    KernelConfig chosen = ConfigOfAbi(config, def.inputs().size(), def.outputs().size());
+    answer_ = FusedNode{std::move(def), std::move(chosen)};
   }
 
-  Side node_, next_;
+  AbiQuery node_, next_;
   const std::unique_ptr<AbiConfig> config_, next_config_;
   std::optional<FusedNode> answer_;
   opkit_fusion view_{};
@@ -157,18 +145,12 @@ class LibraryInstance final : public DirectState {
     const bool configured = kernel.create_for && context.config;
     if (!kernel.create && !configured) return;
     instance = nullptr;
-    try {
-      CallOperatorFunction("createOpState", context.def->type(), image_->name, [&] {
-        if (!configured) return kernel.create(original, &node_.node(), &instance);
-        const OperatorDef& def = *context.def;
-        const AbiConfig config(*context.config, def.inputs().size(), def.outputs().size());
-        return kernel.create_for(original, &node_.node(), &config.config(), &instance);
-      });
-    } catch (const Error& error) {  // so that another kernel may take the node
-      if (error.code() == ErrorCode::kUnsupported)
-        throw UnsupportedOperatorFeature(error.message());
-      throw;
-    }
+    CallOrDecline("createOpState", context.def->type(), image_->name, [&] {
+      if (!configured) return kernel.create(original, &node_.node(), &instance);
+      const OperatorDef& def = *context.def;
+      const AbiConfig config(*context.config, def.inputs().size(), def.outputs().size());
+      return kernel.create_for(original, &node_.node(), &config.config(), &instance);
+    });
     calls_->Returned(KernelCalls::kCreate);
   }
   ~LibraryInstance() override {

@@ -35,6 +35,8 @@ class AbiOptions {
 // Runs a partitioner of a library over one graph.
 class LibraryPartitionWork final : public PartitionWork {
  public:
+  static constexpr const char* kStruct = "opkit_partition";
+
   LibraryPartitionWork(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
                        const opkit_partitioner* partitioner, const PartitionView& view,
                        PartitionArguments arguments)
@@ -51,7 +53,7 @@ class LibraryPartitionWork final : public PartitionWork {
     for (const int node : graph_->order) taken_.push_back(view.node(node).is_taken());
     partition_.taken = taken_.data();
     options_.FillIn(partition_);
-    partition_.json = &Json;
+    partition_.json = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::Json>;
     work_ = const_cast<void*>(partitioner->author);
     if (!partitioner->begin) return;
     work_ = nullptr;
@@ -66,8 +68,8 @@ class LibraryPartitionWork final : public PartitionWork {
 
   void Mark(PartitionAnswer& answer) override {
     answer_ = &answer;
-    partition_.take = &Take;
-    partition_.refuse = &Refuse;
+    partition_.take = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::Take>;
+    partition_.refuse = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::Refuse>;
     Call("mark", [&] { return partitioner_->mark(work_, &partition_); });
     partition_.take = nullptr;
     partition_.refuse = nullptr;
@@ -96,9 +98,9 @@ class LibraryPartitionWork final : public PartitionWork {
     question.kind = review.kind();
     question.num_nodes = nodes.size();
     question.nodes = nodes.data();
-    question.reject = &Reject;
-    question.set_attr = &SetAttr;
-    question.add_constant = &AddConstant;
+    question.reject = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::Reject>;
+    question.set_attr = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::SetAttr>;
+    question.add_constant = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::AddConstant>;
     Call("review", [&] { return partitioner_->review(work_, &question); });
     review_ = nullptr;
     body_ = nullptr;
@@ -109,10 +111,6 @@ class LibraryPartitionWork final : public PartitionWork {
   template <class F>
   void Call(const char* function, F call) const {
     CallLibraryFunction(image_->name, call, function, " of partitioner ", partitioner_->name);
-  }
-  static LibraryPartitionWork& Of(const opkit_partition* partition) {
-    if (!partition) Throw(ErrorCode::kInvalidArgument, "a function of a partition is given none");
-    return *static_cast<LibraryPartitionWork*>(partition->context);
   }
   // Returns the argument of the current Mark or Review; throws kFailedPrecondition outside of it.
   PartitionAnswer& answer() const {
@@ -132,62 +130,38 @@ class LibraryPartitionWork final : public PartitionWork {
     return graph_->order[number];
   }
 
-  static opkit_status Json(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
-                           const int64_t** nodes) {
-    return AnswerCaller([&] {
-      LibraryPartitionWork& self = Of(partition);
-      RequireRoom(text, "json()");
-      RequireRoom(num_nodes, "json()");
-      RequireRoom(nodes, "json()");
-      auto& json = self.json_;
-      if (!json) {
-        json.emplace();
-        const bool whole = !self.body_;
-        static_cast<SymbolJson&>(*json) =
-            whole ? WriteSymbolJson(self.view_.structure(), self.view_.types())
-                  : WriteSymbolJson(*self.body_, *self.body_types_, self.review_->IsArg());
-        std::vector<int> number(Index(self.view_.num_nodes()), -1);
-        if (whole)
-          for (size_t i = 0; i < self.graph_->order.size(); ++i)
-            number[Index(self.graph_->order[i])] = static_cast<int>(i);
-        for (const int node : json->nodes)
-          json->numbers.push_back(node < 0 || !whole ? node : number[Index(node)]);
-      }
-      *text = json->text.c_str();
-      *num_nodes = json->numbers.size();
-      *nodes = json->numbers.data();
-    });
+  void Json(const char** text, uint64_t* num_nodes, const int64_t** nodes) {
+    RequireRoom(text, "json()");
+    RequireRoom(num_nodes, "json()");
+    RequireRoom(nodes, "json()");
+    if (!json_) {
+      json_.emplace();
+      const bool whole = !body_;
+      static_cast<SymbolJson&>(*json_) =
+          whole ? WriteSymbolJson(view_.structure(), view_.types())
+                : WriteSymbolJson(*body_, *body_types_, review_->IsArg());
+      std::vector<int> number(Index(view_.num_nodes()), -1);
+      if (whole)
+        for (size_t i = 0; i < graph_->order.size(); ++i)
+          number[Index(graph_->order[i])] = static_cast<int>(i);
+      for (const int node : json_->nodes)
+        json_->numbers.push_back(node < 0 || !whole ? node : number[Index(node)]);
+    }
+    *text = json_->text.c_str();
+    *num_nodes = json_->numbers.size();
+    *nodes = json_->numbers.data();
   }
-  static opkit_status Take(const opkit_partition* partition, uint64_t node, int32_t kind,
-                           int32_t set) {
-    return AnswerCaller([&] {
-      LibraryPartitionWork& self = Of(partition);
-      self.answer().Take(self.NodeOf(node), kind, set);
-    });
+  void Take(uint64_t node, int32_t kind, int32_t set) { answer().Take(NodeOf(node), kind, set); }
+  void Refuse(uint64_t node, const char* why) { answer().Refuse(NodeOf(node), TextOfAbi(why)); }
+  void Reject(const char* why) { review().Reject(TextOfAbi(why)); }
+  void SetAttr(const opkit_attr* attr) {
+    for (const NamedAttribute& one : ArgumentsOfAbi(&attr, 1))
+      review().SetAttribute(one.name, one.value);
   }
-  static opkit_status Refuse(const opkit_partition* partition, uint64_t node, const char* why) {
-    return AnswerCaller([&] {
-      LibraryPartitionWork& self = Of(partition);
-      self.answer().Refuse(self.NodeOf(node), TextOfAbi(why));
-    });
-  }
-  static opkit_status Reject(const opkit_partition* partition, const char* why) {
-    return AnswerCaller([&] { Of(partition).review().Reject(TextOfAbi(why)); });
-  }
-  static opkit_status SetAttr(const opkit_partition* partition, const opkit_attr* attr) {
-    return AnswerCaller([&] {
-      for (const NamedAttribute& one : ArgumentsOfAbi(&attr, 1))
-        Of(partition).review().SetAttribute(one.name, one.value);
-    });
-  }
-  static opkit_status AddConstant(const opkit_partition* partition, const char* name,
-                                  const opkit_tensor* value) {
-    return AnswerCaller([&] {
-      if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a constant has no name");
-      if (const std::string problem = ProblemOfView(value); !problem.empty())
-        Throw(ErrorCode::kInvalidArgument, "constant '", TextOfAbi(name), "' ", problem);
-      Of(partition).review().AddConstant(TextOfAbi(name), CopyConstant({}, *value));
-    });
+  void AddConstant(const char* name, const opkit_tensor* value) {
+    if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a constant has no name");
+    RequireView(value, "constant '", TextOfAbi(name), "' ");
+    review().AddConstant(TextOfAbi(name), CopyConstant({}, *value));
   }
 
   // The JSON of a graph, with the library's number of each node.

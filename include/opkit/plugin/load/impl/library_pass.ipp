@@ -15,6 +15,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Collects the changes that a library's pass requests, and makes them when the pass has returned.
 class LibraryRewrite {
  public:
+  static constexpr const char* kStruct = "opkit_rewrite";
+
   LibraryRewrite(const Graph& graph, const PassArguments& options)
       : graph_(graph), view_(graph), options_(options) {
     const GraphTypes types = InferGraph(view_, {}, UnknownOperators::kAllowed);
@@ -23,13 +25,13 @@ class LibraryRewrite {
     rewrite_.context = this;
     rewrite_.graph = &abi_->view;
     options_.FillIn(rewrite_);
-    rewrite_.add_node = &AddNode;
-    rewrite_.replace_node = &ReplaceNode;
-    rewrite_.remove_node = &RemoveNode;
-    rewrite_.replace_uses = &ReplaceUses;
-    rewrite_.add_constant = &AddConstant;
-    rewrite_.remove_constant = &RemoveConstant;
-    rewrite_.set_graph = &SetGraph;
+    rewrite_.add_node = &AnswerBy<LibraryRewrite, &LibraryRewrite::AddNode>;
+    rewrite_.replace_node = &AnswerBy<LibraryRewrite, &LibraryRewrite::ReplaceNode>;
+    rewrite_.remove_node = &AnswerBy<LibraryRewrite, &LibraryRewrite::RemoveNode>;
+    rewrite_.replace_uses = &AnswerBy<LibraryRewrite, &LibraryRewrite::ReplaceUses>;
+    rewrite_.add_constant = &AnswerBy<LibraryRewrite, &LibraryRewrite::AddConstant>;
+    rewrite_.remove_constant = &AnswerBy<LibraryRewrite, &LibraryRewrite::RemoveConstant>;
+    rewrite_.set_graph = &AnswerBy<LibraryRewrite, &LibraryRewrite::SetGraph>;
     edits_.resize(abi_->order.size() + 1);
   }
   LibraryRewrite(const LibraryRewrite&) = delete;
@@ -64,10 +66,6 @@ class LibraryRewrite {
     bool removed = false;
   };
 
-  static LibraryRewrite& Of(const opkit_rewrite* rewrite) {
-    if (!rewrite) Throw(ErrorCode::kInvalidArgument, "a function of a rewrite is given none");
-    return *static_cast<LibraryRewrite*>(rewrite->context);
-  }
   Edit& EditOf(uint64_t node, bool or_end = false) {
     if (node >= edits_.size() - (or_end ? 0 : 1))
       Throw(ErrorCode::kOutOfRange, "it names node ", node, " of a graph that has ",
@@ -78,57 +76,38 @@ class LibraryRewrite {
     if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a name is empty");
     return TextOfAbi(name);
   }
-  static opkit_status AddNode(const opkit_rewrite* rewrite, uint64_t before,
-                              const opkit_node* node) {
-    return AnswerCaller(
-        [&] { Of(rewrite).EditOf(before, true).before.push_back(DefinitionOfAbi(node)); });
+  void AddNode(uint64_t before, const opkit_node* node) {
+    EditOf(before, true).before.push_back(DefinitionOfAbi(node));
   }
-  static opkit_status ReplaceNode(const opkit_rewrite* rewrite, uint64_t node,
-                                  const opkit_node* replacement) {
-    return AnswerCaller([&] {
-      Edit& edit = Of(rewrite).EditOf(node);
-      edit.replacement = DefinitionOfAbi(replacement);
-      edit.removed = false;
-    });
+  void ReplaceNode(uint64_t node, const opkit_node* replacement) {
+    Edit& edit = EditOf(node);
+    edit.replacement = DefinitionOfAbi(replacement);
+    edit.removed = false;
   }
-  static opkit_status RemoveNode(const opkit_rewrite* rewrite, uint64_t node) {
-    return AnswerCaller([&] { Of(rewrite).EditOf(node).removed = true; });
+  void RemoveNode(uint64_t node) { EditOf(node).removed = true; }
+  void ReplaceUses(const char* from, const char* to) { uses_.emplace_back(Name(from), Name(to)); }
+  void AddConstant(const char* name, const opkit_tensor* value) {
+    RequireView(value, "constant '", Name(name), "' ");
+    added_constants_.emplace_back(Name(name), CopyConstant({}, *value));
   }
-  static opkit_status ReplaceUses(const opkit_rewrite* rewrite, const char* from, const char* to) {
-    return AnswerCaller([&] { Of(rewrite).uses_.emplace_back(Name(from), Name(to)); });
-  }
-  static opkit_status AddConstant(const opkit_rewrite* rewrite, const char* name,
-                                  const opkit_tensor* value) {
-    return AnswerCaller([&] {
-      if (const std::string problem = ProblemOfView(value); !problem.empty())
-        Throw(ErrorCode::kInvalidArgument, "constant '", Name(name), "' ", problem);
-      Of(rewrite).added_constants_.emplace_back(Name(name), CopyConstant({}, *value));
-    });
-  }
-  static opkit_status RemoveConstant(const opkit_rewrite* rewrite, const char* name) {
-    return AnswerCaller([&] {
-      LibraryRewrite& self = Of(rewrite);
-      if (!self.graph_.IsConstant(Name(name)))
-        Throw(ErrorCode::kNotFound, "the graph has no constant '", name, "'");
-      self.removed_constants_.insert(name);
-    });
+  void RemoveConstant(const char* name) {
+    if (!graph_.IsConstant(Name(name)))
+      Throw(ErrorCode::kNotFound, "the graph has no constant '", name, "'");
+    removed_constants_.insert(name);
   }
   // Takes the whole result of the pass. Constants that are the graph's own stay shared.
-  static opkit_status SetGraph(const opkit_rewrite* rewrite, const opkit_graph* graph) {
-    return AnswerCaller([&] {
-      LibraryRewrite& self = Of(rewrite);
-      self.whole_ = GraphOfAbi(
-          graph,
-          [&](const std::string& name, const opkit_tensor& view) {
-            const Tensor* own = self.graph_.FindConstant(name);
-            if (own && own->raw_data() == view.data &&
-                own->dtype() == static_cast<DType>(view.dtype) &&
-                own->shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank))))
-              return *own;
-            return CopyConstant(name, view);
-          },
-          &self.graph_);
-    });
+  void SetGraph(const opkit_graph* graph) {
+    whole_ = GraphOfAbi(
+        graph,
+        [&](const std::string& name, const opkit_tensor& view) {
+          const Tensor* own = graph_.FindConstant(name);
+          if (own && own->raw_data() == view.data &&
+              own->dtype() == static_cast<DType>(view.dtype) &&
+              own->shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank))))
+            return *own;
+          return CopyConstant(name, view);
+        },
+        &graph_);
   }
 
   const Graph& graph_;

@@ -99,8 +99,7 @@ OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
 }
 
 OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
-  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
-    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  RequireView(&view, "a tensor of a library ");
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   const auto rank = static_cast<size_t>(view.rank);

@@ -12,6 +12,7 @@
 #include "opkit/op/boundary/convert/abi_node.hpp"
 #include "opkit/op/boundary/host/host_table.hpp"
 #include "opkit/op/boundary/host/resource_state.hpp"
+#include "opkit/op/create_operator.hpp"
 #include "opkit/op/op_registry.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -50,6 +51,12 @@ inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
 
 // The functions of the table, each with the signature that opkit_abi.h declares.
 struct OPKIT_IMAGE_LOCAL HostFunctions {
+  // Makes a function of the table from a function that throws its failures.
+  template <auto kBody, class... Args>
+  static opkit_status Answer(Args... args) {
+    return AnswerCaller([&] { kBody(args...); });
+  }
+
   static ResourceState& StateOf(const opkit_call* call) {
     if (!call)
       Throw(ErrorCode::kInvalidArgument, "a function of the host is called without its call");
@@ -88,17 +95,14 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
-  static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      RequireRoom(memory, "alloc()");
-      *memory = nullptr;
-      if (bytes < 0)
-        Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
-      Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
-      *memory = storage->data();
-      state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
-    });
+  static void Alloc(const opkit_call* call, int64_t bytes, void** memory) {
+    ResourceState& state = StateOf(call);
+    RequireRoom(memory, "alloc()");
+    *memory = nullptr;
+    if (bytes < 0) Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
+    Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
+    *memory = storage->data();
+    state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
   }
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
@@ -108,34 +112,30 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
             " in operator ", state.op);
     return Shape(Dims(shape, static_cast<size_t>(rank)));
   }
-  static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
-                                const int64_t* shape, opkit_tensor* tensor) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      auto slot = MakeIntrusive<TensorSlot>();
-      slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
-                            static_cast<DType>(dtype), MemoryDevice(state.device));
-      slot->Bind(slot->tensor, OpReq::kWrite);
-      CopyView(slot->view.view(), tensor);
-      state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
-    });
+  static void Temporary(const opkit_call* call, int32_t dtype, int32_t rank, const int64_t* shape,
+                        opkit_tensor* tensor) {
+    ResourceState& state = StateOf(call);
+    auto slot = MakeIntrusive<TensorSlot>();
+    slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
+                          static_cast<DType>(dtype), MemoryDevice(state.device));
+    slot->Bind(slot->tensor, OpReq::kWrite);
+    CopyView(slot->view.view(), tensor);
+    state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
   }
-  static opkit_status AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype,
-                                     int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      state.RequireFunction("allocate_output");
-      if (!state.output_maker)
-        Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
-              state.asynchronous && state.launch
-                  ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
-                  : ": only forward of an operator with .allocatesOutputs() makes its outputs");
-      CopyView(state.output_maker
-                   ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
-                                static_cast<DType>(dtype))
-                   .view(),
-               tensor);
-    });
+  static void AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype, int32_t rank,
+                             const int64_t* shape, opkit_tensor* tensor) {
+    ResourceState& state = StateOf(call);
+    state.RequireFunction("allocate_output");
+    if (!state.output_maker)
+      Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
+            state.asynchronous && state.launch
+                ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
+                : ": only forward of an operator with .allocatesOutputs() makes its outputs");
+    CopyView(state.output_maker
+                 ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
+                              static_cast<DType>(dtype))
+                 .view(),
+             tensor);
   }
   // Copies the members that exist in the caller's version.
   static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
@@ -194,16 +194,14 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (const opkit_status status = work(context); status != OPKIT_OK) Rethrow(status);
     }
   };
-  static opkit_status Launch(const opkit_call* call, opkit_status (*work)(void*),
-                             void (*drop)(void*), void* context) {
+  static void Launch(const opkit_call* call, opkit_status (*work)(void*), void (*drop)(void*),
+                     void* context) {
     Launched launched(work, drop, context);
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
-      if (!state.launch) NotOnThisDevice(state, "launch");
-      launched.kept = state.kept_by_work;
-      state.launch(state.context, std::move(launched));
-    });
+    ResourceState& state = StateOf(call);
+    if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
+    if (!state.launch) NotOnThisDevice(state, "launch");
+    launched.kept = state.kept_by_work;
+    state.launch(state.context, std::move(launched));
   }
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
@@ -221,7 +219,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return tensors;
   }
   static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
-  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const char* op,
+  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const std::string& op,
                                                const std::vector<Tensor>& inputs,
                                                size_t num_outputs, const Arguments& args,
                                                Device device, const void* stream) {
@@ -238,42 +236,37 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return made;
   }
   // Runs an operator on tensors of the call. If the call is not asynchronous and `pending` is not
-  // null, a thread of the pool runs the operator.
-  static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
-                             const opkit_tensor* inputs, uint64_t num_outputs,
-                             const opkit_tensor* outputs, uint64_t num_attrs,
-                             const opkit_attr* const* attrs, PendingInvoke* pending) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() has no operator's name");
-      const std::string name = TextOfAbi(op);
-      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
-      const bool is_native = call->asynchronous && !state.launch;
-      const NativeStreamFunction on_stream =
-          is_native ? FindNativeStreams(state.device.type) : nullptr;
-      if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
-      // The stream's thread runs the operator as on the CPU.
-      const Device device = state.launch && state.asynchronous ? Device{} : state.device;
-      IntrusivePtr<InvokedOperator> invoked =
-          Resolve(state, name.c_str(), ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device,
-                  call->stream);
-      if (pending && !call->asynchronous && pending->pool.threads() > 1)
-        RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
-      else if (!call->asynchronous)
-        RunInto(*invoked, ins, outs);
-      else if (is_native)
-        on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
-      else
-        state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
-                                     outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
-    });
+  // null, a thread of the pool runs the operator. Returns false if that thread may still run it.
+  static bool InvokeOn(const opkit_call* call, const char* op, std::vector<Tensor> ins,
+                       std::vector<Tensor> outs, const Arguments& args, PendingInvoke* pending) {
+    ResourceState& state = StateOf(call);
+    if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() has no operator's name");
+    const bool is_native = call->asynchronous && !state.launch;
+    const NativeStreamFunction on_stream =
+        is_native ? FindNativeStreams(state.device.type) : nullptr;
+    if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
+    // The stream's thread runs the operator as on the CPU.
+    const Device device = state.launch && state.asynchronous ? Device{} : state.device;
+    IntrusivePtr<InvokedOperator> invoked =
+        Resolve(state, TextOfAbi(op), ins, outs.size(), args, device, call->stream);
+    if (pending && !call->asynchronous && pending->pool.threads() > 1) {
+      RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
+      return false;
+    }
+    if (!call->asynchronous)
+      RunInto(*invoked, ins, outs);
+    else if (is_native)
+      on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
+    else
+      state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
+                                   outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
+    return true;
   }
-
-  static opkit_status InvokeNow(const opkit_call* call, const char* op, uint64_t num_inputs,
-                                const opkit_tensor* inputs, uint64_t num_outputs,
-                                const opkit_tensor* outputs, uint64_t num_attrs,
-                                const opkit_attr* const* attrs) {
-    return Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, nullptr);
+  static void Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
+                     const opkit_tensor* inputs, uint64_t num_outputs, const opkit_tensor* outputs,
+                     uint64_t num_attrs, const opkit_attr* const* attrs) {
+    InvokeOn(call, op, Tensors(inputs, num_inputs), Tensors(outputs, num_outputs),
+             ArgumentsOfAbi(attrs, num_attrs), nullptr);
   }
   static void RunBeside(ResourceState& state, IntrusivePtr<InvokedOperator> invoked,
                         std::vector<Tensor> ins, std::vector<Tensor> outs, PendingInvoke* pending) {
@@ -300,59 +293,46 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       throw;
     }
   }
-  static opkit_status InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
-                                  const opkit_tensor* inputs, uint64_t num_outputs,
-                                  const opkit_tensor* outputs, uint64_t num_attrs,
-                                  const opkit_attr* const* attrs, opkit_pending** handle) {
-    IntrusivePtr<PendingInvoke> pending;
-    const opkit_status made = AnswerCaller([&] {
-      RequireRoom(handle, "invoke_async()");
-      *handle = nullptr;
-      StateOf(call).RequireFunction("invoke_async");
-      pending = MakeIntrusive<PendingInvoke>();
-    });
-    if (made != OPKIT_OK) return made;
-    const opkit_status status =
-        Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, pending.get());
-    if (status != OPKIT_OK) return status;
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (state.pending.empty() || state.pending.back() != pending) {  // already run or issued
-        pending->done.CountDown();
-        state.pending.push_back(pending);
-        state.used = true;
-      }
-      *handle = reinterpret_cast<opkit_pending*>(pending.get());
-    });
+  static void InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
+                          const opkit_tensor* inputs, uint64_t num_outputs,
+                          const opkit_tensor* outputs, uint64_t num_attrs,
+                          const opkit_attr* const* attrs, opkit_pending** handle) {
+    RequireRoom(handle, "invoke_async()");
+    *handle = nullptr;
+    ResourceState& state = StateOf(call);
+    state.RequireFunction("invoke_async");
+    const auto pending = MakeIntrusive<PendingInvoke>();
+    if (InvokeOn(call, op, Tensors(inputs, num_inputs), Tensors(outputs, num_outputs),
+                 ArgumentsOfAbi(attrs, num_attrs), pending.get())) {
+      pending->done.CountDown();
+      state.pending.push_back(pending);
+      state.used = true;
+    }
+    *handle = reinterpret_cast<opkit_pending*>(pending.get());
   }
-  static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
-    return AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() has no handle");
-      auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
-      pending->Wait();
-      pending->failure_taken = true;
-      if (pending->failure) std::rethrow_exception(pending->failure);
-    });
+  static void Wait(const opkit_call*, opkit_pending* handle) {
+    if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() has no handle");
+    auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
+    pending->Wait();
+    pending->failure_taken = true;
+    if (pending->failure) std::rethrow_exception(pending->failure);
   }
 
-  static opkit_status RunGraph(const opkit_call* call, const opkit_graph* graph,
-                               uint64_t num_inputs, const opkit_tensor* inputs,
-                               uint64_t num_outputs, const opkit_tensor* outputs) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (!graph)
-        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op, " of null");
-      if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
-      const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
-      const IntrusivePtr<HostedGraph> ready =
-          known == state.graphs.end() ? g_make_hosted_graph(graph) : *known;
-      if (known == state.graphs.end()) state.graphs.push_back(ready);
-      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
-      if (!call->asynchronous) return ready->Run(ins, outs);
-      state.launch(state.context, [ready, ins = std::move(ins), outs = std::move(outs)] {
-        ready->Run(ins, outs);
-      });
-    });
+  static void RunGraph(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
+                       const opkit_tensor* inputs, uint64_t num_outputs,
+                       const opkit_tensor* outputs) {
+    ResourceState& state = StateOf(call);
+    if (!graph)
+      Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op, " of null");
+    if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
+    const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
+    const IntrusivePtr<HostedGraph> ready =
+        known == state.graphs.end() ? g_make_hosted_graph(graph) : *known;
+    if (known == state.graphs.end()) state.graphs.push_back(ready);
+    std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
+    if (!call->asynchronous) return ready->Run(ins, outs);
+    state.launch(state.context,
+                 [ready, ins = std::move(ins), outs = std::move(outs)] { ready->Run(ins, outs); });
   }
 
   static void Log(const opkit_call* call, int32_t level, const char* text) {
@@ -384,27 +364,25 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
           InvocationScope::Adopt(IsUsable(identity) ? FromAbi(*identity) : CurrentInvocation()));
   }
 
-  static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      RequireRoom(completion, "defer()");
-      *completion = nullptr;
-      state.RequireFunction("defer()");
-      if (!state.deferrable)
-        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
-              state.asynchronous
-                  ? ", which runs on a stream already: issue the work there"
-                  : ": only forward of an operator with .async() may end later than it returns");
-      if (state.deferred)
-        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
-              " is called twice in a run");
-      auto run = MakeIntrusive<DeferredRun>();
-      run->event = state.deferrable->event().state();
-      run->op = state.op;
-      state.deferred = run;
-      state.used = true;
-      *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
-    });
+  static void Defer(const opkit_call* call, opkit_completion** completion) {
+    ResourceState& state = StateOf(call);
+    RequireRoom(completion, "defer()");
+    *completion = nullptr;
+    state.RequireFunction("defer()");
+    if (!state.deferrable)
+      Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+            state.asynchronous
+                ? ", which runs on a stream already: issue the work there"
+                : ": only forward of an operator with .async() may end later than it returns");
+    if (state.deferred)
+      Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+            " is called twice in a run");
+    auto run = MakeIntrusive<DeferredRun>();
+    run->event = state.deferrable->event().state();
+    run->op = state.op;
+    state.deferred = run;
+    state.used = true;
+    *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
   }
   static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
     if (!completion) return;
@@ -425,35 +403,29 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         [&] { has = static_cast<bool>(OpRegistry::Global().FindSchema(TextOfAbi(op))); }));
     return has;
   }
-  static opkit_status Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
-    return AnswerCaller([&] {
-      const RegistryUse use;
-      const OperatorDef def = DefinitionOfAbi(node);
-      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      InferenceContext context(def, ins.infos(), outs.infos());
-      const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-      if (const std::string why = schema.Verify(def); !why.empty())
-        Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
-      schema.Infer(context);
-      for (const auto& [infos, values] :
-           {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)}) {
-        ValuesOfAbi::StoreTypes(*infos, values);
-        ValuesOfAbi::StoreShapes(*infos, values);
-      }
-    });
+  static void Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
+    const RegistryUse use;
+    const NodeOfAbi asked(node, inputs, outputs);
+    InferenceContext context(asked.def, asked.inputs.infos(), asked.outputs.infos());
+    const OpSchema& schema = OpRegistry::Global().GetSchema(asked.def.type());
+    CheckNode(schema, asked.def);
+    schema.Infer(context);
+    for (const auto& [infos, values] :
+         {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)}) {
+      ValuesOfAbi::StoreTypes(*infos, values);
+      ValuesOfAbi::StoreShapes(*infos, values);
+    }
   }
 
-  static opkit_status Allocate(int32_t device_type, int32_t device_index, int64_t bytes,
-                               void** memory, void** owner) {
-    return AnswerCaller([&] {
-      RequireRoom(memory, "allocate()");
-      RequireRoom(owner, "allocate()");
-      *memory = *owner = nullptr;
-      if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ")");
-      Allocator& allocator = GetAllocator(static_cast<DeviceType>(device_type));
-      *memory = allocator.Allocate(bytes, device_index);
-      *owner = &allocator;
-    });
+  static void Allocate(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
+                       void** owner) {
+    RequireRoom(memory, "allocate()");
+    RequireRoom(owner, "allocate()");
+    *memory = *owner = nullptr;
+    if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ")");
+    Allocator& allocator = GetAllocator(static_cast<DeviceType>(device_type));
+    *memory = allocator.Allocate(bytes, device_index);
+    *owner = &allocator;
   }
   static void Deallocate(void* owner, void* memory, int64_t bytes) {
     if (owner) static_cast<Allocator*>(owner)->Deallocate(memory, bytes);
@@ -479,32 +451,32 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &SetError,
                                      &AddError,
                                      &FailureText,
-                                     &Alloc,
-                                     &Temporary,
+                                     &Answer<&Alloc>,
+                                     &Answer<&Temporary>,
                                      &ParallelFor,
-                                     &Launch,
-                                     &InvokeNow,
+                                     &Answer<&Launch>,
+                                     &Answer<&Invoke>,
                                      &Log,
                                      &ScopeBegin,
                                      &ScopeEnd,
                                      &CurrentIdentity,
                                      &Adopt,
-                                     &Defer,
+                                     &Answer<&Defer>,
                                      &Complete,
-                                     &AllocateOutput,
-                                     &InvokeAsync,
-                                     &Wait,
-                                     &RunGraph,
+                                     &Answer<&AllocateOutput>,
+                                     &Answer<&InvokeAsync>,
+                                     &Answer<&Wait>,
+                                     &Answer<&RunGraph>,
                                      &HasOperator,
-                                     &Infer,
-                                     &Allocate,
+                                     &Answer<&Infer>,
+                                     &Answer<&Allocate>,
                                      &Deallocate,
                                      &IsProfiling,
                                      &SpanBegin};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
-OPKIT_INLINE const opkit_host& ProgramHost() {
+OPKIT_INLINE const opkit_host& HostTable::Global() {
   g_program_host.store(&HostFunctions::kTable, std::memory_order_relaxed);
   if (!g_host) {
     g_exceptions = &HostFunctions::kExceptions;
