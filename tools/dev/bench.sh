@@ -58,7 +58,7 @@ bench_command() {
     [[ $name != engine/task_graph ]] || want valgrind has valgrind
   done
   ((${#names[@]})) ||
-    die "no benchmark's name holds '$filter'$(nearest "$filter" "${all[@]#*/}") (${all[*]})"
+    die "no benchmark's name contains '$filter'$(nearest "$filter" "${all[@]#*/}") (${all[*]})"
   want_tests
   ! uses_onednn "${names[@]}" || want_onednn
   ready
@@ -72,5 +72,5 @@ bench_command() {
     record_bench "$name" "$result"
     [[ ! -f $result ]] || python3 bench/summarize.py "$result"
   done
-  [[ ! $bench_failed ]] || die "$bench_failed: not everything could be measured, or outputs differ"
+  [[ ! $bench_failed ]] || die "$bench_failed: a measurement failed, or outputs differ"
 }

@@ -5,7 +5,7 @@ models=(magika rapidocr_onnxruntime silero_vad)
 
 fetch() {  # PACKAGE..., for which the command has called want_wheels
   ! python3 data/fetch.py --check "$@" || return 0
-  python3 data/fetch.py "$@" || die "cannot go on without $*"
+  python3 data/fetch.py "$@" || die "could not fetch $*"
 }
 
 # dlpack/dlpack.h with DLManagedTensorVersioned (1.0 and later), which distributions often lack. Only
@@ -23,8 +23,8 @@ fetch_dlpack() {
   has_versioned_dlpack "-I$dlpack_include" || die "$dlpack_include/dlpack/dlpack.h is not of version 1"
 }
 
-# oneDNN 3, which distributions lack, for the tests of backends/onednn: an installed one or that of
-# wheels, of which src/backends/onednn takes the headers and the library. The rest builds without.
+# oneDNN 3 for the tests of backends/onednn: an installed one, or else that of wheels, since distributions
+# lack it. src/backends/onednn takes its headers and library. Everything else builds without it.
 onednn_data=
 onednn_wheels=(onednn_cpu_gomp onednn_devel_cpu_gomp)
 needs_onednn_wheels() {
@@ -47,7 +47,7 @@ make_venv() {
   say "installing ${1%%=*} and ${2%%=*} in $folder"
   python3 -m venv --clear "$folder"
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: "$@" ||
-    die "cannot go on without ${1%%=*}"
+    die "could not install ${1%%=*}"
   echo "$*" >"$folder/packages"
 }
 
@@ -57,8 +57,8 @@ make_peers() {
   make_venv "$PWD/build/peer-venv" onnxruntime==1.31.1 onnx==1.22.0 ml_dtypes==0.6.0 numpy==2.4.6 pillow==11.3.0
 }
 
-# The shared object of ONNX Runtime among them, for the partitioner that opens it. Not under
-# sanitizers, which report its leaks.
+# ONNX Runtime's shared object in that Python, for the partitioner that opens it. Not used under sanitizers,
+# which report its leaks.
 find_onnxruntime() {
   local found=("${peer_python%/bin/python}"/lib/python*/site-packages/onnxruntime/capi/libonnxruntime.so.*)
   [[ ! ${found[0]-} ]] || peer_onnxruntime=${found[0]}

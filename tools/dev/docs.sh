@@ -1,4 +1,4 @@
-# What is generated: ./dev docs and ./dev single-include, which are committed, and ./dev docs-site.
+# Generates files: ./dev docs and ./dev single-include, whose results are committed, and ./dev docs-site.
 
 docs_command() {
   (($# == 0)) || die "docs takes no arguments"

