@@ -138,25 +138,23 @@ inline OperatorDef BenchmarkDef(const OpSchema& schema, const BenchmarkOptions& 
 inline bool BenchmarkOperator(const std::string& op, const std::vector<Shape>& shapes,
                               const BenchmarkOptions& options = {}) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-  const OperatorDef def = detail::BenchmarkDef(schema, options);
-  CheckOptions claimed;
-  claimed.dtypes = options.dtypes;
-  claimed.shapes = shapes;
-  claimed.input_shapes = options.input_shapes;
-  for (DType dtype : detail::CheckedDTypes(schema, def, claimed)) {
-    for (const Shape& shape : shapes)
-      detail::RegisterKernelBenchmarks(
-          schema, def, dtype, detail::MakeCase(schema, def, {shape}, dtype, options.seed).inputs);
+  detail::CheckTarget target{schema, detail::BenchmarkDef(schema, options), {}};
+  target.options.dtypes = options.dtypes;
+  target.options.shapes = shapes;
+  target.options.input_shapes = options.input_shapes;
+  for (DType dtype : target.DTypes()) {
+    const auto add = [&](const std::vector<Tensor>& inputs) {
+      detail::RegisterKernelBenchmarks(schema, target.def, dtype, inputs);
+    };
+    for (const Shape& shape : shapes) add(target.Random({shape}, dtype, options.seed).inputs);
     if (!options.input_shapes.empty())
-      detail::RegisterKernelBenchmarks(
-          schema, def, dtype,
-          detail::MakeCase(schema, def, options.input_shapes, dtype, options.seed).inputs);
+      add(target.Random(options.input_shapes, dtype, options.seed).inputs);
     if (!shapes.empty() || !options.input_shapes.empty()) continue;
     const std::vector<Tensor> inputs = schema.MakeTestInputs(dtype, options.seed);
-    if (inputs.size() != def.inputs().size())
-      Throw(ErrorCode::kInvalidArgument, "BenchmarkOperator of ", ToString(def),
+    if (inputs.size() != target.def.inputs().size())
+      Throw(ErrorCode::kInvalidArgument, "BenchmarkOperator of ", ToString(target.def),
             " needs shapes: its schema makes no TestInputs");
-    detail::RegisterKernelBenchmarks(schema, def, dtype, inputs);
+    add(inputs);
   }
   return true;
 }

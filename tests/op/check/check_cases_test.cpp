@@ -8,8 +8,7 @@ using namespace checked_ops;
 
 namespace {
 
-using opkit::detail::CheckedDTypes;
-using opkit::detail::MakeCases;
+using opkit::detail::CheckTarget;
 using opkit::detail::MakeCheckDef;
 
 SCHEMA_OF_ONE(CasesDouble).Inplace({{0, 0}}).Input(0, "x").Output(0, "x");
@@ -89,7 +88,7 @@ REGISTER_CPU_OPERATOR(CasesNone, LambdaOp<kRefuses>);
 
 const opkit::OpSchema& Schema(const char* op) { return opkit::OpRegistry::Global().GetSchema(op); }
 std::vector<DType> DTypesOf(const char* op) {
-  return CheckedDTypes(Schema(op), MakeCheckDef(Schema(op), {}), {});
+  return CheckTarget{Schema(op), MakeCheckDef(Schema(op), {}), {}}.DTypes();
 }
 
 }  // namespace
@@ -128,13 +127,10 @@ TEST_CASE("where no inputs are found, the report says by what they can be given"
 
 TEST_CASE("each input gets a dtype that it claims, on shapes from empty to odd") {
   const opkit::OpSchema& schema = Schema("CasesTyped");
-  const OperatorDef def = MakeCheckDef(schema, {});
-  CHECK(CheckedDTypes(schema, def, {}) == std::vector<DType>{DType::kFloat32, DType::kFloat64});
+  CheckTarget typed{schema, MakeCheckDef(schema, {}), {}};
+  CHECK(typed.DTypes() == std::vector<DType>{DType::kFloat32, DType::kFloat64});
   CHECK(DTypesOf("CasesTrace") == std::vector<DType>{DType::kFloat32});
-  CheckOptions options;
-  options.dtypes = {DType::kInt8};
-  CHECK(CheckedDTypes(schema, def, options) == options.dtypes);
-  const auto cases = MakeCases(schema, MakeCheckDef(schema, {}), DType::kFloat64, {});
+  const auto cases = typed.Cases(DType::kFloat64);
   CHECK(cases[0].Describe() == "int64[2, 3], float64[2, 3]");
   int empty = 0;
   for (const auto& one : cases) {
@@ -143,6 +139,8 @@ TEST_CASE("each input gets a dtype that it claims, on shapes from empty to odd")
     empty += one.inputs[0].numel() == 0;
   }
   CHECK(empty == 3);
+  typed.options.dtypes = {DType::kInt8};
+  CHECK(typed.DTypes() == typed.options.dtypes);
 }
 
 TEST_CASE("an operator without inference is run on the inputs that it accepts") {
@@ -154,8 +152,8 @@ TEST_CASE("an operator without inference is run on the inputs that it accepts") 
 
 TEST_CASE("inputs that inference refuses are not tried, so that a kernel may rely on it") {
   const opkit::OpSchema& schema = Schema("CasesTrusts");
-  for (const auto& one : MakeCases(schema, MakeCheckDef(schema, {}), DType::kFloat32, {}))
-    CHECK(one.inputs[0].rank() == 2);
+  const CheckTarget trusts{schema, MakeCheckDef(schema, {}), {}};
+  for (const auto& one : trusts.Cases(DType::kFloat32)) CHECK(one.inputs[0].rank() == 2);
   Expect("CasesTrusts", {});
 }
 

@@ -1,5 +1,5 @@
 // The nodes and inputs that CheckOperator uses: from the caller, from the schema's TestInputs, or
-// generated. Only the definitions of op/check.hpp use it.
+// generated. Only the definitions of op/check.hpp use it, and tools that make inputs as they do.
 #ifndef OPKIT_OP_CHECK_CHECK_CASES_HPP_
 #define OPKIT_OP_CHECK_CHECK_CASES_HPP_
 
@@ -27,11 +27,19 @@ struct CheckCase {
   }
 };
 
+// Generates random inputs of these types.
+inline CheckCase MakeCase(const InputTypes& inputs, uint64_t seed) {
+  CheckCase out;
+  out.guessed = true;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    out.inputs.push_back(RandomTensor(inputs[i].shape.ToShape(), inputs[i].dtype, seed * 31 + i));
+  return out;
+}
+
 // Makes the smallest node of the operator that its schema accepts. Throws kInvalidArgument, with
 // the reason, if it finds none.
 inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& options) {
   constexpr int kMost = 16;
-  auto clamp = [](int n, int low, int high) { return n < low ? low : n > high ? high : n; };
   // As many values as the schema names; one if it names none.
   int named_inputs = static_cast<int>(schema.inputs().size());
   int named_outputs = static_cast<int>(schema.outputs().size());
@@ -39,30 +47,27 @@ inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& opti
   if (named_outputs == 0) named_outputs = 1;
   const int first_input = options.num_inputs >= 0
                               ? options.num_inputs
-                              : clamp(named_inputs, schema.min_inputs(), schema.max_inputs());
+                              : std::clamp(named_inputs, schema.min_inputs(), schema.max_inputs());
   std::string why;
   for (int ins = first_input; ins <= first_input + kMost; ++ins) {
     int first_output = options.num_outputs;
     if (first_output < 0) first_output = schema.CalculateOutput(ins, options.args);
     if (first_output < 0)
-      first_output = clamp(named_outputs, schema.min_outputs(), schema.max_outputs());
+      first_output = std::clamp(named_outputs, schema.min_outputs(), schema.max_outputs());
     for (int outs = first_output; outs <= first_output + kMost; ++outs) {
       OperatorDef def(schema.name(), {}, {}, options.args);
-      auto taken = [&](const std::string& name) {
-        return std::ranges::count(def.inputs(), name) + std::ranges::count(def.outputs(), name) > 0;
-      };
       auto name = [&](const std::vector<ValueSchema>& values, int i, const char* fallback) {
         std::string out = Index(i) < values.size() ? values[Index(i)].name : std::string();
         if (out.empty()) out = StrCat(fallback, i);
-        while (taken(out)) out += "_out";
+        while (std::ranges::count(def.inputs(), out) + std::ranges::count(def.outputs(), out) > 0)
+          out += "_out";
         return out;
       };
       for (int i = 0; i < ins; ++i) def.Input(name(schema.inputs(), i, "input"));
       for (int o = 0; o < outs; ++o) {
-        int same = -1;
-        for (int i = 0; i < ins && same < 0; ++i)
-          if (schema.MustInplace(i, o)) same = i;
-        def.Output(same >= 0 ? def.inputs()[Index(same)] : name(schema.outputs(), o, "output"));
+        int same = 0;
+        while (same < ins && !schema.MustInplace(same, o)) ++same;
+        def.Output(same < ins ? def.inputs()[Index(same)] : name(schema.outputs(), o, "output"));
       }
       const std::string problem = schema.Verify(def);
       if (problem.empty()) return def;
@@ -73,60 +78,6 @@ inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& opti
   }
   Throw(ErrorCode::kInvalidArgument, "CheckOperator finds no node of ", schema.name(), ": ", why,
         "; set CheckOptions::args, num_inputs or num_outputs, or give it a node and inputs");
-}
-
-// Returns the dtypes to check with: the claimed dtypes of the input with the longest list. Without
-// claims, the dtypes that inference accepts while it refuses others, else float32.
-inline std::vector<DType> CheckedDTypes(const OpSchema& schema, const OperatorDef& def,
-                                        const CheckOptions& options) {
-  if (!options.dtypes.empty()) return options.dtypes;
-  std::vector<DType> out;
-  for (const ValueSchema& input : schema.inputs())
-    if (input.dtypes.size() > out.size()) out = input.dtypes;
-  if (!out.empty()) return out;
-  if (!schema.has_inference() || !schema.MakeTestInputs(DType::kFloat32, options.seed).empty())
-    return {DType::kFloat32};
-  std::vector<std::vector<Shape>> shapes;
-  for (const Shape& shape : options.shapes) shapes.push_back({shape});
-  if (shapes.empty() || !options.input_shapes.empty()) shapes = {options.input_shapes};
-  for (const std::vector<Shape>& one : shapes)
-    for (const InputTypes& types : InputFinder(schema, def, one).Find()) {
-      DType dtype = types.empty() ? DType::kFloat32 : types[0].dtype;
-      for (const TensorInfo& input : types)
-        if (input.dtype == DType::kFloat32) dtype = input.dtype;
-      if (!std::ranges::count(out, dtype)) out.push_back(dtype);
-    }
-  return out.empty() ? std::vector<DType>{DType::kFloat32} : out;
-}
-
-// Returns the dtype of input i in a check with `dtype`: `dtype` itself if the input allows it, else
-// its first dtype.
-inline DType InputDType(const OpSchema& schema, size_t i, DType dtype) {
-  if (i >= schema.inputs().size() || schema.inputs()[i].dtypes.empty()) return dtype;
-  const std::vector<DType>& allowed = schema.inputs()[i].dtypes;
-  return std::ranges::count(allowed, dtype) ? dtype : allowed[0];
-}
-
-// Generates random inputs of these types.
-inline CheckCase MakeCase(const InputTypes& inputs, uint64_t seed) {
-  CheckCase out;
-  out.guessed = true;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    out.inputs.push_back(RandomTensor(inputs[i].shape.ToShape(), inputs[i].dtype, seed * 31 + i));
-  return out;
-}
-// Generates random inputs. `shapes` has one shape for all inputs, or one for each. Throws
-// kInvalidArgument for another number.
-inline CheckCase MakeCase(const OpSchema& schema, const OperatorDef& def,
-                          const std::vector<Shape>& shapes, DType dtype, uint64_t seed) {
-  const size_t count = def.inputs().size();
-  if (shapes.size() != 1 && shapes.size() != count)
-    Throw(ErrorCode::kInvalidArgument, "operator ", schema.name(), " has ", count,
-          " inputs, found ", shapes.size(), " shapes");
-  InputTypes types;
-  for (size_t i = 0; i < count; ++i)
-    types.emplace_back(InputDType(schema, i, dtype), shapes[shapes.size() > 1 ? i : 0]);
-  return MakeCase(types, seed);
 }
 
 inline InputTypes TypesOf(const std::vector<Tensor>& inputs) {
@@ -163,53 +114,85 @@ inline std::optional<KernelConfig> FirstProposal(const Kernel& kernel, const OpS
     throw UnsupportedOperatorFeature(std::move(why));
   return std::move(proposed[0]);
 }
-// Returns why the kernel declines the node on these inputs; empty if it does not, or makes no
-// proposals.
-inline std::string WhyDeclined(const Kernel& kernel, const OpSchema& schema, const OperatorDef& def,
-                               const std::vector<Tensor>& inputs) {
-  try {
-    static_cast<void>(FirstProposal(kernel, schema, def, inputs));
-    return {};
-  } catch (const UnsupportedOperatorFeature& error) {
-    return error.message();
-  }
-}
 
-// Makes the cases of a dtype. Most checks use the first case that runs, so the first is neither
-// empty nor square.
-inline std::vector<CheckCase> MakeCases(const OpSchema& schema, const OperatorDef& def, DType dtype,
-                                        const CheckOptions& options) {
-  std::vector<CheckCase> out;
-  if (!options.input_shapes.empty()) {
-    out.push_back(MakeCase(schema, def, options.input_shapes, dtype, options.seed));
-    out[0].guessed = false;
-    return out;
+// The node under test, with the options of its check. It makes the inputs.
+struct CheckTarget {
+  // Returns the dtypes to check with: the claimed dtypes of the input with the longest list.
+  // Without claims, the dtypes that inference accepts while it refuses others, else float32.
+  std::vector<DType> DTypes() const {
+    if (!options.dtypes.empty()) return options.dtypes;
+    std::vector<DType> out;
+    for (const ValueSchema& input : schema.inputs())
+      if (input.dtypes.size() > out.size()) out = input.dtypes;
+    if (!out.empty()) return out;
+    if (!schema.has_inference() || !schema.MakeTestInputs(DType::kFloat32, options.seed).empty())
+      return {DType::kFloat32};
+    std::vector<std::vector<Shape>> shapes;
+    for (const Shape& shape : options.shapes) shapes.push_back({shape});
+    if (shapes.empty() || !options.input_shapes.empty()) shapes = {options.input_shapes};
+    for (const std::vector<Shape>& one : shapes)
+      for (const InputTypes& types : InputFinder(schema, def, one).Find()) {
+        DType dtype = types.empty() ? DType::kFloat32 : types[0].dtype;
+        for (const TensorInfo& input : types)
+          if (input.dtype == DType::kFloat32) dtype = input.dtype;
+        if (!std::ranges::count(out, dtype)) out.push_back(dtype);
+      }
+    return out.empty() ? std::vector<DType>{DType::kFloat32} : out;
   }
-  for (uint64_t k = 0; k < 3; ++k) {
-    std::vector<Tensor> inputs = schema.MakeTestInputs(dtype, options.seed + k);
-    if (inputs.size() == def.inputs().size() && !inputs.empty())
-      out.push_back({std::move(inputs), false});
+  // Returns the dtype of input i in a check with `dtype`: `dtype` itself if the input allows it,
+  // else its first dtype.
+  DType InputDType(size_t i, DType dtype) const {
+    if (i >= schema.inputs().size() || schema.inputs()[i].dtypes.empty()) return dtype;
+    const std::vector<DType>& allowed = schema.inputs()[i].dtypes;
+    return std::ranges::count(allowed, dtype) ? dtype : allowed[0];
   }
-  if (!out.empty()) return out;
-  std::vector<Shape> shapes = options.shapes;
-  if (shapes.empty())
-    shapes = {Shape{2, 3},  Shape{3, 3},  Shape{7},       Shape{1},
-              Shape{0},     Shape{0, 3},  Shape{2, 0},    Shape{},
-              Shape{5, 17}, Shape{31, 1}, Shape{2, 3, 5}, Shape{1, 3, 7, 5}};
-  uint64_t seed = options.seed;
-  for (const Shape& shape : shapes) out.push_back(MakeCase(schema, def, {shape}, dtype, seed++));
-  if (!schema.has_inference() || !options.shapes.empty()) return out;
-  std::vector<CheckCase> accepted;
-  for (const CheckCase& one : out)
-    if (InferenceAccepts(schema, def, one.inputs)) accepted.push_back(one);
-  if (!accepted.empty()) return accepted;
-  std::vector<DType> dtypes;
-  for (size_t i = 0; i < def.inputs().size(); ++i) dtypes.push_back(InputDType(schema, i, dtype));
-  std::vector<CheckCase> mixed;
-  for (const InputTypes& types : InputFinder(schema, def, {}).FindMixed(3, dtypes))
-    mixed.push_back(MakeCase(types, seed++));
-  return mixed.empty() ? out : mixed;
-}
+  // Generates random inputs. `shapes` has one shape for all inputs, or one for each. Throws
+  // kInvalidArgument for another number.
+  CheckCase Random(const std::vector<Shape>& shapes, DType dtype, uint64_t seed) const {
+    const size_t count = def.inputs().size();
+    if (shapes.size() != 1 && shapes.size() != count)
+      Throw(ErrorCode::kInvalidArgument, "operator ", schema.name(), " has ", count,
+            " inputs, found ", shapes.size(), " shapes");
+    InputTypes types;
+    for (size_t i = 0; i < count; ++i)
+      types.emplace_back(InputDType(i, dtype), shapes[shapes.size() > 1 ? i : 0]);
+    return MakeCase(types, seed);
+  }
+  // Makes the cases of a dtype. Most checks use the first case that runs, so the first is neither
+  // empty nor square.
+  std::vector<CheckCase> Cases(DType dtype) const {
+    uint64_t seed = options.seed;
+    if (!options.input_shapes.empty())
+      return {{Random(options.input_shapes, dtype, seed).inputs, false}};
+    std::vector<CheckCase> out, accepted;
+    for (uint64_t k = 0; k < 3; ++k) {
+      std::vector<Tensor> inputs = schema.MakeTestInputs(dtype, seed + k);
+      if (inputs.size() == def.inputs().size() && !inputs.empty())
+        out.push_back({std::move(inputs), false});
+    }
+    if (!out.empty()) return out;
+    std::vector<Shape> shapes = options.shapes;
+    if (shapes.empty())
+      shapes = {Shape{2, 3},  Shape{3, 3},  Shape{7},       Shape{1},
+                Shape{0},     Shape{0, 3},  Shape{2, 0},    Shape{},
+                Shape{5, 17}, Shape{31, 1}, Shape{2, 3, 5}, Shape{1, 3, 7, 5}};
+    for (const Shape& shape : shapes) out.push_back(Random({shape}, dtype, seed++));
+    if (!schema.has_inference() || !options.shapes.empty()) return out;
+    for (const CheckCase& one : out)
+      if (InferenceAccepts(schema, def, one.inputs)) accepted.push_back(one);
+    if (!accepted.empty()) return accepted;
+    std::vector<DType> dtypes;
+    for (size_t i = 0; i < def.inputs().size(); ++i) dtypes.push_back(InputDType(i, dtype));
+    for (const InputTypes& types : InputFinder(schema, def, {}).FindMixed(3, dtypes))
+      accepted.push_back(MakeCase(types, seed++));
+    return accepted.empty() ? out : accepted;
+  }
+
+  const OpSchema& schema;
+  OperatorDef def;
+  CheckOptions options;
+  std::string value = {};  // "mode=same", an attribute's value that is not its default; or empty
+};
 
 }  // namespace detail
 }}  // namespace opkit

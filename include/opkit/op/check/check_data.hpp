@@ -44,7 +44,6 @@ bool SameBytes(const Tensor& a, const Tensor& b);
 
 // Returns the position of element i of a dense tensor: "[1, 2]".
 std::string PositionOf(const Shape& shape, int64_t i);
-inline double Magnitude(double x) { return x < 0 ? -x : x; }
 // Returns |a - b| relative to the larger of the two, absolute below 1; 0 if equal or both NaN.
 double RelativeError(double a, double b);
 // Describes how two dense tensors differ; empty if they do not. Tolerance 0 compares bits, but any

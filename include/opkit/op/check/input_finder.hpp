@@ -40,8 +40,8 @@ class InputFinder {
 
   std::vector<InputTypes> FindAlike();
   DTypes ClaimedDTypes() const;
-  // Tests one combination; a list of one element is for every input.
-  void Try(const DTypes& dtypes, const Shapes& shapes, std::vector<InputTypes>* found);
+  // Tests inputs of one dtype; a list of one shape is for every input.
+  void Try(DType dtype, const Shapes& shapes, std::vector<InputTypes>* found);
   void Continue(Search& search, InputTypes& begun);
   // True if inference accepts the inputs; missing inputs at the end are unknown.
   bool Accepts(InputTypes inputs);

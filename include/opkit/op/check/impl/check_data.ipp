@@ -3,6 +3,7 @@
 #define OPKIT_OP_CHECK_IMPL_CHECK_DATA_IPP_
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "opkit/base/index.hpp"
@@ -65,7 +66,7 @@ OPKIT_INLINE std::string PositionOf(const Shape& shape, int64_t i) {
 
 OPKIT_INLINE double RelativeError(double a, double b) {
   if (a == b || (a != a && b != b)) return 0;
-  return Magnitude(a - b) / (std::max)({Magnitude(a), Magnitude(b), 1.0});
+  return std::abs(a - b) / (std::max)({std::abs(a), std::abs(b), 1.0});
 }
 
 OPKIT_INLINE std::string Difference(const Tensor& found, const Tensor& expected, double tolerance) {

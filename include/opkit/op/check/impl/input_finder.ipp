@@ -31,14 +31,14 @@ OPKIT_INLINE std::vector<InputTypes> InputFinder::FindAlike() {
   bool tells_apart = claims;
   for (const DType dtype : dtypes) {
     const size_t before = found.size();
-    for (const Shapes& shapes : shapes_) Try({dtype}, shapes, &found);
+    for (const Shapes& shapes : shapes_) Try(dtype, shapes, &found);
     tells_apart |= found.size() == before;
     if (dtype == dtypes[0]) of_first = found;
   }
   if (found.empty() && !claims)
     for (const DType dtype : {DType::kInt8, DType::kInt16, DType::kUInt16, DType::kUInt32,
                               DType::kUInt64, DType::kBFloat16, DType::kComplex64})
-      for (const Shapes& shapes : shapes_) Try({dtype}, shapes, &found);
+      for (const Shapes& shapes : shapes_) Try(dtype, shapes, &found);
   return tells_apart ? found : of_first;
 }
 
@@ -94,11 +94,10 @@ OPKIT_INLINE InputFinder::DTypes InputFinder::ClaimedDTypes() const {
   return claimed;
 }
 
-OPKIT_INLINE void InputFinder::Try(const DTypes& dtypes, const Shapes& shapes,
+OPKIT_INLINE void InputFinder::Try(DType dtype, const Shapes& shapes,
                                    std::vector<InputTypes>* found) {
   InputTypes inputs;
-  for (size_t i = 0; i < count_; ++i)
-    inputs.emplace_back(dtypes[dtypes.size() > 1 ? i : 0], shapes[shapes.size() > 1 ? i : 0]);
+  for (size_t i = 0; i < count_; ++i) inputs.emplace_back(dtype, shapes[shapes.size() > 1 ? i : 0]);
   if (Accepts(inputs)) found->push_back(std::move(inputs));
 }
 

@@ -1,9 +1,7 @@
-// How CheckOperator runs a kernel: between guards, with what it reads noted, and not for ever.
-#include "opkit/op/check/check_session.hpp"
-
+// How CheckOperator runs a kernel: between guards, with its reads noted, and with a deadline.
 #include "op/check/checked_ops.hpp"
 
-namespace check_session_test {
+namespace checked_node_test {
 using namespace checked_ops;
 
 namespace {
@@ -136,4 +134,4 @@ TEST_CASE("the allocator is put back and other tests' memory is left alone") {
   CHECK(&opkit::GetAllocator(opkit::DeviceType::kCPU) == before);
 }
 
-}  // namespace check_session_test
+}  // namespace checked_node_test
