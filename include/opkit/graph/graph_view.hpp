@@ -6,7 +6,9 @@
 #include <span>
 
 #include "opkit/base/function_ref.hpp"
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph.hpp"
+#include "opkit/graph/memory/flat_lists.hpp"
 #include "opkit/op/op_registry.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -56,27 +58,23 @@ class GraphView {
     if (!IsConstant(value)) return nullptr;
     return &graph_->constants()[detail::Index(value - num_inputs())].value;
   }
-  bool IsOutput(int value) const { return is_output_[detail::Index(value)] != 0; }
+  bool IsOutput(int value) const { return is_output_[value] != 0; }
   const std::vector<int>& outputs() const { return outputs_; }
 
   // The values of a node; -1 for an input or output that it leaves out.
   std::span<const int> inputs(int node) const {
-    return {values_.data() + offsets_[detail::Index(node)], graph_->node(node).inputs().size()};
+    return {values_.data() + offsets_[node], graph_->node(node).inputs().size()};
   }
   std::span<const int> outputs(int node) const {
     const OperatorDef& def = graph_->node(node);
-    return {values_.data() + offsets_[detail::Index(node)] + def.inputs().size(),
-            def.outputs().size()};
+    return {values_.data() + offsets_[node] + def.inputs().size(), def.outputs().size()};
   }
   // Returns the node that makes a value; -1 for inputs and constants.
-  int producer(int value) const { return producers_[detail::Index(value)]; }
+  int producer(int value) const { return producers_[value]; }
   // Returns the nodes that read the value, each once, in ascending order.
-  std::span<const int> consumers(int value) const {
-    const int* first = first_consumer_.data() + detail::Index(value);
-    return {consumers_.data() + first[0], consumers_.data() + first[1]};
-  }
+  std::span<const int> consumers(int value) const { return consumers_.of(value); }
   // True if a node rewrites the value: its data differs before and after that node.
-  bool IsRewritten(int value) const { return is_rewritten_[detail::Index(value)] != 0; }
+  bool IsRewritten(int value) const { return is_rewritten_[value] != 0; }
   // The rewrites in the order of the nodes; may contain an entry twice.
   const std::vector<Rewrite>& rewrites() const { return rewrites_; }
 
@@ -98,15 +96,31 @@ class GraphView {
 
   const Graph* graph_;
   detail::NameIndex names_;
-  std::vector<int> producers_;         // by value
-  std::vector<int> values_, offsets_;  // node by node, inputs then outputs; where each node begins
-  std::vector<int> consumers_, first_consumer_;  // value by value; where each value begins
+  detail::IndexedVector<int> producers_;  // by value
+  // Node by node, inputs then outputs; where each node begins.
+  detail::IndexedVector<int> values_, offsets_;
+  detail::FlatLists consumers_;  // of each value
   std::vector<int> outputs_;
-  std::vector<char> is_output_, is_rewritten_;  // by value
+  detail::IndexedVector<char> is_output_, is_rewritten_;  // by value
   std::vector<Rewrite> rewrites_;
   std::vector<Edge> edges_;
   std::vector<int> order_;
 };
+
+namespace detail {
+
+// Returns "node a  ->  node b". `def_of` returns the node of each number.
+std::string PathText(const std::vector<int>& path, FunctionRef<const OperatorDef&(int)> def_of);
+
+// Returns a topological order of the numbers 0 to nodes - 1, by Kahn's algorithm. Of several that
+// are ready, the number of the least key comes first; without keys, the least number. If the edges
+// have a cycle, calls `refuse`, which must throw, with the cycle: each number behind the one that
+// it waits for, and the first again at the end.
+std::vector<int> SortByEdges(int nodes, const std::vector<GraphView::Edge>& edges,
+                             std::span<const int> keys,
+                             FunctionRef<void(const std::vector<int>& cycle)> refuse);
+
+}  // namespace detail
 
 // The treatment of nodes with unregistered operators. kRefused: an Error (kNotFound) with the
 // nearest name. kAllowed: no error, so that a partitioner can take them.

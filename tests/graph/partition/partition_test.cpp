@@ -300,7 +300,7 @@ TEST_CASE("answers that are wrong are refused, and say so") {
     return found;
   };
   CHECK(Contains(error([](auto&, PartitionAnswer& answer) { answer.Take(5); }).what(),
-                 "the answer names node 5 of a graph that has 5"));
+                 "the answer names node 5, but the graph has 5 nodes"));
   CHECK(error([](auto&, PartitionAnswer& answer) { answer.Take(-1); }).code() ==
         ErrorCode::kOutOfRange);
   CHECK(Contains(error([](auto&, PartitionAnswer& answer) { answer.Take(0, -2); }).what(),

@@ -4,6 +4,7 @@
 #define OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
 #include <algorithm>
+#include <numeric>
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/base/indexed_vector.hpp"
@@ -23,11 +24,16 @@ OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
       visit(def.inputs()[Index(i)]);
 }
 
+OPKIT_COLD OPKIT_INLINE std::string PathText(const std::vector<int>& path,
+                                             FunctionRef<const OperatorDef&(int)> def_of) {
+  std::string text;
+  for (const int node : path) text += (text.empty() ? "" : "  ->  ") + ToString(def_of(node));
+  return text;
+}
+
 [[noreturn]] OPKIT_COLD inline void ThrowCycle(const Graph& graph, const std::vector<int>& cycle) {
-  std::string path;
-  for (int node : cycle) path += ToString(graph.node(node)) + "  ->  ";
-  Throw(ErrorCode::kInvalidArgument, "the graph has a cycle: ", path,
-        ToString(graph.node(cycle.front())));
+  Throw(ErrorCode::kInvalidArgument, "the graph has a cycle: ",
+        PathText(cycle, [&](int node) -> const OperatorDef& { return graph.node(node); }));
 }
 
 // Collects the edges of a view. The view's values, consumers and rewrites must be complete.
@@ -72,7 +78,7 @@ class EdgeCollector {
       Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
             "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
             ToString(Node(named[1])), "; rename one");
-    if (named[0] == node) ThrowCycle(view_.graph(), {node});
+    if (named[0] == node) ThrowCycle(view_.graph(), {node, node});
     Add(named[0], node);
   }
   // Every read or write of a rewritten value waits for the last writer before it. A writer also
@@ -103,55 +109,58 @@ class EdgeCollector {
   IndexedVector<std::vector<int>> named_;  // the nodes of each name
 };
 
-// Returns a cycle among the nodes that still wait, each behind the node that it waits for. Every
-// such node has a predecessor that still waits, so a walk backwards must visit a node again.
-OPKIT_COLD inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
+// Returns a cycle among the nodes that still wait, as SortByEdges passes it on. Every such node has
+// a predecessor that still waits, so a walk backwards must visit a node again.
+OPKIT_COLD inline std::vector<int> FindCycle(const std::vector<GraphView::Edge>& edges,
+                                             const IndexedVector<int>& waits) {
   IndexedVector<int> before(waits.size(), -1), path;
   IndexedVector<char> met(waits.size(), 0);
   int node = -1;
-  for (const GraphView::Edge& edge : view.edges())
-    if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
-      before[node = edge.to] = edge.from;
-  for (; !met[node]; node = before[node]) {
-    met[node] = 1;
-    path.push_back(node);
-  }
+  for (const GraphView::Edge& edge : edges)
+    if (waits[edge.from] > 0 && waits[edge.to] > 0) before[node = edge.to] = edge.from;
+  for (; !std::exchange(met[node], 1); node = before[node]) path.push_back(node);
+  path.push_back(node);
   return {path.rbegin(), std::make_reverse_iterator(std::find(path.begin(), path.end(), node))};
 }
 
-// Sorts by Kahn's algorithm; always takes the ready node that was added first.
-inline std::vector<int> SortNodes(const GraphView& view) {
-  std::vector<int> order;
-  if (std::all_of(view.edges().begin(), view.edges().end(),
-                  [](const GraphView::Edge& edge) { return edge.from < edge.to; })) {
-    for (int node = 0; node < view.num_nodes(); ++node) order.push_back(node);
-    return order;
-  }
-  IndexedVector<std::vector<int>> after(Index(view.num_nodes()));
-  std::vector<int> waits(after.size(), 0);
-  for (const GraphView::Edge& edge : view.edges()) {
-    after[edge.from].push_back(edge.to);
-    ++waits[Index(edge.to)];
-  }
-  std::vector<int> ready;  // a heap with the least node on top
-  const auto later = [](int a, int b) { return a > b; };
-  const auto push_ready = [&](int node) {
-    if (waits[Index(node)] > 0) return;
+OPKIT_INLINE std::vector<int> SortByEdges(int nodes, const std::vector<GraphView::Edge>& edges,
+                                          std::span<const int> keys,
+                                          FunctionRef<void(const std::vector<int>& cycle)> refuse) {
+  const FlatLists after(Index(nodes), [&](auto add) {
+    for (const GraphView::Edge& edge : edges) add(edge.from, edge.to);
+  });
+  IndexedVector<int> waits(Index(nodes), 0), order, ready;
+  for (const GraphView::Edge& edge : edges) ++waits[edge.to];
+  const auto later = [&](int a, int b) {
+    return keys.empty() ? a > b : keys[Index(a)] > keys[Index(b)];
+  };
+  const auto push_ready = [&](int node) {  // `ready` is a heap with the next node on top
+    if (waits[node] > 0) return;
     ready.push_back(node);
     std::push_heap(ready.begin(), ready.end(), later);
   };
-  for (int node = 0; node < view.num_nodes(); ++node) push_ready(node);
+  for (int node = 0; node < nodes; ++node) push_ready(node);
   while (!ready.empty()) {
     std::pop_heap(ready.begin(), ready.end(), later);
     order.push_back(ready.back());
     ready.pop_back();
-    for (int next : after[order.back()]) {
-      --waits[Index(next)];
+    for (const int next : after.of(order.back())) {
+      --waits[next];
       push_ready(next);
     }
   }
-  if (order.size() < after.size()) ThrowCycle(view.graph(), FindCycle(view, waits));
+  if (order.size() < waits.size()) refuse(FindCycle(edges, waits));
   return order;
+}
+
+inline std::vector<int> SortNodes(const GraphView& view) {
+  if (std::ranges::all_of(view.edges(), [](const auto& edge) { return edge.from < edge.to; })) {
+    std::vector<int> order(Index(view.num_nodes()));
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+  return SortByEdges(view.num_nodes(), view.edges(), {},
+                     [&](const std::vector<int>& cycle) { ThrowCycle(view.graph(), cycle); });
 }
 
 }  // namespace detail
@@ -177,7 +186,7 @@ OPKIT_INLINE GraphView::GraphView(const Graph& graph) : graph_(&graph) {
             "' of the graph is made by no input, constant or node",
             SuggestName(name, names_.names()));
     outputs_.push_back(FindValue(name));
-    is_output_[detail::Index(outputs_.back())] = 1;
+    is_output_[outputs_.back()] = 1;
   }
   IndexConsumers();
   edges_ = detail::EdgeCollector(*this).Collect();
@@ -202,35 +211,27 @@ OPKIT_INLINE void GraphView::AddNode(int node) {
   }
   const auto add_rewrite = [&](const std::string& name) {
     rewrites_.push_back({FindValue(name), node});
-    is_rewritten_[detail::Index(rewrites_.back().value)] = 1;
+    is_rewritten_[rewrites_.back().value] = 1;
   };
   for (const std::string& name : def.outputs()) {
     values_.push_back(name.empty() ? -1 : FindValue(name));
     if (name.empty()) continue;
     if (graph_->Producer(name) == node)
-      producers_[detail::Index(values_.back())] = node;
+      producers_[values_.back()] = node;
     else if (!detail::Reads(def, name))  // ReplaceUses has renamed the input of a rewriting node
       add_rewrite(name);
   }
   detail::ForEachRewritten(def, add_rewrite);
 }
 
-// Sorts (value, node) pairs by value with a counting sort.
 OPKIT_INLINE void GraphView::IndexConsumers() {
-  const auto for_each_use = [&](auto&& f) {
-    for (int node = 0; node < num_nodes(); ++node) {
+  consumers_ = detail::FlatLists(producers_.size(), [&](auto add) {
+    for (int node = num_nodes() - 1; node >= 0; --node) {
       const std::span<const int> ins = inputs(node);
       for (auto value = ins.begin(); value != ins.end(); ++value)
-        if (*value >= 0 && std::find(ins.begin(), value, *value) == value)
-          f(detail::Index(*value), node);
+        if (*value >= 0 && std::find(ins.begin(), value, *value) == value) add(*value, node);
     }
-  };
-  first_consumer_.assign(detail::Index(num_values()) + 1, 0);
-  for_each_use([&](size_t value, int) { ++first_consumer_[value + 1]; });
-  for (size_t v = 1; v < first_consumer_.size(); ++v) first_consumer_[v] += first_consumer_[v - 1];
-  consumers_.resize(detail::Index(first_consumer_.back()));
-  std::vector<int> next(first_consumer_);
-  for_each_use([&](size_t value, int node) { consumers_[detail::Index(next[value]++)] = node; });
+  });
 }
 
 OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {

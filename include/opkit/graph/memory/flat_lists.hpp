@@ -3,6 +3,7 @@
 #ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 #define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
+#include <concepts>
 #include <cstdint>
 #include <numeric>
 #include <span>
@@ -15,7 +16,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // List i is items[starts[i]] up to items[starts[i + 1]].
 struct FlatLists {
-  std::vector<int64_t> starts;
+  IndexedVector<int64_t> starts;
   IndexedVector<int> items;
 
   FlatLists() = default;
@@ -23,14 +24,14 @@ struct FlatLists {
   // first. It is called twice: the first time items are counted, the second time stored.
   template <class Visit>
   FlatLists(size_t lists, Visit visit) : starts(lists + 1, 0) {
-    visit([&](size_t list, size_t) { ++starts[list]; });
+    visit([&](auto list, auto) { ++starts[list]; });
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
     items.resize(Index(starts.back()));
-    visit([&](size_t list, size_t item) { items[--starts[list]] = static_cast<int>(item); });
+    visit([&](auto list, auto item) { items[--starts[list]] = static_cast<int>(item); });
   }
 
   bool empty() const { return starts.empty(); }
-  std::span<const int> of(size_t list) const {
+  std::span<const int> of(std::integral auto list) const {
     return {items.data() + starts[list], items.data() + starts[list + 1]};
   }
 };

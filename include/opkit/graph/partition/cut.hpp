@@ -3,6 +3,7 @@
 #ifndef OPKIT_GRAPH_PARTITION_CUT_HPP_
 #define OPKIT_GRAPH_PARTITION_CUT_HPP_
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_view.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -16,8 +17,8 @@ struct CutProblem {
   std::vector<int> order;              // a topological order of the nodes
   std::vector<GraphView::Edge> edges;  // `from` runs before `to`: data, rewrites, control, effects
   std::vector<GraphView::Edge> joins;  // `to` reads an output of `from`: they may be one subgraph
-  std::vector<int> kinds;              // by node: kNotTaken, kAnySubgraph or a kind
-  std::vector<int> classes;            // by node: only equal classes join; empty: all are equal
+  detail::IndexedVector<int> kinds;    // by node: kNotTaken, kAnySubgraph or a kind
+  detail::IndexedVector<int> classes;  // by node: only equal classes join; empty: all are equal
   int max_size = 0;                    // most nodes of a subgraph; 0: any number
 };
 
@@ -27,8 +28,8 @@ CutProblem CutProblemOf(const GraphView& view);
 
 // The subgraph of each node.
 struct CutResult {
-  std::vector<int> group;  // by node: the number of its subgraph; -1: none
-  int num_groups = 0;      // subgraphs are numbered by their first nodes in the problem's order
+  detail::IndexedVector<int> group;  // by node: the number of its subgraph; -1: none
+  int num_groups = 0;  // subgraphs are numbered by their first nodes in the problem's order
 };
 
 // Groups the taken nodes into subgraphs that are connected by joins. Nodes of kind kAnySubgraph may
@@ -47,7 +48,8 @@ CutResult CutSubgraphs(const CutProblem& problem);
 // Returns the nodes of a path that leaves the set and comes back to it: the first and last node are
 // inside. Empty if there is no such path; the set can then run as one node. `inside` has an element
 // for each node. Takes O(nodes + edges). Throws kInvalidArgument if `inside` has a wrong length.
-std::vector<int> PathThroughOutside(const CutProblem& problem, const std::vector<char>& inside);
+std::vector<int> PathThroughOutside(const CutProblem& problem,
+                                    const detail::IndexedVector<char>& inside);
 
 }}  // namespace opkit
 

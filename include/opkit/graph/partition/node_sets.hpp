@@ -55,12 +55,14 @@ class NodeReplacer {
  private:
   // Replaces the names of replaced nodes in the control inputs.
   void RenameControl(OperatorDef& def, const NameIndex& renamed,
-                     const std::vector<size_t>& by) const;
-  // Sorts the units by Kahn's algorithm; of several ready units, the unit with the least first node
-  // comes first.
+                     const IndexedVector<size_t>& by) const;
+  // Returns the units in topological order; of several ready units, the unit with the least first
+  // node comes first.
   std::vector<int> Order() const;
-  [[noreturn]] void ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
-                                   const std::vector<int>& waits) const;
+  bool IsNew(int unit) const { return Index(unit) < replacements_.size(); }
+  const OperatorDef& DefOf(int unit) const {
+    return IsNew(unit) ? replacements_[Index(unit)].def : view_.graph().node(units_[unit]);
+  }
 
   const GraphView& view_;
   const std::vector<NodeReplacement>& replacements_;

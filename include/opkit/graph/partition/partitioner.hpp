@@ -41,14 +41,14 @@ class PartitionAnswer {
   // Returns the view of the graph that the answer is about.
   const PartitionView& view() const { return *view_; }
   // By node: its kind, kNotTaken if it stays; its set; the reason of a refusal.
-  const std::vector<int>& kinds() const { return kinds_; }
-  const std::vector<int>& sets() const { return sets_; }
-  const std::vector<std::string>& reasons() const { return reasons_; }
+  const detail::IndexedVector<int>& kinds() const { return kinds_; }
+  const detail::IndexedVector<int>& sets() const { return sets_; }
+  const detail::IndexedVector<std::string>& reasons() const { return reasons_; }
 
  private:
   const PartitionView* view_;
-  std::vector<int> kinds_, sets_;
-  std::vector<std::string> reasons_;
+  detail::IndexedVector<int> kinds_, sets_;
+  detail::IndexedVector<std::string> reasons_;
 };
 
 // A subgraph that can run as one node. The partitioner may reject it, or add attributes and

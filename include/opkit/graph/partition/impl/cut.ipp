@@ -76,7 +76,7 @@ class GroupGraph {
     const int x = kind_[a], y = kind_[b];
     if (x == kNotTaken || y == kNotTaken) return false;
     if (x != y && x != kAnySubgraph && y != kAnySubgraph) return false;
-    if (!class_.empty() && class_[Index(a)] != class_[Index(b)]) return false;
+    if (!class_.empty() && class_[a] != class_[b]) return false;
     return max_size_ <= 0 || int64_t{size_[a]} + size_[b] <= max_size_;
   }
 
@@ -101,17 +101,14 @@ class GroupGraph {
     Walk& walk = at_front_ ? backward_ : forward_;
     std::sort(walk.met.begin(), walk.met.end(),
               [this](int x, int y) { return label_[x] < label_[y]; });
-    if (at_front_)
-      MoveBefore(walk.met, a);
-    else
-      MoveAfter(walk.met, b);
+    Move(walk.met, at_front_ ? a : b, at_front_);
     return true;
   }
   // Examines the next edge of a walk. `mine` and `theirs` are the stamps of both walks' groups.
-  Step Advance(Walk& walk, std::vector<std::vector<int>>& edges, int from, int to, int mine,
+  Step Advance(Walk& walk, IndexedVector<std::vector<int>>& edges, int from, int to, int mine,
                int theirs) {
     auto& [group, done] = walk.path.back();
-    std::vector<int>& list = edges[Index(group)];
+    std::vector<int>& list = edges[group];
     if (done == list.size()) {
       walk.path.pop_back();
       return Step::kOn;
@@ -147,7 +144,7 @@ class GroupGraph {
     size_[root] += size_[child];
     kind_[root] = (std::max)(kind_[root], kind_[child]);
     for (auto* edges : {&out_, &in_}) {
-      std::vector<int>&to = (*edges)[Index(root)], &from = (*edges)[Index(child)];
+      std::vector<int>&to = (*edges)[root], &from = (*edges)[child];
       to.insert(to.end(), from.begin(), from.end());
       from = {};
     }
@@ -162,52 +159,36 @@ class GroupGraph {
   }
   // Puts group g at the position and label of group `place`, which leaves the list.
   void TakePlace(int g, int place) {
-    const int left = before_[g] = before_[place];
-    const int right = after_[g] = after_[place];
     label_[g] = label_[place];
-    (left < 0 ? first_ : after_[left]) = g;
-    if (right >= 0) before_[right] = g;
+    LinkBetween(before_[place], g, after_[place]);
   }
+
   void LinkBetween(int left, int g, int right) {
     before_[g] = left;
     after_[g] = right;
     (left < 0 ? first_ : after_[left]) = g;
     if (right >= 0) before_[right] = g;
   }
-  // Moves groups directly before group `place`, in their order. Assigns labels close to that of the
-  // left neighbour, which keeps the gap before `place` for later moves.
-  void MoveBefore(const std::vector<int>& groups, int place) {
+
+  // Moves groups, in their order, directly before group `place` or directly after it. Assigns
+  // labels close to that of the neighbour there, which keeps the gap at `place` for later moves.
+  void Move(const std::vector<int>& groups, int place, bool before) {
     if (groups.empty()) return;
     for (const int g : groups) Unlink(g);
-    const int left = before_[place];
-    const int64_t low = left < 0 ? 0 : label_[left];
-    const int64_t step = StepOf(label_[place] - low, groups.size());
-    int last = left;
-    int64_t label = low;
+    int left = before ? before_[place] : place;
+    const int right = before ? place : after_[place];
+    const int64_t low = left < 0 ? 0 : label_[left], high = right < 0 ? kEnd : label_[right];
+    const int64_t step = StepOf(high - low, groups.size());
+    int64_t label = before ? low + step : high - step * static_cast<int64_t>(groups.size());
     for (const int g : groups) {
-      LinkBetween(last, g, place);
-      label_[g] = label += step;
-      last = g;
-    }
-    if (step == 0) Relabel();
-  }
-  // Moves groups directly after group `place`, with labels close to that of the right neighbour.
-  void MoveAfter(const std::vector<int>& groups, int place) {
-    if (groups.empty()) return;
-    for (const int g : groups) Unlink(g);
-    const int right = after_[place];
-    const int64_t high = right < 0 ? kEnd : label_[right];
-    const int64_t step = StepOf(high - label_[place], groups.size());
-    int last = place;
-    int64_t label = high - step * static_cast<int64_t>(groups.size());
-    for (const int g : groups) {
-      LinkBetween(last, g, right);
+      LinkBetween(left, g, right);
       label_[g] = label;
       label += step;
-      last = g;
+      left = g;
     }
     if (step == 0) Relabel();
   }
+
   // Returns the distance of `count` new labels in a gap; 0 if the gap is too small.
   static int64_t StepOf(int64_t gap, size_t count) {
     const auto needed = static_cast<int64_t>(count) + 1;
@@ -223,7 +204,7 @@ class GroupGraph {
   const int max_size_;
   // All vectors are by node; the data of a group is at the node that represents it.
   IndexedVector<int> parent_, size_, kind_;
-  const std::vector<int>& class_;
+  const IndexedVector<int>& class_;
   IndexedVector<std::vector<int>> out_, in_;
   IndexedVector<int64_t> label_;       // increases along the list
   IndexedVector<int> before_, after_;  // neighbours in the list
@@ -243,8 +224,7 @@ class SubgraphCutter {
       : problem_(problem), place_(problem.order.size(), -1) {
     Check();
     for (const GraphView::Edge& edge : problem.joins)
-      if (problem.kinds[Index(edge.from)] != kNotTaken &&
-          problem.kinds[Index(edge.to)] != kNotTaken)
+      if (problem.kinds[edge.from] != kNotTaken && problem.kinds[edge.to] != kNotTaken)
         joins_.push_back(edge);
     for (const int kind : problem.kinds) taken_ += kind != kNotTaken;
   }
@@ -309,10 +289,10 @@ class SubgraphCutter {
     result.group.assign(problem_.order.size(), -1);
     IndexedVector<int> number(problem_.order.size(), -1);
     for (const int node : problem_.order) {
-      if (problem_.kinds[Index(node)] == kNotTaken) continue;
+      if (problem_.kinds[node] == kNotTaken) continue;
       int& known = number[groups.Find(node)];
       if (known < 0) known = result.num_groups++;
-      result.group[Index(node)] = known;
+      result.group[node] = known;
     }
     return result;
   }
@@ -374,29 +354,26 @@ OPKIT_INLINE CutResult CutSubgraphs(const CutProblem& problem) {
 }
 
 OPKIT_INLINE std::vector<int> PathThroughOutside(const CutProblem& problem,
-                                                 const std::vector<char>& inside) {
+                                                 const detail::IndexedVector<char>& inside) {
   using detail::Index;
   const size_t n = problem.order.size();
   if (inside.size() != n)
     Throw(ErrorCode::kInvalidArgument, "PathThroughOutside needs a flag for each of ", n,
           " nodes, found ", inside.size());
-  detail::IndexedVector<size_t> first(n + 1, 0);
-  for (const GraphView::Edge& edge : problem.edges) ++first[Index(edge.from) + 1];
-  for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
-  std::vector<int> targets(problem.edges.size());
-  detail::IndexedVector<size_t> next(first.begin(), first.end() - 1);
-  for (const GraphView::Edge& edge : problem.edges) targets[next[edge.from]++] = edge.to;
+  const detail::FlatLists targets(n, [&](auto add) {
+    for (auto edge = problem.edges.rbegin(); edge != problem.edges.rend(); ++edge)
+      add(edge->from, edge->to);
+  });
   // For each node outside that a path from the set reaches: the node before it on that path.
   detail::IndexedVector<int> from(n, -1);
   for (const int node : problem.order) {
-    if (!inside[Index(node)] && from[node] < 0) continue;
-    for (size_t i = first[node]; i < first[Index(node) + 1]; ++i) {
-      const int to = targets[i];
-      if (!inside[Index(to)]) {
+    if (!inside[node] && from[node] < 0) continue;
+    for (const int to : targets.of(node)) {
+      if (!inside[to]) {
         if (from[to] < 0) from[to] = node;
-      } else if (!inside[Index(node)]) {
+      } else if (!inside[node]) {
         std::vector<int> path{to, node};
-        while (!inside[Index(path.back())]) path.push_back(from[path.back()]);
+        while (!inside[path.back()]) path.push_back(from[path.back()]);
         return {path.rbegin(), path.rend()};
       }
     }

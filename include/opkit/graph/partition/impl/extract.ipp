@@ -13,9 +13,9 @@ OPKIT_INLINE ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std:
   detail::CheckNodeSet(view, nodes);
   std::vector<int> sorted(nodes);
   std::sort(sorted.begin(), sorted.end());
-  std::vector<char> inside(detail::Index(view.num_nodes()), 0);
+  detail::IndexedVector<char> inside(detail::Index(view.num_nodes()), 0);
   for (const int node : sorted)
-    if (std::exchange(inside[detail::Index(node)], 1))
+    if (std::exchange(inside[node], 1))
       Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
             " is named twice");
   const std::vector<int> path = PathThroughOutside(CutProblemOf(view), inside);

@@ -16,9 +16,7 @@ OPKIT_INLINE void CheckNodeSet(const GraphView& view, const std::vector<int>& no
 }
 
 OPKIT_INLINE std::string PathText(const Graph& graph, const std::vector<int>& path) {
-  std::string text;
-  for (const int node : path) text += (text.empty() ? "" : "  ->  ") + ToString(graph.node(node));
-  return text;
+  return PathText(path, [&](int node) -> const OperatorDef& { return graph.node(node); });
 }
 
 OPKIT_INLINE SubgraphExtractor::SubgraphExtractor(const GraphView& view, const GraphTypes* types)
@@ -117,15 +115,15 @@ OPKIT_INLINE NodeReplacer::NodeReplacer(const GraphView& view,
 OPKIT_INLINE std::vector<std::vector<int>> NodeReplacer::NodesInOrder() const {
   std::vector<std::vector<int>> nodes;
   for (const int unit : Order())
-    nodes.push_back(Index(unit) < replacements_.size() ? replacements_[Index(unit)].nodes
-                                                       : std::vector<int>{units_[unit]});
+    nodes.push_back(IsNew(unit) ? replacements_[Index(unit)].nodes
+                                : std::vector<int>{units_[unit]});
   return nodes;
 }
 
 OPKIT_INLINE Graph NodeReplacer::Result() const {
   const Graph& graph = view_.graph();
   NameIndex renamed;  // names of replaced nodes
-  std::vector<size_t> by;
+  IndexedVector<size_t> by;
   for (size_t i = 0; i < replacements_.size(); ++i)
     for (const int node : replacements_[i].nodes)
       if (!graph.node(node).name().empty() && renamed.Find(graph.node(node).name()) < 0) {
@@ -134,14 +132,13 @@ OPKIT_INLINE Graph NodeReplacer::Result() const {
       }
   std::vector<OperatorDef> nodes;
   for (const int unit : Order()) {
-    const bool is_new = Index(unit) < replacements_.size();
-    OperatorDef def = is_new ? replacements_[Index(unit)].def : graph.node(units_[unit]);
+    OperatorDef def = DefOf(unit);
     if (!def.control_inputs().empty()) RenameControl(def, renamed, by);
     nodes.push_back(std::move(def));
   }
   IndexedVector<char> used(Index(view_.num_values()), 0);
   for (int node = 0; node < view_.num_nodes(); ++node)
-    if (Index(unit_[node]) >= replacements_.size())
+    if (!IsNew(unit_[node]))
       for (const int value : view_.inputs(node))
         if (value >= 0) used[value] = 1;
   for (const NodeReplacement& replacement : replacements_)
@@ -159,11 +156,11 @@ OPKIT_INLINE Graph NodeReplacer::Result() const {
 }
 
 OPKIT_INLINE void NodeReplacer::RenameControl(OperatorDef& def, const NameIndex& renamed,
-                                              const std::vector<size_t>& by) const {
+                                              const IndexedVector<size_t>& by) const {
   std::vector<std::string> names;
   for (const std::string& name : def.control_inputs()) {
     const int number = renamed.Find(name);
-    const std::string& now = number < 0 ? name : replacements_[by[Index(number)]].def.name();
+    const std::string& now = number < 0 ? name : replacements_[by[number]].def.name();
     if (std::find(names.begin(), names.end(), now) == names.end()) names.push_back(now);
   }
   def.mutable_control_inputs() = std::move(names);
@@ -171,61 +168,13 @@ OPKIT_INLINE void NodeReplacer::RenameControl(OperatorDef& def, const NameIndex&
 
 OPKIT_INLINE std::vector<int> NodeReplacer::Order() const {
   std::vector<GraphView::Edge> edges;
-  for (const GraphView::Edge& edge : CutProblemOf(view_).edges) {
-    const int from = unit_[edge.from], to = unit_[edge.to];
-    if (from != to) edges.push_back({from, to});
-  }
-  std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
-    return a.from != b.from ? a.from < b.from : a.to < b.to;
-  });
-  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-  IndexedVector<size_t> first(units_.size() + 1, 0);
-  std::vector<int> waits(units_.size(), 0);
-  for (const GraphView::Edge& edge : edges) ++first[Index(edge.from) + 1], ++waits[Index(edge.to)];
-  for (size_t i = 0; i < units_.size(); ++i) first[i + 1] += first[i];
-  const auto later = [this](int a, int b) { return units_[a] > units_[b]; };
-  std::vector<int> ready;  // a heap with the first unit on top
-  const auto push = [&](int unit) {
-    ready.push_back(unit);
-    std::push_heap(ready.begin(), ready.end(), later);
-  };
-  for (size_t i = 0; i < units_.size(); ++i)
-    if (waits[i] == 0) push(static_cast<int>(i));
-  std::vector<int> order;
-  while (!ready.empty()) {
-    std::pop_heap(ready.begin(), ready.end(), later);
-    const int unit = ready.back();
-    ready.pop_back();
-    order.push_back(unit);
-    for (size_t i = first[unit]; i < first[Index(unit) + 1]; ++i)
-      if (--waits[Index(edges[i].to)] == 0) push(edges[i].to);
-  }
-  if (order.size() < units_.size()) ThrowUnitCycle(edges, waits);
-  return order;
-}
-
-OPKIT_COLD OPKIT_INLINE void NodeReplacer::ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
-                                                          const std::vector<int>& waits) const {
-  IndexedVector<int> before(units_.size(), -1), path;
-  int unit = -1;
-  for (const GraphView::Edge& edge : edges)
-    if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
-      before[unit = edge.to] = edge.from;
-  IndexedVector<char> met(units_.size(), 0);
-  for (; !met[unit]; unit = before[unit]) {
-    met[unit] = 1;
-    path.push_back(unit);
-  }
-  std::string text;
-  const auto name = [&](int u) {
-    return Index(u) < replacements_.size() ? ToString(replacements_[Index(u)].def)
-                                           : ToString(view_.graph().node(units_[u]));
-  };
-  const auto begin = std::find(path.begin(), path.end(), unit);
-  for (auto u = path.rbegin(); u != std::make_reverse_iterator(begin); ++u)
-    text += name(*u) + "  ->  ";
-  Throw(ErrorCode::kInvalidArgument, "the subgraphs would wait for each other: ", text,
-        name(path.back()));
+  for (const GraphView::Edge& edge : CutProblemOf(view_).edges)
+    if (unit_[edge.from] != unit_[edge.to]) edges.push_back({unit_[edge.from], unit_[edge.to]});
+  return SortByEdges(
+      static_cast<int>(units_.size()), edges, units_, [&](const std::vector<int>& cycle) {
+        Throw(ErrorCode::kInvalidArgument, "the subgraphs would wait for each other: ",
+              PathText(cycle, [&](int u) -> const OperatorDef& { return DefOf(u); }));
+      });
 }
 
 }  // namespace detail

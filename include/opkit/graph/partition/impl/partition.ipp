@@ -3,10 +3,12 @@
 #define OPKIT_GRAPH_PARTITION_IMPL_PARTITION_IPP_
 
 #include <algorithm>
+#include <cstring>
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/base/indexed_vector.hpp"
+#include "opkit/graph/executor.hpp"
 #include "opkit/graph/hosted_graph.hpp"
-#include "opkit/graph/partition/measure.hpp"
 #include "opkit/graph/partition/node_sets.hpp"
 #include "opkit/graph/partition/options.hpp"
 #include "opkit/graph/partition/partition.hpp"
@@ -19,9 +21,64 @@ namespace detail {
 // The graph between two partitioners.
 struct PartitionState {
   Graph graph;
-  std::vector<std::vector<int>> origin;  // by node: the nodes of the first graph that it represents
-  std::vector<char> taken;               // by node: 1 if a partitioner made it
+  // By node: the nodes of the first graph that it represents.
+  IndexedVector<std::vector<int>> origin;
+  IndexedVector<char> taken;  // by node: 1 if a partitioner made it
 };
+
+// Returns the shortest time of several runs of a plan of the graph, in ns: a disturbance can only
+// make a run longer. Inputs are zeros, which every operator accepts as indices and lengths.
+inline double MeasureNs(const Graph& graph) {
+  constexpr int kLeastRuns = 3, kMostRuns = 100;
+  constexpr int64_t kEnoughNs = 20'000'000;
+  std::vector<NamedTensor> inputs;
+  for (const Graph::Input& input : graph.inputs()) {
+    Tensor tensor(input.info.shape.ToShape(), input.info.dtype);
+    if (tensor.nbytes() > 0)
+      std::memset(tensor.raw_mutable_data(), 0, static_cast<size_t>(tensor.nbytes()));
+    inputs.push_back({input.name, std::move(tensor)});
+  }
+  const PassList none;
+  Executor executor(Compile(graph, {.passes = &none}));
+  executor.Run(inputs);
+  int64_t best = INT64_MAX;
+  const int64_t begin = MonotonicNs();
+  for (int run = 0; run < kLeastRuns || (run < kMostRuns && MonotonicNs() - begin < kEnoughNs);
+       ++run) {
+    const int64_t start = MonotonicNs();
+    executor.Run(inputs);
+    best = (std::min)(best, MonotonicNs() - start);
+  }
+  return static_cast<double>(best);
+}
+
+// True if a run of `def` takes less time than a run of the nodes of `body`. The time of `def`
+// includes the copies that it makes of its inputs and outputs. Stores both times in `entry`.
+// Returns true without a measurement if an operator of the body is not registered. Throws
+// kFailedPrecondition for an input with open dtype or shape, kUnsupported for a node on a device
+// whose memory the host cannot access, and the errors of a run.
+inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& entry) {
+  for (const OperatorDef& node : body.nodes())
+    if (!OpRegistry::Global().FindSchema(node.type())) return true;
+  if (!IsHostAccessible(def.device().type))
+    Throw(ErrorCode::kUnsupported, "accept_if_faster measures on the host, and ", ToString(def),
+          " runs on ", def.device());
+  Graph whole;
+  for (const Graph::Input& input : body.inputs()) {
+    if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
+      Throw(ErrorCode::kFailedPrecondition,
+            "accept_if_faster needs the dtype and shape of every value, and '", input.name, "' is ",
+            ToString(input.info), "; give the inputs of the graph shapes");
+    whole.AddInput(input.name, input.info.dtype, input.info.shape);
+  }
+  OperatorDef alone(def);
+  alone.mutable_control_inputs().clear();
+  whole.AddNode(std::move(alone));
+  for (const std::string& output : body.outputs()) whole.AddOutput(output);
+  entry.flat_ns = MeasureNs(body);
+  entry.own_ns = MeasureNs(whole);
+  return entry.own_ns < entry.flat_ns;
+}
 
 // The run of one partitioner on one graph.
 class PartitionRun {
@@ -66,25 +123,20 @@ class PartitionRun {
     problem_.kinds = answer.kinds();
     problem_.classes = answer.sets();
     CheckExcludedNodes();
-    const auto in = [](const std::vector<std::string>& list, const std::string& name) {
-      return std::find(list.begin(), list.end(), name) != list.end();
-    };
     for (int node = 0; node < view_.num_nodes(); ++node) {
       const OperatorDef& def = state_.graph.node(node);
-      int& kind = problem_.kinds[Index(node)];
-      if (!state_.taken.empty() && state_.taken[Index(node)] && !limits_.see_taken)
+      if (state_.taken[node] && !limits_.see_taken)
         Keep(node, "taken already");
-      else if (kind == kNotTaken)
-        why_[node] =
-            answer.reasons()[Index(node)].empty() ? "unsupported" : answer.reasons()[Index(node)];
-      else if (in(limits_.exclude_ops, def.type()))
+      else if (problem_.kinds[node] == kNotTaken)
+        why_[node] = answer.reasons()[node].empty() ? "unsupported" : answer.reasons()[node];
+      else if (Contains(limits_.exclude_ops, def.type()))
         Keep(node, StrCat("excluded: operator ", def.type()));
-      else if (!def.name().empty() && in(limits_.exclude_nodes, def.name()))
+      else if (!def.name().empty() && Contains(limits_.exclude_nodes, def.name()))
         Keep(node, "excluded by name");
     }
   }
   void Keep(int node, std::string why) {
-    problem_.kinds[Index(node)] = kNotTaken;
+    problem_.kinds[node] = kNotTaken;
     why_[node] = std::move(why);
   }
   void CheckExcludedNodes() const {
@@ -109,10 +161,10 @@ class PartitionRun {
       cut = CutSubgraphs(problem_);
       bool changed = false;
       for (const GraphView::Rewrite& rewrite : structure_.rewrites()) {
-        const int group = cut.group[Index(rewrite.node)];
+        const int group = cut.group[rewrite.node];
         if (group < 0) continue;
         const int maker = structure_.producer(rewrite.value);
-        if (maker >= 0 && cut.group[Index(maker)] == group && round < kMaxRounds) continue;
+        if (maker >= 0 && cut.group[maker] == group && round < kMaxRounds) continue;
         Keep(rewrite.node, StrCat("rewrites '", structure_.name(rewrite.value),
                                   "', which is made outside of the subgraph"));
         changed = true;
@@ -121,10 +173,10 @@ class PartitionRun {
     }
     groups_.resize(Index(cut.num_groups));
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (cut.group[Index(node)] < 0) continue;
-      Group& group = groups_[cut.group[Index(node)]];
+      if (cut.group[node] < 0) continue;
+      Group& group = groups_[cut.group[node]];
       group.nodes.push_back(node);
-      group.kind = (std::max)(group.kind, problem_.kinds[Index(node)]);
+      group.kind = (std::max)(group.kind, problem_.kinds[node]);
     }
     group_of_ = std::move(cut.group);
   }
@@ -184,7 +236,7 @@ class PartitionRun {
     const int other = neighbours_[g];
     if (other < 0 || paths_left_ == 0) return "";
     --paths_left_;
-    std::vector<char> inside(group_of_.size(), 0);
+    IndexedVector<char> inside(group_of_.size(), 0);
     for (size_t node = 0; node < group_of_.size(); ++node)
       inside[node] = group_of_[node] == g || group_of_[node] == other;
     const std::vector<int> path = PathThroughOutside(problem_, inside);
@@ -280,7 +332,7 @@ class PartitionRun {
     for (const std::string& name : entry.inputs) add(name, entry.input_bytes);
     for (const std::string& name : entry.outputs) add(name, entry.output_bytes);
     for (const int node : group.nodes) {
-      for (const int original : state_.origin[Index(node)]) entry.nodes.push_back(original);
+      for (const int original : state_.origin[node]) entry.nodes.push_back(original);
       AddCost(node, entry);
     }
     std::sort(entry.nodes.begin(), entry.nodes.end());
@@ -303,7 +355,7 @@ class PartitionRun {
     std::string list;
     int outside = 0;
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (why_[node].empty() || (!state_.taken.empty() && state_.taken[Index(node)])) continue;
+      if (why_[node].empty() || state_.taken[node]) continue;
       constexpr int kMaxListed = 50;
       if (++outside <= kMaxListed)
         list += StrCat("\n  ", state_.graph.node(node), ": ", why_[node]);
@@ -321,8 +373,8 @@ class PartitionRun {
       report_.subgraphs.push_back(std::move(group.entry));
     }
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (why_[node].empty() || (!state_.taken.empty() && state_.taken[Index(node)])) continue;
-      for (const int original : state_.origin[Index(node)])
+      if (why_[node].empty() || state_.taken[node]) continue;
+      for (const int original : state_.origin[node])
         report_.nodes[Index(original)].refused.emplace_back(request_.name, why_[node]);
     }
   }
@@ -334,11 +386,9 @@ class PartitionRun {
     for (const std::vector<int>& nodes : replacer.NodesInOrder()) {
       std::vector<int> origin;
       for (const int node : nodes)
-        origin.insert(origin.end(), state_.origin[Index(node)].begin(),
-                      state_.origin[Index(node)].end());
+        origin.insert(origin.end(), state_.origin[node].begin(), state_.origin[node].end());
       next.origin.push_back(std::move(origin));
-      const bool was_taken = !state_.taken.empty() && state_.taken[Index(nodes[0])];
-      next.taken.push_back(why_[nodes[0]].empty() || was_taken);
+      next.taken.push_back(why_[nodes[0]].empty() || state_.taken[nodes[0]]);
     }
     return next;
   }
@@ -372,7 +422,7 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
   PartitionReport made;
   made.graph = graph;
   made.nodes.resize(detail::Index(graph.num_nodes()));
-  detail::PartitionState state{graph, {}, {}};
+  detail::PartitionState state{graph, {}, std::vector<char>(made.nodes.size(), 0)};
   for (int node = 0; node < graph.num_nodes(); ++node) state.origin.push_back({node});
   for (const PartitionerRequest& request : partitioners) try {
       state = detail::PartitionRun(state, request, made).Run();

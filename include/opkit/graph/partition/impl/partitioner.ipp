@@ -9,17 +9,16 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-inline size_t AnsweredNode(const PartitionView& view, int node) {
+inline void CheckAnsweredNode(const PartitionView& view, int node) {
   if (node < 0 || node >= view.num_nodes())
-    Throw(ErrorCode::kOutOfRange, "the answer names node ", node, " of a graph that has ",
-          view.num_nodes());
-  return Index(node);
+    Throw(ErrorCode::kOutOfRange, "the answer names node ", node, ", but the graph has ",
+          view.num_nodes(), " nodes");
 }
 
 }  // namespace detail
 
 OPKIT_INLINE void PartitionAnswer::Take(int node, int kind, int set) {
-  const size_t at = detail::AnsweredNode(*view_, node);
+  detail::CheckAnsweredNode(*view_, node);
   if (kind < kAnySubgraph)
     Throw(ErrorCode::kOutOfRange, "the answer takes node ", ToString(view_->graph().node(node)),
           " for the kind ", kind,
@@ -27,9 +26,9 @@ OPKIT_INLINE void PartitionAnswer::Take(int node, int kind, int set) {
   if (set < 0)
     Throw(ErrorCode::kOutOfRange, "the answer puts node ", ToString(view_->graph().node(node)),
           " into the set ", set, "; it is a number from 0 on");
-  kinds_[at] = kind;
-  sets_[at] = set;
-  reasons_[at].clear();
+  kinds_[node] = kind;
+  sets_[node] = set;
+  reasons_[node].clear();
 }
 OPKIT_INLINE void PartitionAnswer::Take(std::string_view name, int kind, int set) {
   const PartitionNode node = view_->FindNode(name);
@@ -43,9 +42,9 @@ OPKIT_INLINE void PartitionAnswer::Take(std::string_view name, int kind, int set
   Take(node.index(), kind, set);
 }
 OPKIT_INLINE void PartitionAnswer::Refuse(int node, std::string why) {
-  const size_t at = detail::AnsweredNode(*view_, node);
-  kinds_[at] = kNotTaken;
-  reasons_[at] = std::move(why);
+  detail::CheckAnsweredNode(*view_, node);
+  kinds_[node] = kNotTaken;
+  reasons_[node] = std::move(why);
 }
 
 OPKIT_INLINE bool SubgraphReview::IsArg(int i) const {
