@@ -1,4 +1,4 @@
-// Define an operator, run it, make a mistake and read what it says.
+// Defines an operator, runs it, makes a mistake and prints the error.
 //   g++ -std=c++20 -Isingle_include examples/01_first_operator.cpp -o first && ./first
 #include <cstdio>
 #include <opkit/opkit.hpp>

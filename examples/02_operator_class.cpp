@@ -1,5 +1,5 @@
-// The class spelling: an operator bound to the blobs of a workspace, with a schema that says what
-// is true of it on every device.
+// The class spelling: an operator bound to the blobs of a workspace, with a schema of the facts
+// that hold on every device.
 //   g++ -std=c++20 -Isingle_include examples/02_operator_class.cpp -o scale && ./scale
 #include <cstdio>
 #include <opkit/opkit.hpp>
@@ -44,7 +44,8 @@ int main() {
   auto op = CreateOperator(OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f), &ws);
   op->Run();
 
-  // The same operator on an asynchronous device: issued now, done when its event says so.
+  // The same operator on an asynchronous device: the work is issued now and is done when the event
+  // completes.
   auto async = CreateOperator(
       OperatorDef("Scale").Input("Y").Output("Z").Arg("scale", 10.f).Device(DeviceType::kCPUStream),
       &ws);

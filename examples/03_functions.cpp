@@ -8,7 +8,7 @@
 using namespace opkit;
 using Attrs = std::map<std::string, std::string>;
 
-// c[n, m] = alpha * a[n, k] * b[k, m]; the steps say where element (i, j) of a and b is.
+// c[n, m] = alpha * a[n, k] * b[k, m]; the steps give the place of element (i, j) of a and b.
 void Gemm(const float* a, const float* b, float* c, int64_t n, int64_t k, int64_t m, int64_t a_i,
           int64_t a_l, int64_t b_l, int64_t b_j, float alpha, const OpResource& res) {
   res.parallel_for(n, [=](int64_t i) {

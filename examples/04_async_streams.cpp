@@ -1,4 +1,4 @@
-// Two streams, an event between them, and an error that travels along.
+// Two streams, an event between them, and an error that passes from one to the other.
 //   g++ -std=c++20 -Isingle_include examples/04_async_streams.cpp -o streams && ./streams
 #include <cstdio>
 #include <opkit/opkit.hpp>
@@ -36,7 +36,7 @@ int main() {
   second->WaitEvent(first->event(), 1);
   second->RunAsync(1);
   try {
-    second->event().Finish();  // fails with what its input's operator failed with
+    second->event().Finish();  // fails with the error of the operator that makes its input
   } catch (const Error& error) {
     std::printf("%s\n", error.what());
   }

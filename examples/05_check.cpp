@@ -1,4 +1,4 @@
-// One call that tests an operator against its own claims. This one reads one element too far.
+// One call tests an operator against its own claims. The operator here reads one element too far.
 //   g++ -std=c++20 -Iinclude examples/05_check.cpp -o check && ./check
 #include <cstdio>
 #include <opkit/op/check.hpp>
@@ -18,8 +18,7 @@ void Twice(Context& ctx, In<"x", float> x, Out<"y", float> y) {
 }
 OPKIT_OP(Twice).SameShape<"x", "y">().Inplace<"x", "y">().Kernel<CPUContext>();
 
-// The options give the check what it cannot guess: attributes, which a typed operator requires
-// unless it names a default.
+// The check cannot guess attributes: the options give those that a typed operator requires.
 template <class Context>
 void Times(Context& ctx, In<"x", float> x, Out<"y", float> y, Attr<"factor", float> factor) {
   ParallelFor(ctx, y.size(), [=] OPKIT_DEVICE(int64_t i) { y[i] = factor * x[i]; });

@@ -1,6 +1,6 @@
-// Trains a small classifier: which of three arms of a spiral is a point on? AddGradients makes the
-// backward graph, one executor runs both, and 95% of new points must get the right arm. Links the
-// standard operators.
+// Trains a small classifier that finds the arm of a spiral on which a point lies. AddGradients
+// makes the backward graph, one executor runs both graphs, and 95% of new points must get the right
+// arm. Links the standard operators.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// A real model out of a file, with an operator of our own behind it: how much of a sound is speech?
+// Loads a real model and adds an operator of the program behind it: the share of speech in a sound.
 // Links the standard operators, which CMake compiles as opkit::ops and opkit::eigen.
 #include <cstdio>
 #include <opkit/graph.hpp>

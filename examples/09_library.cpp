@@ -1,4 +1,5 @@
-// An operator out of a shared library: examples/library/first.cc, loaded, run, misused, unloaded.
+// Loads an operator from a shared library, examples/library/first.cc, runs it, misuses it and
+// unloads the library.
 //   g++ -std=c++20 -O2 -Iinclude examples/09_library.cpp -o use && ./use
 #include <cstdio>
 #include <opkit/plugin.hpp>

@@ -1,5 +1,5 @@
-// A second backend of an operator, for some shapes: selection gives it the nodes that it proposes
-// to run, and the plain kernel the others.
+// A second backend of an operator, for some shapes. Selection gives it the nodes for which it
+// proposes a configuration; the plain kernel gets the others.
 //   g++ -std=c++20 -Isingle_include examples/10_backend.cpp -o backend && ./backend
 #include <cstdio>
 #include <opkit/graph.hpp>
@@ -34,7 +34,7 @@ class RowSumsOp : public Operator<CPUContext> {
 };
 REGISTER_CPU_OPERATOR(RowSums, RowSumsOp);
 
-// The second backend adds four numbers at a time, which not every row can be cut into.
+// The second backend adds four numbers at a time. It takes only rows of a multiple of four.
 class RowSumsByFour final : public RowSumsOp {
  public:
   using RowSumsOp::RowSumsOp;
@@ -43,10 +43,10 @@ class RowSumsByFour final : public RowSumsOp {
     const SymbolicShape& x = query.inputs[0].shape;
     if (!x.is_known()) throw UnsupportedOperatorFeature("the shape is not known yet");
     CheckColumns(x[1].value());
-    return {{}};  // one way: in the standard layout, without scratch
+    return {{}};  // one configuration: the standard layout, no scratch
   }
   bool RunOnDevice() override {
-    CheckColumns(Input(0).dim(1));  // made without a plan, it was not asked before
+    CheckColumns(Input(0).dim(1));  // without a plan, Propose was not called
     return RowSumsOp::RunOnDevice();
   }
 

@@ -1,4 +1,4 @@
-// An inference rule: what comes out of what goes in, before anything runs.
+// An inference rule: computes the types and shapes of outputs from the inputs', before a run.
 //   g++ -std=c++20 -Iinclude examples/11_inference.cpp -o inference && ./inference
 #include <cstdio>
 #include <opkit/op/check.hpp>
@@ -6,10 +6,11 @@
 
 using namespace opkit;
 
-// Y[n, c] is the mean of X[n, c, …]; its attribute `keep` leaves the other axes, as 1.
+// Y[n, c] is the mean of X[n, c, …]. With the attribute `keep` the other axes stay, with extent 1.
 void InferMeans(InferenceContext& c) {
   const SymbolicShape& x = c.input_shape(0);
-  if (!x.has_rank()) return c.SetOutput(0, c.input_dtype(0), SymbolicShape());  // the dtype alone
+  // only the dtype is known
+  if (!x.has_rank()) return c.SetOutput(0, c.input_dtype(0), SymbolicShape());
   OPKIT_ENFORCE(x.rank() >= 2, "Means needs [N, C, …], found ", ToString(x));
   std::vector<Dim> y{x[0], x[1]};
   if (c.Arg("keep", false)) y.resize(static_cast<size_t>(x.rank()), Dim(1));

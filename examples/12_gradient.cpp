@@ -1,5 +1,5 @@
-// An operator with a gradient: a maker that names the operator which computes it, and a check of
-// both against finite differences.
+// An operator with a gradient: a maker names the operator that computes the gradient, and a check
+// compares both with finite differences.
 //   g++ -std=c++20 -Iinclude examples/12_gradient.cpp -o gradient && ./gradient
 #include <cmath>
 #include <cstdio>
@@ -16,7 +16,7 @@ void Power(Context& ctx, In<"x", float> x, Out<"y", float> y, Attr<"exponent", f
 }
 OPKIT_OP(Power).SameShape<"x", "y">().Default<"exponent">(2.f).Kernel<CPUContext>();
 
-// dx = exponent x^(exponent - 1) dy, by an operator of its own, which is given the same attribute.
+// dx = exponent x^(exponent - 1) dy, computed by a separate operator with the same attribute.
 template <class Context>
 void PowerGradient(Context& ctx, In<"x", float> x, In<"dy", float> dy, Out<"dx", float> dx,
                    Attr<"exponent", float> exponent) {
@@ -47,7 +47,8 @@ int main() {
   const std::vector<float> slope = out[dx].ToVector<float>();
   std::printf("%s: %g %g\n", dx.c_str(), slope[0], slope[1]);
 
-  // The maker, the gradient's kernel and the forward's, against finite differences.
+  // Compares the gradient, from the maker to its kernel, with finite differences of the forward
+  // kernel.
   const GradientCheckResult check = CheckGradient(
       OperatorDef("Power", {"x"}, {"y"}).Arg("exponent", 3.f), {Tensor::From<float>({2}, {1, 2})});
   std::printf("%s\n", ToString(check).c_str());

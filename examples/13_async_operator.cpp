@@ -1,5 +1,5 @@
-// An operator that waits for something else: its answer comes from a thread of its own, while the
-// thread that runs the graph goes on.
+// An operator that waits for an answer from a thread of its own. Meanwhile the thread that runs the
+// graph continues.
 //   g++ -std=c++20 -Isingle_include examples/13_async_operator.cpp -o async && ./async
 #include <chrono>
 #include <cstdio>
@@ -12,16 +12,16 @@ class AskOp final : public Operator<CPUContext> {
  public:
   using Operator::Operator;
   ~AskOp() override {
-    if (answer_.joinable()) answer_.join();  // it uses this operator's tensors
+    if (answer_.joinable()) answer_.join();  // the thread uses this operator's tensors
   }
   bool HasAsyncPart() const override { return true; }
   bool RunOnDevice() override {
     if (answer_.joinable()) answer_.join();
     const Tensor& x = Input(0);
     float* y = Output(0, x.shape(), x.dtype())->mutable_data<float>();
-    // By value: when this thread works, RunOnDevice has returned. Its members are there.
+    // Captures by value: when this thread works, RunOnDevice has returned. Members still exist.
     answer_ = std::thread([this, in = x.data<float>(), y, count = x.numel()] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // a network, a disk
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // stands for a network or a disk
       for (int64_t i = 0; i < count; ++i) y[i] = -in[i];
       const bool answered = count > 0;
       SetEventFinished(answered ? nullptr : "nothing was asked");  // the last word of the run
@@ -42,14 +42,14 @@ int main() {
 
   op->RunAsync();
   std::printf("meanwhile, the event is %s\n", ToString(op->event().Query()));
-  op->event().Finish();  // or Run() in place of both, or a plan, which waits where y is read
+  op->event().Finish();  // Run() does both; a plan waits before y is read
   const std::vector<float> y = ws.GetTensor("y")->ToVector<float>();
   std::printf("%g %g\n", y[0], y[1]);
 
   *ws.GetTensor("x") = Tensor::From<float>({0}, {});
   try {
     op->Run();
-  } catch (const Error& error) {  // what the thread said, with the node
+  } catch (const Error& error) {  // the thread's message, with the node
     std::printf("%s\n", error.what());
     return y == std::vector<float>{-1, -2} ? 0 : 1;
   }

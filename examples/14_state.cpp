@@ -1,5 +1,5 @@
-// An operator that keeps something between its runs, and the same made without: the state as a
-// value that goes in and comes out.
+// An operator that keeps data between its runs, and another way without state: the data is a value,
+// an output of one run and an input of the next.
 //   g++ -std=c++20 -Isingle_include examples/14_state.cpp -o state && ./state
 #include <algorithm>
 #include <cstdio>

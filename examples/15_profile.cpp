@@ -1,5 +1,5 @@
-// Where the time goes inside custom operators, the program's own and a library's: the table and the
-// trace show their code and the operators that they invoke separately.
+// Shows the time inside custom operators of the program and of a library. The table and the trace
+// show their own code and the operators that they invoke separately.
 //   ./profile libcompose.so            # examples/library/compose.cc, compiled as it says
 #include <cstdio>
 #include <opkit/plugin.hpp>
@@ -7,7 +7,8 @@
 
 using namespace opkit;
 
-// y = (x - mean) / |x - mean|, where the mean is its own code and the rest the toolkit's operators.
+// y = (x - mean) / |x - mean|. The operator computes the mean itself and invokes the toolkit's
+// operators for the rest.
 REGISTER_OP(center)
     .setForward([](const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource& res) {
@@ -46,7 +47,7 @@ int main(int argc, char** argv) {
     if (library.is_loaded()) Invoke("residual_layer", {rows, w, b});
   }
   Profiler::Stop();
-  if (library.is_loaded()) library.Unload();  // what was recorded keeps its names
+  if (library.is_loaded()) library.Unload();  // the recording keeps the library's names
 
   const ProfileTable table = MakeProfileTable(Profiler::Read());
   std::printf("%s", ToString(table).c_str());

@@ -1,5 +1,5 @@
-// A unit test of a library's operators, without a host: their source is part of the program. It is
-// included here; to link it is the same.
+// A unit test of a library's operators without a host: their source is part of the program,
+// included here; linking it does the same.
 #include <cstdio>
 #include <opkit/plugin/testing.hpp>
 
@@ -8,7 +8,7 @@
 using namespace opkit;
 
 int main() try {
-  testing::Load();  // what the library's loading would refuse is an Error here; the others call it
+  testing::Load();  // throws the Errors of loading the library; the other functions call it too
   const Tensor a = Tensor::From<float>({1, 2}, {1, 2}), b = Tensor::From<float>({2, 1}, {3, 4});
   const Tensor dc = Tensor::From<float>({1, 1}, {1});
   const std::vector<Tensor> c = testing::Forward("my_gemm", {a, b}, {{"alpha", 2.f}});

@@ -1,5 +1,5 @@
-// A backend and a memory layout of one's own: plans put converters where neighbours differ, once
-// for each value, and say what runs and why.
+// A backend and a memory layout of the program's own. Plans insert converters between nodes of
+// different layouts, one for each value, and explain the choice of each kernel.
 //   g++ -std=c++20 -Iinclude examples/17_layout.cpp -o layout && ./layout
 #include <cstdio>
 #include <opkit/core/layout_registry.hpp>
@@ -8,7 +8,7 @@
 
 using namespace opkit;
 
-// Columns lie together: the transpose of a matrix [rows, columns].
+// The elements of a column lie together: the transpose of a matrix [rows, columns].
 template <bool kToColumns>
 void Transpose(const Tensor& from, Tensor& to) {
   const int64_t rows = from.dim(0), columns = from.dim(1);
@@ -60,7 +60,7 @@ class FromFirstRowByColumns final : public FromFirstRow {
     return {config};
   }
   bool RunOnDevice() override {
-    const Tensor& x = Input(0);  // in the layout that was proposed, and so is the output
+    const Tensor& x = Input(0);  // input and output have the proposed layout
     Subtract(x, Output(0, x.shape(), x.dtype()), 1, x.dim(0));
     return true;
   }

@@ -1,6 +1,6 @@
-// The program of `./dev demo`: two real models, read from their ONNX files and run on real input,
-// one of them with an operator of the demo's own in its graph and one out of a library that is
-// loaded at run time; and pictures of what ran.
+// The program of `./dev demo`: runs two real models from their ONNX files on real input. One graph
+// has an operator of the demo's own, and one runs kernels of a library that is loaded at run time.
+// Draws the graphs and their memory.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -56,11 +56,11 @@ void Heading(const std::string& text) {
   std::fflush(stdout);
 }
 
-// Relative to `folder`, in order.
+// Returns the files below `folder`, relative to it and sorted.
 std::vector<std::string> FilesUnder(const std::string& folder) {
   std::vector<std::string> files;
   constexpr auto kSkip = fs::directory_options::skip_permission_denied;
-  std::error_code ignored;  // a link that leads nowhere, or a file that goes meanwhile, is left out
+  std::error_code ignored;  // leaves out broken links, and files that disappear meanwhile
   for (auto it = fs::recursive_directory_iterator(folder, kSkip); it != fs::end(it);
        it.increment(ignored)) {
     const std::string name = it->path().filename();
@@ -75,7 +75,7 @@ std::vector<std::string> FilesUnder(const std::string& folder) {
 
 std::string Percent(float confidence) { return Fixed(100 * confidence, 1) + " %"; }
 
-// "C++ source 61, Markdown document 2": how many files there are of each kind.
+// Returns the number of files of each kind: "C++ source 61, Markdown document 2".
 std::string Summary(const std::vector<FileKind>& kinds) {
   std::map<std::string, int> counts;
   for (const FileKind& kind : kinds) ++counts[kind.description];
@@ -116,7 +116,7 @@ opkit::Plan IdentifyFiles(const Options& options) {
   return identifier.plan();
 }
 
-// The nodes that run a kernel of a loaded library.
+// Returns the nodes that run a kernel of a loaded library.
 std::vector<int> NodesOfLibraries(const opkit::Plan& plan) {
   std::vector<int> nodes;
   for (int node = 0; node < plan.graph().num_nodes(); ++node)
@@ -124,7 +124,7 @@ std::vector<int> NodesOfLibraries(const opkit::Plan& plan) {
   return nodes;
 }
 
-// Returns the plan, and true if the text is the one drawn or the user gave the picture.
+// Returns the plan, and true if the text read is the text drawn, or if the user gave the picture.
 std::pair<opkit::Plan, bool> ReadPictureText(const Options& options) {
   constexpr const char* kText = "Define an operator once, run it 1001 ways.";
   constexpr uint64_t kSeed = 11;
@@ -166,7 +166,7 @@ std::pair<opkit::Plan, bool> ReadPictureText(const Options& options) {
 }
 
 void DrawModel(const opkit::Plan& plan, const std::string& name, const std::string& folder) {
-  if (!plan.has_shapes()) {  // all files were too small for it, or there were none
+  if (!plan.has_shapes()) {  // there were no files, or all were too small for the model
     std::printf("%s: not needed, so there is nothing to draw\n", name.c_str());
     return;
   }

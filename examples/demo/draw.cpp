@@ -15,7 +15,7 @@ std::string Write(const std::string& path, const std::string& text) {
   return path;
 }
 
-// As one word for the shell, whatever is in it.
+// Quotes a text as one word of the shell, whatever its characters are.
 std::string Quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);

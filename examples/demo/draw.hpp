@@ -6,10 +6,9 @@
 
 namespace demo {
 
-// Writes <name>_memory.svg and <name>_graph.dot into `folder`, and where Graphviz is installed
-// <name>_graph.svg too. Returns the paths of what a browser shows: SVG where there is one. Of a
-// plan that has not run, and so has no shapes, it draws nothing. Throws opkit::Error for a file
-// that cannot be written.
+// Writes <name>_memory.svg and <name>_graph.dot into `folder`, and <name>_graph.svg if Graphviz is
+// installed. Returns the paths of the files for a browser. Draws nothing for a plan without shapes,
+// which has not run. Throws opkit::Error for a file that cannot be written.
 std::vector<std::string> DrawPlan(const opkit::Plan& plan, const std::string& folder,
                                   const std::string& name);
 

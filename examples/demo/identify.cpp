@@ -28,7 +28,7 @@ std::string_view WithoutTrailing(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
 }
 
-// By the Unicode standard's table 3-7: no surrogates, nothing longer than it need be.
+// Follows the Unicode standard's table 3-7: no surrogates, no overlong sequences.
 bool IsUtf8(std::string_view text) {
   const auto byte = [&](size_t at) -> unsigned {
     return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
@@ -37,7 +37,7 @@ bool IsUtf8(std::string_view text) {
     const unsigned first = byte(i);
     if (first >= 0x80 && (first < 0xc2 || first > 0xf4)) return false;
     const size_t more = (first >= 0x80) + (first >= 0xe0) + (first >= 0xf0);
-    unsigned low = 0x80, high = 0xbf;  // of the second byte
+    unsigned low = 0x80, high = 0xbf;  // range of the second byte
     if (first == 0xe0) low = 0xa0;
     if (first == 0xed) high = 0x9f;
     if (first == 0xf0) low = 0x90;
@@ -112,9 +112,9 @@ std::string OutputLabel(const MagikaConfig& config, const std::string& label, fl
   return type != config.types.end() && type->second.is_text ? "txt" : "unknown";
 }
 
-// Files on their way to the model.
+// A batch of files for one run of the model.
 struct FileIdentifier::Batch {
-  std::vector<size_t> files;  // indices of the answers
+  std::vector<size_t> files;  // indices in the list of answers
   std::vector<int32_t> bytes;
 };
 

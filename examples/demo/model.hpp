@@ -8,16 +8,17 @@
 
 namespace demo {
 
-// Throws opkit::Error for what is not a model, or has other than one input and one output.
+// Throws opkit::Error for a file that is no model, and for a model without exactly one input and
+// one output.
 opkit::OnnxModel ReadModel(const std::string& path);
 
-// A graph that is compiled and run here, in one unit of the program: that is what takes a compiler
-// longest.
+// Compiles and runs a graph. In one unit of the program, because this code takes longest to
+// compile.
 class Model {
  public:
   explicit Model(const opkit::Graph& graph);
   ~Model();
-  // The output for the input. Each new shape is planned once.
+  // Returns the output for the input. Each new shape is planned once.
   opkit::Tensor Run(const opkit::Tensor& input);
   const opkit::Plan& plan() const;
 

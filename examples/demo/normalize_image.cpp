@@ -1,5 +1,5 @@
 // NormalizeImage: an operator of the demo's own, in the spelling of MXNet's loadable operators. It
-// stands before the recogniser's graph, so that the graph takes pixels as they are in a file.
+// is the first node of the recogniser's graph, so that the graph takes pixels as a file has them.
 #include <opkit/op/function/function_operator.hpp>
 #include <opkit/plugin/library.hpp>
 
@@ -20,7 +20,8 @@ OpStatus Forward(const AttrMap& attrs, std::span<const OpTensor> inputs,
   float* to = planes.data<float>();
   resource.parallel_for(pixels.dim(0) * kChannels * height, [=](int64_t row) {
     const int64_t picture = row / (kChannels * height), y = row % height;
-    const int64_t channel = kChannels - 1 - row / height % kChannels;  // red comes last
+    // the model has red as the last channel
+    const int64_t channel = kChannels - 1 - row / height % kChannels;
     const uint8_t* in = from + (picture * height + y) * width * kChannels + channel;
     float* out = to + row * padded;
     for (int64_t x = 0; x < width; ++x)
@@ -42,7 +43,7 @@ OpStatus InferType(const AttrMap&, std::vector<DType>& in, std::vector<DType>& o
 }
 
 OpStatus InferShape(const AttrMap& attrs, ShapeVectors& in, ShapeVectors& out) {
-  if (in[0].empty()) return SUCCESS;  // not known yet
+  if (in[0].empty()) return SUCCESS;  // the shape is not known yet
   if (in[0].size() != 4 || (in[0][3] >= 0 && in[0][3] != kChannels))
     return OpStatus::Failure("expected pixels of the shape [N, height, width, 3], found ", in[0]);
   const int64_t width = in[0][2];
@@ -65,7 +66,7 @@ REGISTER_OP(NormalizeImage)
 
 namespace demo {
 
-// Here, where the machinery of such operators is compiled anyway.
+// In this unit, because it compiles the code for such operators anyway.
 void LoadLibrary(const std::string& path) { opkit::Library::Load(path, {.allow_override = true}); }
 
 }  // namespace demo

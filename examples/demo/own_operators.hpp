@@ -1,5 +1,5 @@
-// The operators that are not the toolkit's: NormalizeImage, which is compiled into the demo, and
-// those of a library.
+// The demo's own operators: NormalizeImage, which is compiled into the demo, and the operators of a
+// library.
 #ifndef OPKIT_EXAMPLES_DEMO_OWN_OPERATORS_HPP_
 #define OPKIT_EXAMPLES_DEMO_OWN_OPERATORS_HPP_
 
@@ -7,8 +7,9 @@
 
 namespace demo {
 
-// Loads it for the rest of the program. What models are compiled afterwards runs its operators,
-// also where there is a built-in one of the same name. Throws opkit::Error for what is no library.
+// Loads the library for the rest of the program. Models that are compiled afterwards run its
+// operators, even if a built-in operator has the same name. Throws opkit::Error for a file that is
+// no library.
 void LoadLibrary(const std::string& path);
 
 }  // namespace demo

@@ -20,7 +20,8 @@
 namespace demo {
 namespace {
 
-// Where `extent` pixels lie among `source`: pixel i is (1 - weight) of first and weight of second.
+// The positions of `extent` pixels among `source` pixels: pixel i is (1 - weight) of first and
+// weight of second.
 struct Between {
   int first, second;
   float weight;

@@ -13,11 +13,11 @@ struct Picture {
   std::vector<uint8_t> rgb;  // [height][width][3]
 };
 
-// Any kind of file that stb_image reads: PNG, JPEG, BMP, … Throws opkit::Error.
+// Reads any kind of file that stb_image knows: PNG, JPEG, BMP, … Throws opkit::Error.
 Picture ReadPicture(const std::string& path);
-// As PNG. Throws opkit::Error.
+// Writes a PNG file. Throws opkit::Error.
 void WritePicture(const Picture& picture, const std::string& path);
-// Each pixel from the four around it. Both extents must be positive.
+// Computes each pixel from the four around its position. Both extents must be positive.
 Picture Resized(const Picture& picture, int width, int height);
 
 }  // namespace demo

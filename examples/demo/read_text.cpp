@@ -8,11 +8,12 @@ namespace {
 
 using namespace opkit;
 
-constexpr int kLineHeight = 48;         // what the recogniser was trained with,
-constexpr int64_t kMinLineWidth = 320;  // and the least width
-constexpr int kMaxLineWidth = 20000;    // of what may still be a line
+constexpr int kLineHeight = 48;         // height of a line in the recogniser's training,
+constexpr int64_t kMinLineWidth = 320;  // and the least width of a picture
+constexpr int kMaxLineWidth = 20000;    // the greatest width of a line, in pixels
 
-// The model's characters, a line each, between the blank and the space.
+// Reads the model's characters, one in each line; the blank comes before them and the space after
+// them.
 std::vector<std::string> CharactersOf(const OnnxModel& model) {
   std::vector<std::string> characters = {""};
   for (const auto& [key, text] : model.metadata) {
@@ -31,7 +32,8 @@ std::vector<std::string> CharactersOf(const OnnxModel& model) {
   return characters;
 }
 
-// The model's graph with pixels for an input: NormalizeImage makes of them what was its input.
+// Returns the model's graph with pixels as its input: NormalizeImage converts them to the old
+// input.
 Graph WithPixels(const Graph& model) {
   Graph graph;
   graph.AddInput("pixels", DType::kUInt8, {1, kLineHeight, Sym("width"), 3});
@@ -54,7 +56,7 @@ Tensor PixelsOf(const Picture& picture) {
   if (width > kMaxLineWidth)
     Throw(ErrorCode::kInvalidArgument, "the picture is no line of text: it is ", picture.width,
           " by ", picture.height, " pixels");
-  // As the package rounds: up while the line is padded, else down.
+  // Rounds like the package: up if the line is padded, else down.
   const double rounded = width <= kMinLineWidth ? std::ceil(width) : std::floor(width);
   const Picture line = Resized(picture, static_cast<int>(rounded), kLineHeight);
   return Tensor::From<uint8_t>({1, line.height, line.width, 3}, line.rgb);

@@ -10,14 +10,14 @@ namespace demo {
 
 struct TextLine {
   std::string text;      // UTF-8
-  float confidence = 0;  // the mean of its characters'
+  float confidence = 0;  // mean of the characters' confidences
 };
 
 class TextReader {
  public:
   // Throws opkit::Error for a file that is not such a model.
   explicit TextReader(const std::string& model_file);
-  // Reads a picture that shows one line and little else. Plans once for each width.
+  // Reads a picture that shows one line of text and little else. Each width is planned once.
   TextLine Read(const Picture& picture);
   const opkit::Plan& plan() const { return model_->plan(); }
 
@@ -26,12 +26,12 @@ class TextReader {
   std::unique_ptr<Model> model_;
 };
 
-// The pixels of the graph's input, uint8[1, 48, width, 3], with the picture's aspect.
+// Returns the graph's input, pixels uint8[1, 48, width, 3], in the picture's aspect ratio.
 opkit::Tensor PixelsOf(const Picture& picture);
 
-// Greedy decoding (Graves et al. 2006, section 3.2) of float[1, steps, classes]: the likeliest
-// class of each step, runs of one class taken once, without class 0, the blank. `characters`: by
-// class.
+// Decodes float[1, steps, classes] greedily (Graves et al. 2006, section 3.2): takes the likeliest
+// class of each step, merges runs of one class, and drops class 0, the blank. `characters` is
+// indexed by class.
 TextLine DecodeCtc(const opkit::Tensor& probabilities, const std::vector<std::string>& characters);
 
 }  // namespace demo

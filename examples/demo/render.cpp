@@ -1,5 +1,6 @@
-// The same pixels everywhere: the compiler may not contract a * b + c (see CMakeLists.txt), and of
-// the mathematical functions only those are used that IEEE 754 fixes.
+// Draws the same pixels on every machine: the compiler must not contract a * b + c (see
+// CMakeLists.txt), and the code calls only those mathematical functions whose results IEEE 754
+// fixes.
 #include "render.hpp"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ class Random {
   float Uniform(float low, float high) {
     return low + (high - low) * (static_cast<float>(Bits() >> 40) * 0x1p-24f);
   }
-  // Mean 0, deviation 1: the sum of four uniform numbers is close enough.
+  // Returns a number of mean 0 and deviation 1: the sum of four uniform numbers is close enough.
   float Normal() {
     float sum = 0;
     for (uint64_t bits = Bits(), i = 0; i < 4; ++i, bits >>= 16)
@@ -48,7 +49,7 @@ class Random {
   uint64_t state_;
 };
 
-// One number for each pixel.
+// An image with one number for each pixel.
 struct Plane {
   int width = 0, height = 0;
   std::vector<float> values = {};
@@ -69,9 +70,9 @@ struct Plane {
   }
 };
 
-constexpr float kTextHeight = 60;  // pixels, from the highest to the lowest a letter may reach
+constexpr float kTextHeight = 60;  // pixels from the highest to the lowest point of the letters
 
-// How much of each pixel is ink, of a straight line of text with little room around it.
+// Draws a straight line of text with little room around it: the share of ink in each pixel.
 Plane Write(const std::string& text, const char* font_file) {
   const Storage file = MapFile(std::string("/usr/share/fonts/truetype/dejavu/") + font_file);
   const auto* bytes = reinterpret_cast<const unsigned char*>(BytesOf(file).data());
@@ -82,7 +83,7 @@ Plane Write(const std::string& text, const char* font_file) {
   int ascent, descent, gap;
   stbtt_GetFontVMetrics(&font, &ascent, &descent, &gap);
 
-  std::vector<float> places;  // of the letters' origins
+  std::vector<float> places;  // positions of the letters' origins
   float end = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     int advance, bearing;
@@ -99,7 +100,7 @@ Plane Write(const std::string& text, const char* font_file) {
   for (size_t i = 0; i < text.size(); ++i) {
     const float place = places[i] + kMargin;
     const int column = static_cast<int>(place);
-    int width = 0, height = 0, left = 0, top = 0;  // a space leaves them alone
+    int width = 0, height = 0, left = 0, top = 0;  // a space has no pixels
     unsigned char* letter =
         stbtt_GetCodepointBitmapSubpixel(&font, scale, scale, place - static_cast<float>(column), 0,
                                          text[i], &width, &height, &left, &top);
@@ -115,7 +116,7 @@ Plane Write(const std::string& text, const char* font_file) {
   return ink;
 }
 
-// Held askew: the line rises or falls, the letters lean.
+// Slants the picture: the line rises or falls, the letters lean.
 Plane Slant(const Plane& ink, float rise, float lean) {
   const float drop = rise * static_cast<float>(ink.width);
   const float shift = lean * static_cast<float>(ink.height);
@@ -131,7 +132,7 @@ Plane Slant(const Plane& ink, float rise, float lean) {
   return out;
 }
 
-// A lens out of focus: `times` averages of three pixels along each axis.
+// Blurs like a lens out of focus: averages three pixels along each axis, `times` times.
 void Blur(Plane& plane, int times) {
   const auto average = [&](int dx, int dy) {
     const Plane before = plane;
@@ -160,7 +161,8 @@ std::vector<std::string> MakeSentences(uint64_t seed, int count) {
   Random random(seed);
   std::vector<std::string> sentences;
   for (int i = 0; i < count; ++i) {
-    std::string text = random.Choose(kOpenings);  // one choice a statement fixes their order
+    // one draw in each statement, so that their order is fixed
+    std::string text = random.Choose(kOpenings);
     const auto add = [&](const char* before, const std::string& word) { text += before + word; };
     add(" ", random.Choose(kQualities));
     add(" ", random.Choose(kThings));
@@ -184,7 +186,7 @@ Picture RenderSentence(const std::string& text, uint64_t seed) {
   if (text.empty()) Throw(ErrorCode::kInvalidArgument, "there is no text to render");
   Random random(seed);
   Plane ink = Write(text, random.Choose(kFonts));
-  // Less than half the line's height from one end to the other, so that it remains a line.
+  // The ends differ by less than half the line's height, so that it remains a line.
   const float rise = random.Uniform(-0.4f, 0.4f) * kTextHeight / static_cast<float>(ink.width);
   ink = Slant(ink, rise, random.Uniform(-0.25f, 0.25f));
   Blur(ink, 2 + static_cast<int>(random.Bits() % 20));
@@ -203,7 +205,7 @@ Picture RenderSentence(const std::string& text, uint64_t seed) {
     for (int x = 0; x < ink.width; ++x) {
       const float u = static_cast<float>(x) / static_cast<float>(ink.width);
       const float v = static_cast<float>(y) / static_cast<float>(ink.height);
-      const float far = (u - spot) * (u - spot);  // from a lamp
+      const float far = (u - spot) * (u - spot);  // squared distance from a lamp
       const float light = 0.85f + across * (u - 0.5f) + down * (v - 0.5f) + glow / (1 + 20 * far);
       const float covered = ink.at(x, y);
       for (int channel = 0; channel < 3; ++channel) {

@@ -1,5 +1,5 @@
-// Operators that return before they are done: a thread of the library's own ends them, well or
-// badly. The second keeps something from run to run.
+// Operators that return before their work is done: a thread of the library completes them, with
+// success or failure. The second operator keeps data from run to run.
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/async.cc -o libasync.so
 #include <cmath>
 #include <condition_variable>
@@ -10,7 +10,8 @@
 
 using namespace opkit;
 
-// Made and joined with the library: a detached thread might run code that is unmapped already.
+// The thread begins and ends with the library: a detached thread might run code that is unmapped
+// already.
 class Worker {
  public:
   ~Worker() {
@@ -36,7 +37,7 @@ class Worker {
   }
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<UniqueFunction<void()>> queue_;  // an empty one ends the thread
+  std::deque<UniqueFunction<void()>> queue_;  // an empty task ends the thread
   std::thread thread_{[this] { Loop(); }};
 };
 std::unique_ptr<Worker> worker;
@@ -47,20 +48,20 @@ OPKIT_LIBRARY_FINALIZE(Finalize);
 
 Status Forward(const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
                OpResource& res) {
-  // The views and the memory behind them last until the operator is completed.
+  // The views and their memory stay valid until the operator is completed.
   worker->Do([x = in[0], y = out[0], identity = res.invocation(), done = res.defer()]() mutable {
-    const OpAdoption adoption(identity);  // profiles show what this thread does as the operator's
+    const OpAdoption adoption(identity);  // profiles count this thread's work for the operator
     for (int64_t i = 0; i < x.size(); ++i) {
       const float value = x.data<float>()[i];
       if (value < 0) return done.Fail(StrCat("element ", i, " is ", value, ": it has no root"));
       y.data<float>()[i] = std::sqrt(value);
     }
-    done.Complete();  // dropped without, the operator fails and says so
+    done.Complete();  // destroyed without Complete, it fails the operator with a message
   });
   return SUCCESS;
 }
 
-// The sum of the inputs of all runs.
+// y is the sum of the inputs of all runs.
 class RunningSum final : public StatefulOp {
  public:
   Status Forward(std::span<const OpTensor> in, std::span<OpTensor> out, OpResource& res) override {
@@ -68,7 +69,7 @@ class RunningSum final : public StatefulOp {
       sums_.resize(static_cast<size_t>(x.size()));
       for (int64_t i = 0; i < x.size(); ++i)
         y.data<float>()[i] = sums_[static_cast<size_t>(i)] += x.data<float>()[i];
-      done.Complete();  // the last word: `this` may be gone after it
+      done.Complete();  // call it last: `this` may be gone afterwards
     });
     return SUCCESS;
   }
@@ -94,7 +95,7 @@ REGISTER_OP(async_sqrt)
 REGISTER_OP(async_running_sum)
     .setCreateOpState([](const AttrMap&, StatefulOp** state) { *state = new RunningSum; })
     .async()
-    .stateful()  // equal inputs give other sums
+    .stateful()  // equal inputs give different sums
     .noGradient()
     .input("x", "numbers, of one shape in all runs", {DType::kFloat32})
     .output("sum")

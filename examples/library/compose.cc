@@ -1,5 +1,5 @@
-// An operator made of others: y = relu(x * w + b) + x, where the product, the sums and the memory
-// between them are the host's, and a part of its own is seen in profiles by its name.
+// An operator made of other operators: y = relu(x * w + b) + x. The host runs the product and the
+// sums and gives the memory between them. Profiles show the operator's own part by its name.
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/compose.cc -o libcompose.so
 #include <opkit/op.hpp>
 

@@ -1,5 +1,5 @@
-// C = alpha * A * B with its gradient, made of plain functions: with maps and vectors (my_gemm),
-// and in the form that allocates nothing (my_fast_gemm).
+// C = alpha * A * B with its gradient, made of plain functions: my_gemm has maps and vectors,
+// my_fast_gemm has the form that allocates nothing.
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/gemm.cc -o libgemm.so
 #include "gemm.hpp"
 
@@ -23,7 +23,7 @@ int Backward(Attrs attrs, Tensors in, Tensors out, OpResource res) {
 }
 
 int ParseAttrs(Attrs attrs, int* num_in, int* num_out) {
-  Alpha(attrs);  // throws for what is no number: the host says so, and of which operator
+  Alpha(attrs);  // throws for text that is no number; the host adds the operator
   *num_in = 2;
   *num_out = 1;
   return SUCCESS;

@@ -1,5 +1,5 @@
-// C = A * B by an object that keeps something between its runs: B's columns, copied to lie in a row
-// each, so that both factors are read in order. Its gradient uses the same copy.
+// C = A * B by an object that keeps data between its runs: a copy of B with each column in a row,
+// so that both factors are read in order. Its gradient uses the same copy.
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/gemm_stateful.cc -o libgemm_stateful.so
 #include "gemm.hpp"
 
@@ -23,7 +23,7 @@ class PackedGemm final : public StatefulOp {
   void Pack(Matrix b) {
     rows_ = b.rows;
     columns_ = b.columns;
-    packed_.clear();  // and keeps its memory for this run
+    packed_.clear();  // keeps its memory for this run
     for (int64_t j = 0; j < columns_; ++j)
       for (int64_t k = 0; k < rows_; ++k) packed_.push_back(b.data[k * columns_ + j]);
   }

@@ -1,5 +1,5 @@
 // A kernel for an operator that the host has already: ONNX's HardSigmoid, min(max(alpha * x + beta,
-// 0), 1). Loaded with LoadOptions::allow_override, or by --library, it comes before the host's own.
+// 0), 1). With LoadOptions::allow_override or --library it comes before the host's kernel.
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/hard_sigmoid.cc -o libhard_sigmoid.so
 #include <algorithm>
 #include <opkit/op.hpp>

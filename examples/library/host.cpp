@@ -16,7 +16,8 @@ Tensor Numbers(const Shape& shape) {
   return out;
 }
 
-// One network twice: of the libraries' operators where there are any, and of built-in ones.
+// Builds one network twice: with the libraries' operators if there are any, and with built-in
+// operators.
 Graph Network(bool libraries) {
   Graph g;
   g.AddInput("X", DType::kFloat32, {Sym("N"), 4});
@@ -40,7 +41,7 @@ Graph Network(bool libraries) {
   }
   add("Mul", {"T", "T"}, "Q");
   add(libraries ? "async_sqrt" : "Sqrt", {"Q"}, "Z");
-  // A second kernel of an operator that exists is asked for by its library's name.
+  // A node requests a second kernel of an existing operator by the name of its library.
   g.AddNode(OperatorDef("HardSigmoid", {"Q"}, {"G"}).Backends(libraries ? "hard_sigmoid" : ""));
   const char* slope = libraries ? "slope" : "alpha";
   add(libraries ? "my_leaky_relu" : "LeakyRelu", {"P"}, "F", {{slope, 0.3f}});

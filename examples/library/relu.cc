@@ -17,7 +17,7 @@ __global__ void Kernel(int64_t n, F f) {
 #define ON_BOTH
 #endif
 
-// f(i) for every i in [0, n), where the operator runs.
+// Calls f(i) for every i in [0, n) on the operator's device.
 template <class F>
 Status ForEach(int64_t n, OpResource& res, F f) {
 #ifdef __CUDACC__

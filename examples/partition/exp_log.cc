@@ -18,7 +18,8 @@ namespace {
 
 using Texts = std::unordered_map<std::string, std::string>;
 
-// The operators of the nodes of a graph's JSON, in order. A program with a JSON parser uses it.
+// Returns the operators of the nodes in a graph's JSON, in order. A real program would use a JSON
+// parser.
 std::vector<std::string> OpsOf(const std::string& json, int num_nodes) {
   const std::string key = "\"op\": \"";
   std::vector<std::string> ops;
@@ -31,7 +32,7 @@ std::vector<std::string> OpsOf(const std::string& json, int num_nodes) {
   return ops;
 }
 
-// Which nodes it takes. The answer is FAIL, with the reason, where an option is not its own.
+// Takes the nodes. Returns FAIL, with the reason, for an option that it does not have.
 ReturnValue mySupportedOps(std::string json, const int num_ids, int* ids, Texts& options) {
   for (const auto& [name, value] : options)
     if (name != "max_steps") {
@@ -44,8 +45,8 @@ ReturnValue mySupportedOps(std::string json, const int num_ids, int* ids, Texts&
   return SUCCESS;
 }
 
-// Accepts a subgraph that is a chain, with one input and one output. It writes the number
-// of steps in an attribute of the operator.
+// Accepts a subgraph that is a chain, with one input and one output. Stores the number of steps in
+// an attribute of the operator.
 ReturnValue acceptSubgraph(std::string json, int, bool* accept, Texts& options, Texts& attrs,
                            std::map<std::string, OpTensor>&, std::map<std::string, OpTensor>&) {
   int inputs = 0, steps = 0;
@@ -86,7 +87,7 @@ class ChainOp final : public StatefulOp {
   std::vector<float (*)(float)> steps_;
 };
 
-// The subgraph is the node's. It lasts as long as the operator.
+// The node owns the subgraph, which lives as long as the operator.
 int CreateOpState(const AttrMap&, OpContext context, StatefulOp** state) {
   const opkit_graph& body = *context.node->graphs[0];
   if (body.num_inputs != 1 || body.num_outputs != 1) {

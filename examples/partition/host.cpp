@@ -1,5 +1,5 @@
-// Loads the libraries of this folder, hands parts of a graph of standard operators to their
-// partitioners, and compares the outputs with those of the graph as it was.
+// Loads the libraries of this folder and lets their partitioners take parts of a graph of standard
+// operators. Compares the outputs with those of the unpartitioned graph.
 //   cmake --build build/gcc --target example_partition_host   # which links the target opkit::ops
 //   cd build/gcc/examples/partition && ./host libexp_log.so libin_c.so
 #include <cmath>
@@ -9,7 +9,7 @@
 
 using namespace opkit;
 
-// The operators in a row, X -> … -> Y.
+// Makes a graph of these operators in a row, X -> … -> Y.
 Graph Row(const std::vector<const char*>& ops) {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, {Sym("N")});
@@ -29,7 +29,7 @@ bool Report(bool right, const char* what) {
   std::printf("%s: %s\n", what, right ? "right" : "WRONG");
   return right;
 }
-// True if `after` has so many nodes, and the results of `before`.
+// True if `after` has this number of nodes and the results of `before`.
 bool Same(const Graph& before, const Graph& after, int nodes, const char* what) {
   const std::vector<float> expected = Run(before), found = Run(after);
   bool right = after.num_nodes() == nodes;
@@ -37,7 +37,7 @@ bool Same(const Graph& before, const Graph& after, int nodes, const char* what) 
     right &= std::fabs(found[i] - expected[i]) <= 1e-5f * (1 + std::fabs(expected[i]));
   return Report(right, what);
 }
-// True if the partitioner refuses an option that it does not have, with this text.
+// True if the partitioner refuses an unknown option with this text.
 bool Refuses(const Graph& graph, const char* partitioner, const std::string& text) {
   try {
     Partition(graph, partitioner, {{"steps", "1"}});

@@ -52,10 +52,11 @@ struct OrtBase {
   const char* (*get_version)();
 };
 
-// The shared object and its environment. It stays in the process: its threads are not made to go.
+// The shared object and its environment. It stays in the process, because its threads cannot be
+// ended.
 class Runtime {
  public:
-  // Returns the runtime at a path, opened by the first call for it.
+  // Returns the runtime at a path; the first call for a path opens it.
   static std::shared_ptr<const Runtime> Get(std::string path) {
     if (path.empty())
       if (const char* variable = std::getenv("OPKIT_ONNXRUNTIME")) path = variable;
@@ -78,19 +79,19 @@ class Runtime {
     auto get_base = reinterpret_cast<const OrtBase* (*)()>(dlsym(object, "OrtGetApiBase"));
     api_ = get_base ? get_base()->get_api(kApiVersion) : nullptr;
     if (!api_) Throw(ErrorCode::kUnsupported, path, " is not ONNX Runtime, or without its C API");
-    constexpr int kErrors = 3;  // what it logs
+    constexpr int kErrors = 3;  // level of its log
     env_ = Make(kReleaseEnv, kCreateEnv, kErrors, "opkit");
   }
   Runtime(const Runtime&) = delete;
 
-  // Owns what the API made.
+  // Owns an object of the API.
   using Object = std::unique_ptr<void, UniqueFunction<void(void*)>>;
 
   template <class Result = void, class... Args>
   Result Plain(OrtMember member, Args... args) const {
     return reinterpret_cast<Result (*)(Args...)>(api_[member])(args...);
   }
-  // Calls a function that answers a status, which is null for success.
+  // Calls a function that returns a status, which is null for success.
   template <class... Args>
   void Call(OrtMember member, Args... args) const {
     void* const status = Plain<void*>(member, args...);
@@ -99,7 +100,7 @@ class Runtime {
     Plain(kReleaseStatus, status);
     Throw(ErrorCode::kOperatorFailed, "ONNX Runtime: ", why);
   }
-  // Calls one whose last parameter is where it puts what it makes.
+  // Calls a function whose last parameter receives the new object.
   template <class... Args>
   Object Make(OrtMember release, OrtMember create, Args... args) const {
     void* made = nullptr;
@@ -110,7 +111,7 @@ class Runtime {
     return Object(made, [function = reinterpret_cast<void (*)(void*)>(api_[release])](
                             void* object) { function(object); });
   }
-  // A model that is ready to run. The threads are the host's, which runs nodes side by side.
+  // Makes a session of a model. It has one thread: the host's threads run nodes side by side.
   Object Session(const std::string& model) const {
     const Object options = Make(kReleaseSessionOptions, kCreateSessionOptions);
     Call(kSetIntraOpNumThreads, options.get(), 1);
@@ -123,7 +124,8 @@ class Runtime {
   Object env_;
 };
 
-// Runs the body of its node. The attribute `input_types` has the body's, as numbers of ONNX.
+// Runs the body of its node. The attribute `input_types` has the dtypes of the body's inputs, as
+// numbers of ONNX.
 class OnnxRuntimeOp final : public Operator<CPUContext> {
  public:
   OnnxRuntimeOp(const OperatorDef& def, Workspace* ws)
@@ -219,7 +221,7 @@ void Supported(const PartitionView& view, PartitionAnswer& answer,
     else
       answer.Refuse(node, "it is not among the option ops");
 }
-// Only what ONNX Runtime makes a session of.
+// Takes only nodes for which ONNX Runtime can make a session.
 void Review(SubgraphReview& review, const PartitionArguments& options) {
   const std::string path = OptionOf(options, "runtime");
   std::vector<int64_t> types;

@@ -1,4 +1,4 @@
-// A partitioner: a small runtime takes chains of Exp and Log, of which no other backend has
+// A partitioner: a small runtime takes chains of Exp and Log, for which no other backend has
 // kernels, and runs each chain in one pass over the data.
 //   g++ -std=c++20 -Iinclude examples/partition/partitioner.cpp -o parts && ./parts
 #include <cmath>
@@ -7,7 +7,7 @@
 
 using namespace opkit;
 
-// The runtime: an operator that walks the subgraph that it is given.
+// The runtime: an operator that runs the subgraph of its node.
 class ChainOp final : public Operator<CPUContext> {
  public:
   ChainOp(const OperatorDef& def, Workspace* ws) : Operator(def, ws) {
@@ -30,7 +30,7 @@ class ChainOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(Chain).NumInputs(1).NumOutputs(1).NeedsSubgraph().IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(Chain, ChainOp);
 
-// Which nodes it takes. Those that follow each other become one subgraph.
+// Takes the nodes. Nodes that follow each other become one subgraph.
 void TakeChains(const PartitionView& view, PartitionAnswer& answer) {
   for (const PartitionNode& node : view.nodes())
     if (node.op() == "Exp" || node.op() == "Log") answer.Take(node);
@@ -45,7 +45,7 @@ REGISTER_PARTITIONER(chains)
     .setSubgraphOp("Chain")
     .setAcceptSubgraph(ReviewChain);
 
-// An operator of the program's own.
+// An operator of the program itself.
 template <class Context>
 void Double(Context& ctx, In<"x", float> x, Out<"y", float> y) {
   ParallelFor(ctx, y.size(), [=](int64_t i) { y[i] = 2 * x[i]; });
