@@ -428,11 +428,11 @@ class WrongModel(Cli):
         self.assertEqual(backends("eigen\n"), {"eigen"})
         self.opkit("run", self.affine(), "--random", code=USAGE,
                    environment={"OPKIT_BACKENDS": "eigne,reference"})
-        self.assertRegex(self.stderr, "the environment's OPKIT_BACKENDS: no backend 'eigne' has a "
+        self.assertRegex(self.stderr, "the environment variable OPKIT_BACKENDS: no backend 'eigne' has a "
                                       r"kernel in this program \(did you mean 'eigen'\?")
         self.opkit("run", self.affine(), "--random", "--backends", "eigen,reference", code=USAGE,
                    environment={"OPKIT_BACKENDS": "reference"})
-        self.assertIn("--backends names 'eigen', which the environment's OPKIT_BACKENDS does not "
+        self.assertIn("--backends names 'eigen', which the environment variable OPKIT_BACKENDS does not "
                       "allow", self.stderr)
         self.opkit("run", self.affine(), "--random", "--backends", "eigen", "--save-selection",
                    "eigen.tsv")
@@ -712,7 +712,7 @@ class Libraries(Cli):
     def test_two_libraries_with_one_operator_are_told_of(self):
         (self.folder / "again.so").write_bytes((libraries / self.GOOD).read_bytes())
         self.opkit("ops", "--library", self.GOOD, "--library", "again.so")
-        self.assertIn("opkit: Twice is in 'libgood.so' and in 'again.so'; the one of 'again.so' is "
+        self.assertIn("opkit: Twice is in 'libgood.so' and in 'again.so'; the operator of 'again.so' is "
                       "used\n", self.stderr)
 
     def test_a_model_names_the_library_that_it_needs(self):
@@ -827,10 +827,10 @@ class Libraries(Cli):
         self.assertIn("wrong: it crashes: signal 11 (Segmentation fault), during its partitioning of "
                       "a graph of 7 nodes", found["Crashes"])
         for name in ("Everything", "Hands"):
-            self.assertIn("took 7 of 7 nodes of a graph, which then computes the same", found[name])
-        self.assertIn("wrong: it took 7 of 7 nodes of a graph, which then computes something else",
+            self.assertIn("took 7 of 7 nodes of a graph, which then gives the same results", found[name])
+        self.assertIn("wrong: it took 7 of 7 nodes of a graph, which then gives other results",
                       found["Forgets"])
-        self.assertIn("not checked: what it takes, because it refuses a graph", found["Refuses"])
+        self.assertIn("not checked: its choice of nodes, because it refuses a graph", found["Refuses"])
         self.assertIn("there is no licence for it", found["Refuses"])
         self.assertEqual(self.stderr, "opkit: error: 2 of 7 operators and partitioners of "
                          "library 'libpartitioners.so' are wrong\n")

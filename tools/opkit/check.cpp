@@ -251,8 +251,8 @@ class OperatorChecks {
   const double seconds_;  // of one step
   std::vector<Shape> shapes_;
   const ChildReporter& voice_;
-  bool own_ = true;        // not another backend of an operator that exists
-  bool takes_all_ = true;  // the lists of inputs that its inference takes
+  bool own_ = true;        // false: another backend of an existing operator
+  bool takes_all_ = true;  // false: it refused inputs that its inference accepts
   std::map<std::string, std::vector<std::string>> refused_;  // by dtype, with why
   Findings findings_;
 };
@@ -308,7 +308,7 @@ std::string CheckPartitioner(const std::string& name, const ChildReporter& voice
                Counted(static_cast<size_t>(graph.num_nodes()), "node"));
     parted = Partition(graph, name, {}, &report);
   } catch (const Error& error) {
-    findings.NotChecked("what it takes, because it refuses a graph: " + error.message());
+    findings.NotChecked("its choice of nodes, because it refuses a graph: " + error.message());
     return "+" + TextOf(findings);
   }
   const std::string took =
@@ -322,8 +322,8 @@ std::string CheckPartitioner(const std::string& name, const ChildReporter& voice
     bool same = found.size() == expected.size();
     for (size_t i = 0; same && i < found.size(); ++i)
       same = std::fabs(found[i] - expected[i]) <= 1e-3f * (1 + std::fabs(expected[i]));
-    if (same) return "+  " + took + ", which then computes the same\n";
-    findings.wrong.push_back("it " + took + ", which then computes something else");
+    if (same) return "+  " + took + ", which then gives the same results\n";
+    findings.wrong.push_back("it " + took + ", which then gives other results");
   } catch (const Error& error) {
     findings.wrong.push_back("it " + took + ", which then fails: " + error.message());
   }
@@ -348,8 +348,8 @@ void Unload(Library* library, const ChildReporter& voice) {
   library->Unload();
   voice.Step("the end of the program");
 }
-// Returns what fails when a library that was only loaded is unloaded or its program ends; `loaded`
-// is the outcome of a program that only loaded it.
+// Returns the failure, if any, of unloading a library that was only loaded, or of the program's
+// end. `loaded` is the outcome of a program that only loaded it.
 std::string EndingOf(const std::string& path, double seconds, const ChildOutcome& loaded) {
   if (!loaded.failure.empty()) return Sentence(loaded) + ", at the end of a program that loaded it";
   const ChildOutcome unloaded = RunInChild(seconds, [&](const ChildReporter& voice) {

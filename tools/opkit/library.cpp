@@ -76,7 +76,7 @@ void LoadLibraries(const std::vector<std::string>& paths) {
     for (const std::string& op : library.operators()) {
       const auto [before, first] = definers.emplace(op, path);
       if (first) continue;
-      std::fprintf(stderr, "opkit: %s is in '%s' and in '%s'; the one of '%s' is used\n",
+      std::fprintf(stderr, "opkit: %s is in '%s' and in '%s'; the operator of '%s' is used\n",
                    Printable(op).c_str(), Printable(before->second).c_str(),
                    Printable(path).c_str(), Printable(path).c_str());
       before->second = path;

@@ -86,7 +86,7 @@ class InputResolver {
     if (has_tensor(i)) return {input.name, TensorInfo(tensor(i).dtype(), tensor(i).shape())};
     if (input.info.dtype == DType::kUndefined)
       throw Failure(ExitCode::kBadModel,
-                    "the model does not say the dtype of its input '" + input.name + "'");
+                    "the model gives no dtype for its input '" + input.name + "'");
     Graph::Input out{input.name, TensorInfo(input.info.dtype, {})};
     if (shapes_[i]) {
       out.info.shape = *shapes_[i];
@@ -94,7 +94,7 @@ class InputResolver {
     }
     if (!input.info.shape.has_rank())
       throw Failure(ExitCode::kBadInput,
-                    "the model does not say the rank of its input '" + input.name + "'",
+                    "the model gives no rank for its input '" + input.name + "'",
                     "give --shape " + input.name + "=1x3x48x320");
     std::vector<Dim> dims;
     for (const Dim& dim : input.info.shape.dims()) dims.push_back(ExtentOf(dim));
@@ -331,7 +331,7 @@ OnnxModel LoadModel(ModelOptions& options) {
     // A value or a file of weights is missing, not an operator.
     if (WrongBesideOperators(options.path, &types) == what && missing)
       throw Failure(ExitCode::kBadFile, what,
-                    "the file is damaged or not whole; onnx.checker says more about it");
+                    "the file is damaged or incomplete; onnx.checker gives details");
     throw Failure(ExitCode::kBadModel, what + AllUnknown(types),
                   "'opkit ops' lists the operators, --library FILE.so adds those of a library");
   }
@@ -342,12 +342,12 @@ void PreferBackends(const std::vector<std::string>& backends, const std::string&
     const BackendPreference& allowed = detail::AllowedBackends();
     for (const std::string& backend : allowed)
       if (const std::string why = OpRegistry::Global().WhyNoBackend(backend); !why.empty())
-        Throw(ErrorCode::kNotFound, "the environment's OPKIT_BACKENDS: ", why);
+        Throw(ErrorCode::kNotFound, "the environment variable OPKIT_BACKENDS: ", why);
     for (const std::string& backend : backends) {
       OpRegistry::Global().CheckBackend(backend);
       if (!allowed.empty() && std::ranges::count(allowed, backend) == 0)
         Throw(ErrorCode::kInvalidArgument, option, " names '", backend,
-              "', which the environment's OPKIT_BACKENDS does not allow");
+              "', which the environment variable OPKIT_BACKENDS does not allow");
     }
     OpRegistry::Global().SetPreference(DeviceType::kCPU, backends);
   });

@@ -21,15 +21,15 @@ namespace {
 
 using namespace opkit;
 
-// Takes the operators of its option `ops` and leaves their run to the program: a trial of what a
-// library that takes these operators would get.
+// Takes the operators of its option `ops`, which the program itself runs. Shows the subgraphs that
+// a library with these operators would get.
 void TakeByOperator(const PartitionView& view, PartitionAnswer& answer,
                     const PartitionArguments& options) {
   std::string ops;
   for (const auto& [name, value] : options) {
     if (name != "ops")
       Throw(ErrorCode::kInvalidArgument, "there is no option '", name,
-            "'; those of by_operator are ops and those of every partitioner");
+            "'; by_operator has the option ops and the options of every partitioner");
     ops = "," + value + ",";
   }
   if (ops.size() < 3)

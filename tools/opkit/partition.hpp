@@ -11,7 +11,7 @@
 namespace cli {
 
 struct PartitionOptions {
-  std::vector<std::string> partitioners;  // in the order in which they are asked
+  std::vector<std::string> partitioners;  // in the order in which they choose
   std::vector<std::string> options;       // name=value, for each of them
 };
 
