@@ -29,7 +29,7 @@ class InvokerOp final : public opkit::Operator<opkit::CPUContext> {
   static constexpr int kTimes = 100;
   InvokerOp(const opkit::OperatorDef& def, opkit::Workspace* ws)
       : Operator(def, ws), empty_(opkit::OperatorDef("Empty"), ws) {
-    set_invocation_kind(opkit::InvocationKind::kCustomOperator);
+    set_invocation_kind(opkit::Invocation::Kind::kCustomOperator);
   }
   bool RunOnDevice() override {
     for (int i = 0; i < kTimes; ++i) empty_.Run();

@@ -26,10 +26,10 @@ std::vector<LayoutId> StepsOf(const LayoutPath& path) {
 void Nothing(const Tensor&, Tensor&) {}
 
 // Two blocks of a size: a layout whose tensors have descriptors of their own.
-class Blocks final : public LayoutDescriptor {
+class Blocks final : public Layout::Descriptor {
  public:
   explicit Blocks(int size) : size_(size) {}
-  bool Equals(const LayoutDescriptor& other) const override {
+  bool Equals(const Layout::Descriptor& other) const override {
     const auto* blocks = dynamic_cast<const Blocks*>(&other);
     return blocks && blocks->size_ == size_;
   }

@@ -7,13 +7,12 @@
 namespace layout_test { namespace {
 
 using opkit::Layout;
-using opkit::LayoutDescriptor;
 using opkit::detail::MakeIntrusive;
 
-class Blocked final : public LayoutDescriptor {
+class Blocked final : public Layout::Descriptor {
  public:
   explicit Blocked(int block) : block_(block) {}
-  bool Equals(const LayoutDescriptor& other) const override {
+  bool Equals(const Layout::Descriptor& other) const override {
     const auto* blocked = dynamic_cast<const Blocked*>(&other);
     return blocked && blocked->block_ == block_;
   }

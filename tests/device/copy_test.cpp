@@ -23,7 +23,7 @@ using opkit::DeviceType;
 using opkit::DType;
 using opkit::ErrorCode;
 using opkit::Event;
-using opkit::InvocationKind;
+using opkit::Invocation;
 using opkit::RegisterCopy;
 using opkit::Shape;
 using opkit::Tensor;
@@ -36,7 +36,7 @@ struct Call {
   Device to, from;
   int64_t nbytes;
   void* stream;
-  InvocationKind kind;
+  Invocation::Kind kind;
   friend bool operator==(const Call&, const Call&) = default;
 };
 std::vector<Call> calls;
@@ -108,10 +108,10 @@ TEST_CASE("tensors go to a device, between its peers, and back") {
   CHECK(peer.storage()->device() == second);
   CHECK(back.device() == Device{});
   CHECK(back.ToVector<float>() == source.ToVector<float>());
-  CHECK(calls == std::vector<Call>{{first, {}, 24, nullptr, InvocationKind::kCopy},
-                                   {second, first, 24, nullptr, InvocationKind::kCopy},
-                                   {{}, second, 24, nullptr, InvocationKind::kCopy}});
-  CHECK(opkit::CurrentInvocation().kind == InvocationKind::kNone);
+  CHECK(calls == std::vector<Call>{{first, {}, 24, nullptr, Invocation::Kind::kCopy},
+                                   {second, first, 24, nullptr, Invocation::Kind::kCopy},
+                                   {{}, second, 24, nullptr, Invocation::Kind::kCopy}});
+  CHECK(opkit::CurrentInvocation().kind == Invocation::Kind::kNone);
 }
 
 TEST_CASE("between two accelerators without a copy of their own tensors go through the host") {
@@ -125,8 +125,8 @@ TEST_CASE("between two accelerators without a copy of their own tensors go throu
     Copy(Numbers({2, 3}), &there);
     calls.clear();
     Copy(there, &island);
-    CHECK(calls == std::vector<Call>{{{}, from, 24, nullptr, InvocationKind::kCopy},
-                                     {to, {}, 24, nullptr, InvocationKind::kCopy}});
+    CHECK(calls == std::vector<Call>{{{}, from, 24, nullptr, Invocation::Kind::kCopy},
+                                     {to, {}, 24, nullptr, Invocation::Kind::kCopy}});
     CHECK(Read(island) == Floats{0, 1, 2, 3, 4, 5});
     int stream = 0;
     CHECK(ErrorOf([&] {
@@ -314,7 +314,7 @@ TEST_CASE("on a CPU stream the copy takes its place in the order, and keeps both
   context.FinishDeviceComputation();
   CHECK(result == Floats{0, 2, 7, 3});
   REQUIRE(calls.size() == 2);
-  CHECK(calls[0].kind == InvocationKind::kCopy);
+  CHECK(calls[0].kind == Invocation::Kind::kCopy);
   CHECK(calls[0].stream == nullptr);
   CHECK(cpu.live_bytes() == 0);
   CHECK(fake.allocator.live_bytes() == 0);
@@ -355,7 +355,7 @@ TEST_CASE("on a native stream the copy function gets that stream") {
   Tensor target(Device{kFake, 1});
   CopyAsync(context, source, &target);
   CHECK(calls ==
-        std::vector<Call>{{{kFake, 1}, {}, 16, context.native_stream(), InvocationKind::kCopy}});
+        std::vector<Call>{{{kFake, 1}, {}, 16, context.native_stream(), Invocation::Kind::kCopy}});
   const auto error = FailsUnchanged(target, [&] {
     CopyAsync(context, source.Permute({1, 0}), &target);
   });

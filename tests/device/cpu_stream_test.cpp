@@ -27,7 +27,6 @@ using opkit::ErrorCode;
 using opkit::Event;
 using opkit::EventStatus;
 using opkit::Invocation;
-using opkit::InvocationKind;
 using opkit::InvocationScope;
 using opkit::detail::CPUStream;
 
@@ -478,13 +477,13 @@ TEST_CASE("a callback runs on the completing stream and may issue more work ther
 
 TEST_CASE("work runs under the invocation it was issued in, and leaves none behind") {
   CPUStreamContext context = OnStream(1);
-  Invocation issued, seen, inner, after_failure{1, 1, InvocationKind::kCopy};
+  Invocation issued, seen, inner, after_failure{1, 1, Invocation::Kind::kCopy};
   {
-    InvocationScope scope(InvocationKind::kOperator);
+    InvocationScope scope(Invocation::Kind::kOperator);
     issued = CurrentInvocation();
     context.Launch([&] {
       seen = CurrentInvocation();
-      InvocationScope own(InvocationKind::kUserCode);
+      InvocationScope own(Invocation::Kind::kUserCode);
       inner = CurrentInvocation();
       throw 1;
     });

@@ -12,29 +12,28 @@ namespace invocation_test { namespace {
 
 using opkit::CurrentInvocation;
 using opkit::Invocation;
-using opkit::InvocationKind;
 using opkit::InvocationScope;
 
 TEST_CASE("outside every scope there is no invocation") {
   CHECK(CurrentInvocation() == Invocation{});
   CHECK(CurrentInvocation().id == 0);
-  CHECK(CurrentInvocation().kind == InvocationKind::kNone);
+  CHECK(CurrentInvocation().kind == Invocation::Kind::kNone);
 }
 
 TEST_CASE("scopes nest: a child names its parent, and the end of one restores the other") {
-  InvocationScope outer(InvocationKind::kOperator);
+  InvocationScope outer(Invocation::Kind::kOperator);
   const Invocation parent = CurrentInvocation();
   CHECK(parent.id != 0);
   CHECK(parent.parent == 0);
-  CHECK(parent.kind == InvocationKind::kOperator);
+  CHECK(parent.kind == Invocation::Kind::kOperator);
   {
-    InvocationScope inner(InvocationKind::kOperator);
+    InvocationScope inner(Invocation::Kind::kOperator);
     const Invocation child = CurrentInvocation();
     CHECK(child.id != parent.id);
     CHECK(child.parent == parent.id);
-    CHECK(child.kind == InvocationKind::kOperator);
+    CHECK(child.kind == Invocation::Kind::kOperator);
     {
-      InvocationScope user(InvocationKind::kUserCode);
+      InvocationScope user(Invocation::Kind::kUserCode);
       CHECK(CurrentInvocation().parent == child.id);
     }
     CHECK(CurrentInvocation() == child);
@@ -45,8 +44,8 @@ TEST_CASE("scopes nest: a child names its parent, and the end of one restores th
 TEST_CASE("an exception ends its scopes") {
   const Invocation before = CurrentInvocation();
   try {
-    InvocationScope outer(InvocationKind::kOperator);
-    InvocationScope inner(InvocationKind::kCopy);
+    InvocationScope outer(Invocation::Kind::kOperator);
+    InvocationScope inner(Invocation::Kind::kCopy);
     throw std::runtime_error("fails");
   } catch (const std::runtime_error&) {
     CHECK(CurrentInvocation() == before);
@@ -55,7 +54,7 @@ TEST_CASE("an exception ends its scopes") {
 }
 
 TEST_CASE("a thread starts without an invocation, and adopts one as it is") {
-  InvocationScope outer(InvocationKind::kCustomOperator);
+  InvocationScope outer(Invocation::Kind::kCustomOperator);
   const Invocation token = CurrentInvocation();
   Invocation at_start, adopted, child, after;
   std::thread([&, token] {
@@ -63,7 +62,7 @@ TEST_CASE("a thread starts without an invocation, and adopts one as it is") {
     {
       auto scope = InvocationScope::Adopt(token);
       adopted = CurrentInvocation();
-      InvocationScope inner(InvocationKind::kUserCode);
+      InvocationScope inner(Invocation::Kind::kUserCode);
       child = CurrentInvocation();
     }
     after = CurrentInvocation();
@@ -76,11 +75,11 @@ TEST_CASE("a thread starts without an invocation, and adopts one as it is") {
 }
 
 TEST_CASE("adopting restores the earlier invocation, also on an exception") {
-  InvocationScope own(InvocationKind::kOperator);
+  InvocationScope own(Invocation::Kind::kOperator);
   const Invocation before = CurrentInvocation();
   try {
-    auto scope = InvocationScope::Adopt({77, 7, InvocationKind::kConverter});
-    CHECK(CurrentInvocation() == Invocation{77, 7, InvocationKind::kConverter});
+    auto scope = InvocationScope::Adopt({77, 7, Invocation::Kind::kConverter});
+    CHECK(CurrentInvocation() == Invocation{77, 7, Invocation::Kind::kConverter});
     throw 1;
   } catch (int) {
   }
@@ -95,7 +94,7 @@ TEST_CASE("ids are unique over all threads") {
     for (auto& mine : ids)
       workers.emplace_back([&mine] {
         for (size_t i = 0; i < kScopes; ++i) {
-          InvocationScope scope(InvocationKind::kOperator);
+          InvocationScope scope(Invocation::Kind::kOperator);
           mine.push_back(CurrentInvocation().id);
         }
       });

@@ -414,17 +414,17 @@ TEST_CASE("a Var is deleted while operations still use it; the next one starts a
 TEST_CASE("an operation has an invocation of its own, inside the one that pushed it") {
   OnEveryEngine([](Engine& engine) {
     const Var v = engine.NewVar();
-    opkit::Invocation seen, outside{1, 2, opkit::InvocationKind::kCopy};
+    opkit::Invocation seen, outside{1, 2, opkit::Invocation::Kind::kCopy};
     opkit::Invocation pushed;
     {
-      opkit::InvocationScope scope(opkit::InvocationKind::kOperator);
+      opkit::InvocationScope scope(opkit::Invocation::Kind::kOperator);
       pushed = opkit::CurrentInvocation();
       engine.Push([&] { seen = opkit::CurrentInvocation(); }, {}, {v});
     }
     engine.Push([&] { outside = opkit::CurrentInvocation(); }, {}, {v});
     engine.WaitForVar(v);
     CHECK(seen.parent == pushed.id);
-    CHECK(seen.kind == opkit::InvocationKind::kTask);
+    CHECK(seen.kind == opkit::Invocation::Kind::kTask);
     CHECK(outside.parent == 0);
     CHECK(outside.id != 0);
     CHECK(outside.id != seen.id);

@@ -293,7 +293,7 @@ TEST_CASE("the body runs under the caller's invocation on every thread") {
     CAPTURE(threads);
     ThreadPool pool(threads);
     PoolScope scope(pool);
-    opkit::InvocationScope invocation(opkit::InvocationKind::kOperator);
+    opkit::InvocationScope invocation(opkit::Invocation::Kind::kOperator);
     const opkit::Invocation token = opkit::CurrentInvocation();
     std::vector<opkit::Invocation> seen(64);
     std::atomic<int> arrived{0};
@@ -303,7 +303,7 @@ TEST_CASE("the body runs under the caller's invocation on every thread") {
           ++arrived;
           while (i < threads && arrived < threads) std::this_thread::yield();  // all threads join
           seen[static_cast<size_t>(i)] = opkit::CurrentInvocation();
-          opkit::InvocationScope child(opkit::InvocationKind::kUserCode);
+          opkit::InvocationScope child(opkit::Invocation::Kind::kUserCode);
           ParallelFor(
               4, [&](int64_t) {}, 1);
         },

@@ -324,11 +324,11 @@ TEST_CASE("a task runs under the invocation that pushed it, also through several
     opkit::Invocation outer, inner, seen_outer, seen_inner;
     Latch latch(2);
     {
-      opkit::InvocationScope scope(opkit::InvocationKind::kOperator);
+      opkit::InvocationScope scope(opkit::Invocation::Kind::kOperator);
       outer = opkit::CurrentInvocation();
       pool.Submit([&] {
         seen_outer = opkit::CurrentInvocation();
-        opkit::InvocationScope sub(opkit::InvocationKind::kOperator);
+        opkit::InvocationScope sub(opkit::Invocation::Kind::kOperator);
         inner = opkit::CurrentInvocation();
         pool.Submit([&] {
           seen_inner = opkit::CurrentInvocation();
@@ -342,7 +342,7 @@ TEST_CASE("a task runs under the invocation that pushed it, also through several
     CHECK(seen_inner == inner);
     CHECK(inner.parent == outer.id);
     CHECK(opkit::CurrentInvocation() == opkit::Invocation{});
-    opkit::Invocation after{1, 2, opkit::InvocationKind::kCopy};
+    opkit::Invocation after{1, 2, opkit::Invocation::Kind::kCopy};
     Latch second(1);
     pool.Submit([&] {
       after = opkit::CurrentInvocation();

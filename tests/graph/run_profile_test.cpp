@@ -26,12 +26,12 @@ Graph Diamond() {
 
 constexpr uint64_t kRunId = 1;
 
-ProfileSpan Span(InvocationKind kind, const char* name, const char* node, int64_t begin,
+ProfileSpan Span(Invocation::Kind kind, const char* name, const char* node, int64_t begin,
                  int64_t end) {
   static uint64_t id = 100;
   ProfileSpan span;
-  span.id = kind == InvocationKind::kRun ? kRunId : ++id;
-  span.parent = kind == InvocationKind::kRun ? 0 : kRunId;
+  span.id = kind == Invocation::Kind::kRun ? kRunId : ++id;
+  span.parent = kind == Invocation::Kind::kRun ? 0 : kRunId;
   span.kind = kind;
   span.name = InternName(name);
   span.node = InternName(node);
@@ -42,9 +42,9 @@ ProfileSpan Span(InvocationKind kind, const char* name, const char* node, int64_
 
 // A run of Diamond from 100 to 1000 on two threads.
 Profile Recorded() {
-  constexpr auto kOperator = InvocationKind::kOperator;
+  constexpr auto kOperator = Invocation::Kind::kOperator;
   Profile profile;
-  profile.spans = {Span(InvocationKind::kRun, "Executor::Run", "", 100, 1000),
+  profile.spans = {Span(Invocation::Kind::kRun, "Executor::Run", "", 100, 1000),
                    Span(kOperator, "Relu", "a", 110, 200), Span(kOperator, "Scale", "b", 210, 300),
                    Span(kOperator, "Add", "d", 850, 990)};
   ProfileSpan late = Span(kOperator, "Scale", "triple", 250, 400);
@@ -107,7 +107,7 @@ TEST_CASE("a recorded run is found among other spans, and a part of one is not t
   Profile profile = Recorded();
   profile.spans.pop_back();
   CHECK(ErrorOf([&] { ProfileOfRun(plan, profile); }).code() == ErrorCode::kNotFound);
-  profile.spans.push_back(Span(InvocationKind::kOperator, "Scale", "another", 250, 400));
+  profile.spans.push_back(Span(Invocation::Kind::kOperator, "Scale", "another", 250, 400));
   CHECK(Contains(ErrorOf([&] { ProfileOfRun(plan, profile); }).message(),
                  "the profile has 1 runs, but none that has all of the 4 nodes of this plan"));
 }

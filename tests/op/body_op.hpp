@@ -22,7 +22,7 @@ class BodyOp final : public opkit::Operator<Context> {
   bool RunOnDevice() override { return body(*this); }
   bool HasAsyncPart() const override { return Context::kAsynchronous || async_part; }
 
-  void SetCustom() { this->set_invocation_kind(opkit::InvocationKind::kCustomOperator); }
+  void SetCustom() { this->set_invocation_kind(opkit::Invocation::Kind::kCustomOperator); }
 
   Body body;
   bool async_part = false;

@@ -475,7 +475,7 @@ TEST_CASE("inside a call the current invocation is its operator") {
         &opkit::detail::CreateClass<WhoOp>);
   }();
   Invoke("InvokedWho", {});
-  CHECK(seen.kind == opkit::InvocationKind::kOperator);
+  CHECK(seen.kind == opkit::Invocation::Kind::kOperator);
   CHECK(seen.id != 0);
   CHECK(opkit::CurrentInvocation().id == 0);
 }

@@ -10,11 +10,11 @@
 
 namespace op_registry_test { namespace {
 
-using opkit::BackendPreference;
 using opkit::DeviceType;
 using opkit::ErrorCode;
 using opkit::Kernel;
 using opkit::OpRegistry;
+using opkit::detail::BackendPreference;
 using Names = std::vector<std::string>;
 
 Kernel MakeKernel(const char* op, const char* file, int line, const char* backend = "reference",

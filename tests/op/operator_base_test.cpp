@@ -578,15 +578,15 @@ TEST_CASE("an error lists type, name, inputs, attributes, device, engine and reg
 }
 
 TEST_CASE("an error shows an input's layout and strides") {
-  class Blocked final : public opkit::LayoutDescriptor {
+  class Blocked final : public opkit::Layout::Descriptor {
    public:
-    bool Equals(const LayoutDescriptor&) const override { return true; }
+    bool Equals(const opkit::Layout::Descriptor&) const override { return true; }
     std::string Describe() const override { return "nChw8c"; }
   };
   Workspace ws;
   *ws.CreateTensor("A") = Tensor::FromLayout(
       opkit::AllocateStorage({}, 64), {2, 3}, kF32,
-      {7, opkit::detail::IntrusivePtr<const opkit::LayoutDescriptor>(new Blocked)});
+      {7, opkit::detail::IntrusivePtr<const opkit::Layout::Descriptor>(new Blocked)});
   *ws.CreateTensor("B") = Tensor({2, 3}, kF32).Permute({1, 0});
   auto op = Make(OperatorDef("Body", {"A", "B"}, {}), &ws, [](BodyOpCPU&) { return false; });
   const std::string what = ErrorOf([&] { op->Run(); }).what();

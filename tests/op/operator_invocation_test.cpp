@@ -34,10 +34,10 @@ TEST_CASE("an operator runs in an invocation of its own, and one inside it is it
   op.Run();
   CHECK(outer.id != 0);
   CHECK(outer.parent == 0);
-  CHECK(outer.kind == InvocationKind::kOperator);
+  CHECK(outer.kind == Invocation::Kind::kOperator);
   CHECK(inner.id != outer.id);
   CHECK(inner.parent == outer.id);
-  CHECK(inner.kind == InvocationKind::kOperator);
+  CHECK(inner.kind == Invocation::Kind::kOperator);
   CHECK(after == outer);
   CHECK(CurrentInvocation() == Invocation{});
   const uint64_t first = outer.id;
@@ -74,7 +74,7 @@ TEST_CASE("work on a stream, or on a thread that adopts the token, belongs to it
     return true;
   });
   op.Run(32);
-  CHECK(issued.kind == InvocationKind::kOperator);
+  CHECK(issued.kind == Invocation::Kind::kOperator);
   CHECK(ran == issued);
   CHECK(adopted == issued);
 }

@@ -760,9 +760,9 @@ TEST_CASE(
 }
 
 // A layout that no typed function can read.
-class Blocked final : public opkit::LayoutDescriptor {
+class Blocked final : public opkit::Layout::Descriptor {
  public:
-  bool Equals(const LayoutDescriptor&) const override { return true; }
+  bool Equals(const opkit::Layout::Descriptor&) const override { return true; }
   std::string Describe() const override { return "blocked"; }
 };
 

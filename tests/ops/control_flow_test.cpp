@@ -99,12 +99,12 @@ TEST_CASE("a custom operator in a branch is seen as one in a profile, inside the
     return *found;
   };
   const ProfileSpan custom = named("ProfiledInBranch"), inner = named("ProfiledInBranch::Neg");
-  CHECK(custom.kind == InvocationKind::kCustomOperator);
+  CHECK(custom.kind == Invocation::Kind::kCustomOperator);
   CHECK(inner.parent == custom.id);
   CHECK(std::string(DomainOf(named("If"))) == "operator");
   uint64_t around = custom.parent;  // the run of the branch, and the If around that
   for (const ProfileSpan& span : profile.spans)
-    if (span.id == around && span.kind == InvocationKind::kRun) around = span.parent;
+    if (span.id == around && span.kind == Invocation::Kind::kRun) around = span.parent;
   CHECK(around == named("If").id);
 }
 

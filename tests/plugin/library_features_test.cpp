@@ -436,10 +436,10 @@ TEST_CASE("scopes of a library are parts of its operator, in a thread of its own
   const int64_t own = ids[0];
   CHECK(own != 0);
   CHECK(ids[1] == 0);
-  CHECK(ids[2] == static_cast<int64_t>(InvocationKind::kCustomOperator));
+  CHECK(ids[2] == static_cast<int64_t>(Invocation::Kind::kCustomOperator));
   CHECK(ids[3] != own);
   CHECK(ids[4] == own);
-  CHECK(ids[5] == static_cast<int64_t>(InvocationKind::kUserCode));
+  CHECK(ids[5] == static_cast<int64_t>(Invocation::Kind::kUserCode));
   for (size_t i = 0; i < 3; ++i) {
     CHECK(ids[6 + i] == ids[i]);  // adopted by another thread
     CHECK(ids[9 + i] == ids[i]);  // and as before when the scope has ended

@@ -39,7 +39,7 @@ ProfileSpan Span(const char* name, uint64_t id, uint64_t parent, int64_t begin, 
   span.parent = parent;
   span.begin = begin;
   span.end = end;
-  span.kind = InvocationKind::kOperator;
+  span.kind = Invocation::Kind::kOperator;
   return span;
 }
 
@@ -71,7 +71,7 @@ TEST_CASE("the time of a custom operator outside its sub-operators is its user c
   Profile profile;
   profile.threads = {{1, "main"}};
   ProfileSpan mine = Span("MyOp", 1, 0, 0, 100'000), sub = Span("Add", 2, 1, 20'000, 50'000);
-  mine.kind = InvocationKind::kCustomOperator;
+  mine.kind = Invocation::Kind::kCustomOperator;
   mine.custom = sub.custom = InternName("MyOp");
   profile.spans = {mine, sub};
   std::vector<std::string> seen;
@@ -103,7 +103,7 @@ TEST_CASE("work after its span is an asynchronous pair, and a push is an arrow t
   ProfileSpan issued = Span("OnStream", 8, 0, 10, 20), task = Span("fill", 9, 0, 30, 40);
   issued.completed = 500;
   task.thread = 1;
-  task.kind = InvocationKind::kTask;
+  task.kind = Invocation::Kind::kTask;
   task.pushed = 12;
   task.pusher = 0;
   profile.spans = {issued, task};

@@ -97,7 +97,7 @@ ProfileSpan Span(const char* name, uint64_t id, int64_t begin, int64_t end) {
   span.id = id;
   span.begin = begin;
   span.end = end;
-  span.kind = InvocationKind::kOperator;
+  span.kind = Invocation::Kind::kOperator;
   return span;
 }
 std::string Written(const Profile& profile) {
@@ -110,7 +110,7 @@ TEST_CASE("slices begin and end as their spans nest, user code between them") {
   Profile profile;
   profile.threads = {{1, "main"}};
   ProfileSpan mine = Span("MyOp", 1, 10, 100), sub = Span("Add", 2, 20, 50);
-  mine.kind = InvocationKind::kCustomOperator;
+  mine.kind = Invocation::Kind::kCustomOperator;
   mine.custom = sub.custom = InternName("MyOp");
   profile.spans = {mine, sub, Span("Relu", 3, 100, 100)};
   CHECK(Events(Written(profile)) ==

@@ -35,7 +35,7 @@ ProfileSpan Span(const char* name, const char* node, int64_t begin, int64_t end)
   span.node = InternName(node);
   span.begin = begin;
   span.end = end;
-  span.kind = InvocationKind::kOperator;
+  span.kind = Invocation::Kind::kOperator;
   return span;
 }
 

@@ -16,7 +16,7 @@ ProfileSpan Span(const char* name, int64_t begin, int64_t end, int thread = 0) {
   span.begin = begin;
   span.end = end;
   span.thread = thread;
-  span.kind = InvocationKind::kOperator;
+  span.kind = Invocation::Kind::kOperator;
   return span;
 }
 
@@ -71,7 +71,7 @@ TEST_CASE("work of other threads for a run counts in its domain, and in a custom
   profile.threads = {{1, "main"}, {2, "worker"}};
   ProfileSpan plain = Span("Add", 0, 100), custom = Span("MyOp", 200, 300);
   plain.work = {InternName("float32[8]"), 8, 96};
-  custom.kind = InvocationKind::kCustomOperator;
+  custom.kind = Invocation::Kind::kCustomOperator;
   custom.custom = InternName("MyOp");
   profile.spans = {plain, custom};
   for (const ProfileSpan& whole : {plain, custom}) {
@@ -197,7 +197,7 @@ TEST_CASE("domains have the time spent in them, memory has allocations and their
   profile.threads = {{1, "main"}};
   profile.spans = {Span("Outer", 0, 100), Span("scope", 10, 40)};
   profile.spans[0].id = 7;
-  profile.spans[1].kind = InvocationKind::kUserCode;
+  profile.spans[1].kind = Invocation::Kind::kUserCode;
   const uint32_t cpu = InternName("cpu");
   profile.allocations = {{5, 7, 64, 64, cpu, 0}, {6, 0, 32, 96, cpu, 0}, {9, 7, -64, 32, cpu, 0}};
   const ProfileTable table = MakeProfileTable(profile);

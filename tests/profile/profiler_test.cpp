@@ -512,8 +512,8 @@ TEST_CASE("operators of one name are distinguished, also one that several thread
     const auto around = std::ranges::find(outer, span.parent, &ProfileSpan::id);
     REQUIRE(around != outer.end());
     CHECK(around->thread == span.thread);
-    CHECK(around->kind == InvocationKind::kCustomOperator);
-    CHECK(span.kind == InvocationKind::kOperator);
+    CHECK(around->kind == Invocation::Kind::kCustomOperator);
+    CHECK(span.kind == Invocation::Kind::kOperator);
     CHECK(around->begin <= span.begin);
     CHECK(span.end <= around->end);
   }
@@ -650,7 +650,7 @@ TEST_CASE("an operation pushed to an engine has a span with its name and its pus
   const Profile profile = Profiler::Read();
   const auto task = Named(profile, "fill");
   REQUIRE(task.size() == 1);
-  CHECK(task[0].kind == InvocationKind::kTask);
+  CHECK(task[0].kind == Invocation::Kind::kTask);
   CHECK(task[0].parent == Named(profile, "pusher").at(0).id);
   CHECK(task[0].pushed >= 0);
   CHECK(task[0].pushed <= task[0].begin);

@@ -58,7 +58,7 @@ class Listing final : detail::TraceVisitor {
 
 ProfileSpan Span(const char* name, uint64_t id, int64_t begin, int64_t end) {
   ProfileSpan span;
-  span.kind = InvocationKind::kOperator;
+  span.kind = Invocation::Kind::kOperator;
   span.name = InternName(name);
   span.id = id;
   span.begin = begin;
@@ -71,7 +71,7 @@ Profile Everything() {
   Profile profile;
   profile.threads = {{1, "main"}, {2, "worker"}};
   ProfileSpan task = Span("Mine", 3, 10, 100), conv = Span("Conv", 4, 20, 50);
-  task.kind = InvocationKind::kCustomOperator;
+  task.kind = Invocation::Kind::kCustomOperator;
   task.custom = InternName("Mine");
   task.pushed = 4;
   task.pusher = 1;

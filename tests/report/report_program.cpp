@@ -8,8 +8,8 @@ namespace {
 
 using namespace opkit;
 
-ProfileSpan Span(uint64_t id, uint64_t parent, InvocationKind kind, const char* name, int64_t begin,
-                 int64_t end) {
+ProfileSpan Span(uint64_t id, uint64_t parent, Invocation::Kind kind, const char* name,
+                 int64_t begin, int64_t end) {
   ProfileSpan span;
   span.id = id;
   span.parent = parent;
@@ -25,12 +25,12 @@ Profile Small() {
   Profile profile;
   profile.threads = {{1, "main"}, {2, "worker"}};
   profile.duration = 1'000'000;
-  profile.spans = {Span(1, 0, InvocationKind::kRun, "Run", 0, 1'000'000),
-                   Span(2, 1, InvocationKind::kOperator, "Conv", 100'000, 400'000),
-                   Span(3, 1, InvocationKind::kCustomOperator, "Mine", 500'000, 700'000),
-                   Span(4, 3, InvocationKind::kOperator, "Add", 600'000, 610'000),
-                   Span(5, 0, InvocationKind::kUserCode, "</script><b>", 100'000, 300'000),
-                   Span(6, 0, InvocationKind::kUserCode, "\xff\xfe \x01", 400'000, 500'000)};
+  profile.spans = {Span(1, 0, Invocation::Kind::kRun, "Run", 0, 1'000'000),
+                   Span(2, 1, Invocation::Kind::kOperator, "Conv", 100'000, 400'000),
+                   Span(3, 1, Invocation::Kind::kCustomOperator, "Mine", 500'000, 700'000),
+                   Span(4, 3, Invocation::Kind::kOperator, "Add", 600'000, 610'000),
+                   Span(5, 0, Invocation::Kind::kUserCode, "</script><b>", 100'000, 300'000),
+                   Span(6, 0, Invocation::Kind::kUserCode, "\xff\xfe \x01", 400'000, 500'000)};
   profile.spans[1].node = InternName("conv_1");
   profile.spans[1].work = {InternName("float32[1, 3]"), 1000, 2000, InternName("eigen")};
   profile.spans[2].custom = profile.spans[3].custom = InternName("Mine");
@@ -101,12 +101,12 @@ Profile Large(int spans) {
     for (int made = 0; made < spans / kThreads; made += kNodes + 1) {
       const uint64_t run = ++id;
       const size_t at = profile.spans.size();
-      profile.spans.push_back(Span(run, 0, InvocationKind::kRun, "Run", time, 0));
+      profile.spans.push_back(Span(run, 0, Invocation::Kind::kRun, "Run", time, 0));
       for (int node = 0; node < kNodes; ++node) {
         const std::string name = StrCat("Op", node % kNames);
         const int64_t length = 200 + 37 * (node % 11);
         profile.spans.push_back(
-            Span(++id, run, InvocationKind::kOperator, name.c_str(), time, time + length));
+            Span(++id, run, Invocation::Kind::kOperator, name.c_str(), time, time + length));
         time += length + 30;
       }
       profile.spans[at].end = time;

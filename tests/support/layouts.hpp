@@ -46,10 +46,10 @@ inline LayoutId LayoutB() {
 }
 // The descriptor of layout "Described", which stores elements as "A" does. All descriptors are
 // equal; they count their comparisons.
-class CountedDescriptor final : public LayoutDescriptor {
+class CountedDescriptor final : public Layout::Descriptor {
  public:
   inline static int comparisons = 0;
-  bool Equals(const LayoutDescriptor&) const override { return ++comparisons > 0; }
+  bool Equals(const Layout::Descriptor&) const override { return ++comparisons > 0; }
   std::string Describe() const override { return "from the end"; }
 };
 inline LayoutId Described() {

@@ -339,7 +339,7 @@ OnnxModel LoadModel(ModelOptions& options) {
 
 void PreferBackends(const std::vector<std::string>& backends, const std::string& option) {
   FailWith(ExitCode::kUsage, "", [&] {
-    const BackendPreference& allowed = detail::AllowedBackends();
+    const detail::BackendPreference& allowed = detail::AllowedBackends();
     for (const std::string& backend : allowed)
       if (const std::string why = OpRegistry::Global().WhyNoBackend(backend); !why.empty())
         Throw(ErrorCode::kNotFound, "the environment variable OPKIT_BACKENDS: ", why);

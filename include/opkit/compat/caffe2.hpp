@@ -15,7 +15,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-using EnginePref = BackendPreference;
+using EnginePref = detail::BackendPreference;
 
 // Caffe2's spelling of OpRegistry::SetPreference.
 inline void SetGlobalEnginePref(DeviceType device, EnginePref engines) {

@@ -20,18 +20,6 @@ struct Device;
 enum class DType : uint8_t;
 struct Layout;
 
-// Base of a backend's own description of a blocked layout. Immutable once shared.
-class LayoutDescriptor : public detail::RefCounted {
- public:
-  virtual bool Equals(const LayoutDescriptor& other) const = 0;
-  virtual std::string Describe() const = 0;
-  // Returns the bytes of a tensor of this shape. A negative number means the size of the standard
-  // layout.
-  virtual int64_t Bytes(const Shape& shape, DType dtype) const {
-    return static_cast<void>(shape), static_cast<void>(dtype), -1;
-  }
-};
-
 namespace detail {
 // Returns the name of a registered layout, an empty string for others. The hook is empty until a
 // layout is registered.
@@ -50,8 +38,20 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Shape&, DType, const Layout
 }  // namespace detail
 
 struct Layout {
+  // Base of a backend's own description of a blocked layout. Immutable once shared.
+  class Descriptor : public detail::RefCounted {
+   public:
+    virtual bool Equals(const Descriptor& other) const = 0;
+    virtual std::string Describe() const = 0;
+    // Returns the bytes of a tensor of this shape. A negative number means the size of the standard
+    // layout.
+    virtual int64_t Bytes(const Shape& shape, DType dtype) const {
+      return static_cast<void>(shape), static_cast<void>(dtype), -1;
+    }
+  };
+
   LayoutId id = kStandardLayout;
-  detail::IntrusivePtr<const LayoutDescriptor> descriptor;
+  detail::IntrusivePtr<const Descriptor> descriptor;
 
   bool is_standard() const { return id == kStandardLayout; }
   friend bool operator==(const Layout& a, const Layout& b) {

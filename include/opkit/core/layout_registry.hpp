@@ -21,7 +21,7 @@ struct LayoutDefinition {
   LayoutConverter to_standard;
   LayoutConverter from_standard;
   // Returns the bytes that a tensor of this shape takes; empty: as many as in the standard layout.
-  // A layout with descriptors uses LayoutDescriptor::Bytes instead. Called by several threads at
+  // A layout with descriptors uses Layout::Descriptor::Bytes instead. Called by several threads at
   // once.
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
   // True if each tensor has a descriptor of its own. No conversion leads through such a layout.

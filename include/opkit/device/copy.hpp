@@ -97,7 +97,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if constexpr (detail::NativeStreamContext<Context>)
     context.native_stream();  // allocates on this stream
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
+  InvocationScope invocation(Invocation::Kind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
   if constexpr (detail::NativeStreamContext<Context>) {
     if (!source.is_dense())

@@ -17,27 +17,27 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device;
 
-// The kind of work. An operator that another operator invokes keeps its kind; its parent is the
-// other's id.
-enum class InvocationKind : uint8_t {
-  kNone,
-  kOperator,
-  kCustomOperator,  // loaded from a library, or registered by functions or a typed function
-  // 3 was an operator inside another operator; an older library may still use it.
-  kUserCode = 4,  // a scope that an author opened
-  kConverter,
-  kCopy,
-  kRun,     // a run of an executor or a net
-  kTask,    // an operation pushed to an engine
-  kPhase,   // a part of Compile
-  kEngine,  // a thread of a pool sleeps or waits
-};
-
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
 struct Invocation {
+  // The kind of work. An operator that another operator invokes keeps its kind; its parent is the
+  // other's id.
+  enum class Kind : uint8_t {
+    kNone,
+    kOperator,
+    kCustomOperator,  // loaded from a library, or registered by functions or a typed function
+    // 3 was an operator inside another operator; an older library may still use it.
+    kUserCode = 4,  // a scope that an author opened
+    kConverter,
+    kCopy,
+    kRun,     // a run of an executor or a net
+    kTask,    // an operation pushed to an engine
+    kPhase,   // a part of Compile
+    kEngine,  // a thread of a pool sleeps or waits
+  };
+
   uint64_t id = 0;
   uint64_t parent = 0;
-  InvocationKind kind = InvocationKind::kNone;
+  Kind kind = Kind::kNone;
   // The interned path of the nearest custom operator around this invocation, or of itself, as in
   // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
@@ -155,18 +155,19 @@ inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 //   });
 class InvocationScope {
  public:
-  explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
+  explicit InvocationScope(Invocation::Kind kind) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
                                     previous_.custom};
   }
   // Calls `names()` only while a profile is recorded.
   template <class Names>
-  InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
+  InvocationScope(Invocation::Kind kind, const Device& device, Names names)
+      : InvocationScope(kind) {
     if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), &device, /*adopted=*/false);
   }
   template <class Names>
-  InvocationScope(InvocationKind kind, Names names) : InvocationScope(kind) {
+  InvocationScope(Invocation::Kind kind, Names names) : InvocationScope(kind) {
     if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/false);
   }

@@ -19,7 +19,7 @@ struct InvokeOptions {
   std::string backends = {};
   int num_outputs = -1;  // needed only if the schema leaves it open
   // kRequired uses no other backends; kUnsupported if none of them accepts the call.
-  BackendNeed backend_need = kPreferred;
+  OperatorDef::BackendNeed backend_need = kPreferred;
 };
 
 // An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and

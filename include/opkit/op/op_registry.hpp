@@ -19,9 +19,9 @@ namespace detail {
 // program exports. Shared objects that a program is linked with share the program's registries.
 OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 
-}  // namespace detail
-
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
+
+}  // namespace detail
 
 // Thread-safe. The schemas and kernels that it returns stay valid until their library is unloaded.
 class OpRegistry {
@@ -112,16 +112,17 @@ class OpRegistry {
   // backend without a kernel is skipped; an empty list clears the setting. Throws kNotFound for an
   // operator that is not registered, or for a device without kernels. CheckPreference only throws
   // the errors of SetPreference.
-  void SetPreference(DeviceType device, BackendPreference backends);
-  void SetPreference(const std::string& op, DeviceType device, BackendPreference backends);
-  void CheckPreference(DeviceType device, const BackendPreference& backends) const;
+  void SetPreference(DeviceType device, detail::BackendPreference backends);
+  void SetPreference(const std::string& op, DeviceType device, detail::BackendPreference backends);
+  void CheckPreference(DeviceType device, const detail::BackendPreference& backends) const;
   void CheckPreference(const std::string& op, DeviceType device) const;
   // Returns the preferred backends of an operator, its own first. Inside a PreferenceScope, returns
   // the preferences that the scope holds.
-  BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
+  detail::BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
   // Returns a copy of all current preferences of this thread, with `first` in front for every
   // operator. A plan keeps the copy, so that shapes that it meets later run on the same backends.
-  detail::IntrusivePtr<detail::RefCounted> KeepPreferences(const BackendPreference& first) const;
+  detail::IntrusivePtr<detail::RefCounted> KeepPreferences(
+      const detail::BackendPreference& first) const;
 
  private:
   struct State;

@@ -408,7 +408,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   // Sets which inputs the operator writes to (bit i; inputs past 63 are ignored); called by
   // CreateOperator.
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
-  InvocationKind invocation_kind() const { return invocation_kind_; }
+  Invocation::Kind invocation_kind() const { return invocation_kind_; }
   // Returns a node's name in profiles: its name, or that of its first output.
   static const std::string& NodeName(const OperatorDef& def);
   // Returns the names of this operator's runs in profiles.
@@ -421,7 +421,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
  protected:
   // Marks the operator's work as custom in profiles; for operators of loaded libraries and
   // functions.
-  void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
+  void set_invocation_kind(Invocation::Kind kind) { invocation_kind_ = kind; }
 
   // Waits until the work of the latest run has succeeded or failed; returns at once if no work
   // continues. For the destructor of a class whose work uses its members. Waits after Cancel too,
@@ -513,7 +513,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   std::string Describe() const { return identity_->Describe(); }
 
   // Members that every run reads come first, in one cache line with the observers.
-  InvocationKind invocation_kind_ = InvocationKind::kOperator;
+  Invocation::Kind invocation_kind_ = Invocation::Kind::kOperator;
   bool event_disabled_ = false;
   bool defers_event_completion_ = false;
   bool has_stray_work_ = false;

@@ -47,10 +47,6 @@ struct NamedSubgraph {
 
 }  // namespace detail
 
-// The strength of a node's request for backends: kPreferred also allows other backends, kRequired
-// does not.
-enum BackendNeed : uint8_t { kPreferred, kRequired };
-
 // A regular value with a fluent builder: an overload with an argument sets or adds, an overload
 // without reads. Copies share their fields until a copy is changed: copies of a graph and the
 // operators of its nodes share one set of fields. A reference from a mutable_…() function is
@@ -59,6 +55,10 @@ enum BackendNeed : uint8_t { kPreferred, kRequired };
 //   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
 class OperatorDef {
  public:
+  // The strength of a node's request for backends: kPreferred also allows other backends, kRequired
+  // does not.
+  enum BackendNeed : uint8_t { kPreferred, kRequired };
+
   OperatorDef() = default;
   // A node of the operator `type`; the other parts may be given here or by the setters below.
   explicit OperatorDef(std::string type) { Type(std::move(type)); }
@@ -143,6 +143,9 @@ class OperatorDef {
 
   detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: default fields
 };
+
+// A program writes kRequired without the class.
+using enum OperatorDef::BackendNeed;
 
 }}  // namespace opkit
 

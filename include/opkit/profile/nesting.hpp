@@ -23,7 +23,7 @@ class PerName {
   }
 
  private:
-  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t, uint32_t, uint32_t>,
+  std::map<std::tuple<uint32_t, uint32_t, Invocation::Kind, bool, uint32_t, uint32_t, uint32_t>,
            Value>
       values_;
 };

@@ -26,7 +26,7 @@ struct ProfileSpan {
   int64_t pushed = -1;  // time at which a task was pushed to its engine; -1 for no task
   int thread = 0;       // index in Profile::threads
   int pusher = -1;      // index of the thread that pushed the task; -1 for no task
-  InvocationKind kind = InvocationKind::kNone;
+  Invocation::Kind kind = Invocation::Kind::kNone;
   Device device;
   // Interned names: the operator's type, the task or scope; the node; Invocation::custom.
   uint32_t name = 0;
@@ -112,7 +112,7 @@ inline std::pair<int64_t, int64_t> AsynchronousTime(const ProfileSpan& span) {
 }
 // True if the own time of the span, without its children, is its author's code.
 inline bool HasUserCode(const ProfileSpan& span) {
-  return span.kind == InvocationKind::kCustomOperator && !span.adopted;
+  return span.kind == Invocation::Kind::kCustomOperator && !span.adopted;
 }
 std::string UserCodeName(const ProfileSpan& span);
 }  // namespace detail

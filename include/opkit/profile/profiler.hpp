@@ -46,7 +46,7 @@ class ProfileScope {
  public:
   // Copies `name` if a profile is being recorded.
   explicit ProfileScope(std::string_view name)
-      : scope_(InvocationKind::kUserCode, [&] { return detail::SpanNames::OfText(name); }) {}
+      : scope_(Invocation::Kind::kUserCode, [&] { return detail::SpanNames::OfText(name); }) {}
 
  private:
   InvocationScope scope_;

@@ -133,13 +133,13 @@ TEST_CASE("an operation on a stream has an invocation inside the one that pushed
     const Device device = NewDevice();
     opkit::Invocation pushed, seen;
     {
-      opkit::InvocationScope scope(opkit::InvocationKind::kOperator);
+      opkit::InvocationScope scope(opkit::Invocation::Kind::kOperator);
       pushed = opkit::CurrentInvocation();
       engine.Push([&] { seen = opkit::CurrentInvocation(); }, {}, {}, {.device = device});
     }
     engine.WaitForAll();
     CHECK(seen.parent == pushed.id);
-    CHECK(seen.kind == opkit::InvocationKind::kTask);
+    CHECK(seen.kind == opkit::Invocation::Kind::kTask);
   });
 }
 

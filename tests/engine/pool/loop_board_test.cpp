@@ -96,7 +96,7 @@ TEST_CASE("a helper works under the invocation of the loop's caller") {
   LoopBoard board;
   opkit::Invocation token;
   auto make = [&] {
-    opkit::InvocationScope scope(opkit::InvocationKind::kOperator);
+    opkit::InvocationScope scope(opkit::Invocation::Kind::kOperator);
     token = opkit::CurrentInvocation();
     return ParallelLoop(0, 2, 1, 2, body);
   };

@@ -507,7 +507,7 @@ TEST_CASE("bodies run on several threads under the invocation of the caller") {
         },
         {.mode = mode, .ns_per_node = 2000}, pool);
     for (int run = 0; run < 20; ++run) {
-      opkit::InvocationScope scope(opkit::InvocationKind::kUserCode);
+      opkit::InvocationScope scope(opkit::Invocation::Kind::kUserCode);
       expected = opkit::CurrentInvocation();
       ++current_run;
       threads = 0;

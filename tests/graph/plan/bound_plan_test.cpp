@@ -111,7 +111,7 @@ TEST_CASE("each operator of a run has an invocation of its own under that of the
       runs.insert(g_seen[0].parent);
       for (const Invocation& seen : g_seen) {
         CHECK(seen.parent == g_seen[0].parent);
-        CHECK(seen.kind == InvocationKind::kOperator);
+        CHECK(seen.kind == Invocation::Kind::kOperator);
         ids.insert(seen.id);
       }
     };
@@ -120,7 +120,7 @@ TEST_CASE("each operator of a run has an invocation of its own under that of the
     exec.Run({{"X", x}});
     record();
     {
-      const InvocationScope scope(InvocationKind::kUserCode);
+      const InvocationScope scope(Invocation::Kind::kUserCode);
       const Invocation caller = CurrentInvocation();
       exec.Run({{"X", x}});
       record();
@@ -137,7 +137,7 @@ TEST_CASE("each operator of a run has an invocation of its own under that of the
 
 TEST_CASE("the caller's invocation is its own again after a run that failed") {
   Executor exec(Compile(Chains(), {.threads = 1}));
-  const InvocationScope scope(InvocationKind::kUserCode);
+  const InvocationScope scope(Invocation::Kind::kUserCode);
   const Invocation caller = CurrentInvocation();
   g_fails = 7;
   const Error error = ErrorOf([&] { exec.Run({{"X", Tensor::From<float>({2}, {1, 2})}}); });

@@ -466,8 +466,8 @@ TEST_CASE("converters are spans of their own in a profile") {
   Profiler::Stop();
   int converters = 0;
   for (const ProfileSpan& span : Profiler::Read().spans)
-    converters +=
-        span.kind == InvocationKind::kConverter && InternedName(span.node) == "standard to A of X";
+    converters += span.kind == Invocation::Kind::kConverter &&
+                  InternedName(span.node) == "standard to A of X";
   CHECK(converters == 1);
 }
 

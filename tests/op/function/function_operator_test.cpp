@@ -695,11 +695,11 @@ TEST_CASE("an operator of functions is attributed as a custom operator") {
     res.invoke("FnBody", {in[0]}, {res.temporary({1}, DType::kFloat32)});
   };
   bench.Create(OperatorDef("FnBody", {"x"}, {"y"})).Run();
-  CHECK(own.kind == InvocationKind::kCustomOperator);
+  CHECK(own.kind == Invocation::Kind::kCustomOperator);
   CHECK(own.parent == 0);
-  CHECK(scoped.kind == InvocationKind::kUserCode);
+  CHECK(scoped.kind == Invocation::Kind::kUserCode);
   CHECK(scoped.parent == own.id);
-  CHECK(inner.kind == InvocationKind::kCustomOperator);  // wherever it runs
+  CHECK(inner.kind == Invocation::Kind::kCustomOperator);  // wherever it runs
   CHECK(inner.parent == own.id);
 }
 

@@ -550,8 +550,8 @@ TEST_CASE("scopes and invocations of a library's class are in the program's prof
   std::vector<std::string> names;
   std::map<std::string, const ProfileSpan*> spans;
   for (const ProfileSpan& span : profile.spans) {
-    if (span.kind != InvocationKind::kOperator && span.kind != InvocationKind::kCustomOperator &&
-        span.kind != InvocationKind::kUserCode)
+    if (span.kind != Invocation::Kind::kOperator &&
+        span.kind != Invocation::Kind::kCustomOperator && span.kind != Invocation::Kind::kUserCode)
       continue;
     names.push_back(InternedName(span.name));
     spans[names.back()] = &span;

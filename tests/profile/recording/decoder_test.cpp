@@ -20,7 +20,7 @@ TEST_CASE("facts of a run reach its span, whichever thread wrote them and whenev
       {.pushed = {.name = conv, .id = 7, .time = 1010}},
   };
   const ProfileRecord second[] = {
-      {.span = {.kind = InvocationKind::kOperator, .id = 7, .begin = 1100, .end = 1200}},
+      {.span = {.kind = Invocation::Kind::kOperator, .id = 7, .begin = 1100, .end = 1200}},
       {.on_device = {.id = 7, .begin = 5150, .end = 5450}},
       {.completed = {.id = 7, .time = 1300}},
       {.completed = {.id = 8, .time = 1300}},  // of a span that was dropped

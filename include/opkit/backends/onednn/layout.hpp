@@ -34,7 +34,7 @@ inline dnnl::memory::dims OnednnDims(const Shape& shape) {
 
 // The descriptor of a layout "onednn": oneDNN's descriptor, and how its elements map to the
 // standard layout.
-class OnednnDescriptor final : public LayoutDescriptor {
+class OnednnDescriptor final : public Layout::Descriptor {
  public:
   // `standard` describes the same elements in the standard layout; its axes may be cut (weights of
   // groups) or exchanged (a transposed matrix). `block` is the block of channels of images, 0 for
@@ -54,7 +54,7 @@ class OnednnDescriptor final : public LayoutDescriptor {
   int64_t block() const { return block_; }
   const std::vector<int64_t>& parts() const { return parts_; }
 
-  bool Equals(const LayoutDescriptor& other) const override {
+  bool Equals(const Layout::Descriptor& other) const override {
     const auto& that = static_cast<const OnednnDescriptor&>(other);  // has the same layout id
     return desc_ == that.desc_ && standard_ == that.standard_ && parts_ == that.parts_;
   }

@@ -109,7 +109,7 @@ OPKIT_INLINE detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to,
 OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
+  InvocationScope invocation(Invocation::Kind::kCopy, target->device(), detail::CopyNames);
   prepared.Run();
   *target = std::move(prepared.target);
 }

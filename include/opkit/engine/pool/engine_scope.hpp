@@ -17,7 +17,7 @@ inline SpanSink* EngineSink() {
 class EngineScope {
  public:
   explicit EngineScope(const char* name)
-      : scope_(EngineSink() ? InvocationScope(InvocationKind::kEngine,
+      : scope_(EngineSink() ? InvocationScope(Invocation::Kind::kEngine,
                                               [&] { return SpanNames{InternName(name)}; })
                             : InvocationScope::Adopt(CurrentInvocation())) {}
 

@@ -67,7 +67,7 @@ class Executor::Impl {
     event_.SetScheduled();
     claim.Keep();
     run_state_ = RunState::kRunningAsync;
-    const InvocationScope scope(InvocationKind::kRun, RunNames);
+    const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     if (scope.is_recorded()) event_.state()->SetSpan(CurrentInvocation().id);
     self_.StartAllObservers();
     current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
@@ -207,7 +207,7 @@ class Executor::Impl {
   static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
   void RunClaimed(Timeout timeout) {
     Prepare();
-    const InvocationScope scope(InvocationKind::kRun, RunNames);
+    const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     detail::ObserverScope<Executor> observers(self_);
     try {
       current_->Run(timeout);

@@ -245,7 +245,7 @@ inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options,
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
-  const InvocationScope scope(InvocationKind::kPhase,
+  const InvocationScope scope(Invocation::Kind::kPhase,
                               [] { return detail::SpanNames{InternName("Compile")}; });
   if (options.memory.release_constants)
     detail::CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");

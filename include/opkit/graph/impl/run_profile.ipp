@@ -85,17 +85,17 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   std::map<uint64_t, std::vector<const ProfileSpan*>> inside;  // by run: the spans of its operators
   std::vector<const ProfileSpan*> runs;
   for (const ProfileSpan& span : profile.spans)
-    if (span.kind == InvocationKind::kRun && !span.adopted && !span.open) runs.push_back(&span);
+    if (span.kind == Invocation::Kind::kRun && !span.adopted && !span.open) runs.push_back(&span);
   detail::StableSort(
       runs, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
   for (const ProfileSpan* run : runs) inside[run->id];
   const uint32_t copy_node = InternName("CopyToDevice");
   for (const ProfileSpan& span : profile.spans) {
     const auto run = inside.find(span.parent);
-    const bool is_operator = span.kind == InvocationKind::kOperator ||
-                             span.kind == InvocationKind::kCustomOperator ||
-                             span.kind == InvocationKind::kConverter ||
-                             (span.kind == InvocationKind::kCopy && span.name == copy_node);
+    const bool is_operator = span.kind == Invocation::Kind::kOperator ||
+                             span.kind == Invocation::Kind::kCustomOperator ||
+                             span.kind == Invocation::Kind::kConverter ||
+                             (span.kind == Invocation::Kind::kCopy && span.name == copy_node);
     if (run != inside.end() && is_operator && !span.adopted) run->second.push_back(&span);
   }
   for (const ProfileSpan* run : runs) {

@@ -123,7 +123,7 @@ OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
 }
 
 OPKIT_INLINE bool SimpleNet::Run() {
-  const InvocationScope scope(InvocationKind::kRun,
+  const InvocationScope scope(Invocation::Kind::kRun,
                               [] { return detail::SpanNames{InternName("SimpleNet::Run")}; });
   detail::ObserverScope<SimpleNet> observers(*this);
   detail::CheckInputs(graph_, *workspace_);

@@ -132,7 +132,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     int first_place, end_place;
     int first_wait, end_wait;
     int stream;
-    InvocationKind kind;
+    Invocation::Kind kind;
     bool direct, asynchronous;
     bool implied = false;  // no event reports its end: later device steps wait for it
   };

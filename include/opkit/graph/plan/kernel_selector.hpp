@@ -76,7 +76,7 @@ constexpr double EstimatedCopyNs(int64_t bytes) {
 class KernelSelector {
  public:
   struct Options {
-    BackendNeed backend_need = kPreferred;
+    OperatorDef::BackendNeed backend_need = kPreferred;
     const Selection* forced = nullptr;
     const std::vector<Device>* devices = nullptr;  // devices for nodes that name none
     Selection::Objective objective = Selection::Objective::kTime;

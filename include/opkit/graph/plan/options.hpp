@@ -89,7 +89,7 @@ struct PlanOptions {
   std::vector<std::string> backends = {};
   // kRequired requires every backend that a node names. A backend that is only preferred for the
   // program or the plan must exist: Compile throws kNotFound instead of passing it over.
-  BackendNeed backend_need = kPreferred;
+  OperatorDef::BackendNeed backend_need = kPreferred;
   SelectionOptions selection = {};
   // Devices for nodes that name none, in the order of preference: {cuda, cpu} takes CUDA if it is
   // available and has a kernel. Values are copied between neighbours on different devices. Empty:

@@ -19,7 +19,7 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
                    detail::FunctionRecord record, FunctionPass pass, size_t device)
       : Operator<Context>(def, ws, config),
         body_(detail::FunctionBody::Make(*this, std::move(record), pass, device)) {
-    this->set_invocation_kind(InvocationKind::kCustomOperator);
+    this->set_invocation_kind(Invocation::Kind::kCustomOperator);
     if constexpr (!Context::kAsynchronous) body_->SetLink(Link());
   }
 

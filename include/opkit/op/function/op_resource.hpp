@@ -225,7 +225,7 @@ inline opkit_invocation ToAbi(const Invocation& identity) {
           static_cast<uint64_t>(identity.kind) | uint64_t{identity.custom} << 32};
 }
 inline Invocation FromAbi(const opkit_invocation& identity) {
-  return {identity.id, identity.parent, static_cast<InvocationKind>(identity.kind & 0xff),
+  return {identity.id, identity.parent, static_cast<Invocation::Kind>(identity.kind & 0xff),
           static_cast<uint32_t>(identity.kind >> 32)};
 }
 

@@ -159,7 +159,7 @@ struct OpRegistry::State {
   static std::string PreferenceKey(std::string_view op, DeviceType device) {
     return StrCat(op, '\n', static_cast<int>(device));
   }
-  NameMap<BackendPreference> preferences;
+  NameMap<detail::BackendPreference> preferences;
   bool has_overrides = false;
   // The rank of a backend, as the program or a library (`origin`) has set it.
   struct Rank {
@@ -449,19 +449,19 @@ OPKIT_COLD OPKIT_INLINE std::vector<OpRegistry::Backend> OpRegistry::Backends() 
   return found;
 }
 
-OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
+OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, detail::BackendPreference backends) {
   CheckPreference(device, backends);
   detail::MutexLock lock(state_->mutex);
   state_->preferences[State::PreferenceKey("", device)] = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
-                                            BackendPreference backends) {
+                                            detail::BackendPreference backends) {
   CheckPreference(op, device);
   detail::MutexLock lock(state_->mutex);
   state_->preferences[State::PreferenceKey(op, device)] = std::move(backends);
 }
-OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
-                                                         const BackendPreference& backends) const {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(
+    DeviceType device, const detail::BackendPreference& backends) const {
   detail::MutexLock lock(state_->mutex);
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
@@ -476,17 +476,17 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
     Throw(ErrorCode::kNotFound, "backend preference for operator ", op, " on ", ToString(device),
           ", where it has no kernel");
 }
-OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
-                                                                   DeviceType device) const {
+OPKIT_COLD OPKIT_INLINE detail::BackendPreference OpRegistry::PreferenceOf(
+    std::string_view op, DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
-  BackendPreference out;
+  detail::BackendPreference out;
   // Nearly always empty, and called for every operator that is created.
   const detail::KeptPreferences* const kept = detail::PreferencesOfThread();
   if (kept) out = kept->first;
-  const NameMap<BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
+  const NameMap<detail::BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
   if (by_key.empty() && !state_->has_overrides) return out;
   for (const std::string_view key : {op, std::string_view()})
-    if (const BackendPreference* known = by_key.Find(State::PreferenceKey(key, device)))
+    if (const detail::BackendPreference* known = by_key.Find(State::PreferenceKey(key, device)))
       for (const std::string& backend : *known) out.push_back(backend);
   if (const State::Entry* entry = state_->ops.Find(op))
     for (size_t i = entry->overrides.size(); i > 0; --i)
@@ -494,10 +494,10 @@ OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_v
   return out;
 }
 OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::KeepPreferences(
-    const BackendPreference& first) const {
+    const detail::BackendPreference& first) const {
   auto now = detail::MakeIntrusive<detail::KeptPreferences>();
   now->first = first;
-  const auto add = [&](const NameMap<BackendPreference>& by_key) {
+  const auto add = [&](const NameMap<detail::BackendPreference>& by_key) {
     for (const auto& row : by_key) now->by_key[row.name] = row.value;
   };
   if (const detail::KeptPreferences* kept = detail::PreferencesOfThread()) {

@@ -19,7 +19,7 @@ class TypedOperator final : public Operator<Context> {
         call_(kernel, OpRegistry::Global().GetSchema(def.type()), def),
         inputs_(call_.num_inputs()),
         outputs_(def.outputs().size()) {
-    this->set_invocation_kind(InvocationKind::kCustomOperator);
+    this->set_invocation_kind(Invocation::Kind::kCustomOperator);
   }
 
  private:

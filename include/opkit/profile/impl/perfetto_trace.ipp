@@ -163,7 +163,7 @@ class PerfettoTrace final : TraceVisitor {
     }
     event_ = {};
     if (span.adopted || span.pushed >= 0 || AsynchronousTime(span).second >= 0 ||
-        span.kind == InvocationKind::kCustomOperator)
+        span.kind == Invocation::Kind::kCustomOperator)
       Annotate(event_, "id", span.id);
     if (span.node != 0) OnFact({TraceFact::Kind::kText, "node", 0, Text(span.node)});
     VisitFacts(span);

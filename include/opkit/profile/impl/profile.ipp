@@ -12,28 +12,28 @@ OPKIT_INLINE std::string detail::UserCodeName(const ProfileSpan& span) {
 
 OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
   const std::string name = span.name ? InternedName(span.name) : "(unnamed)";
-  if (span.custom == 0 || span.kind == InvocationKind::kEngine) return name;
+  if (span.custom == 0 || span.kind == Invocation::Kind::kEngine) return name;
   const std::string path = InternedName(span.custom);
-  if (span.kind == InvocationKind::kCustomOperator)
+  if (span.kind == Invocation::Kind::kCustomOperator)
     return span.adopted ? detail::UserCodeName(span) : path;
   return StrCat(path, "::", name);
 }
 
 OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
-  if (span.kind == InvocationKind::kEngine) return "engine";
+  if (span.kind == Invocation::Kind::kEngine) return "engine";
   if (span.custom != 0) return "Custom Operators";
   switch (span.kind) {
-    case InvocationKind::kUserCode:
+    case Invocation::Kind::kUserCode:
       return "user";
-    case InvocationKind::kConverter:
+    case Invocation::Kind::kConverter:
       return "converter";
-    case InvocationKind::kCopy:
+    case Invocation::Kind::kCopy:
       return "copy";
-    case InvocationKind::kRun:
+    case Invocation::Kind::kRun:
       return "run";
-    case InvocationKind::kTask:
+    case Invocation::Kind::kTask:
       return "task";
-    case InvocationKind::kPhase:
+    case Invocation::Kind::kPhase:
       return "phase";
     default:
       return "operator";

@@ -21,7 +21,7 @@ OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, TimesOf
   for (const ProfileSpan& span : profile.spans) {
     // An adopted span of a task is its run. Other adopted spans are parts of a run that has its own
     // span.
-    if (span.open || (span.adopted && span.kind != InvocationKind::kTask)) continue;
+    if (span.open || (span.adopted && span.kind != Invocation::Kind::kTask)) continue;
     const uint32_t node = of == TimesOf::kNodes ? span.node : 0;
     std::vector<double>*& list = known.Of(span, node);
     if (!list)

@@ -62,15 +62,15 @@ class ProfileTableMaker {
         [&](const ProfileSpan& span) {
           // An adopted span of a task is its run. Other adopted spans are parts of a run that has
           // its own span.
-          if (!span.adopted || span.kind == InvocationKind::kTask) AddRun(span);
+          if (!span.adopted || span.kind == Invocation::Kind::kTask) AddRun(span);
         },
         [](const ProfileSpan&, int64_t, int64_t) {},
         [&](const ProfileSpan& span, int64_t self) {
           domains_[DomainOf(span)].self += self;
           // Adopted spans of other invocations are in the run's total already. Those of a custom
           // operator are its user code, which has a row of its own.
-          if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
-              span.kind == InvocationKind::kTask)
+          if (!span.adopted || span.kind == Invocation::Kind::kCustomOperator ||
+              span.kind == Invocation::Kind::kTask)
             SumsOf(span).row.self += self;
         });
   }

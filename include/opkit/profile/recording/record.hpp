@@ -31,7 +31,7 @@ enum class RecordType : uint8_t {
 // `end` raw ticks of the clock, `name` and `node` interned names.
 struct SpanRecord {
   RecordType type = RecordType::kSpan;
-  InvocationKind kind = InvocationKind::kNone;
+  Invocation::Kind kind = Invocation::Kind::kNone;
   int8_t device_type = 0, device_index = 0;
   uint32_t name = 0, node = 0, custom = 0;
   uint64_t id = 0, parent = 0;

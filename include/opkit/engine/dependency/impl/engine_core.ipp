@@ -53,7 +53,7 @@ inline OpSlot EngineCore::Prepare(VarList reads, VarList writes, const PushOptio
   op->mode = closure.asynchronous ? OpMode::kAsynchronous : OpMode::kSynchronous;
   op->updates = options.update;
   const Invocation pusher = CurrentInvocation();
-  op->invocation = {NextInvocationIds(1), pusher.id, InvocationKind::kTask, pusher.custom};
+  op->invocation = {NextInvocationIds(1), pusher.id, Invocation::Kind::kTask, pusher.custom};
   if (SpanSink* sink = CurrentSpanSink()) [[unlikely]]
     sink->Pushed(op->invocation, op->span_names());
   try {

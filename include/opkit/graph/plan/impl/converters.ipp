@@ -15,7 +15,7 @@ class ConvertLayoutOp final : public Operator<CPUContext> {
  public:
   ConvertLayoutOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
       : Operator<CPUContext>(def, ws, config) {
-    set_invocation_kind(InvocationKind::kConverter);
+    set_invocation_kind(Invocation::Kind::kConverter);
   }
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     KernelConfig config;
@@ -52,7 +52,7 @@ class CopyToDeviceOp final : public Operator<CPUContext> {
  public:
   CopyToDeviceOp(const OperatorDef& def, Workspace* ws)
       : Operator<CPUContext>(def, ws), target_(TargetOf(def)) {
-    set_invocation_kind(InvocationKind::kCopy);
+    set_invocation_kind(Invocation::Kind::kCopy);
   }
   bool RunOnDevice() override {
     Tensor from = InputBlob(0).Get<Tensor>();

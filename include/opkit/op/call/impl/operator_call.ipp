@@ -87,7 +87,7 @@ OPKIT_INLINE void OperatorCall::ConvertInputs() {
       *inputs_[i] = g_convert_layout(*inputs_[i], op_->InputLayout(static_cast<int>(i)));
 }
 OPKIT_INLINE void OperatorCall::ConvertOutput(const Tensor& made, Tensor& output) const {
-  const InvocationScope scope(InvocationKind::kConverter, [&] {
+  const InvocationScope scope(Invocation::Kind::kConverter, [&] {
     return SpanNames{InternName("ConvertLayout"), InternName(def_.type())};
   });
   Tensor target = output.layout().is_standard() ? output : Tensor(made.device());

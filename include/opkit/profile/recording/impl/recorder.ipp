@@ -284,7 +284,7 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
                                  bool adopted) noexcept {
   ThreadProfile* thread = OfThread();
   if (!thread) return;
-  if (now.kind == InvocationKind::kCustomOperator && !adopted)
+  if (now.kind == Invocation::Kind::kCustomOperator && !adopted)
     now.custom = CustomPath(now.custom, names.name);
   if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
     PushRange(*tools, now, names, adopted);

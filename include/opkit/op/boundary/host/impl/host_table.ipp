@@ -349,7 +349,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
     if (!IsUsable(scope)) return;
     new (static_cast<void*>(scope)) InvocationScope(
-        InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
+        Invocation::Kind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
     if (!IsUsable(scope)) return;
@@ -434,9 +434,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
   static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
     if (!IsUsable(scope)) return;
-    const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
+    const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(Invocation::Kind::kEngine);
     new (static_cast<void*>(scope)) InvocationScope(
-        is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {
+        is_kind ? static_cast<Invocation::Kind>(kind) : Invocation::Kind::kUserCode, [&] {
           return SpanNames{NameOfSpan(name), NameOfSpan(node)};
         });
   }
