@@ -1,7 +1,7 @@
-// The dynamic engine, empty operations from push to completion, against oneTBB's task_group and a
-// pool of one queue under a mutex. Chain: each depends on the one before. Independent: each has a
-// Var of its own. Names end in the number of threads and of operations; the peers' chains are tasks
-// that submit the next one, since neither knows dependencies.
+// The dynamic engine against oneTBB's task_group and a pool of one queue under a mutex: empty
+// operations, from push to completion. Chain: each operation depends on the one before.
+// Independent: each operation has its own Var. Names end in the number of threads and of
+// operations. The peers have no dependencies: a task of their chains submits the next task.
 #include <benchmark/benchmark.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_group.h>

@@ -1,7 +1,6 @@
-// A frozen graph of 10,000 tasks of some 35 ns, on two threads, while a thread that spins takes a
-// core and gives it back: runs in the mode that is chosen by measurement against those in each
-// fixed mode. Names are Contender/cores; times are the mean of a run, from the 100th after the
-// change on.
+// A frozen graph of 10,000 tasks of some 35 ns on two threads, while a spinning thread takes a core
+// and gives it back. Compares the mode that measurement chooses with each fixed mode. Names are
+// Contender/cores; times are the mean of a run, from the 100th after the change on.
 #include <benchmark/benchmark.h>
 #include <sched.h>
 
@@ -25,7 +24,7 @@ FrozenTaskGraph Freeze(ReplayMode mode) {
   return graph.Freeze({.threads = 2, .mode = mode});
 }
 
-// Spins on one core while it lives.
+// Spins on one core during its lifetime.
 class TakenCore {
  public:
   TakenCore()

@@ -31,7 +31,7 @@ namespace {
 
 void Empty() { asm volatile(""); }
 
-// Busy for that many ns, by a loop whose speed is measured once.
+// Keeps the core busy for `ns`, by a loop whose speed is measured once.
 void Spin(int64_t ns) {
   static const double loops_per_ns = [] {
     constexpr int64_t kLoops = 10'000'000;
@@ -167,8 +167,8 @@ struct TbbFlow : Runner {
   std::vector<Node*> roots;
 };
 
-// Counters over any pool with Schedule(function): every ready node is scheduled or, with kInline,
-// all but the first ready successor, which runs at once.
+// Counters over any pool with Schedule(function). Schedules every ready node; with kInline the
+// first ready successor runs at once instead.
 template <class Pool, bool kInline>
 struct CountersOver : Runner {
   CountersOver(const Shape& shape, Pool& pool, void (*task)())
@@ -266,7 +266,8 @@ void Register(const std::string& contender, const std::string& shape, int nodes,
               Make make) {
   const std::string name =
       contender + "/" + shape + "/" + std::to_string(nodes) + "/" + std::to_string(threads);
-  auto runner = std::make_shared<std::unique_ptr<Runner>>();  // made at the first use, then kept
+  // made at the first use, kept afterwards
+  auto runner = std::make_shared<std::unique_ptr<Runner>>();
   benchmark::RegisterBenchmark(name.c_str(),
                                [=](benchmark::State& state) {
                                  if (!*runner) {
@@ -302,7 +303,8 @@ void RegisterBusy(const std::string& name, int nodes) {
   }
 }
 
-// Tasks, edges, freezing and the end of it all; bytes are what is allocated meanwhile, at its end.
+// Measures adding tasks and edges, freezing, and destruction. `bytes` is the memory that a build
+// has allocated at its end.
 void RegisterBuild(const std::string& shape_name, int nodes) {
   const auto report = [](benchmark::State& state, int count, double bytes) {
     state.counters["node"] =
@@ -390,8 +392,8 @@ void RegisterAll() {
 
 }  // namespace
 
-// Interleaved, so that contenders share what disturbs the machine. With --walk SHAPE NODES RUNS it
-// only runs one walk, for counting instructions.
+// Interleaves the repetitions, so that a disturbance of the machine meets all contenders. With
+// --walk SHAPE NODES RUNS it only walks one graph, to count instructions.
 int main(int argc, char** argv) {
   if (argc == 5 && std::strcmp(argv[1], "--walk") == 0) {
     Ours ours(MakeShape(argv[2], std::atoi(argv[3])), 1, opkit::ReplayMode::kWalk, &Empty);

@@ -46,8 +46,8 @@ void SubmitAndWaitTbb(benchmark::State& state) {
 }
 BENCHMARK(SubmitAndWaitTbb)->Arg(1)->Arg(2)->UseRealTime();
 
-// The same after all threads have gone to sleep; the pause is not measured. Waits for the task by
-// looking at it, since a thread that waits in the pool would run it itself.
+// The same after all threads have gone to sleep; the pause is not measured. Polls for the task's
+// end, because a thread that waits in the pool would run the task itself.
 template <class Submit>
 void AfterAPause(benchmark::State& state, Submit submit) {
   std::atomic<int> done{0};
@@ -98,7 +98,7 @@ void SubmitParkedAndWaitTbb(benchmark::State& state) {
 BENCHMARK(SubmitParkedAndWaitTbb)->Iterations(2000)->UseManualTime();
 
 // Measures how long the machine takes to wake a thread that sleeps in a futex: the time of the
-// waking thread, and until the other one runs. The floor of the rows above.
+// waking thread, and the time until the other thread runs. The rows above cannot be faster.
 class Sleeper {
  public:
   ~Sleeper() {
@@ -162,7 +162,7 @@ void TaskGroupTbb(benchmark::State& state) {
 }
 BENCHMARK(TaskGroupTbb)->Arg(1)->Arg(2)->UseRealTime();
 
-// Lengths: too short to share, a few microseconds, larger than the caches.
+// Lengths of loops: too short to share, a few microseconds, larger than the caches.
 void Lengths(benchmark::internal::Benchmark* bench) {
   bench->Arg(8)->Arg(1000)->Arg(100'000)->Arg(1 << 22)->UseRealTime();
 }
@@ -178,7 +178,7 @@ void LoopPlain(benchmark::State& state) {
 }
 BENCHMARK(LoopPlain)->Apply(Lengths);
 
-// Two threads, automatic grain or the one given.
+// Two threads, with automatic or given grain.
 template <int64_t kGrain>
 void LoopParallelFor(benchmark::State& state) {
   opkit::PoolScope scope(Pool(2));

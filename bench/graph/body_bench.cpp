@@ -1,8 +1,8 @@
-// The cost of a body over the flat graph: a run of a graph whose nodes stand in the body of one
-// node Subgraph, or each in a body of its own, beside the run of the same nodes without. The goals
-// are 50 ns a call and 1 ns a node, and arenas within 2 % of the flat graph's. Every operator adds
-// 1 to one element, so that what is measured is the way to it. A pair is measured in turns;
-// `ns_a_call` and `ns_a_node` are the differences of the medians.
+// The cost of a body over the flat graph: runs of a graph whose nodes are in the body of one node
+// Subgraph, or in a body each, beside runs of the same nodes without a body. The goals are 50 ns
+// for a call, 1 ns for a node, and arenas within 2 % of the flat graph's. Every operator only adds
+// 1 to one element, so that the cost of reaching it is measured. The two sides of a pair take
+// turns; `ns_a_call` and `ns_a_node` are the differences of the medians.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ REGISTER_CPU_OPERATOR(AddOne, AddOneOp);
 const PassList kNoPasses;
 
 OperatorDef AddOne(int i) { return OperatorDef("AddOne", {StrCat("v", i)}, {StrCat("v", i + 1)}); }
-// `bodies` nodes of `nodes` operators each; flat where `nested` is false.
+// Makes `bodies` bodies of `nodes` operators each; the flat graph if `nested` is false.
 Graph Chain(int bodies, int nodes, bool nested) {
   Graph g;
   g.AddInput("v0", DType::kFloat32, {1});
@@ -73,7 +73,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Arguments: bodies, nodes of each.
+// Arguments: the number of bodies, and of nodes in each.
 void BodyOverFlat(benchmark::State& state) {
   const int bodies = static_cast<int>(state.range(0)), nodes = static_cast<int>(state.range(1));
   Runner flat(Chain(bodies, nodes, false)), nested(Chain(bodies, nodes, true));

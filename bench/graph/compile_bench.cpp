@@ -1,7 +1,7 @@
-// Compile of large graphs: time of a node and bytes of a node, those that the plan keeps and those
-// at the peak, over 10^3 to 10^6 nodes; both stay flat where Compile is linear. Beside it what the
-// caller pays to build the graph. Graphs: a chain, a chain whose every value is an output, and a
-// chain whose every node also reads what any earlier node makes. Names are Contender/graph/nodes.
+// Compile of large graphs, of 10^3 to 10^6 nodes: the time for each node, and the bytes for each
+// node, in the plan and at the peak. Both stay flat where Compile is linear. Also measures the cost
+// of building the graph. Graphs: a chain, a chain whose every value is an output, and a chain whose
+// every node also reads the output of a random earlier node. Names are Contender/graph/nodes.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 
@@ -14,7 +14,7 @@
 
 namespace {
 
-int64_t g_live = 0, g_peak = 0;  // bytes, with those that malloc adds; one thread allocates
+int64_t g_live = 0, g_peak = 0;  // bytes, with malloc's own; one thread allocates
 
 }  // namespace
 
@@ -63,7 +63,7 @@ Graph Build(const std::string& shape, int nodes) {
   return g;
 }
 
-// Times make(), whose result it drops outside the measurement.
+// Times make(). Its result is destroyed outside the measurement.
 template <class F>
 void Measure(benchmark::State& state, int nodes, F make) {
   int64_t kept = 0, peak = 0;

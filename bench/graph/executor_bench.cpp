@@ -28,7 +28,7 @@ class EmptyOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(Empty).NumInputs(1, 3).NumOutputs(1).Stateful().IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(Empty, EmptyOp);
 
-// Pairs (before, after).
+// Edges (before, after).
 std::vector<std::pair<int, int>> Edges(const std::string& shape, int n) {
   std::vector<std::pair<int, int>> edges;
   if (shape == "chain") {
@@ -124,7 +124,8 @@ void Register(const std::string& name, const std::string& shape, int nodes, int 
   benchmark::RegisterBenchmark(StrCat(name, "/", shape, "/", nodes, "/", threads).c_str(),
                                [=](benchmark::State& state) {
                                  C contender(shape, nodes, threads);
-                                 for (int i = 0; i < 20; ++i) contender.Run();  // modes settle
+                                 // so that replay modes settle
+                                 for (int i = 0; i < 20; ++i) contender.Run();
                                  int64_t runs = 0;
                                  for (auto _ : state) {
                                    contender.Run();

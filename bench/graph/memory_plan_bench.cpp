@@ -32,8 +32,8 @@ using opkit::MemorySearchOptions;
 constexpr int64_t kCapacity = 1048576;
 constexpr double kSeconds = 2;
 
-// Quoted: greedy by size as peak / capacity; MiniMalloc (Moffitt, 2023) in ms as published and in s
-// built -O3 on a 2.5 GHz Cascade Lake class machine.
+// Quoted figures. Greedy by size: peak / capacity. MiniMalloc (Moffitt, 2023): ms as published, and
+// s of a build with -O3 on a 2.5 GHz Cascade Lake class machine.
 struct Instance {
   const char* name;
   double greedy, minimalloc_published_ms, minimalloc_s;
@@ -90,7 +90,8 @@ void PlanInstance(benchmark::State& state, const Instance& instance, int64_t eno
   state.counters["minimalloc_ms_published"] = instance.minimalloc_published_ms;
 }
 
-// A few long lives among many short ones, as of weights and activations, or all of one kind.
+// Makes a few long lives among many short ones, like those of weights and activations, or lives of
+// one kind.
 std::vector<MemoryInterval> ManyBuffers(int longest) {
   opkit::RandomGenerator random(1);
   std::vector<MemoryInterval> buffers;

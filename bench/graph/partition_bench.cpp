@@ -1,8 +1,9 @@
-// Partitioning of large graphs: the whole call of Partition, with inference, the partitioner's own
-// answer, cutting, extraction and replacement, and the cut alone, over 10^3 to 10^5 nodes. Graphs:
-// a chain of which every third node stays, a graph whose every node reads two of the 64 before it
-// and of which a fifth stays, and one that also reads a node a thousand back. The goals are 10 ms
-// for 1,000 nodes, 1 s for 40,000, and time that grows near-linearly. Names are What/graph/nodes.
+// Partitioning of large graphs of 10^3 to 10^5 nodes. Measures the whole call of Partition, which
+// includes inference, the partitioner's own answer, cutting, extraction and replacement, and the
+// cut alone. Graphs: a chain of which every third node stays; a graph whose every node reads two of
+// the 64 nodes before it; and a graph whose every node reads the node before it and the node a
+// thousand before it. Of the last two graphs a fifth of the nodes stays. The goals are 10 ms for
+// 1,000 nodes, 1 s for 40,000, and time that grows near-linearly. Names are Part/graph/nodes.
 #include <benchmark/benchmark.h>
 
 #include <random>

@@ -1,9 +1,9 @@
-// The cost of fitting less memory by recomputation (PlanOptions::memory.recompute): Compile, and a
-// run, of graphs at a share of the arena that they take without. Graphs: the training step of a
-// transformer of one head, forward and back; a chain of equal layers forward and back, whose
-// optimum is known; and the down and up of a U-Net, whose skipped values are read last. Counters:
-// the graph's nodes, those that run again, their share of all work in percent as schemas estimate
-// it, and the arena as a share of that without; fits is 0 where the capacity is refused. Names are
+// The cost of fitting less memory by recomputation (PlanOptions::memory.recompute): Compile and a
+// run of graphs at a share of their usual arena. Graphs: the training step of a transformer of one
+// head, forward and back; a chain of equal layers forward and back, whose optimum is known; and the
+// down and up of a U-Net, whose skipped values are read last. Counters: the nodes of the graph, the
+// nodes that run again, their share of all work in percent by the estimates of schemas, and the
+// arena as a share of the usual one. `fits` is 0 if the planner refuses the capacity. Names are
 // Contender/graph/blocks/percent.
 #include <benchmark/benchmark.h>
 

@@ -1,5 +1,5 @@
-// The cost of selection in Compile: the kernels of a thousand nodes, of two backends each, chosen;
-// the same with converters between two layouts at every second edge; and the explanation of it. The
+// The cost of selection in Compile: choosing the kernels of a thousand nodes, of two backends each;
+// the same with converters between two layouts at every second edge; and explaining the choice. The
 // goal is 5 ms for a thousand nodes.
 #include <benchmark/benchmark.h>
 

@@ -1,13 +1,13 @@
-// Kernels through the toolkit beside the library that they are made with, called directly: products
-// of matrices, the convolutions of ResNet-50 and MobileNet, an LSTM, on 1 and 2 threads. Both take
-// turns, call by call on one thread, and with a pause between on two, in the same memory, whose
-// place costs a kernel up to a tenth; `ratio` is the median of the pairs, `low` and `high` its 95 %
-// interval, `extra_ns` the median of their differences, `of_peak` the toolkit's share of what the
-// machine does at most (MachinePeak), `met` whether the interval reaches 1.02 or, below 10 us, the
-// difference is at most 100 ns. On 2 threads oneDNN's own has OpenMP's, Eigen's two halves. Rows
-// "Least" are two kernels of the toolkit, oneDNN's and Eigen's: where the ratio falls below 1 is
-// what kOnednnLeastFlops says (backends/onednn/backend.hpp); rows "InBlocks" are the same, the
-// first one in blocks of channels.
+// Kernels through the toolkit beside direct calls of the kernel's library: matrix products, the
+// convolutions of ResNet-50 and MobileNet, an LSTM, on 1 and 2 threads. Both sides take turns: call
+// by call on one thread, with a pause between on two. They share their memory, because its place
+// costs a kernel up to a tenth. `ratio` is the median of the pairs' ratios, with the 95 % interval
+// `low` to `high`. `extra_ns` is the median of the pairs' differences. `of_peak` is the toolkit's
+// share of the machine's peak rate (MachinePeak). `met` is 1 if the interval reaches 1.02 or, below
+// 10 us, if the difference is at most 100 ns. On 2 threads the direct oneDNN call uses OpenMP's
+// threads, and the direct Eigen call runs in two halves. Rows "Least" compare two kernels of the
+// toolkit, oneDNN's with Eigen's: kOnednnLeastFlops is the work at which the ratio falls below 1
+// (backends/onednn/backend.hpp). In rows "InBlocks" the oneDNN kernel works in blocks of channels.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -45,8 +45,8 @@ Tensor Random(const Shape& shape) {
   return out;
 }
 
-// A node with its operator, bound to these inputs in the layouts that its kernel takes; the inputs
-// from the second on are constants.
+// A node with its operator, bound to these inputs in its kernel's layouts. The inputs from the
+// second on are constants.
 struct Node {
   Workspace workspace;
   std::unique_ptr<OperatorBase> op;
@@ -72,12 +72,12 @@ struct Node {
           ConvertLayout(inputs[i], chosen.config.input_layouts[i]);
     op->Run();
   }
-  // Runs write to the same memory again.
+  // Returns the output. Every run writes to its memory.
   Tensor& output() const { return *workspace.GetTensor("y"); }
   const Tensor& tensor(const std::string& name) const { return *workspace.GetTensor(name); }
 };
 
-// The two sides of a comparison, made for a number of threads, and the work of a call.
+// The two sides of a comparison for a number of threads, and the work of a call.
 struct Pair {
   Call ours, direct;
   double flops = 0, bytes = 0;
@@ -105,14 +105,16 @@ void Measure(benchmark::State& state, const MakePair& make, int threads) {
     state.SkipWithError(error.message().c_str());
     return;
   }
-  // Shorter calls are repeated, so that the clock costs nothing, nor the pauses between samples.
+  // Short calls are repeated, so that the cost of the clock and of the pauses between samples
+  // vanishes.
   const double least = threads > 1 ? 2e-3 : 50e-6;
   Seconds(pair.ours, 3);
   Seconds(pair.direct, 3);
   const auto times = static_cast<int64_t>(least / Seconds(pair.ours, 3)) + 1;
   constexpr double kSeconds = 0.2;
-  constexpr size_t kPairs = 31;  // at least, as fewer leave the interval wide
-  // OpenMP's threads turn for some 10 ms after a call, on the cores that the toolkit's would have.
+  constexpr size_t kPairs = 31;  // at least: fewer pairs leave the interval wide
+  // After a call OpenMP's threads spin for some 10 ms, on the cores that the toolkit's threads
+  // need.
   const auto sample = [&](const Call& call) {
     if (threads > 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -134,7 +136,7 @@ void Measure(benchmark::State& state, const MakePair& make, int threads) {
     spent += (mine + theirs) * static_cast<double>(times);
   }
   for (auto _ : state) state.SetIterationTime(Median(ours));
-  // The order statistics between which the median lies with 95 %, by the sign test.
+  // The order statistics that enclose the median with 95 % confidence, by the sign test.
   std::ranges::sort(ratios);
   const auto count = static_cast<double>(ratios.size());
   const auto at = [&](double place) {
@@ -202,7 +204,7 @@ using Dims = dnnl::memory::dims;
 Desc Any(const Dims& extents) {
   return {extents, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
 }
-// A primitive with its memories, run as a program without the toolkit would, on OpenMP's threads.
+// A primitive with its memories, run as by a program without the toolkit, on OpenMP's threads.
 struct Direct {
   dnnl::primitive primitive;
   std::vector<dnnl::memory> memories;
@@ -210,7 +212,7 @@ struct Direct {
   int threads;
 
   Direct(const dnnl::primitive& made, int omp_threads) : primitive(made), threads(omp_threads) {}
-  // Uses the node's memory, unless that is packed otherwise.
+  // Uses the node's memory if it has the size of `desc`, else other memory.
   void Add(int kind, const Desc& desc, const Tensor& of_node) {
     if (LayoutBytes(of_node.layout(), of_node.shape(), of_node.dtype()) ==
         static_cast<int64_t>(desc.get_size())) {
@@ -229,7 +231,7 @@ struct Direct {
                            static_cast<int>(arguments.size()), arguments.data());
   }
 };
-// Primitives are made for the threads that they will have.
+// A primitive is made for the number of threads at its creation.
 void SetOpenMpThreads(int threads) {
   if (const auto& openmp = detail::OpenMp::Global(); openmp.set_num_threads)
     openmp.set_num_threads(threads);
@@ -249,14 +251,15 @@ Pair OnednnProductPair(int64_t m, int64_t k, int64_t n, int threads) {
           2.0 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n),
           Bytes({m * k, k * n, m * n})};
 }
-// The same node by both backends; the peer is Eigen's, which has no layouts but the standard one.
+// Runs the same node by both backends. The peer is Eigen's kernel, which has only the standard
+// layout.
 Pair Least(const OperatorDef& def, const std::vector<Tensor>& inputs, double flops,
            const std::vector<Layout>& layouts = {}) {
   auto onednn = std::make_shared<Node>(def, "onednn", inputs, layouts);
   auto eigen = std::make_shared<Node>(def, "eigen", inputs);
   return {[onednn] { onednn->op->Run(); }, [eigen] { eigen->op->Run(); }, flops, 0};
 }
-// Images of `size` pixels a side, in blocks of 8 channels, with pads that keep their size.
+// Square images of `size` pixels a side, in blocks of 8 channels. The pads keep their size.
 Pair Convolution(int64_t channels, int64_t outputs, int64_t size, int64_t kernel, int64_t stride,
                  bool depthwise, int threads) {
   constexpr int64_t kBlock = 8;

@@ -15,8 +15,8 @@ typedef float Vector __attribute__((vector_size(kVectorBytes)));
 
 // items_per_second is FLOP/s.
 void MultiplyAdd(benchmark::State& state) {
-  // Enough chains for two units with a latency of four or five cycles, and few enough for sixteen
-  // registers.
+  // The number of chains is enough for two units with a latency of four or five cycles, and fits in
+  // sixteen registers.
   constexpr int kChains = 10, kSteps = 1000;
   constexpr int kLanes = kVectorBytes / 4;
   Vector sums[kChains] = {}, scale = {}, add = {};

@@ -19,7 +19,7 @@ using opkit::Shape;
 using opkit::Tensor;
 using opkit::Workspace;
 
-// The peer: the least that a call by interface can be.
+// The peer: the cheapest call by an interface.
 class PlainNode {
  public:
   virtual ~PlainNode() = default;
@@ -29,7 +29,7 @@ class EmptyNode final : public PlainNode {
  public:
   bool Run(int) override { return true; }
 };
-// A second class, so that compilers do not bet on the first and inline it.
+// A second class, so that compilers do not guess the first class and inline its call.
 class OtherNode final : public PlainNode {
  public:
   bool Run(int stream_id) override { return stream_id == 0; }
@@ -44,7 +44,7 @@ OPERATOR_SCHEMA(BenchEmpty).NumInputs(2).NumOutputs(1).IdenticalTypeAndShapeOfIn
 REGISTER_CPU_OPERATOR(BenchEmpty, EmptyOp<CPUContext>);
 REGISTER_CPU_STREAM_OPERATOR(BenchEmpty, EmptyOp<opkit::CPUStreamContext>);
 
-// Does nothing but what an operator has to do: look at its inputs, get its output.
+// Does only the steps of every operator: reads its inputs and gets its output.
 class AccessOp final : public Operator<CPUContext> {
  public:
   using Operator::Operator;
@@ -100,7 +100,7 @@ void PlainVirtualCall(benchmark::State& state) {
   EmptyNode empty;
   OtherNode other;
   PlainNode* node = state.max_iterations > 0 ? static_cast<PlainNode*>(&empty) : &other;
-  benchmark::DoNotOptimize(node);  // of whatever class
+  benchmark::DoNotOptimize(node);  // hides the class from the compiler
   for (auto _ : state) benchmark::DoNotOptimize(node->Run(0));
 }
 BENCHMARK(PlainVirtualCall);
@@ -151,7 +151,7 @@ void InvokeByName(benchmark::State& state) {
 }
 BENCHMARK(InvokeByName);
 
-// Target: within 150 ns of RunTwoInputsOneOutput, which is the kernel here.
+// Target: within 150 ns of RunTwoInputsOneOutput, which is the kernel of this benchmark.
 void InvokeHandleIntoOutputs(benchmark::State& state) {
   Fixture f("BenchAccess");
   const std::vector<Tensor> inputs{*f.ws.GetTensor("x"), *f.ws.GetTensor("y")};

@@ -1,4 +1,5 @@
-// The library that library_bench loads: operators that do nothing, so that a call is all there is.
+// The library that library_bench loads. Its operators do nothing, so that only the call is
+// measured.
 #include <map>
 
 #include "opkit/plugin/author.hpp"
@@ -9,7 +10,7 @@ static Status EmptyForward(const AttrMap&, std::span<const OpTensor>, std::span<
                            OpResource&) {
   return SUCCESS;
 }
-// So that the benchmark calls the same function directly.
+// Exported, so that the benchmark can call the same function directly.
 extern "C" void* bench_empty_function() { return reinterpret_cast<void*>(&EmptyForward); }
 static int EmptyOfVectors(std::map<std::string, std::string>, std::vector<OpTensor>,
                           std::vector<OpTensor>, OpResource) {

@@ -1,6 +1,5 @@
-// The cost of a call into a loaded library's operator over calling its function directly, and the
-// cost of loading a library. The peers: the direct call, and the same function registered in this
-// program.
+// The cost of a call into a loaded library's operator, and the cost of loading a library. The peers
+// of the call are a direct call of the function, and the same function registered in this program.
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
 
@@ -24,7 +23,7 @@ Status LikeInput0(const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
 }
 REGISTER_OP(bench_program_empty).setForward(Empty).setInferShape(LikeInput0);
 
-// `arguments` tensors, the last one the output.
+// Calls an operator with `arguments` tensors, the last of which is the output.
 struct Call {
   Call(const char* type, int64_t arguments) {
     OperatorDef def(type);
@@ -58,7 +57,7 @@ void LoadedOpOfVectors(benchmark::State& state) {
 }
 void ProgramOp(benchmark::State& state) { Run(state, "bench_program_empty"); }
 
-// The library's function, with the views that it would get.
+// Calls the library's function directly, with the same views.
 void DirectCall(benchmark::State& state) {
   void* handle = dlopen(EmptyOps().path().c_str(), RTLD_NOW | RTLD_NOLOAD);
   using Function =

@@ -1,7 +1,7 @@
-// The cost of a profile: an empty operator without one, while one is recorded, and inside another
-// operator; scopes and counters; the decoding and writing of ten million spans. Peers: what most
-// code does (two steady_clock reads pushed to a vector under a mutex) and the least that can be
-// done (two reads of the processor's clock into a ring).
+// The cost of a profile: an empty operator without a profile, with one, and inside another
+// operator; scopes and counters; decoding and writing ten million spans. Peers: the common way (two
+// steady_clock reads pushed to a vector under a mutex) and the cheapest way (two reads of the
+// processor's clock into a ring).
 #include <unistd.h>
 
 #include <chrono>
