@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "opkit/graph.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/ops/subgraph.hpp"
 
 namespace {

@@ -11,6 +11,7 @@
 
 #include "opkit/engine/task_graph.hpp"
 #include "opkit/graph.hpp"
+#include "opkit/graph/simple_net.hpp"
 
 namespace {
 

@@ -39,5 +39,6 @@
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/print/memory_svg.hpp"
 #include "opkit/graph/run_profile.hpp"
+#include "opkit/graph/simple_net.hpp"
 
 #endif  // OPKIT_ALL_HPP_

@@ -1,7 +1,7 @@
-// Umbrella for graphs of operators: Graph, inference, passes, Compile, Plan, Executor, SimpleNet,
-// AddGradients, printing and drawing. Brings opkit/opkit.hpp too. Partitioners and named passes are
-// in opkit/partition.hpp, REGISTER_GRADIENT in opkit/op/gradient/gradient.hpp, readers of model
-// files in opkit/interop/.
+// Umbrella for graphs of operators: Graph, inference, Compile, Plan, Executor, AddGradients,
+// printing and drawing. Brings opkit/opkit.hpp too. Partitioners and passes are in
+// opkit/partition.hpp, REGISTER_GRADIENT in opkit/op/gradient/gradient.hpp, SimpleNet in
+// opkit/graph/simple_net.hpp, readers of model files in opkit/interop/.
 #ifndef OPKIT_GRAPH_HPP_
 #define OPKIT_GRAPH_HPP_
 
@@ -14,7 +14,6 @@
 #include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/print/print.hpp"
-#include "opkit/graph/simple_net.hpp"
 #include "opkit/graph/subgraph.hpp"
 
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its operators with graphs or gradients

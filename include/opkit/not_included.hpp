@@ -29,8 +29,8 @@ namespace opkit_not_included {
 class Graph;            // defined in opkit/graph.hpp
 class Plan;             // defined in opkit/graph.hpp
 class Executor;         // defined in opkit/graph.hpp
-class SimpleNet;        // defined in opkit/graph.hpp
-class PassList;         // defined in opkit/graph.hpp
+class SimpleNet;        // defined in opkit/graph/simple_net.hpp
+class PassList;         // defined in opkit/partition.hpp
 struct PlanOptions;     // defined in opkit/graph.hpp
 struct Profile;         // defined in opkit/profile.hpp
 struct ProfileTable;    // defined in opkit/profile.hpp

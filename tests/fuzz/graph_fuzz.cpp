@@ -5,6 +5,7 @@
 #include "fuzz_bytes.hpp"
 #include "graph/random_graph.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/op/random.hpp"
 #include "opkit/ops/cast.hpp"
 #include "opkit/ops/concat.hpp"

@@ -7,6 +7,7 @@
 
 #include "check_outputs.hpp"
 #include "opkit/graph.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "random_graph.hpp"
 #include "support/error_of.hpp"

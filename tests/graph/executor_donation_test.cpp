@@ -3,6 +3,7 @@
 
 #include "nodes.hpp"
 #include "opkit/graph.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/ops/subgraph.hpp"
 #include "random_graph.hpp"
 #include "support/allocations.hpp"

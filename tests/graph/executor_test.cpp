@@ -8,6 +8,7 @@
 #include "check_outputs.hpp"
 #include "opkit/core/dlpack.hpp"
 #include "opkit/graph.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/op/observers.hpp"
 #include "random_graph.hpp"
 #include "support/error_of.hpp"

@@ -9,6 +9,7 @@
 
 #include "nodes.hpp"
 #include "opkit/graph.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/graph/run_profile.hpp"
 #include "opkit/ops/control_flow.hpp"
 #include "opkit/ops/subgraph.hpp"

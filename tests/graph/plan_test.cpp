@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "opkit/graph.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"

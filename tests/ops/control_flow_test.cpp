@@ -2,6 +2,7 @@
 #include "opkit/ops/control_flow.hpp"
 
 #include "data_movement.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/ops/concat.hpp"
 #include "opkit/ops/identity.hpp"

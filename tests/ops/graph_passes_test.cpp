@@ -5,6 +5,7 @@
 #include <map>
 
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/graph/passes/hard_swish.hpp"
 #include "support/compare_backends.hpp"

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/passes.hpp"
 #include "stress_ops.hpp"
 
 namespace graph_programs {

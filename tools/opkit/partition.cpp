@@ -12,6 +12,7 @@
 #include "model.hpp"
 #include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/register_partitioner.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/interop/json.hpp"
 #include "opkit/interop/onnx_writer.hpp"
 #include "terminal.hpp"

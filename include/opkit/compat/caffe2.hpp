@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "opkit/graph.hpp"
+#include "opkit/graph/simple_net.hpp"
 #include "opkit/op/dispatch_helper.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 

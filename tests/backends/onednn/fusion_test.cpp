@@ -2,6 +2,7 @@
 // and no fusion happens where another node reads a value in between.
 #include "backends/onednn/images.hpp"
 #include "opkit/backends/onednn/epilogue.hpp"
+#include "opkit/graph/passes.hpp"
 
 namespace fusion_test { namespace {
 

@@ -6,6 +6,7 @@
 
 #include "graph/nodes.hpp"
 #include "opkit/graph.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/graph/plan/converters.hpp"
 #include "opkit/op/registration.hpp"
 #include "support/error_of.hpp"

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/passes.hpp"
 #include "support/layouts.hpp"
 #include "support/tensors.hpp"
 

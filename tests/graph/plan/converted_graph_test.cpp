@@ -8,6 +8,7 @@
 #include "graph/plan/steps_of.hpp"
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "support/check_fails.hpp"

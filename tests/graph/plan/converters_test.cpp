@@ -4,6 +4,7 @@
 
 #include "graph/plan/steps_of.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/graph/run_profile.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "support/check_fails.hpp"

@@ -11,6 +11,7 @@
 
 #include "opkit/graph.hpp"
 #include "opkit/graph/draw_plan.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/ops/control_flow.hpp"
 #include "opkit/ops/non_zero.hpp"
 #include "opkit/ops/support/broadcast.hpp"

@@ -2,6 +2,7 @@
 
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/simple_net.hpp"
 #include "opkit/graph/subgraph.hpp"

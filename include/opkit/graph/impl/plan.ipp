@@ -3,6 +3,7 @@
 #define OPKIT_GRAPH_IMPL_PLAN_IPP_
 
 #include "opkit/base/indexed_vector.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/graph/plan.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/plan/recomputed_graph.hpp"

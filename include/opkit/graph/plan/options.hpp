@@ -5,10 +5,12 @@
 #include "opkit/engine/schedule/replay_mode.hpp"
 #include "opkit/graph/memory/search_options.hpp"
 #include "opkit/graph/partition/request.hpp"
-#include "opkit/graph/passes.hpp"
 #include "opkit/graph/selection.hpp"
+#include "opkit/op/operator_def.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+class PassList;  // opkit/partition.hpp
 
 // The options of Compile.
 struct PlanOptions {

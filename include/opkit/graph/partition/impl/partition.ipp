@@ -13,6 +13,7 @@
 #include "opkit/graph/partition/options.hpp"
 #include "opkit/graph/partition/partition.hpp"
 #include "opkit/graph/partition/partitioner.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/graph/subgraph.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
