@@ -5,7 +5,7 @@ Usage: front_page.py --write | --check
 
 --write makes bench/results/README.md, which ranks the tables by the ratio of their row, and the table of five ratios in
 README.md, between the two comments that name this script. --check exits with 1 if either is not what --write makes, or if
-a table has no row here. A ratio is ours over the peer's: below 1 is faster or smaller.
+a table has no row here. A ratio is ours divided by the peer's: below 1 is faster or smaller.
 """
 import pathlib
 import re
@@ -136,29 +136,29 @@ def goal(name, limit):
 
 # Table; what its row measures; the peer; where the row stands.
 ENTRIES = [
-    ("models", "a run of a real model, the middle one, one thread", ONNX_RUNTIME,
+    ("models", "a run of a real model, median of the models, one thread", ONNX_RUNTIME,
      middle("ms", "ONNX Runtime", "ratio", "ms")),
-    ("models", "memory of a program that runs a real model, the middle one", ONNX_RUNTIME,
+    ("models", "memory of a program that runs a real model, median of the models", ONNX_RUNTIME,
      middle("MiB", "ONNX Runtime 3", "ratio 3", "MiB")),
-    ("models", "from the start of a program to a real model's first result, the middle one", ONNX_RUNTIME,
+    ("models", "the start of a program and a real model's first result, median of the models", ONNX_RUNTIME,
      middle("first", "ONNX Runtime 2", "ratio 2", "ms")),
-    ("models_eigen", "a run of a real model with Eigen's kernels alone, one thread", ONNX_RUNTIME,
+    ("models_eigen", "a run of a real model with Eigen's kernels only, median of the models, one thread", ONNX_RUNTIME,
      middle("ms", "ONNX Runtime", "ratio", "ms")),
     ("task_graph", "a node of a graph of 10,000 empty tasks, two threads",
      "the best of oneTBB and Eigen's pool", frozen_graph),
-    ("profiler", "an operator that the profiler records",
+    ("profiler", "recording an operator in a profile",
      "two clock reads into a vector under a mutex", pair("OperatorOn", "ClocksUnderMutex")),
     ("compile_time", "compiling `#include <opkit/opkit.hpp>`, compiled mode",
      "nlohmann/json.hpp", compiled),
-    ("kernels", "a product, a convolution or an LSTM, the middle one",
+    ("kernels", "a matrix product, a convolution or an LSTM, median of the rows",
      "Eigen or oneDNN called directly", called_directly),
-    ("memory_plan", "the arena of a public planning problem, the middle one; 1 is its capacity",
+    ("memory_plan", "the arena of a public planning problem, median; 1 is its capacity",
      "greedy by size, quoted", placed),
     ("executor", "a node of a graph of empty operators", "a plain function in a `TaskGraph`",
      pair("Executor/chain/10000/1", "TaskGraph/chain/10000/1")),
     ("dynamic", "an operation of the `Engine`, two threads", "oneTBB's task_group",
      pair("EngineIndependent/2/10000", "TbbIndependent/2/10000")),
-    ("thread_pool", "a task and the wait for it, two threads", "oneTBB",
+    ("thread_pool", "submitting a task and waiting for it, two threads", "oneTBB",
      pair("SubmitAndWait/2", "SubmitAndWaitTbb/2")),
     ("replay_mode", "a frozen graph while another program takes a core", "the best fixed mode",
      fixed_modes),
@@ -166,17 +166,17 @@ ENTRIES = [
      pair("RunEmpty", "PlainVirtualCall")),
     ("library", "a call into a loaded library's operator", "the same operator in the program",
      pair("LoadedOp/2", "ProgramOp/2")),
-    ("cuda", "a small kernel launched and waited for, on an H200", "the CUDA runtime by hand",
+    ("cuda", "launching a small kernel and waiting for it, on an H200", "the CUDA runtime by hand",
      pair("Run", "LaunchAndWait")),
-    ("body", "a graph of ten nodes that one node carries", "the same nodes without it", bodies),
-    ("profile_overhead", "a run of magika with a profile", "a run without one",
+    ("body", "a run of a graph of ten nodes in the body of one node", "the same nodes without a body", bodies),
+    ("profile_overhead", "a run of the model magika with a profile", "a run without a profile",
      cell(0, ("model", "magika"), "profiled", "plain", "ratio")),
-    ("compile", "`Compile`, a node of 10,000", "building the graph",
+    ("compile", "`Compile` of a graph of 10,000 nodes, for each node", "building the graph",
      pair("Compile/chain/10000", "Build/chain/10000")),
     ("recompute", "a run of a transformer's training step in half the arena, by recomputation",
-     "the same in all of the arena", unlike("Run/transformer/4/50", "Run/transformer/4/100")),
-    ("selection", "the choice of a thousand nodes' kernels", "", goal("SelectThousand", 5)),
-    ("partition", "a partitioner over a thousand nodes", "",
+     "the same in the whole arena", unlike("Run/transformer/4/50", "Run/transformer/4/100")),
+    ("selection", "choosing the kernels of a thousand nodes", "", goal("SelectThousand", 5)),
+    ("partition", "partitioning a graph of a thousand nodes", "",
      goal("Partition/skips/1000", 10)),
     ("report", "a zoom in the report of 200,000 spans, 99th percentile", "",
      goal("200,384", 100)),
@@ -192,7 +192,7 @@ def link(name, folder=""):
 
 def table(header, rows):
     return "\n".join(f"| {' | '.join(row)} |" for row in
-                     [header, ["---" if i == 0 or column in ("beside", "table") else "---:"
+                     [header, ["---" if i == 0 or column in ("compared with", "table") else "---:"
                                for i, column in enumerate(header)], *rows]) + "\n"
 
 
@@ -216,10 +216,11 @@ def front(rows):
     shown = [[what, peer, ours, theirs, number(ratio), link(name, "bench/results/")]
              for name, what, peer, ours, theirs, ratio in (rows[i] for i in FRONT)]
     slower = next(row for row in rows if row[0] == "thread_pool")
-    return table(["measured", "beside", "opkit", "peer", "ratio", "table"], shown) + (
-        "\nA ratio is ours over the peer's: below 1 is faster or smaller. \"The middle one\" is the model of the median\n"
-        f"ratio. Elsewhere peers are ahead: {slower[1]}, take {number(slower[5])} times as long\n"
-        f"as with {slower[2]}. [The ranked tables](bench/results/README.md) say the machine, the command and the spread.\n")
+    return table(["measured", "compared with", "opkit", "peer", "ratio", "table"], shown) + (
+        "\nA ratio is ours divided by the peer's: below 1 is faster or smaller. Rows of a median show the model of the\n"
+        f"median ratio. Some peers are faster: {slower[1]}, takes {number(slower[5])} times\n"
+        f"as long as with {slower[2]}. [The ranked tables](bench/results/README.md) name the machine, the command and the\n"
+        "spread.\n")
 
 
 def index(rows):
@@ -231,11 +232,11 @@ def index(rows):
                 for name, what, peer, ours, theirs, ratio in chosen]
     return (
         "# How fast is it\n\n"
-        "One row for each table of this folder, best ratio first. A ratio is ours over the peer's: below 1 is\n"
-        "faster or smaller. The tables have all rows, the spread, the machine and the command; `./dev bench NAME`\n"
-        "records one again. `bench/front_page.py --write` makes this page.\n\n"
-        + table(["measured", "beside", "opkit", "peer", "ratio", "table"], lines(beside))
-        + "\nFigures without a peer, beside their goals:\n\n"
+        "One row for each table of this folder, best ratio first. A ratio is ours divided by the peer's: below 1 is\n"
+        "faster or smaller. The tables have all rows, the spread, the machine and the command. `./dev bench NAME`\n"
+        "records a table again. `bench/front_page.py --write` makes this page.\n\n"
+        + table(["measured", "compared with", "opkit", "peer", "ratio", "table"], lines(beside))
+        + "\nFigures without a peer, compared with their goals:\n\n"
         + table(["measured", "opkit", "goal", "ratio", "table"], lines(goals)))
 
 
