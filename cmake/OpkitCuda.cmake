@@ -1,5 +1,5 @@
-# opkit::cuda, where a CUDA toolkit is found: what a .cu file with opkit kernels is compiled and
-# linked with. The project that uses it calls enable_language(CUDA) before it finds or adds opkit.
+# opkit::cuda, if a CUDA toolkit is found: the options and libraries for .cu files with opkit
+# kernels. The project that uses it calls enable_language(CUDA) before it finds or adds opkit.
 function(opkit_add_cuda_target)
   find_package(CUDAToolkit QUIET)
   if(NOT CUDAToolkit_FOUND OR TARGET opkit::cuda)
@@ -8,7 +8,7 @@ function(opkit_add_cuda_target)
   add_library(opkit_cuda INTERFACE)
   add_library(opkit::cuda ALIAS opkit_cuda)
   target_link_libraries(opkit_cuda INTERFACE opkit::opkit CUDA::cudart)
-  # Kernels are lambdas handed to ParallelFor.
+  # Kernels are lambdas, arguments of ParallelFor.
   target_compile_options(opkit_cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda>)
   if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)
     target_compile_features(opkit_cuda INTERFACE cuda_std_20)

@@ -9,13 +9,14 @@
 # REQUIRES  packages, each followed by its target; programs that link the library use them too
 # HEADERS   third-party headers that only the sources include
 #
-# Where a requirement is missing there is no such target, and a message says so.
+# If a requirement is missing, the target does not exist, and a message names the requirement.
 #
-# A library of operators is an OBJECT library, since linkers drop the objects of an archive that
-# nothing refers to, as nothing refers to one that only registers operators. Link it to the executable
-# itself: objects do not travel through other libraries. They are installed as objects too.
+# A library of operators is an OBJECT library: linkers drop an object of an archive if nothing refers
+# to it, and nothing refers to an object that only registers operators. Link the library to the
+# executable itself, because objects do not pass through other libraries. It is installed as objects.
 option(OPKIT_NATIVE "Compile the operators for the instruction set of this machine" OFF)
-# Standard operators that are not optimised are 17 times slower, and nobody steps through them.
+# Standard operators are optimised in every build: otherwise they are 17 times slower, and users do
+# not debug them.
 set(optimised "$<$<CONFIG:Debug>:-O2>")
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES AND NOT CMAKE_CXX_FLAGS MATCHES "-O")
   set(optimised -O2)
@@ -68,7 +69,7 @@ function(opkit_add_library name type)
   add_library(opkit::${name} ALIAS ${target})
   target_link_libraries(${target} PUBLIC opkit::opkit ${links})
   target_include_directories(${target} SYSTEM PRIVATE ${include_dirs})
-  # As opkit itself: a shared library that links it can be unloaded.
+  # As for opkit itself: a shared library that links it can be unloaded.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>
     ${OPKIT_OPERATORS_COMPILE_OPTIONS})
   # What an object takes to compile is the sources' choice, and a shared library may link it.

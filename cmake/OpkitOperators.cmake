@@ -2,9 +2,8 @@
 #
 #   opkit_add_operator_library(my_ops MODULE my_ops.cc)
 #
-# Of static libraries a linker takes only the objects that something refers to, and nothing refers to
-# an object that does no more than register operators: it would be dropped, and its operators with
-# it.
+# From a static library a linker takes only the objects that something refers to. Nothing refers to an
+# object that only registers operators: the linker would drop the object and its operators.
 #
 #   opkit_add_operator_library(my_ops STATIC scale.cc axpy.cc)   # also OBJECT or SHARED
 #   opkit_link_operators(my_program my_ops)                      # keeps every registration
@@ -14,7 +13,7 @@ function(opkit_add_operator_library name type)
   target_link_libraries(${name} PUBLIC opkit::opkit)
   if(type STREQUAL "MODULE")
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
-    # Its runtime is its own, whatever a program exports that links the same one.
+    # The library uses its own runtime, even if the program exports the same symbols.
     if(NOT APPLE)
       target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL)
     endif()

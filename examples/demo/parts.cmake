@@ -1,5 +1,5 @@
-# demo_parts: what the demo is made of, but for its main function; for the program and for its tests.
-# Defined where the packages that it needs are installed.
+# demo_parts: the demo without its main function, for the program and for its tests. It is defined if
+# the demo's packages are installed.
 if(TARGET demo_parts)
   return()
 endif()
