@@ -19,7 +19,7 @@ def first_line(*command):
 
 
 def head(command):
-    """What the head of every result says."""
+    """The head of a result: machine, compiler, command and commit."""
     cpu = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
     return {"machine": f"{os.cpu_count()} cores of {cpu[1] if cpu else os.uname().machine}",
             "compiler": first_line("g++", "--version"), "command": command,

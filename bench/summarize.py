@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Recorded results as tables: writes bench/results/NAME.md of build/bench/NAME.json, and prints it.
+"""Makes tables of recorded results: writes bench/results/NAME.md for build/bench/NAME.json, and prints it.
 Then it writes the index of the tables and README's figures anew (front_page.py).
 
 Usage: summarize.py RESULT.json...
 
-What wrote the JSON: bench/record.py (a Google Benchmark program), bench/models/models.py or
+The JSON comes from bench/record.py (a Google Benchmark program), bench/models/models.py or
 bench/compile_time/compile_time.py. Figures are medians. A spread is the coefficient of variation of
-the repetitions, or the least and the largest. A ratio is ours over the peer's: below 1 is faster or
-smaller. Quoted figures are of peers that no package registry has, as published for another machine
+the repetitions, or the least and the largest. A ratio is ours divided by the peer's: below 1 is
+faster or smaller. Quoted figures were published for peers that no package registry has, on another machine
 (2-core 2.5 GHz Cascade Lake class).
 """
 import ast
@@ -79,7 +79,7 @@ def duration(ns):
 
 
 def number(value):
-    """Three digits that say something."""
+    """The number with three significant digits."""
     return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
 
 

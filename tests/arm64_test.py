@@ -13,7 +13,7 @@ COMPILER = "aarch64-linux-gnu-g++"
 EXPECTED = """12 24 36 
 Axpy has no argument 'alhpa' (did you mean 'alpha'? known: 'alpha'); in Axpy (x, y) -> (z)
 """
-AARCH64 = 183  # of e_machine
+AARCH64 = 183  # value of e_machine
 
 for tool in (COMPILER, "qemu-aarch64"):
     if not shutil.which(tool):

@@ -1,5 +1,5 @@
-"""What ./dev says of a command that it cannot run, before it compiles anything, and which commands install
-packages."""
+"""Tests the messages of ./dev for commands that it cannot run, before it compiles anything, and the commands
+that install packages."""
 import os
 import pathlib
 import shutil
@@ -52,7 +52,7 @@ class Mistakes(unittest.TestCase):
     def test_what_the_demo_looks_at(self):
         with tempfile.TemporaryDirectory() as folder:
             self.says(["demo", "pics"], "there is no folder 'pics'", cwd=folder)
-            (pathlib.Path(folder) / "pics").mkdir()  # paths are the caller's
+            (pathlib.Path(folder) / "pics").mkdir()  # the caller gives paths relative to its folder
             self.says(["demo", "pics", "pics/a.png"], "there is no file 'pics/a.png'", cwd=folder)
         self.says(["demo", "a", "b", "c"], "demo takes a folder and a picture, not 'a b c'")
 
@@ -63,7 +63,7 @@ class Mistakes(unittest.TestCase):
 
 
 class Packages(unittest.TestCase):
-    """A machine with a shell and no compiler, whose apt-get writes down what it is asked for."""
+    """A machine with a shell and no compiler. Its apt-get writes down its arguments."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

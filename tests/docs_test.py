@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""The README and docs/ say what is true: their C++ is in the examples or compiles, their commands run.
+"""Tests README and docs/: their C++ is in the examples or compiles, their commands run, their links lead somewhere.
 
-usage: docs_test.py ROOT. Each fence of C++ stands under a comment that says how it is checked:
-  <!-- FILE -->                    it stands in that file word for word
+usage: docs_test.py ROOT. A comment above each fence of C++ says how it is checked:
+  <!-- FILE -->                    the file has this text word for word
   <!-- compile: statements -->     it compiles in a function, after all.hpp, `using namespace opkit`
   <!-- compile: declarations -->   it compiles in a namespace, likewise
   <!-- compile: library -->        it compiles as a unit of a library, after op.hpp
 Its #include lines stand before all of the unit's code.
-A fence of another language under `<!-- run -->` must exit with 0, run in a copy of what it needs, at
--O0: what the compiler optimises is not tested here. Those that compile the runtime in a unit of its
-own run first. The first header-only program compiles as its line says; the others, which would hold
-the same runtime once more, link such a unit of the same folder of headers, where there is one.
-Links to files and to headings must lead somewhere.
+The commands of a fence under `<!-- run -->` run in a copy of the needed folders and must exit with 0.
+They compile at -O0 to save time. Commands that compile the runtime in a unit of its own run first. The
+first header-only program compiles by its own line. The others would compile the same runtime again:
+they link such a unit of the same folder of headers, if there is one.
 """
 import os
 import pathlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests data/fetch.py on wheels made here, which pip finds in a folder."""
+"""Tests data/fetch.py on wheels that this test makes and pip finds in a folder."""
 import contextlib
 import hashlib
 import io

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/operators.md says what the schemas of the standard operators say.
+"""Tests that docs/operators.md agrees with the schemas of the standard operators.
 
 usage: operators_reference.py ROOT OPKIT [--write], OPKIT being the command-line program. Without
 --write, exits with 1 and a short diff when the page is stale.

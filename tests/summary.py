@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Adds up ctest's JUnit files and prints what failed, what was skipped and the closing line.
 
-A doctest program counts as its cases, any other ctest entry as one. A test says that it was skipped
-by printing a line `skipped: <reason>`; it fails the run unless the reason is "no CUDA device" or
-tests/skips.txt names the test. A reason that begins with "in an emulator" is of a case that
-test_main.cpp has left out. What failed before ctest ran is handed over by --failed. --filtered
-says that the programs ran only the cases of one folder, so that the others do not count as skipped.
+A doctest program counts as its cases, any other ctest entry as one. A skipped test prints a
+line `skipped: <reason>`. It fails the run unless the reason is "no CUDA device" or tests/skips.txt
+names the test. A reason that begins with "in an emulator" is of a case that test_main.cpp has left
+out. --failed adds failures from before ctest. With --filtered the programs ran only the cases of one
+folder, so the other cases do not count as skipped.
 Usage: summary.py [--filtered] [--failed=MESSAGE]... build/*/junit.xml
 """
 import pathlib

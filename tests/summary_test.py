@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of summary.py: what it counts, and what makes a run fail."""
+"""Tests summary.py: the counts, and the causes of a failed run."""
 import contextlib
 import io
 import pathlib

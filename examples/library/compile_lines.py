@@ -16,7 +16,7 @@ here = pathlib.Path(__file__).resolve().parent
 out = pathlib.Path(sys.argv[1]).resolve()
 out.mkdir(parents=True, exist_ok=True)
 
-if "CUDACXX" in os.environ:  # where ./dev has found nvcc
+if "CUDACXX" in os.environ:  # the nvcc that ./dev has found
     os.environ["PATH"] += os.pathsep + str(pathlib.Path(os.environ["CUDACXX"]).parent)
 
 OPTIONS = {

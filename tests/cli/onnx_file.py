@@ -1,4 +1,4 @@
-"""ONNX models and .npy files as bytes, for tests: what is used of both formats is a page."""
+"""ONNX models and .npy files as bytes, for tests: a page of code writes the used part of both formats."""
 import ast
 import pathlib
 import struct

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Compiles a file that must not compile, and looks for the sentences that the compiler must print.
 
-A file begins with comment lines that say what is expected of it:
+The comment lines at the beginning of a file are its expectations:
   // expect: <sentence>     does not compile, and the compiler prints the sentence (several: each)
   // expect-first: <sentence>   the same, and it is in the first error, before any other
   // expect-shown: <words>  the same, in a line of a header that the compiler shows
   // one-error              there is no other error
-  // compiles               compiles: the twin that shows that nothing but the mistake is at fault
+  // compiles               it compiles: a twin without the mistake, which shows that only the mistake is the cause
   // flags: <flags>         are added to the compiler's
 
   run.py FILE -- COMPILER FLAGS...

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests what conformance_test makes of its list. usage: self_test.py CONFORMANCE_TEST"""
+"""Tests how conformance_test reads its list. usage: self_test.py CONFORMANCE_TEST"""
 import pathlib
 import subprocess
 import sys

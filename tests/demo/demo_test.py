@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the demo where its files are not as it would like: demo_test.py PROGRAM DATA_FOLDER."""
+"""Runs the demo on missing, unusual and unreadable files: demo_test.py PROGRAM DATA_FOLDER."""
 import os
 import pathlib
 import re
@@ -57,7 +57,7 @@ class Demo(unittest.TestCase):
         self.assertRegex(self.demo(), r"(?m)^page\.md  ")
 
     def test_a_folder_whose_name_the_shell_would_read(self):
-        """With a `dot` that copies: it draws where it should and nothing else is run."""
+        """With a `dot` that only copies: the demo draws into the folder and runs nothing else."""
         tools = self.folder / "tools"
         tools.mkdir()
         dot = tools / "dot"

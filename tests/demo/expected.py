@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes expected.json: what others make of the demo's inputs.
+"""Writes expected.json: the results of other programs for the demo's inputs.
 
 usage: expected.py DATA_FOLDER RENDERER
 

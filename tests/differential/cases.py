@@ -1,4 +1,4 @@
-"""A random case: what is drawn, and the model in the making."""
+"""A random case: the random draws, and the model while it is built."""
 import ml_dtypes
 import numpy as np
 from onnx import helper, numpy_helper
@@ -78,7 +78,7 @@ class Draw:
 
 
 class Case:
-    """A model in the making. `kind` says how its outputs are compared: "exact", "close" or, where
+    """A model while it is built. `kind` says how its outputs are compared: "exact", "close" or, where
     sums cancel, "sum", with float32's precision at most, "single"; "graph" where errors grow from one to the next."""
 
     def __init__(self, draw, opset, kind="close"):

@@ -14,7 +14,7 @@ class Value:
 
 
 class GraphMaker:
-    MOST = 30.0  # what is larger goes through Tanh
+    MOST = 30.0  # larger values go through Tanh
 
     def __init__(self, draw):
         self.d = draw
@@ -230,7 +230,7 @@ class GraphMaker:
         taken = self.d.chance(0.5)
         if self.d.chance(0.5):
             cond = self.c.add(np.asarray(taken))
-        else:  # of a shape, which a plan knows
+        else:  # a value of a shape, which a plan knows
             size = self.node("Size", [x], [[]], 1, True, "int64")
             limit = int(np.prod(x.shape)) + (-1 if taken else 1)
             cond = self.node("Greater", [size, self.ints(limit)], [[]], 1, True, "bool")

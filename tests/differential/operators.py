@@ -7,7 +7,7 @@ from cases import FLOATS, INTS, OPSETS, PROTO, TYPES, Case, Unsuited
 
 
 def allowed(op, opset, which, candidates):
-    """Those of the types that a constraint of the operator's schema names; input 0's by default."""
+    """Returns those types that a constraint of the operator's schema allows; by default that of input 0."""
     try:
         schema = onnx.defs.get_schema(op, opset)
     except onnx.defs.SchemaError:
@@ -132,7 +132,7 @@ class Maker:
         self.d.huge = self.op in ("ReduceMax", "ReduceMin")
         t = self.dtype(FLOATS + ["int32", "int64", "int8", "uint8", "uint32", "bool"])
         if self.op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp"):
-            t = self.dtype()  # of integers it is not said how they are rounded
+            t = self.dtype()  # the standard does not define the rounding of integers
         shape = self.d.shape(0, empty=0 if self.op == "ReduceMean" and t in INTS else 0.05)
         rank = len(shape)
         kind = None if self.d.huge else "sum"
@@ -218,7 +218,7 @@ class Maker:
             dilations = [self.d.int(1, 3) for _ in range(spatial)]
         if self.d.chance(0.3):
             auto = self.d.choice(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"])
-            if auto[:4] == "SAME" and strides:  # else pads are negative: the peers do as they like
+            if auto[:4] == "SAME" and strides:  # else pads are negative: the peers differ
                 strides = [min(s, k) for s, k in zip(strides, kernel)]
         if auto in (None, "NOTSET") and self.d.chance(0.7):
             pads = [self.d.int(0, max(0, kernel[i % spatial] - 1)) for i in range(2 * spatial)]
@@ -317,7 +317,7 @@ class Maker:
     def lrn(self):
         self.d.huge = False
         t = self.dtype()
-        shape = self.d.shape(4, 4, 6)  # the peers take images alone
+        shape = self.d.shape(4, 4, 6)  # the peers take only images
         return self.done([self.values(shape, t, 0)], [t], kind="single", size=self.d.choice([1, 3, 5]),
                          alpha=self.maybe(self.d.r.uniform(0, 1)),
                          beta=self.maybe(self.d.r.uniform(0, 1)), bias=self.maybe(self.d.r.uniform(0.5, 2)))
@@ -521,7 +521,7 @@ class Maker:
         reduction = self.maybe(self.d.choice(["none", "add", "mul", "max", "min"][:5 if self.opset >= 18
                                              else 3])) if self.opset >= 16 else None
         cells = self.d.r.integers(0, shape[:depth], [*count, depth])
-        if reduction in (None, "none"):  # the same place twice is undefined
+        if reduction in (None, "none"):  # two updates of one place are undefined
             flat = cells.reshape(-1, depth)
             _, first = np.unique(flat, axis=0, return_index=True)
             cells, count = flat[np.sort(first)], [len(first)]

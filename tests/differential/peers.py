@@ -12,7 +12,7 @@ import warnings
 import ml_dtypes
 import numpy as np
 
-SECONDS = 60  # for a model; what takes longer is counted as crashed
+SECONDS = 60  # for a model; a longer run counts as a crash
 CRASHED = "crashed"
 DTYPES = {"float32": np.float32, "float64": np.float64, "float16": np.float16,
           "bfloat16": ml_dtypes.bfloat16, "bool": np.bool_, "int8": np.int8, "int16": np.int16,
@@ -43,7 +43,7 @@ PEERS = {"onnxruntime": run_onnxruntime, "reference": run_reference}
 
 
 def refuses(answer):
-    """Whether a peer says that the model is wrong, not that it cannot run it."""
+    """True if a peer says that the model is wrong, not only that it cannot run it."""
     return not re.search(CRASHED + "|NOT_?IMPLEMENTED|not implemented|not support|takes no bfloat16"
                          "|No corresponding Numpy type", answer, re.I)
 
@@ -56,7 +56,7 @@ def serve(pipe):
         try:
             answer = PEERS[name](model, inputs)
             answer = answer if isinstance(answer, str) else [np.asarray(a) for a in answer]
-        except Exception as error:  # whatever a peer throws is its answer
+        except Exception as error:  # every exception of a peer is its answer
             answer = f"{type(error).__name__}: {error}"
         pipe.send(answer)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests that differential.py finds what it is for, with a runner that answers wrongly."""
+"""Tests that differential.py finds wrong results, with a runner that gives wrong results."""
 import pathlib
 import re
 import stat
@@ -41,7 +41,7 @@ class Differential(unittest.TestCase):
         return run.returncode, run.stdout + run.stderr
 
     def test_writes_what_differs(self):
-        code, output = self.run_with("wrong", "--seed", "7", "--case", "0")  # of Abs
+        code, output = self.run_with("wrong", "--seed", "7", "--case", "0")  # results of Abs
         self.assertEqual(code, 1, output)
         self.assertIn("case 0 of seed 7: Abs-", output)
         self.assertIn(f"{self.found}/7_0_Abs/model.onnx", output)
@@ -63,7 +63,7 @@ class Differential(unittest.TestCase):
 
     def test_makes_every_operator(self):
         reference = (HERE.parents[1] / "docs" / "operators.md").read_text()
-        own = {"Subgraph"}  # ONNX has no such operator, and so its runtime none to compare with
+        own = {"Subgraph"}  # ONNX has no such operator, so there is no peer to compare with
         self.assertEqual(set(re.findall(r"^## (\w+)$", reference, re.M)) - own,
                          set(operators.MAKERS))
 

@@ -1,20 +1,18 @@
 #!/usr/bin/env python3
-"""Every header of the toolkit compiles by itself, twice in one unit, and so does every .ipp: what each
-needs it includes. Against the compiled runtime, where a header is declarations and an .ipp the
-definitions of one. Header-only they then compile in any order, since no header with its definitions
-includes, by whatever way, another one that includes it (`cycles` of check.py).
+"""Checks that every header and every .ipp of the toolkit includes all that it uses: each compiles by
+itself, twice in one unit. They compile against the compiled runtime, in which a header has declarations
+and its .ipp the definitions. Header-only they then compile in any order, because no header includes
+itself by way of others (`cycles` of check.py).
 
-A header and its .ipp are one unit: the .ipp includes its header, so that nothing hides behind it.
-Two umbrellas, which stand at the top of include/opkit, are one as well, in either order.
+A header and its .ipp are one unit. The .ipp includes its header, so that a missing include of the header
+shows. Two umbrellas, the headers at the top of include/opkit, are one unit too, in either order.
 
-Headers of backends/, interop/ and ops/ need the libraries that they are made with: of such a folder
-the units are its headers, without their .ipp and without what names a library that this machine
-lacks.
+Headers of backends/, interop/ and ops/ need third-party libraries. The units of such a folder are its
+headers without their .ipp, and without headers that name a library that this machine lacks.
 
-PRECOMPILED is a folder of headers that the compiler has read before, op/kernel.hpp.gch say, each
-beside its header. A unit begins with the largest of them that its header includes anyway, at once
-or by way of others: nothing that the unit lacks comes from there, and reading it takes most of the
-time.
+PRECOMPILED is a folder of precompiled headers, such as op/kernel.hpp.gch, each beside its header. A unit
+begins with the largest of them that its header includes anyway, directly or by way of others. So the unit
+gets nothing that it lacks, and most of the time to read headers is saved.
 
 usage: alone.py PART/PARTS PRECOMPILED FOLDER,FOLDER,... COMPILER FLAGS...
            compiles each PARTS-th unit, from the PART-th (1) on; the folders are those of the three
@@ -42,7 +40,7 @@ def glue_headers(include, folders):
 
 
 def units(include, folders=()):
-    """Each a list of paths below `include`, the header first."""
+    """Returns the units: lists of paths below `include`, the header first."""
     toolkit = include / "opkit"
     includes = {path.relative_to(include).as_posix(): OWN.findall(path.read_text())
                 for path in sorted(toolkit.rglob("*"))
@@ -65,7 +63,7 @@ def pairs(include):
 
 
 def included(header, include):
-    """The headers that it includes, and by way of them, with the runtime compiled."""
+    """The headers that it includes, directly or by way of others, with the runtime compiled."""
     found, left = set(), [header]
     while left:
         for path in OWN.findall((include / left.pop()).read_text()):
@@ -76,14 +74,14 @@ def included(header, include):
 
 
 def beginning(header, include, precompiled):
-    """The line that includes the precompiled header of those it includes that includes most."""
+    """The line that includes a precompiled header: of those that the unit includes, the one that includes most."""
     ready = [path for path in included(header, include) if (precompiled / f"{path}.gch").exists()]
     most = max(ready, key=lambda path: (len(included(path, include)), path), default=None)
     return f'#include "{most}"\n' if most else ""
 
 
 def problem(unit, include, precompiled, compiler):
-    """What the compiler says of it, "" for nothing."""
+    """The compiler's message about the unit, "" if there is none."""
     source = "".join(f'#include "{path}"\n' for path in unit * 2)
     if unit[0].split("/")[1] in ("backends", "interop"):
         for library in OTHERS.findall((include / unit[0]).read_text()):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Static checks over include/opkit and src: prints `ok NAME` or `FAIL NAME: why` for each (further findings
-of the same check indented below), exits 1 when one failed. self_test.py holds, for every check,
+of the same check indented below), exits 1 if one failed. self_test.py has, for every check,
 trees that it must flag.
 
   check.py [--root DIR] [--cxx COMPILER]     all checks
@@ -30,8 +30,8 @@ ROWS = [
 ]
 ROW_OF = {folder: row for row, folders in enumerate(ROWS) for folder in folders}
 THIRD_PARTY_ROW = 8
-# The umbrellas, by tier: what each does without, since a program pays for what it includes. Includes
-# under a condition do not count, but for definitions.
+# The umbrellas, by tier, and the folders and headers that each must not include, because a program pays
+# for all that it includes. Includes under a condition do not count, except for definitions.
 UMBRELLAS = {
     "opkit/opkit.hpp": ("opkit/op/function/", "opkit/op/gradient/", "opkit/profile/", "opkit/graph/",
                         "opkit/plugin/"),
@@ -51,15 +51,15 @@ NOT_IN_UMBRELLA = (AUTHORS, "opkit/plugin/author.hpp", "opkit/abi/opkit_abi.h",
                    "opkit/base/child_process.hpp", "opkit/op/check.hpp",
                    "opkit/op/gradient/gradient_check.hpp",
                    "opkit/profile/machine_peak.hpp")
-# What of a folder that it does without an umbrella may reach: names of options.
+# Headers that an umbrella may reach although it must not include their folder: names of options.
 IN_TIER = {"opkit/graph.hpp": ("opkit/graph/partition/request.hpp",)}
 NOT_IN_UMBRELLA_FOLDERS = ("opkit/op/check/",)
 
 MAX_LINES = 800
-MAX_TYPES = 78  # types that the two umbrellas of most programs bring: it only falls
+MAX_TYPES = 78  # types that the two umbrellas of most programs bring; lower it, never raise it
 DOOR = ("opkit/opkit.hpp ", "opkit/graph.hpp ")
 MAX_HEADERS = 20  # directly in one folder
-FORBIDDEN_TO_ROW = 5  # headers down to this row do without:
+FORBIDDEN_TO_ROW = 5  # headers down to this row must not include:
 FORBIDDEN = {"iostream", "regex", "filesystem", "sstream", "fstream", "iomanip", "functional"}
 STD = set("""algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat
 charconv chrono cinttypes climits clocale cmath codecvt compare complex concepts condition_variable
@@ -74,10 +74,10 @@ C_STD = {"stddef.h", "stdint.h", "stdbool.h"}  # what the C header of the ABI ma
 POSIX = set("""dirent.h errno.h fcntl.h poll.h pthread.h sched.h signal.h syscall.h
 unistd.h linux/futex.h sys/mman.h sys/prctl.h sys/resource.h sys/stat.h sys/syscall.h sys/time.h
 sys/types.h sys/utsname.h sys/wait.h time.h""".split())
-# Processes, which the checker of operators alone starts, are no burden of every program's.
+# Only the checker of operators starts processes: other programs do not pay for them.
 POSIX_DEFINITIONS = {"opkit/base/impl/child_process.ipp"}
 
-# The loader and its files' format: the second place that another system has a version of.
+# The loader and its file format: the second place to change for another system.
 LOADER = {"dlfcn.h", "elf.h", "link.h"}
 LOADER_HEADERS = {"opkit/plugin/load/impl/elf_file.ipp", "opkit/plugin/load/impl/shared_object.ipp",
                   "opkit/profile/impl/tool_ranges.ipp", "opkit/backends/onednn/threads.hpp"}
@@ -250,7 +250,7 @@ DEFAULTED = {"opkit/core/dlpack.hpp"}
 
 @check("ordinary-classes")
 def ordinary_classes(tree):
-    """No template that exists to postpone its instantiation: it would always be the same one."""
+    """A class is no template only to postpone its instantiation, which is always the same."""
     for header, code in tree.code.items():
         for found in TEMPLATE.finditer(code):
             line = code.count("\n", 0, found.start()) + 1
@@ -303,7 +303,7 @@ DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n]*\\\n)*[^\n]*)\n",
 
 
 def registers(code):
-    """Whether a header registers operators, by the toolkit's macros or one of its own over them."""
+    """True if a header registers operators, by the toolkit's macros or by its own macro over them."""
     own = [name for name, body in DEFINE.findall(code) if REGISTRATION.search(body)]
     rest = DEFINE.sub("", code)
     return REGISTRATION.search(rest) or any(re.search(rf"\b{name}\(", rest) for name in own)
@@ -329,7 +329,7 @@ DEVICE_NAMES = {"cuda": ("opkit/backends/cuda/", "opkit/core/device_type.hpp", "
 
 @check("device-names")
 def device_names(tree):
-    """A device is named by its backend, and not by what serves every device."""
+    """Only its backend names a device; code for every device does not."""
     for header, code in tree.code.items():
         for name, places in DEVICE_NAMES.items():
             for number, line in enumerate(code.splitlines(), 1):
@@ -355,13 +355,13 @@ def misspelled(tree, name):
 
 @check("null-comparisons")
 def null_comparisons(tree):
-    """A pointer is asked by itself."""
+    """A condition tests a pointer without nullptr."""
     return misspelled(tree, "null-comparisons")
 
 
 @check("index-casts")
 def index_casts(tree):
-    """A number indexes a container through Index of base/index.hpp."""
+    """A signed number indexes a container through Index of base/index.hpp."""
     return misspelled(tree, "index-casts")
 
 
@@ -389,7 +389,7 @@ def umbrella(tree):
 
 @check("tiers")
 def tiers(tree):
-    """An umbrella brings nothing of a tier that it does without."""
+    """An umbrella reaches no header of a tier that it must not include."""
     for header, without in UMBRELLAS.items():
         if header not in tree.text:
             continue
@@ -429,7 +429,7 @@ def opening_comment(tree):
 
 @check("folder-size")
 def folder_size(tree):
-    """A folder holds at most so many headers: the parts of an idea go to a room of their own."""
+    """A folder has at most MAX_HEADERS headers: the parts of an idea go to a folder of their own."""
     folders = {}
     for header in tree.text:
         if not header.endswith(".ipp"):
@@ -542,8 +542,8 @@ def preprocessed_macros(tree, headers, *flags):
 
 
 def surviving_macros(tree, *flags):
-    """Macros that a program has after it included every header, guards aside. Headers that need
-    third-party code are read instead of compiled: what they define and do not undefine."""
+    """Macros that remain in a program that includes every header, except guards. Headers that need
+    third-party code are not compiled but read, for the macros that they define and do not undefine."""
     headers = [h for h in tree.text if row_of(h) is not None and row_of(h) < THIRD_PARTY_ROW]
     known = STD | C_STD | POSIX | LOADER
     angled = sorted({t for h in headers for _, t in tree.includes[h] if t[1:-1] in known})
@@ -690,7 +690,7 @@ def public_names(tree):
 
 @check("public-names")
 def public_names_are_listed(tree):
-    """What an umbrella gives a program is on a list, so that a name becomes public on purpose."""
+    """A list has the names that umbrellas give a program, so that a name becomes public on purpose."""
     path = tree.root / "tests" / "hygiene" / "public_names.txt"
     now, listed = public_names(tree), path.read_text().splitlines() if path.exists() else []
     for line in now:

@@ -1,5 +1,5 @@
-"""What opkit saves of the real models is ONNX, by onnx's own checker, and ONNX Runtime computes the
-same of it.
+"""Tests the real models as opkit saves them: onnx's checker accepts them, and ONNX Runtime computes the
+same results.
 
 usage: saved_test.py RESAVE DATA_FOLDER     (needs numpy, onnx 1.22.0 and onnxruntime 1.31.1)
 """
@@ -23,7 +23,7 @@ def session(model):
 
 
 def inputs_of(name, model):
-    """By rule; extents that the model leaves open are those of a small picture or frame."""
+    """Inputs made by rule; unknown extents of the model are those of a small picture or frame."""
     random = np.random.default_rng(1)
     fed = {}
     for tensor in model.get_inputs():

@@ -20,7 +20,7 @@ def find():
 class Page:
     """A page in a browser of its own. `errors` holds what its console and its scripts reported."""
 
-    LONGEST_S = 120  # without an answer
+    LONGEST_S = 120  # seconds without an answer
 
     def __init__(self, path, width=1400, height=900):
         self.errors, self.loaded, self.last, self.buffer = [], False, 0, b""
@@ -96,7 +96,7 @@ class Page:
                 return answer["result"]
 
     def value(self, script):
-        """What a JavaScript expression, or the promise that it gives, comes to."""
+        """The value of a JavaScript expression, or of its promise."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True,
                            awaitPromise=True)
         if "exceptionDetails" in answer:

@@ -45,7 +45,7 @@ PAGES = {
                "opkit/all.hpp", ["Engine", "EngineOptions", "PushOptions"]),
 }
 COMMENT = re.compile(r"^( *)// ?(.*)$")
-HIDE = {ord(c): 0xe000 + ord(c) for c in "{}();,"}  # what a literal has of these is no code
+HIDE = {ord(c): 0xe000 + ord(c) for c in "{}();,"}  # such characters in a literal are no code
 SHOW = {hidden: plain for plain, hidden in HIDE.items()}
 LITERAL = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|//.*$')
 
@@ -94,7 +94,7 @@ def signature(text):
 
 
 def unspoken(text):
-    """True for what needs no comment: copies, moves, destructors, comparisons, friends that print."""
+    """True for members that need no comment: copies, moves, destructors, comparisons, friends that print."""
     return bool(re.search(r"= (?:default|delete)\s*$|~|\boperator(?:==|<=>|!=|=)|^friend class"
                           r"|^friend std::ostream", text) or
                 re.match(r"(?:explicit )?(\w+)\(const \1& ?\w*\)|(\w+)\(\2&& ?\w*\)", text))
@@ -247,7 +247,7 @@ class Reference:
 
 
 def escape(text):
-    """Comment text as Markdown: what stands in backticks stays."""
+    """Comment text as Markdown; text in backticks is unchanged."""
     return "".join(part if i % 2 else re.sub(r"([\\*_<>\[\]#|])", r"\\\1", part)
                    for i, part in enumerate(re.split(r"(`[^`]*`)", text)))
 

@@ -142,7 +142,7 @@ def copy_sources():
 
 
 def mkdocs():
-    """The program, after an installation of what requirements.txt names."""
+    """The program, after an installation of the packages in requirements.txt."""
     stamp = VENV / "installed.txt"
     if not stamp.exists() or stamp.read_text() != REQUIREMENTS.read_text():
         venv.create(VENV, with_pip=True, clear=True)

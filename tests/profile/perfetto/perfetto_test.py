@@ -47,7 +47,7 @@ class TraceProcessor:
 
 
 class Loaded(unittest.TestCase):
-    """Whose subclasses ask about the two traces that PROGRAM calls TRACE."""
+    """Its subclasses query the two traces that PROGRAM writes under the name TRACE."""
     TRACE = None
     folder = None
 
@@ -123,7 +123,7 @@ class Traces(Loaded):
                        ("task", "in nothing", 1),
                        ("push", "in task", 1),
                        ("task", "in task", 1),
-                       ("operator", "Streamed", 2 * RUNS),  # issued, and on its stream
+                       ("operator", "Streamed", 2 * RUNS),  # one where it is issued, one on its stream
                        ("asynchronous", "Streamed", RUNS),
                        ("user", "on stream", RUNS),
                        ("user", "outer", 1000),
@@ -150,7 +150,7 @@ class Traces(Loaded):
                        ("MyOp::Inner::Increment", "MyOp::Inner"),
                        ("Custom", None),
                        ("Custom::user_code", "Custom"),
-                       ("Custom::user_code", None),  # in a thread of its own
+                       ("Custom::user_code", None),  # one in a thread of its own
                        ("Custom::Throws", "Custom"),
                        ("Custom::A::B", "Custom"),
                        ("Custom::A::B", "Custom::user_code"),

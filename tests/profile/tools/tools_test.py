@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Programs that tools watch: tools_test.py PROGRAM NVTX_TOOL ITT_TOOL. PROGRAM is what
+"""Tests programs that tools watch: tools_test.py PROGRAM NVTX_TOOL ITT_TOOL. PROGRAM is what
 perfetto/trace_program.cpp is compiled to; it runs in the emulator that OPKIT_TEST_EMULATOR names, if
-any. The tools' libraries write what they were told."""
+any. The tools' libraries write down the calls that they receive."""
 import collections
 import os
 import pathlib
@@ -14,7 +14,7 @@ program = tools = None
 
 
 def watched(folder, **libraries):
-    """The program's stderr, run where the environment names these libraries."""
+    """The program's stderr, in an environment that names these libraries."""
     emulator = os.environ.get("OPKIT_TEST_EMULATOR", "").split()
     run = subprocess.run([*emulator, program, folder],
                          env={**os.environ, "OPKIT_TEST_RANGES": folder, **libraries},
