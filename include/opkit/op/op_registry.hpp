@@ -88,7 +88,7 @@ class OpRegistry {
   // Returns a sentence, with the nearest name, if no kernel of the program has this backend; empty
   // if one has.
   std::string WhyNoBackend(std::string_view backend) const;
-  // Throws kNotFound with that sentence, unless it is empty.
+  // Throws kNotFound with the sentence of WhyNoBackend, unless it is empty.
   void CheckBackend(std::string_view backend) const;
   // Sets the rank by which selection orders the backends that no node or preference requests,
   // highest first. "reference" has rank 0; an unranked backend comes last. The higher of two ranks

@@ -32,8 +32,8 @@ struct ReplayWorker {
   int64_t completed = 0;       // nodes, not yet subtracted from those that remain
   int64_t next_wake = 0;       // value of `completed` from which it may wake another thread
   Invocation invocation;       // the run's
-  bool active = false;         // counts in active_
-  bool searching = false;      // counts in searching_
+  bool active = false;         // is counted in active_
+  bool searching = false;      // is counted in searching_
   bool caller = false;         // the thread that called Run; the others are helpers
 };
 

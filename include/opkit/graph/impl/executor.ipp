@@ -357,8 +357,8 @@ class Executor::Impl {
       if (Made(output)) TakeBack(output);
   }
 
-  // Copies outputs, and inputs that the graph rewrites, to the caller's tensors where an operator
-  // left them elsewhere.
+  // Copies outputs, and inputs that the graph rewrites, to the caller's tensors if an operator left
+  // them in other memory.
   void FinalizeOutputs() {
     for (const Input& input : bindings_.inputs())
       if (input.rewritten) WriteBack(input);

@@ -50,7 +50,7 @@ struct RecomputedRun {
 // the run, for its cost. If values that it reads are gone by then, their steps run again before it.
 // At the end, steps that need not run again after all are dropped. XLA's HloRematerialization and
 // Kusumoto et al. (2019) choose by such a ratio. Chen et al. (2016, "Training Deep Nets with
-// Sublinear Memory Cost") run segments of a chain again as a whole where their first reader comes.
+// Sublinear Memory Cost") run whole segments of a chain again, each before its first reader.
 //
 // Time is quadratic in the steps. Throws kInvalidArgument, with the step or the value, for a value
 // that is out of range, made twice or made after it is read; an in-place pair out of range;

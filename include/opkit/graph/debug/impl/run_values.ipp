@@ -133,7 +133,7 @@ class OutputKeepers {
 
  private:
   Executor& executor_;
-  // Each keeper with the first node of its operator.
+  // One keeper for each operator, with the first node of the operator.
   std::vector<std::pair<int, OutputKeeper*>> keepers_;
 };
 

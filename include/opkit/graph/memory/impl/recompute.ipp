@@ -440,8 +440,8 @@ class Recomputer {
         one.changes.push_back({one.of.place, PlaceOf(turn), BytesOf(StepOf(turn).outputs[o])});
   }
 
-  // Fills in the least that the candidate gains. Returns false if it gains nothing, or takes a
-  // place as high as the peak.
+  // Fills in the least gain of the candidate. Returns false if it gains nothing, or takes a place
+  // as high as the peak.
   bool Rate(Rating& one) {
     change_.resize(order_.size() + 1, 0);
     int begin = end(), finish = 0;

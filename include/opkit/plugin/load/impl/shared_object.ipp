@@ -175,7 +175,8 @@ class OpenedObject final : public SharedObject {
     memory.file = memfd_create(path_.substr(path_.rfind('/') + 1, 200).c_str(), MFD_CLOEXEC);
     if (Write(memory.file, bytes)) {
       std::string name = StrCat("/proc/self/fd/", memory.file);
-      // Makes the name new: numbers of files are reused, and a mapped image keeps its name.
+      // Changes the name until no loaded image has it: the system reuses file numbers, and a mapped
+      // image keeps its name.
       while (IsLoaded(name)) name.insert(0, 1, '/');
       failure = Load(name);
       if (handle_) return;

@@ -177,7 +177,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     opkit_status (*work)(void*);
     void (*drop)(void*);
     void* context;
-    RefCountedList kept;  // a library's code must stay while its work waits
+    RefCountedList kept;  // keeps a library's code loaded while its work waits
 
     Launched(opkit_status (*run)(void*), void (*end)(void*), void* argument)
         : work(run), drop(end), context(argument) {}
