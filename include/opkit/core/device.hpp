@@ -45,7 +45,7 @@ struct DeviceTypeRegistry {
     Entry all[kMost];
     int count = 0;
   };
-  detail::Mutex mutex;
+  Mutex mutex;
   Entries entries;
 };
 

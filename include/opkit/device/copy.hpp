@@ -33,7 +33,7 @@ struct CopyTable {
   const Route* begin() const { return routes; }
   const Route* end() const { return routes + count; }
 
-  detail::Mutex mutex;
+  Mutex mutex;
   Route routes[kMost] = {};  // in the order of their registration
   int count = 0;
 };

@@ -10,7 +10,7 @@ namespace detail {
 
 // Returns null if no function is registered.
 inline CopyFunction RegisteredCopy(DeviceType from, DeviceType to) {
-  detail::MutexLock lock(Copies().mutex);
+  MutexLock lock(Copies().mutex);
   for (const CopyTable::Route& route : Copies())
     if (route.from == from && route.to == to && route.copy) return route.copy;
   return nullptr;
@@ -38,7 +38,7 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
   const DeviceType from = MemoryDevice(source.device()).type;
   const DeviceType to = MemoryDevice(target.device()).type;
   if (const CopyFunction found = FindCopy(from, to)) return found;
-  detail::MutexLock lock(Copies().mutex);
+  MutexLock lock(Copies().mutex);
   std::vector<std::string> known;
   for (const CopyTable::Route& route : Copies())
     if (route.copy) known.push_back(StrCat(route.from, " to ", route.to));
