@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "opkit/compat/dispatch_helper.hpp"
 #include "opkit/graph.hpp"
 #include "opkit/graph/simple_net.hpp"
-#include "opkit/op/dispatch_helper.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {

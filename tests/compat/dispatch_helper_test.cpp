@@ -1,5 +1,5 @@
 // DispatchHelper: by dtype or by number, to the operator's own template members.
-#include "opkit/op/dispatch_helper.hpp"
+#include "opkit/compat/dispatch_helper.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // DispatchHelper: selects a template member of an operator by a tensor's dtype or by a number.
 // Caffe2's spelling of DispatchDType, for operators written as classes.
-#ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
-#define OPKIT_OP_DISPATCH_HELPER_HPP_
+#ifndef OPKIT_COMPAT_DISPATCH_HELPER_HPP_
+#define OPKIT_COMPAT_DISPATCH_HELPER_HPP_
 
 #include "opkit/op/operator_base.hpp"
 
@@ -87,4 +87,4 @@ struct DispatchHelper<FixedValues<Values...>, Extra...> {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_OP_DISPATCH_HELPER_HPP_
+#endif  // OPKIT_COMPAT_DISPATCH_HELPER_HPP_
