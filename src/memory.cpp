@@ -5,4 +5,3 @@
 #include "opkit/graph/memory/impl/problem.ipp"
 #include "opkit/graph/memory/impl/recompute.ipp"
 #include "opkit/graph/memory/impl/verify.ipp"
-#include "opkit/graph/memory/search/impl/skyline_search.ipp"

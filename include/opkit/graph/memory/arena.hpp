@@ -3,10 +3,12 @@
 #ifndef OPKIT_GRAPH_MEMORY_ARENA_HPP_
 #define OPKIT_GRAPH_MEMORY_ARENA_HPP_
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/memory/summary.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -24,11 +26,11 @@ struct MemoryInterval {
 // partners of buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: buffers
 // conflict if their spans of time overlap.
 struct MemoryConflicts {
-  std::vector<int64_t> starts;
+  detail::IndexedVector<int64_t> starts;
   std::vector<int> others;
 
   bool empty() const { return starts.empty(); }
-  std::span<const int> of(size_t buffer) const {
+  std::span<const int> of(std::integral auto buffer) const {
     return {others.data() + starts[buffer], others.data() + starts[buffer + 1]};
   }
 };
@@ -38,9 +40,9 @@ struct MemoryConflicts {
 // up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
 // the largest one for up to 1,024 buffers whose order in time is partial.
 struct MemoryPlan : detail::ArenaSize {
-  std::vector<int64_t> offsets;  // one for each buffer, in the order given
-  int64_t steps = 0;             // steps that the search took
-  const char* method = "none";   // the order or search that found it
+  detail::IndexedVector<int64_t> offsets;  // one for each buffer, in the order given
+  int64_t steps = 0;                       // steps that the search took
+  const char* method = "none";             // the order or search that found it
 };
 
 }}  // namespace opkit

@@ -17,21 +17,25 @@ class BitMatrix {
   BitMatrix(size_t rows, size_t columns) : words_((columns + 63) / 64), bits_(rows * words_) {}
 
   size_t words() const { return words_; }  // words per row
-  uint64_t* row(size_t i) { return bits_.data() + i * words_; }
-  const uint64_t* row(size_t i) const { return bits_.data() + i * words_; }
+  uint64_t* row(std::integral auto i) { return bits_.data() + Index(i) * words_; }
+  const uint64_t* row(std::integral auto i) const { return bits_.data() + Index(i) * words_; }
   const std::vector<uint64_t>& bits() const { return bits_; }
 
-  bool Get(size_t i, size_t j) const { return (row(i)[j / 64] >> (j % 64)) & 1; }
-  void Set(size_t i, size_t j) { row(i)[j / 64] |= uint64_t{1} << (j % 64); }
-  void Clear(size_t i, size_t j) { row(i)[j / 64] &= ~(uint64_t{1} << (j % 64)); }
+  bool Get(std::integral auto i, std::integral auto j) const {
+    return row(i)[Index(j) / 64] & Bit(j);
+  }
+  void Set(std::integral auto i, std::integral auto j) { row(i)[Index(j) / 64] |= Bit(j); }
+  void Clear(std::integral auto i, std::integral auto j) { row(i)[Index(j) / 64] &= ~Bit(j); }
   // Sets in row i every bit that is set in row j.
-  void Include(size_t i, size_t j) {
+  void Include(std::integral auto i, std::integral auto j) {
     const uint64_t* const from = row(j);
     uint64_t* const to = row(i);
     for (size_t w = 0, words = words_; w < words; ++w) to[w] |= from[w];
   }
 
  private:
+  static uint64_t Bit(std::integral auto j) { return uint64_t{1} << (Index(j) % 64); }
+
   size_t words_ = 0;
   std::vector<uint64_t> bits_;
 };

@@ -12,11 +12,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // The buffers and conflicts that PlanMemory takes. A value's offset in the arena is the offset of
 // its buffer plus its offset in the buffer.
 struct MemoryLifetimes {
-  std::vector<MemoryInterval> buffers;
-  MemoryConflicts conflicts;              // empty: the buffers' spans decide
-  std::vector<int> buffer_of;             // by value: its buffer; -1 for an external value
-  std::vector<int64_t> offset_in_buffer;  // by value: its offset in its buffer
-  std::vector<uint8_t> granted;           // by in-place option: 1 if its two values share bytes
+  IndexedVector<MemoryInterval> buffers;
+  MemoryConflicts conflicts;                // empty: the buffers' spans decide
+  IndexedVector<int> buffer_of;             // by value: its buffer; -1 for an external value
+  IndexedVector<int64_t> offset_in_buffer;  // by value: its offset in its buffer
+  std::vector<uint8_t> granted;             // by in-place option: 1 if its two values share bytes
   // True if two buffers conflict only if some legal run has both live. False for a large graph
   // without stages, and for stages of several steps: some conflicting buffers could then share
   // bytes.
@@ -40,7 +40,7 @@ struct LifetimeOptions {
 // input's buffer completes before the step starts in every legal run. Moreover, the buffer must be
 // planned memory that is not kept after the run, the output must fit, and the step must read the
 // buffer exactly once.
-MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
+MemoryLifetimes FindLifetimes(const RunOrder& run, const IndexedVector<RunValue>& values,
                               const std::vector<InPlaceOption>& in_place = {},
                               const LifetimeOptions& options = {});
 

@@ -19,14 +19,13 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The buffers to place, numbered without the empty ones. All sizes are in `unit` bytes.
 struct MemoryProblem {
-  int count = 0;               // buffers that have a size
-  std::vector<int> buffer;     // by buffer: its index in the planner's input
-  std::vector<int> size;       // in units
-  std::vector<int> alignment;  // in units, a power of two
-  IndexedVector<int> lower;    // sections [lower, upper) in which it is live
-  std::vector<int> upper;
+  int count = 0;                    // buffers that have a size
+  IndexedVector<int> buffer;        // by buffer: its index in the planner's input
+  IndexedVector<int> size;          // in units
+  IndexedVector<int> alignment;     // in units, a power of two
+  IndexedVector<int> lower, upper;  // sections [lower, upper) in which it is live
   int sections = 0;
-  std::vector<int> total;  // the units live in each section
+  IndexedVector<int> total;  // the units live in each section
   // By buffer: the buffers that conflict with it; empty if there are too many to list.
   FlatLists conflicts;
   bool spans_decide = true;  // conflicts are those of the spans, no others
@@ -40,11 +39,11 @@ struct MemoryProblem {
 
 // A solution: the offset of each buffer, in units.
 struct Placing {
-  std::vector<int> offsets;
+  IndexedVector<int> offsets;
   int height = 0;
   const char* method = nullptr;  // null: there is no placing yet
 
-  void KeepLower(const std::vector<int>& new_offsets, int new_height, const char* new_method) {
+  void KeepLower(const IndexedVector<int>& new_offsets, int new_height, const char* new_method) {
     if (method && new_height >= height) return;
     offsets = new_offsets;
     height = new_height;
@@ -65,14 +64,14 @@ struct SearchBudget {
 inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
 
 // Returns, for each buffer, the units that are live in the most crowded section of its span.
-std::vector<int64_t> Peaks(const MemoryProblem& problem);
+IndexedVector<int64_t> Peaks(const MemoryProblem& problem);
 
-std::vector<int64_t> Lengths(const MemoryProblem& problem);
+IndexedVector<int64_t> Lengths(const MemoryProblem& problem);
 
 // Returns the indices of `keys` by ascending key; equal keys keep their order.
 template <class Key>
-std::vector<int> SortedBy(const std::vector<Key>& keys) {
-  return SortedOrder(keys.size(), [&](int a, int b) { return keys[Index(a)] < keys[Index(b)]; });
+std::vector<int> SortedBy(const IndexedVector<Key>& keys) {
+  return SortedOrder(keys.size(), [&](int a, int b) { return keys[a] < keys[b]; });
 }
 
 inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {

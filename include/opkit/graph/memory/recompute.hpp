@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "opkit/config.hpp"
+#include "opkit/base/indexed_vector.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -16,16 +16,16 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // there when the run starts, and takes no bytes.
 struct RecomputeProblem {
   struct Step {
-    std::vector<int> inputs, outputs;  // values, each once
+    detail::IndexedVector<int> inputs, outputs;  // values, each once
     // Pairs {i, o}: outputs[o] may take the bytes of inputs[i] if this step is its last reader.
     std::vector<std::pair<int, int>> in_place = {};
     double cost = 1;  // cost of running the step once more
     int64_t scratch_bytes = 0;
     bool repeatable = true;  // may run again, and later than at its place here
   };
-  std::vector<Step> steps;
-  std::vector<int64_t> bytes;  // by value: its bytes; 0 for a value that lies elsewhere
-  std::vector<uint8_t> kept;   // by value: 1 if it is read after the run
+  detail::IndexedVector<Step> steps;
+  detail::IndexedVector<int64_t> bytes;  // by value: its bytes; 0 for a value that lies elsewhere
+  detail::IndexedVector<uint8_t> kept;   // by value: 1 if it is read after the run
 };
 
 // The order of steps that Recompute returns; a step of the problem may run several times.

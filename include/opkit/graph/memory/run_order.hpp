@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "opkit/config.hpp"
+#include "opkit/base/indexed_vector.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -16,14 +16,13 @@ struct RunOrder {
   int nodes = 0;
   // Pairs (before[i], after[i]): `after[i]` starts when `before[i]` has completed, asynchronous
   // part included. before[i] < after[i].
-  std::vector<int> before;
-  std::vector<int> after;
+  IndexedVector<int> before, after;
   // The stage of each step, ascending: no step starts before all steps of lower stages have
   // returned. 0, 1, 2, … means that one thread walks the stored order. Empty: only the edges order
   // steps, on any number of threads.
-  std::vector<int> stages;
+  IndexedVector<int> stages;
   // 1 for each step that returns before it has completed; empty: none. Matters only with stages.
-  std::vector<uint8_t> asynchronous;
+  IndexedVector<uint8_t> asynchronous;
 };
 
 // A value's bytes are live from the start of its producer until all users have completed.

@@ -18,9 +18,10 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // and values that FindLifetimes refuses must not be passed.
 //
 // Takes time by the square of the values, plus steps times edges / 64.
-void VerifyMemoryPlan(const detail::RunOrder& run, const std::vector<detail::RunValue>& values,
+void VerifyMemoryPlan(const detail::RunOrder& run,
+                      const detail::IndexedVector<detail::RunValue>& values,
                       const std::vector<detail::InPlaceOption>& in_place,
-                      const std::vector<int64_t>& addresses, int64_t arena_bytes,
+                      const detail::IndexedVector<int64_t>& addresses, int64_t arena_bytes,
                       const std::vector<std::string>& names = {});
 
 // Verifies a plan for buffers that conflict if their spans overlap or `conflicts` lists them.

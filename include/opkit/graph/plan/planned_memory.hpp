@@ -19,7 +19,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // numbers of PlannedMemory; those of bodies are included.
 struct ArenaPlan {
   Device device;
-  std::vector<RunValue> values;
+  IndexedVector<RunValue> values;
   std::vector<uint8_t> bounded;  // by value: 1 if its bytes are an upper bound
   std::vector<InPlaceOption> inplace;
   MemoryLifetimes lifetimes;
@@ -36,7 +36,7 @@ struct ArenaPlan {
   int64_t OffsetOf(size_t value) const {
     const int buffer = lifetimes.buffer_of[value];
     if (buffer < 0) return -1;
-    return plan.offsets[Index(buffer)] + lifetimes.offset_in_buffer[value];
+    return plan.offsets[buffer] + lifetimes.offset_in_buffer[value];
   }
 };
 
@@ -104,7 +104,7 @@ class PlannedMemory {
   void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const;
   void AddNaive(const RunValue& value);
   bool Verify(const ArenaPlan& arena) const;
-  void AddTouches(std::vector<RunValue>& values) const;
+  void AddTouches(IndexedVector<RunValue>& values) const;
   std::string DescribeMemory(size_t number) const;
   std::string NameOfStep(int step) const;
   int BufferOf(const ArenaPlan& arena, int value) const {

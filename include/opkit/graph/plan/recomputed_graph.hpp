@@ -37,9 +37,9 @@ class RecomputedGraph {
   double CostOf(int node) const;
 
   const Specialization& found_;
-  const GraphView& view_;                // view of the plan's graph
-  std::vector<std::vector<int>> parts_;  // by step: nodes of the plan's graph
-  RecomputeProblem problem_;             // its values are those of the plan's graph
+  const GraphView& view_;                  // view of the plan's graph
+  IndexedVector<std::vector<int>> parts_;  // by step: nodes of the plan's graph
+  RecomputeProblem problem_;               // its values are those of the plan's graph
 };
 
 // Specializes the plan for the shapes of its graph; computes nodes again if the plan does not fit

@@ -18,7 +18,7 @@ using opkit::detail::MatrixFit;
 using opkit::detail::MemoryProblem;
 using opkit::detail::Skyline;
 
-using Numbers = std::vector<int>;
+using Numbers = opkit::detail::IndexedVector<int>;
 
 Numbers RandomOrder(RandomGenerator& random, int count) {
   Numbers order(static_cast<size_t>(count));

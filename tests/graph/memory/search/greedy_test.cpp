@@ -16,7 +16,7 @@ using opkit::detail::OrderBy;
 using opkit::detail::Placing;
 using opkit::detail::TryPortfolio;
 
-using Numbers = std::vector<int>;
+using Numbers = opkit::detail::IndexedVector<int>;
 
 TEST_CASE("an order is by descending key, equal ones by size, and otherwise as they are") {
   const MemoryProblem problem = MakeProblem({{0, 1, 3}, {0, 1, 5}, {0, 1, 3}, {0, 1, 4}});
@@ -34,7 +34,7 @@ TEST_CASE("the portfolio keeps the lowest of its orders and names it") {
     CHECK(std::string(best.method).substr(0, 7) == "greedy ");
     CHECK(PlacingFault(problem, best.offsets, best.height) == "");
     Numbers offsets;
-    const std::vector<int64_t> size(problem.size.begin(), problem.size.end());
+    const opkit::detail::IndexedVector<int64_t> size(problem.size.begin(), problem.size.end());
     CHECK(best.height <= LowestFit(problem).Place(OrderBy(problem, size), &offsets));
     CHECK(best.height <= LowestFit(problem).Place(OrderBy(problem, Lengths(problem)), &offsets));
   }

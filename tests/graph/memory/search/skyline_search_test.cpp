@@ -29,7 +29,8 @@ MemoryProblem Problem(const std::vector<MemoryInterval>& buffers) {
 // Every plan packed downwards stacks buffers in some order, so the lowest of all orders is the
 // lowest there is.
 int LowestHeight(const MemoryProblem& problem) {
-  std::vector<int> order, offsets;
+  std::vector<int> order;
+  opkit::detail::IndexedVector<int> offsets;
   for (int i = 0; i < problem.count; ++i) order.push_back(i);
   int lowest = std::numeric_limits<int>::max();
   do {
@@ -55,7 +56,7 @@ TEST_CASE("the search finds a placing where there is one and proves where there 
     }
     const MemoryProblem problem = Problem(buffers);
     const int lowest = LowestHeight(problem);
-    std::vector<int> rank;
+    opkit::detail::IndexedVector<int> rank;
     for (int i = 0; i < problem.count; ++i) rank.push_back(below(100));
     SkylineSearch search(problem);
     REQUIRE(search.Run(lowest, rank, 100'000, -1) == SearchEnd::kFound);
@@ -76,7 +77,7 @@ TEST_CASE("a search gives up at its number of nodes and can be run again") {
                        1 + static_cast<int64_t>(random() % 50)});
   }
   const MemoryProblem problem = Problem(buffers);
-  const std::vector<int> rank(40, 0);
+  const opkit::detail::IndexedVector<int> rank(40, 0);
   SkylineSearch search(problem);
   CHECK(search.Run(10 * problem.bound, rank, 5, -1) == SearchEnd::kGaveUp);
   CHECK(search.nodes() == 5);

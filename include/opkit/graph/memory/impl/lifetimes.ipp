@@ -21,20 +21,18 @@ class StepOrder {
  public:
   StepOrder(const RunOrder& run, bool exact)
       : run_(run), predecessors_(Index(run.nodes), [&](auto add) {
-          for (size_t e = run.after.size(); e-- > 0;)
-            add(Index(run.after[e]), Index(run.before[e]));
+          for (size_t e = run.after.size(); e-- > 0;) add(run.after[e], run.before[e]);
         }) {
-    const size_t n = Index(run.nodes);
     if (!run.stages.empty()) {
       ClockByStages();
     } else if (exact) {
-      before_ = BitMatrix(n, n);
-      for (size_t v = 0; v < n; ++v) {
-        start_.push_back(static_cast<int64_t>(v));
-        done_.push_back(static_cast<int64_t>(v) + 1);
+      before_ = BitMatrix(Index(run.nodes), Index(run.nodes));
+      for (int v = 0; v < run.nodes; ++v) {
+        start_.push_back(v);
+        done_.push_back(v + 1);
         for (int before : predecessors_.of(v)) {
-          before_.Include(v, Index(before));
-          before_.Set(v, Index(before));
+          before_.Include(v, before);
+          before_.Set(v, before);
         }
       }
       end_ = run.nodes;
@@ -44,13 +42,13 @@ class StepOrder {
   }
 
   bool Precedes(int u, int v) const {
-    if (has_matrix()) return before_.Get(Index(v), Index(u));
+    if (has_matrix()) return before_.Get(v, u);
     return done_[u] <= start_[v] || HasPath(u, v);
   }
   bool has_matrix() const { return words() > 0; }
   size_t words() const { return before_.words(); }
   // Returns the steps that precede v, as bits. Only with a matrix.
-  const uint64_t* Before(int v) const { return before_.row(Index(v)); }
+  const uint64_t* Before(int v) const { return before_.row(v); }
 
   // Return the times of step v. Without a matrix, done(u) <= start(v) only if u precedes v; with a
   // matrix, the times are those of the stored order.
@@ -64,19 +62,19 @@ class StepOrder {
   // Sets the times from the stages. A synchronous step is done when its stage is; an asynchronous
   // one, when a successor has started. HasPath finds the order inside a stage.
   void ClockByStages() {
-    const size_t n = Index(run_.nodes);
-    end_ = n == 0 ? 0 : int64_t{run_.stages[n - 1]} + 1;
-    for (size_t v = 0; v < n; ++v) {
+    const int n = run_.nodes;
+    end_ = n == 0 ? 0 : int64_t{run_.stages.back()} + 1;
+    for (int v = 0; v < n; ++v) {
       start_.push_back(run_.stages[v]);
       const bool asynchronous = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
       done_.push_back(asynchronous ? end_ : int64_t{run_.stages[v]} + 1);
     }
-    const auto alone = [&](size_t v) {
+    const auto alone = [&](int v) {
       return (v == 0 || run_.stages[v - 1] != run_.stages[v]) &&
              (v + 1 == n || run_.stages[v + 1] != run_.stages[v]);
     };
     for (size_t e = 0; e < run_.before.size(); ++e) {
-      const size_t after = Index(run_.after[e]);
+      const int after = run_.after[e];
       const int64_t done = start_[after] + (alone(after) ? 0 : 1);
       int64_t& known = done_[run_.before[e]];
       if (done < known && done > start_[run_.before[e]]) known = done;
@@ -86,32 +84,31 @@ class StepOrder {
   // Sets the times from the longest path, whose steps are the ticks. A step off the path starts
   // after the last tick that precedes it and is done before the first tick that it precedes.
   void ClockByLongestPath() {
-    const size_t n = Index(run_.nodes);
-    IndexedVector<int> depth(n, 0), via(n, -1), tick(n, -1);
+    const int n = run_.nodes;
+    IndexedVector<int> depth(Index(n), 0), via(Index(n), -1), tick(Index(n), -1);
     int last = 0;
-    for (size_t v = 0; v < n; ++v) {
+    for (int v = 0; v < n; ++v) {
       for (int u : predecessors_.of(v)) {
         if (depth[u] < depth[v]) continue;
         depth[v] = depth[u] + 1;
         via[v] = u;
       }
-      if (depth[v] > depth[last]) last = static_cast<int>(v);
+      if (depth[v] > depth[last]) last = v;
     }
     if (n == 0) return;
     const int ticks = depth[last] + 1;
     for (int v = last; v >= 0; v = via[v]) tick[v] = depth[v];
     end_ = 2 * int64_t{ticks};
-    start_.assign(n, -1);
-    done_.assign(n, end_);
-    for (size_t v = 0; v < n; ++v) {
-      for (int before : predecessors_.of(v)) {
-        const size_t u = Index(before);
+    start_.assign(depth.size(), -1);
+    done_.assign(depth.size(), end_);
+    for (int v = 0; v < n; ++v) {
+      for (int u : predecessors_.of(v)) {
         const int64_t after = tick[u] >= 0 ? 2 * int64_t{tick[u]} + 1 : start_[u];
         start_[v] = (std::max)(start_[v], after);
       }
       if (tick[v] >= 0) start_[v] = 2 * int64_t{tick[v]};
     }
-    for (size_t v = n; v-- > 0;) {
+    for (int v = n - 1; v >= 0; --v) {
       if (tick[v] >= 0) done_[v] = 2 * int64_t{tick[v]} + 1;
       const int64_t before = tick[v] >= 0 ? 2 * int64_t{tick[v]} : done_[v];
       for (int u : predecessors_.of(v)) done_[u] = (std::min)(done_[u], before);
@@ -124,7 +121,7 @@ class StepOrder {
     if (u >= v) return false;
     std::vector<int> visits(1, v);
     for (size_t i = 0; i < visits.size(); ++i)
-      for (int before : predecessors_.of(Index(visits[i]))) {
+      for (int before : predecessors_.of(visits[i])) {
         if (before == u) return true;
         if (before > u && visits.size() < kMostVisits) visits.push_back(before);
       }
@@ -163,7 +160,7 @@ inline void CheckRunOrder(const RunOrder& run) {
           " steps, or none; found ", run.asynchronous.size());
 }
 
-inline void CheckRunValue(const RunOrder& run, const std::vector<RunValue>& values, size_t i) {
+inline void CheckRunValue(const RunOrder& run, const IndexedVector<RunValue>& values, size_t i) {
   const RunValue& value = values[i];
   if (value.bytes < 0)
     Throw(ErrorCode::kInvalidArgument, "value ", i, " has ", value.bytes,
@@ -182,7 +179,7 @@ inline void CheckRunValue(const RunOrder& run, const std::vector<RunValue>& valu
   if (Index(value.view_of) >= values.size())
     Throw(ErrorCode::kInvalidArgument, "value ", i, " is a view of value ", value.view_of,
           ": expected one of the ", values.size(), " values");
-  const int64_t viewed = values[Index(value.view_of)].bytes;
+  const int64_t viewed = values[value.view_of].bytes;
   if (value.view_offset < 0 || value.view_offset > viewed ||
       value.bytes > viewed - value.view_offset)
     Throw(ErrorCode::kInvalidArgument, "value ", i, " views ", value.bytes, " bytes from byte ",
@@ -195,7 +192,7 @@ inline void CheckRunValue(const RunOrder& run, const std::vector<RunValue>& valu
 // and the members that joined then, and chains cost linear time.
 class ValueMerger {
  public:
-  ValueMerger(const RunOrder& run, const std::vector<RunValue>& values, const StepOrder& order)
+  ValueMerger(const RunOrder& run, const IndexedVector<RunValue>& values, const StepOrder& order)
       : values_(values),
         order_(order),
         root_(values.size()),
@@ -207,13 +204,14 @@ class ValueMerger {
     for (size_t i = 0; i < n; ++i) {
       CheckRunValue(run, values, i);
       CheckUsers(i);
-      size_t at = i, hops = 0;
-      for (; values[at].view_of >= 0; at = Index(values[at].view_of)) {
+      size_t hops = 0;
+      int at = static_cast<int>(i);
+      for (; values[at].view_of >= 0; at = values[at].view_of) {
         if (Index(values[at].view_of) >= n || ++hops > n)
           Throw(ErrorCode::kInvalidArgument, "value ", i, " is a view of itself");
         offset_[i] += values[at].view_offset;
       }
-      root_[i] = static_cast<int>(at);
+      root_[i] = at;
       members_[at].push_back(static_cast<int>(i));
     }
   }
@@ -221,10 +219,8 @@ class ValueMerger {
   // Lets the option's output share the input's buffer if that is safe. Returns false otherwise.
   bool Grant(const InPlaceOption& option, size_t index) {
     CheckOption(option, index);
-    const size_t input = Index(option.input);
-    const size_t output = Index(option.output);
-    const size_t kept = Index(root_[input]);
-    const size_t merged = Index(root_[output]);
+    const int input = option.input, output = option.output;
+    const int kept = root_[input], merged = root_[output];
     if (kept == merged || merged != output || values_[kept].external || values_[merged].external)
       return false;
     if (values_[output].bytes > values_[input].bytes ||
@@ -233,7 +229,7 @@ class ValueMerger {
     if (last_step_[kept] >= 0 && !order_.Precedes(last_step_[kept], option.node)) return false;
     int reads = 0;
     for (size_t at = last_joined_[kept]; at < members_[kept].size(); ++at) {
-      const RunValue& value = values_[Index(members_[kept][at])];
+      const RunValue& value = values_[members_[kept][at]];
       if (value.kept || value.external) return false;
       for (int user : value.users)
         if (user == option.node)
@@ -244,7 +240,7 @@ class ValueMerger {
     }
     if (reads != 1) return false;
     for (int i : members_[merged]) {
-      const RunValue& value = values_[Index(i)];
+      const RunValue& value = values_[i];
       if (value.producer != option.node &&
           (value.producer < 0 || !order_.Precedes(option.node, value.producer)))
         return false;
@@ -255,7 +251,7 @@ class ValueMerger {
     last_step_[kept] = alone ? option.node : last_step_[merged];
     last_joined_[kept] = members_[kept].size() + (alone ? 0 : last_joined_[merged]);
     for (int i : members_[merged]) {
-      root_[i] = static_cast<int>(kept);
+      root_[i] = kept;
       offset_[i] += offset_[input];
       members_[kept].push_back(i);
     }
@@ -263,8 +259,8 @@ class ValueMerger {
     return true;
   }
 
-  const std::vector<int>& members(size_t root) const { return members_[root]; }
-  int64_t offset(size_t value) const { return offset_[value]; }
+  const std::vector<int>& members(int root) const { return members_[root]; }
+  int64_t offset(int value) const { return offset_[value]; }
 
  private:
   void CheckUsers(size_t i) const {
@@ -281,21 +277,21 @@ class ValueMerger {
     if (option.input < 0 || option.input >= count || option.output < 0 || option.output >= count)
       Throw(ErrorCode::kInvalidArgument, "in-place option ", index, " is of values ", option.input,
             " and ", option.output, ": expected two of the ", count, " values");
-    const std::vector<int>& users = values_[Index(option.input)].users;
+    const std::vector<int>& users = values_[option.input].users;
     if (std::find(users.begin(), users.end(), option.node) == users.end() ||
-        values_[Index(option.output)].producer != option.node)
+        values_[option.output].producer != option.node)
       Throw(ErrorCode::kInvalidArgument, "in-place option ", index, ": expected step ", option.node,
             " to read value ", option.input, " and to make value ", option.output);
   }
 
-  const std::vector<RunValue>& values_;
+  const IndexedVector<RunValue>& values_;
   const StepOrder& order_;
   IndexedVector<int> root_;
   IndexedVector<int64_t> offset_;  // offset of each value in its root's buffer
-  std::vector<std::vector<int>> members_;
-  std::vector<int> last_step_;  // by root: the step of the last grant; -1: nothing was granted
+  IndexedVector<std::vector<int>> members_;
+  IndexedVector<int> last_step_;  // by root: the step of the last grant; -1: nothing was granted
   // By root: index in its members_ of the first member that joined last.
-  std::vector<size_t> last_joined_;
+  IndexedVector<size_t> last_joined_;
 };
 
 // The steps that touch each buffer, and flags: live from the run's begin, live to its end.
@@ -346,7 +342,7 @@ inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
   return true;
 }
 
-inline MemoryLifetimes BuildLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
+inline MemoryLifetimes BuildLifetimes(const RunOrder& run, const IndexedVector<RunValue>& values,
                                       const std::vector<InPlaceOption>& in_place, bool exact) {
   const StepOrder order(run, exact);
   ValueMerger merger(run, values, order);
@@ -359,13 +355,12 @@ inline MemoryLifetimes BuildLifetimes(const RunOrder& run, const std::vector<Run
   out.buffer_of.assign(values.size(), -1);
   out.offset_in_buffer.assign(values.size(), 0);
   BufferUses uses;
-  for (size_t root = 0; root < values.size(); ++root) {
+  for (int root = 0; root < static_cast<int>(values.size()); ++root) {
     if (merger.members(root).empty() || values[root].external) continue;
     MemoryInterval buffer{order.end(), order.begin(), values[root].bytes, 1};
     uses.steps.starts.push_back(static_cast<int64_t>(uses.steps.items.size()));
     bool from_begin = false, to_end = false;
-    for (int member : merger.members(root)) {
-      const size_t m = Index(member);
+    for (int m : merger.members(root)) {
       const RunValue& value = values[m];
       out.buffer_of[m] = static_cast<int>(out.buffers.size());
       out.offset_in_buffer[m] = merger.offset(m);
@@ -394,7 +389,8 @@ inline MemoryLifetimes BuildLifetimes(const RunOrder& run, const std::vector<Run
   return out;
 }
 
-OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
+OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run,
+                                           const IndexedVector<RunValue>& values,
                                            const std::vector<InPlaceOption>& in_place,
                                            const LifetimeOptions& options) {
   CheckRunOrder(run);

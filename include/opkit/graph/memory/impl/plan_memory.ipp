@@ -21,7 +21,7 @@ inline MemoryPlan FinishPlan(const MemoryProblem& problem, size_t buffers, const
     plan.lower_bound_bytes = (std::max)(problem.bound_bytes, problem.bound * problem.unit);
   plan.naive_bytes = problem.naive_bytes;
   for (size_t i = 0; i < best.offsets.size(); ++i)
-    plan.offsets[Index(problem.buffer[i])] = best.offsets[i] * problem.unit;
+    plan.offsets[problem.buffer[i]] = best.offsets[i] * problem.unit;
   plan.arena_bytes = best.height * problem.unit;
   if (best.method) plan.method = best.method;
   return plan;

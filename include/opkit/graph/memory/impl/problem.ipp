@@ -12,18 +12,17 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-OPKIT_INLINE std::vector<int64_t> Peaks(const MemoryProblem& problem) {
-  std::vector<int64_t> peaks;
-  for (size_t i = 0; i < Index(problem.count); ++i)
+OPKIT_INLINE IndexedVector<int64_t> Peaks(const MemoryProblem& problem) {
+  IndexedVector<int64_t> peaks;
+  for (int i = 0; i < problem.count; ++i)
     peaks.push_back(*std::max_element(problem.total.begin() + problem.lower[i],
                                       problem.total.begin() + problem.upper[i]));
   return peaks;
 }
 
-OPKIT_INLINE std::vector<int64_t> Lengths(const MemoryProblem& problem) {
-  std::vector<int64_t> lengths;
-  for (size_t i = 0; i < Index(problem.count); ++i)
-    lengths.push_back(problem.upper[i] - problem.lower[i]);
+OPKIT_INLINE IndexedVector<int64_t> Lengths(const MemoryProblem& problem) {
+  IndexedVector<int64_t> lengths;
+  for (int i = 0; i < problem.count; ++i) lengths.push_back(problem.upper[i] - problem.lower[i]);
   return lengths;
 }
 
@@ -101,9 +100,9 @@ OPKIT_INLINE void CutSections(const std::vector<MemoryInterval>& intervals,
   bool began = false;
   int64_t live_bytes = 0;
   for (size_t b = 0, e = 0; e < n;) {
-    const size_t end = Index(ends[e]);
+    const int end = ends[e];
     if (b < n && lower[begins[b]] < upper[end]) {
-      const size_t begin = Index(begins[b++]);
+      const int begin = begins[b++];
       problem->lower[begin] = problem->sections;
       problem->pairs += live++;
       live_bytes += bytes[begin];
@@ -118,11 +117,11 @@ OPKIT_INLINE void CutSections(const std::vector<MemoryInterval>& intervals,
       ++e;
     }
   }
-  std::vector<int>& total = problem->total;
+  IndexedVector<int>& total = problem->total;
   total.assign(Index(problem->sections) + 1, 0);
   for (size_t i = 0; i < n; ++i) {
-    total[Index(problem->lower[i])] += problem->size[i];
-    total[Index(problem->upper[i])] -= problem->size[i];
+    total[problem->lower[i]] += problem->size[i];
+    total[problem->upper[i]] -= problem->size[i];
   }
   std::partial_sum(total.begin(), total.end(), total.begin());
   problem->bound = *std::max_element(total.begin(), total.end());
@@ -134,12 +133,10 @@ OPKIT_INLINE void ListConflicts(MemoryProblem* problem) {
   problem->conflicts = FlatLists(problem->buffer.size(), [&](auto add) {
     live.clear();
     for (int i : order) {
-      std::erase_if(live, [&](int other) {
-        return problem->upper[Index(other)] <= problem->lower[Index(i)];
-      });
+      std::erase_if(live, [&](int other) { return problem->upper[other] <= problem->lower[i]; });
       for (int other : live) {
-        add(Index(i), Index(other));
-        add(Index(other), Index(i));
+        add(i, other);
+        add(other, i);
       }
       live.push_back(i);
     }
@@ -151,7 +148,7 @@ template <class Lists>
 FlatLists Transpose(size_t n, const Lists& lists) {
   return FlatLists(n, [&](auto add) {
     for (size_t i = n; i-- > 0;)
-      for (int other : lists.of(i)) add(Index(other), i);
+      for (int other : lists.of(i)) add(other, i);
   });
 }
 
@@ -208,8 +205,8 @@ OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
   for (size_t i = 0; i < problem->buffer.size(); ++i)
     number[problem->buffer[i]] = static_cast<int>(i);
   int64_t overlapping = 0;
-  std::vector<int64_t>& starts = problem->conflicts.starts;
-  std::vector<int>& items = problem->conflicts.items;
+  IndexedVector<int64_t>& starts = problem->conflicts.starts;
+  IndexedVector<int>& items = problem->conflicts.items;
   starts.push_back(0);
   for (size_t i = 0; i < n; ++i) {
     const auto listed = sorted.of(i), listing = reverse.of(i);
@@ -217,12 +214,12 @@ OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
       Throw(ErrorCode::kInvalidArgument, "expected every conflict on the lists of both buffers; ",
             "the lists of buffer ", i, " and its partners do not agree");
     if (number[i] < 0) continue;
-    const size_t a = Index(number[i]);
+    const int a = number[i];
     int last = -1;
     for (int other : listed) {
       if (number[other] < 0 || other == std::exchange(last, other)) continue;
-      const size_t b = Index(number[other]);
-      items.push_back(static_cast<int>(b));
+      const int b = number[other];
+      items.push_back(b);
       if (problem->lower[a] < problem->upper[b] && problem->lower[b] < problem->upper[a])
         ++overlapping;
     }

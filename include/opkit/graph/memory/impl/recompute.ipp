@@ -18,7 +18,7 @@ namespace detail {
 
 // Throws kInvalidArgument for an invalid problem. Returns, by value, the step that makes it; -1:
 // none.
-inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
+inline IndexedVector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
   const size_t values = problem.bytes.size();
   if (problem.kept.size() != values)
     Throw(ErrorCode::kInvalidArgument, "expected `kept` of each of the ", values,
@@ -28,7 +28,8 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
       Throw(ErrorCode::kInvalidArgument, "value ", v, " has ", problem.bytes[v],
             " bytes: expected 0 or more");
   IndexedVector<int> maker(values, -1);
-  for (size_t s = 0; s < problem.steps.size(); ++s)
+  const auto steps = static_cast<int>(problem.steps.size());
+  for (int s = 0; s < steps; ++s)
     for (const int value : problem.steps[s].outputs) {
       if (value < 0 || Index(value) >= values)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " makes value ", value, ", expected one of ",
@@ -36,15 +37,15 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
       if (maker[value] >= 0)
         Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ", maker[value],
               " and by step ", s);
-      maker[value] = static_cast<int>(s);
+      maker[value] = s;
     }
-  for (size_t s = 0; s < problem.steps.size(); ++s) {
+  for (int s = 0; s < steps; ++s) {
     const RecomputeProblem::Step& step = problem.steps[s];
     for (const int value : step.inputs) {
       if (value < 0 || Index(value) >= values)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", expected one of ",
               values);
-      if (maker[value] >= static_cast<int>(s))
+      if (maker[value] >= s)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", which step ",
               maker[value], " makes after that");
     }
@@ -68,32 +69,32 @@ class Recomputer {
       : problem_(problem), target_(target), turns_of_(problem.steps.size()) {
     const IndexedVector<int> maker = CheckRecomputeProblem(problem);
     IndexedVector<char> is_read(problem.steps.size(), 0);
-    for (size_t s = 0; s < problem.steps.size(); ++s) {
-      Turn turn{static_cast<int>(s), {}};
-      std::vector<int>& made_as = made_as_.emplace_back();
-      for (const int value : StepAt(turn.step).inputs) {
+    const auto steps = static_cast<int>(problem.steps.size());
+    for (int s = 0; s < steps; ++s) {
+      Turn turn{s, {}};
+      IndexedVector<int>& made_as = made_as_.emplace_back();
+      for (const int value : StepAt(s).inputs) {
         const int from = maker[value];
         turn.makers.push_back(from);
         made_as.push_back(-1);
         if (from < 0) continue;
         is_read[from] = 1;
-        const std::vector<int>& outputs = StepAt(from).outputs;
-        made_as.back() =
-            static_cast<int>(std::find(outputs.begin(), outputs.end(), value) - outputs.begin());
+        const IndexedVector<int>& outputs = StepAt(from).outputs;
+        made_as.back() = static_cast<int>(std::ranges::find(outputs, value) - outputs.begin());
       }
       order_.push_back(AddTurn(std::move(turn)));
-      given_cost_ += StepAt(static_cast<int>(s)).cost;
+      given_cost_ += StepAt(s).cost;
     }
-    for (size_t s = 0; s < problem.steps.size(); ++s) {
-      bool is_kept = false;
-      for (const int value : problem.steps[s].outputs) is_kept |= problem.kept[Index(value)] != 0;
-      droppable_.push_back(is_read[s] && !is_kept && problem.steps[s].repeatable);
+    for (int s = 0; s < steps; ++s) {
+      const bool is_kept = std::ranges::any_of(StepAt(s).outputs,
+                                               [&](int value) { return problem.kept[value] != 0; });
+      droppable_.push_back(is_read[s] && !is_kept && StepAt(s).repeatable);
     }
     Measure();
     result_.given_bytes = peak_;
     result_.given_cost = given_cost_;
-    for (size_t s = 0; s < problem.steps.size(); ++s)
-      result_.least_bytes = (std::max)(result_.least_bytes, OwnBytes(static_cast<int>(s)));
+    for (int s = 0; s < steps; ++s)
+      result_.least_bytes = (std::max)(result_.least_bytes, OwnBytes(s));
   }
 
   RecomputedRun Run() && {
@@ -119,14 +120,14 @@ class Recomputer {
   // One run of a step.
   struct Turn {
     int step;
-    std::vector<int> makers;  // by input: the turn that makes it; -1: it is there from the start
+    IndexedVector<int> makers;  // by input: the turn that makes it; -1: it is there from the start
     bool moved = false;
   };
   // A turn that a candidate adds just before its reader.
   struct NewTurn {
     int step;
-    int turn;                 // the existing turn that is moved here; -1: the step runs again
-    std::vector<int> makers;  // as in Turn; -2 - i for the new turn i
+    int turn;                   // the existing turn that is moved here; -1: the step runs again
+    IndexedVector<int> makers;  // as in Turn; -2 - i for the new turn i
   };
   // The way to get values that a new turn reads and that are gone by then. A value is kept in any
   // case if keeping it raises no place above the target.
@@ -157,13 +158,12 @@ class Recomputer {
     bool above = false;  // a place that it adds bytes to is above the target
   };
 
-  const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[Index(step)]; }
+  const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[step]; }
   const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[turn].step); }
-  int64_t BytesOf(int value) const { return problem_.bytes[Index(value)]; }
+  int64_t BytesOf(int value) const { return problem_.bytes[value]; }
   // True if an output is read after the run. Only the turns of the given run keep such outputs.
   bool IsKept(int turn, size_t output) const {
-    return Index(turn) < problem_.steps.size() &&
-           problem_.kept[Index(StepOf(turn).outputs[output])] != 0;
+    return Index(turn) < problem_.steps.size() && problem_.kept[StepOf(turn).outputs[output]] != 0;
   }
   size_t Slot(int turn, size_t output) const { return first_slot_[turn] + output; }
   int PlaceOf(int turn) const { return place_[turn]; }
@@ -181,7 +181,7 @@ class Recomputer {
   int64_t OwnBytes(int number) const {
     const RecomputeProblem::Step& step = StepAt(number);
     int64_t bytes = step.scratch_bytes;
-    std::vector<char> taken;  // by input: 1 if no output may take its bytes
+    IndexedVector<char> taken;  // by input: 1 if no output may take its bytes
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       taken.push_back(made_as_[number][i] < 0);
       if (!taken.back()) bytes += BytesOf(step.inputs[i]);
@@ -190,9 +190,8 @@ class Recomputer {
       const int64_t made = BytesOf(step.outputs[o]);
       bytes += made;
       for (const auto& [input, output] : step.in_place) {
-        const auto i = Index(input);
-        if (Index(output) != o || taken[i] || made > BytesOf(step.inputs[i])) continue;
-        taken[i] = 1;
+        if (Index(output) != o || taken[input] || made > BytesOf(step.inputs[input])) continue;
+        taken[input] = 1;
         bytes -= made;
         break;
       }
@@ -218,7 +217,7 @@ class Recomputer {
     for (const int turn : order_)
       for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o) {
         live_[PlaceOf(turn)] += BytesOf(StepOf(turn).outputs[o]);
-        live_[Index(LastPlace(turn, o)) + 1] -= BytesOf(StepOf(turn).outputs[o]);
+        live_[LastPlace(turn, o) + 1] -= BytesOf(StepOf(turn).outputs[o]);
       }
     for (size_t at = 1; at < live_.size(); ++at) live_[at] += live_[at - 1];
     live_.pop_back();
@@ -251,11 +250,11 @@ class Recomputer {
     IndexedVector<char> given(step.in_place.empty() ? 0 : step.outputs.size(), 0);
     int64_t sum = 0;
     for (const auto& [i, o] : step.in_place) {
-      const int value = step.inputs[Index(i)];
-      const int64_t bytes = BytesOf(step.outputs[Index(o)]);
-      const int maker = turn.makers[Index(i)];
+      const int value = step.inputs[i];
+      const int64_t bytes = BytesOf(step.outputs[o]);
+      const int maker = turn.makers[i];
       if (maker < 0 || bytes > BytesOf(value)) continue;
-      const size_t output = Index(made_as_[turn.step][Index(i)]), slot = Slot(maker, output);
+      const size_t output = Index(made_as_[turn.step][i]), slot = Slot(maker, output);
       if (IsKept(maker, output)) continue;
       if (last_use_[slot] != at || granted_[slot] > 0 || given[o]) continue;
       given[o] = 1;
@@ -329,8 +328,8 @@ class Recomputer {
         if (!IsFreed(one.turn, o)) continue;
         const int touch = last_touch_[Slot(one.turn, o)];
         lowers |= touch < peak_at_;
-        one.most += static_cast<double>(BytesOf(step.outputs[o])) *
-                    (above_[one.place] - above_[Index(touch) + 1]);
+        one.most +=
+            static_cast<double>(BytesOf(step.outputs[o])) * (above_[one.place] - above_[touch + 1]);
       }
       if (!lowers) continue;
       const double cost = CostWithout(one.turn) + step.cost;
@@ -579,7 +578,7 @@ class Recomputer {
   const int64_t target_;
   RecomputedRun result_;
   // By step and input: the number of the maker's output that it is.
-  IndexedVector<std::vector<int>> made_as_;
+  IndexedVector<IndexedVector<int>> made_as_;
   IndexedVector<char> droppable_;  // by step: 1 if its turns are dropped when nothing reads them
   IndexedVector<std::vector<int>> turns_of_;  // by step: its turns
   IndexedVector<Turn> turns_;

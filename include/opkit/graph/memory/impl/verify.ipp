@@ -41,8 +41,8 @@ inline bool ShareBytes(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
 // bytes are needed from the first touch of any of them to the last.
 class RunVerifier {
  public:
-  RunVerifier(const RunOrder& run, const std::vector<RunValue>& values,
-              const std::vector<InPlaceOption>& in_place, const std::vector<int64_t>& addresses,
+  RunVerifier(const RunOrder& run, const IndexedVector<RunValue>& values,
+              const std::vector<InPlaceOption>& in_place, const IndexedVector<int64_t>& addresses,
               const std::vector<std::string>& names)
       : run_(run), values_(values), in_place_(in_place), addresses_(addresses), names_(names) {}
 
@@ -58,8 +58,7 @@ class RunVerifier {
           FindPlacingFault("value", i, names_, addresses_[i], value.bytes,
                            value.view_of < 0 ? value.alignment : 1, arena_bytes);
       if (!fault.empty()) return fault;
-      if (value.view_of >= 0 &&
-          addresses_[i] != addresses_[Index(value.view_of)] + value.view_offset)
+      if (value.view_of >= 0 && addresses_[i] != addresses_[value.view_of] + value.view_offset)
         return StrCat(Describe(i), " is not where it views ", Describe(Index(value.view_of)),
                       ", at byte ", value.view_offset, " of it");
     }
@@ -162,14 +161,14 @@ class RunVerifier {
 
   // Clears `precedes` if one of the 64 steps touches a, and need not have completed when some step
   // that touches b starts.
-  void Disprove(size_t first, const std::vector<uint64_t>& started, size_t a, size_t b,
+  void Disprove(size_t first, const IndexedVector<uint64_t>& started, size_t a, size_t b,
                 bool* precedes, Pair* witness) {
     if (!*precedes) return;
     for (const Touch& early : touches_[a]) {
       const size_t bit = Index(early.step);
       if (bit < first || bit >= first + 64) continue;
       for (const Touch& late : touches_[b]) {
-        if ((started[Index(late.step)] >> (bit - first)) & 1) continue;
+        if ((started[late.step] >> (bit - first)) & 1) continue;
         if (late.step == early.step && MayOverwrite(late.step, a, b)) continue;
         *precedes = false;
         if (!witness) return;
@@ -191,9 +190,9 @@ class RunVerifier {
   }
 
   const RunOrder& run_;
-  const std::vector<RunValue>& values_;
+  const IndexedVector<RunValue>& values_;
   const std::vector<InPlaceOption>& in_place_;
-  const std::vector<int64_t>& addresses_;
+  const IndexedVector<int64_t>& addresses_;
   const std::vector<std::string>& names_;
   std::vector<size_t> family_;  // by value: see Family()
   // A family's properties stand at the index of its value that is no view.
@@ -214,10 +213,10 @@ inline void ThrowFault(const std::string& fault) {
 }  // namespace detail
 
 OPKIT_INLINE void VerifyMemoryPlan(const detail::RunOrder& run,
-                                   const std::vector<detail::RunValue>& values,
+                                   const detail::IndexedVector<detail::RunValue>& values,
                                    const std::vector<detail::InPlaceOption>& in_place,
-                                   const std::vector<int64_t>& addresses, int64_t arena_bytes,
-                                   const std::vector<std::string>& names) {
+                                   const detail::IndexedVector<int64_t>& addresses,
+                                   int64_t arena_bytes, const std::vector<std::string>& names) {
   detail::RunVerifier verifier(run, values, in_place, addresses, names);
   detail::ThrowFault(verifier.FindFault(arena_bytes));
 }

@@ -17,15 +17,14 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // been in every order: the search gives up after many moves that found nothing lower. For at most
 // kMostInMatrix buffers.
 inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
-  const size_t n = Index(problem.count);
   // Temperature at the start, as a share of the bound; falls to 0 as the budget is used up.
   constexpr double kHeat = 0.003;
   const int64_t patience = int64_t{2000} * problem.count;  // moves
   RandomGenerator random(budget->seed);
   const auto below = [&](size_t m) { return Index(random() % m); };
   MatrixFit placer(problem);
-  std::vector<int> offsets = best->offsets, order = SortedBy(offsets), place(n);
-  std::vector<int> candidate, earlier, trial;
+  IndexedVector<int> offsets = best->offsets, place(offsets.size()), trial;
+  std::vector<int> order = SortedBy(offsets), candidate, earlier;
   int height = placer.Place(order, 0, 1 << 30, &offsets);
   best->KeepLower(offsets, height, "annealing");
   const int64_t began_ns = MonotonicNs(), all_steps = budget->steps;
@@ -40,16 +39,16 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
                                   static_cast<double>(budget->deadline_ns - began_ns));
     }
     earlier.clear();
-    for (size_t i = 0; i < n; ++i) {
-      place[Index(order[i])] = static_cast<int>(i);
-      if (offsets[i] + problem.size[i] == height) earlier.push_back(static_cast<int>(i));
+    for (int i = 0; i < problem.count; ++i) {
+      place[order[Index(i)]] = i;
+      if (offsets[i] + problem.size[i] == height) earlier.push_back(i);
     }
-    size_t moved = Index(earlier[below(earlier.size())]);
+    int moved = earlier[below(earlier.size())];
     if (below(2) == 0) {
       earlier.clear();
       for (int other : problem.conflicts.of(moved))
-        if (place[Index(other)] < place[moved]) earlier.push_back(other);
-      if (!earlier.empty()) moved = Index(earlier[below(earlier.size())]);
+        if (place[other] < place[moved]) earlier.push_back(other);
+      if (!earlier.empty()) moved = earlier[below(earlier.size())];
     }
     const int from = place[moved];
     if (from == 0) continue;

@@ -23,15 +23,14 @@ class LowestFit {
   explicit LowestFit(const MemoryProblem& problem) : problem_(problem) {}
 
   // Places all buffers and writes all of `offsets`. Returns the height.
-  int Place(const std::vector<int>& order, std::vector<int>* offsets) {
+  int Place(const std::vector<int>& order, IndexedVector<int>* offsets) {
     offsets->assign(order.size(), -1);
     int height = 0;
-    for (int buffer : order) {
-      const size_t b = Index(buffer);
+    for (int b : order) {
       taken_.clear();
       for (int other : problem_.conflicts.of(b)) {
-        const int offset = (*offsets)[Index(other)];
-        if (offset >= 0) taken_.push_back({offset, offset + problem_.size[Index(other)], other});
+        const int offset = (*offsets)[other];
+        if (offset >= 0) taken_.push_back({offset, offset + problem_.size[other], other});
       }
       SortByOffset(taken_);
       int free = 0;
@@ -61,23 +60,22 @@ class MatrixFit {
     if (!used) return;
     conflicts_ = BitMatrix(count_, count_);
     for (size_t i = 0; i < count_; ++i)
-      for (int other : problem.conflicts.of(i)) conflicts_.Set(i, Index(other));
+      for (int other : problem.conflicts.of(i)) conflicts_.Set(i, other);
   }
 
   // Places order[first] and the buffers behind it; those before it lie at `offsets`. Returns the
   // height, or -1 as soon as it is above `limit`.
-  int Place(const std::vector<int>& order, size_t first, int limit, std::vector<int>* offsets) {
+  int Place(const std::vector<int>& order, size_t first, int limit, IndexedVector<int>* offsets) {
     placed_.clear();
     int height = 0;
     for (size_t at = 0; at < first; ++at) {
-      const size_t b = Index(order[at]);
-      const int end = (*offsets)[b] + problem_.size[b];
-      placed_.push_back({(*offsets)[b], end, order[at]});
+      const int b = order[at], end = (*offsets)[b] + problem_.size[b];
+      placed_.push_back({(*offsets)[b], end, b});
       height = (std::max)(height, end);
     }
     SortByOffset(placed_);
     for (size_t at = first; at < count_; ++at) {
-      const size_t b = Index(order[at]);
+      const int b = order[at];
       const uint64_t* conflict = conflicts_.row(b);
       const int size = problem_.size[b], alignment = problem_.alignment[b];
       int offset = 0, top = 0;
@@ -92,7 +90,7 @@ class MatrixFit {
       height = (std::max)(height, end);
       if (height > limit) return -1;
       (*offsets)[b] = offset;
-      const PlacedSpan span{offset, end, order[at]};
+      const PlacedSpan span{offset, end, b};
       placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), span), span);
     }
     return height;
@@ -153,12 +151,11 @@ class Skyline {
 };
 
 inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& order,
-                          std::vector<int>* offsets) {
+                          IndexedVector<int>* offsets) {
   Skyline skyline(problem.sections);
   offsets->assign(order.size(), 0);
   int height = 0;
-  for (int buffer : order) {
-    const size_t b = Index(buffer);
+  for (int b : order) {
     const int offset =
         AlignUnits(skyline.Highest(problem.lower[b], problem.upper[b]), problem.alignment[b]);
     skyline.Raise(problem.lower[b], problem.upper[b], offset + problem.size[b]);
@@ -171,17 +168,15 @@ inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& 
 // Places buffers as an allocator at run time would: in the order in which they begin, each into the
 // smallest gap that fits, else on top of the live buffers. O(live buffers) for each.
 inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_lower,
-                       std::vector<int>* offsets) {
+                       IndexedVector<int>* offsets) {
   offsets->assign(by_lower.size(), 0);
   std::vector<int> live;  // live buffers in the order of their offsets
   int height = 0;
-  for (int buffer : by_lower) {
-    const size_t b = Index(buffer);
+  for (int b : by_lower) {
     const int size = problem.size[b];
     int best = -1, best_gap = 0, free = 0;
     size_t kept = 0, place = 0;
-    for (int other : live) {
-      const size_t o = Index(other);
+    for (int o : live) {
       if (problem.upper[o] <= problem.lower[b]) continue;
       const int start = AlignUnits(free, problem.alignment[b]);
       const int gap = (*offsets)[o] - start;
@@ -191,14 +186,14 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
         place = kept;
       }
       free = (*offsets)[o] + problem.size[o];
-      live[kept++] = other;
+      live[kept++] = o;
     }
     if (best < 0) {
       best = AlignUnits(free, problem.alignment[b]);
       place = kept;
     }
     live.resize(kept);
-    live.insert(live.begin() + static_cast<std::ptrdiff_t>(place), buffer);
+    live.insert(live.begin() + static_cast<std::ptrdiff_t>(place), b);
     (*offsets)[b] = best;
     height = (std::max)(height, best + size);
   }

@@ -12,9 +12,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the buffers by descending key; equal keys by descending size.
-inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
-  return SortedOrder(keys.size(), [&](int i, int j) {
-    const size_t a = Index(i), b = Index(j);
+inline std::vector<int> OrderBy(const MemoryProblem& problem, const IndexedVector<int64_t>& keys) {
+  return SortedOrder(keys.size(), [&](int a, int b) {
     return keys[a] != keys[b] ? keys[a] > keys[b] : problem.size[a] > problem.size[b];
   });
 }
@@ -26,9 +25,9 @@ inline constexpr int64_t kPortfolioWork = 15'000'000;
 inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best) {
   const size_t n = Index(problem.count);
   const IndexedVector<int64_t> size(problem.size.begin(), problem.size.end());
-  const std::vector<int64_t> alignment(problem.alignment.begin(), problem.alignment.end());
-  const std::vector<int64_t> length = Lengths(problem);
-  std::vector<int64_t> area(n), start(n), peak(n), crowd(n);
+  const IndexedVector<int64_t> alignment(problem.alignment.begin(), problem.alignment.end());
+  const IndexedVector<int64_t> length = Lengths(problem);
+  IndexedVector<int64_t> area(n), start(n), peak(n), crowd(n);
   const bool listed = !problem.conflicts.empty();
   for (size_t i = 0; i < n; ++i) {
     area[i] = size[i] * length[i];
@@ -36,7 +35,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
     if (!listed) continue;
     for (int other : problem.conflicts.of(i)) crowd[i] += size[other];
   }
-  std::vector<int> offsets;
+  IndexedVector<int> offsets;
   int64_t work = 0;
   if (problem.spans_decide && problem.pairs <= 25 * kPortfolioWork) {
     const int height = PlaceInTime(problem, OrderBy(problem, start), &offsets);
@@ -51,7 +50,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
   MatrixFit matrix_fit(problem, dense);
   const struct {
     const char* name;
-    const std::vector<int64_t>& keys;
+    const IndexedVector<int64_t>& keys;
   } kOrders[] = {
       {"greedy by size", size},
       {"greedy by lifetime", length},

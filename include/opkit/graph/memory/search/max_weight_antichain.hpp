@@ -31,7 +31,7 @@ class MaxWeightAntichain {
     for (size_t i = 0; i < count_; ++i) {
       for (size_t j = 0; j < count_; ++j)
         if (problem.upper[i] <= problem.lower[j]) later_.Set(i, j);
-      for (int other : problem.conflicts.of(i)) later_.Clear(i, Index(other));
+      for (int other : problem.conflicts.of(i)) later_.Clear(i, other);
     }
   }
 

@@ -12,14 +12,15 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Draws the order in which a restart prefers buffers: long, large or crowded ones first, in random
 // proportions.
-inline std::vector<int> DrawRanks(const MemoryProblem& problem, const std::vector<int64_t>& length,
-                                  const std::vector<int64_t>& peak, RandomGenerator& random) {
+inline IndexedVector<int> DrawRanks(const MemoryProblem& problem,
+                                    const IndexedVector<int64_t>& length,
+                                    const IndexedVector<int64_t>& peak, RandomGenerator& random) {
   const size_t n = length.size();
   const auto log = [](int64_t x) { return std::log(static_cast<double>(x)); };
   const double by_length = 2 * random.uniform() - 0.2, by_size = 2 * random.uniform() - 0.2;
   const double by_peak = random.uniform() < 0.5 ? 20 * random.uniform() : 0;
   const double noise = random.uniform() < 0.5 ? 0.5 * random.uniform() : 0;
-  std::vector<int64_t> keys(n);
+  IndexedVector<int64_t> keys(n);
   for (size_t i = 0; i < n; ++i)
     keys[i] = static_cast<int64_t>(-1e6 * (by_length * log(length[i]) +
                                            by_size * log(problem.size[i]) + by_peak * log(peak[i]) +
@@ -46,7 +47,7 @@ inline int64_t Luby(int64_t i) {
 inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
   constexpr int64_t kNodes = 250;
   RandomGenerator random(budget->seed);
-  const std::vector<int64_t> length = Lengths(problem), peak = Peaks(problem);
+  const IndexedVector<int64_t> length = Lengths(problem), peak = Peaks(problem);
   SkylineSearch search(problem);
   int lowest = problem.bound, middle = 0;
   for (int64_t round = 0; best->height > budget->enough && best->height > lowest; ++round) {

@@ -152,9 +152,9 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& orde
   const auto bodies = plan_.BodiesOf(plan_.schedule().original_of(step));
   for (const std::unique_ptr<PlannedBody>& body : bodies)
     for (int inner = 0; inner < body->plan->schedule().size(); ++inner) {
-      follow(Of(*body).begin_[Index(inner)]);
+      follow(Of(*body).begin_[inner]);
       Of(*body).OrderBodies(inner, order);
-      last = Of(*body).end_[Index(inner)];
+      last = Of(*body).end_[inner];
     }
   if (!bodies.empty()) follow(end_[step]);
 }
@@ -198,7 +198,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
                                           int& planned_values) const {
   const GraphView& view = plan_.view();
   const auto is_exclusive = [&](int node) { return BodyCount(node) > 1; };
-  const auto step_of = [&](int node) { return Index(plan_.schedule().node_of(node)); };
+  const auto step_of = [&](int node) { return plan_.schedule().node_of(node); };
   for (int value = 0; value < view.num_values(); ++value) {
     RunValue& planned = arena.values[NumberOf(value)];
     const bool is_own = plan_.OuterOf(value) < 0;
@@ -339,8 +339,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlaceDonated(ArenaPlan& arena) const
   for (const int input : donated_) {
     const int buffer = BufferOf(arena, input);
     if (buffer < 0) continue;
-    const int64_t bytes = arena.lifetimes.buffers[Index(buffer)].size;
-    arena.plan.offsets[Index(buffer)] = next;
+    const int64_t bytes = arena.lifetimes.buffers[buffer].size;
+    arena.plan.offsets[buffer] = next;
     arena.donated.push_back({input, next, next + bytes});
     next += (bytes + 63) / 64 * 64;
   }
@@ -397,9 +397,9 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
   FindLifetimesOf(arena, summary_.planned_values);
   for (const uint8_t bounded : arena.bounded) summary_.bounded_values += bounded;
   // Values in a donated input take nothing of the arena.
-  std::vector<MemoryInterval> buffers = arena.lifetimes.buffers;
+  IndexedVector<MemoryInterval> buffers = arena.lifetimes.buffers;
   for (const int input : donated_)
-    if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[Index(buffer)].size = 0;
+    if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[buffer].size = 0;
   const auto plan = [&] {
     return PlanMemory(buffers, arena.lifetimes.conflicts, options.plan.search);
   };
@@ -424,7 +424,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena
   if (capacity < 0)
     Throw(ErrorCode::kInvalidArgument, "PlanOptions::memory.capacity_bytes is ", capacity);
   if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
-  const std::vector<MemoryInterval>& buffers = arena.lifetimes.buffers;
+  const IndexedVector<MemoryInterval>& buffers = arena.lifetimes.buffers;
   // Find the step at which the most bytes are live.
   std::vector<int64_t> change(Index(run_order_.nodes) + 2, 0);
   const auto at = [&](int64_t step) {
@@ -440,10 +440,10 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena
   std::vector<int> values;
   for (size_t value = 0; value < arena.values.size(); ++value) {
     const int buffer = arena.lifetimes.buffer_of[value];
-    if (buffer >= 0 && buffers[Index(buffer)].lower <= peak && peak < buffers[Index(buffer)].upper)
+    if (buffer >= 0 && buffers[buffer].lower <= peak && peak < buffers[buffer].upper)
       values.push_back(static_cast<int>(value));
   }
-  const auto bytes_of = [&](int value) { return arena.values[Index(value)].bytes; };
+  const auto bytes_of = [&](int value) { return arena.values[value].bytes; };
   StableSort(values, [&](int a, int b) { return bytes_of(a) > bytes_of(b); });
   constexpr size_t kShown = 5;
   std::string list;
@@ -466,7 +466,7 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
 
 // Adds each step that reads or writes a value, also a step of a body, to the value's users. The
 // verifier then does not depend on how Describe treats bodies.
-OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& values) const {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(IndexedVector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     const int node = plan_.schedule().original_of(step), end = end_[step];
     if (!plan_.BodiesOf(node).empty()) continue;  // the steps of its bodies read and write
@@ -484,7 +484,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& va
 }
 
 OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const {
-  std::vector<int64_t> addresses;
+  IndexedVector<int64_t> addresses;
   std::vector<std::string> names;
   for (size_t value = 0; value < arena.values.size(); ++value)
     addresses.push_back(arena.OffsetOf(value));
@@ -494,7 +494,7 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
   for (size_t value = first_body_value(); value < arena.values.size(); ++value)
     names.push_back(Name(value));
   const int64_t end = arena.donated.empty() ? arena.plan.arena_bytes : arena.donated.back().end;
-  std::vector<RunValue> values = arena.values;
+  IndexedVector<RunValue> values = arena.values;
   AddTouches(values);
   VerifyMemoryPlan(run_order_, values, arena.inplace, addresses, end, names);
   return true;

@@ -47,7 +47,7 @@ OPKIT_COLD OPKIT_INLINE void RecomputedGraph::AddStep(int node, Device memory,
       const TensorInfo& info = found_.types()[made];
       step.repeatable = step.repeatable && info.shape.is_known();
       if (found_.memory().IsPlanned(made) && MemoryDevice(info.device) == memory)
-        problem_.bytes[Index(value)] = (found_.BytesOf(made) + 63) / 64 * 64;
+        problem_.bytes[value] = (found_.BytesOf(made) + 63) / 64 * 64;
     }
   }
   const NodeChoice& choice = found_.choice(node);
@@ -85,7 +85,7 @@ class RecomputedGraph::Writer {
       if (!def.name().empty()) ++named_[Number(def.name())];
     for (size_t at = 0; at < run.steps.size(); ++at) {
       anchored_.push_back(anchor_);
-      for (const int part : from.parts_[Index(run.steps[at].step)]) WritePart(at, part);
+      for (const int part : from.parts_[run.steps[at].step]) WritePart(at, part);
       if (!run.steps[at].moved) anchor_ = static_cast<int>(nodes_.size()) - 1;
     }
     out_.graph = WithContents(graph, graph.constants(), std::move(nodes_));
@@ -124,7 +124,7 @@ class RecomputedGraph::Writer {
   // Returns the place in the run of the step that makes the value for the step at place `at`; -1:
   // an input or a constant.
   int MakerOf(size_t at, int value) const {
-    const RecomputeProblem::Step& step = from_.problem_.steps[Index(run_.steps[at].step)];
+    const RecomputeProblem::Step& step = from_.problem_.steps[run_.steps[at].step];
     for (size_t i = 0; i < step.inputs.size(); ++i)
       if (step.inputs[i] == value) return run_.steps[at].makers[i];
     return static_cast<int>(at);  // another part of the step
