@@ -7,8 +7,8 @@
 #include "opkit/device/copy.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/plan/bound_plan.hpp"
+#include "opkit/graph/plan/impl/tensor_bindings.ipp"
 #include "opkit/graph/plan/plan_state.hpp"
-#include "opkit/graph/plan/tensor_bindings.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
