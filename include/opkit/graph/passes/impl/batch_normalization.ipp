@@ -11,7 +11,7 @@
 #include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/passes/batch_normalization.hpp"
-#include "opkit/graph/passes/pass_rules.hpp"
+#include "opkit/graph/passes/node_pass.hpp"
 #include "opkit/graph/passes/standard_passes.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -37,13 +37,9 @@ struct ChannelScaling {
 };
 
 // One run of the pass: the constructor finds the nodes to fold, Result builds the graph.
-class BatchNormalizationFolder {
+class BatchNormalizationFolder : NodePass {
  public:
-  explicit BatchNormalizationFolder(const Graph& graph)
-      : graph_(graph),
-        view_(graph),
-        control_(ControlNames(graph)),
-        removed_(Index(graph.num_nodes()), 0) {
+  explicit BatchNormalizationFolder(const Graph& graph) : NodePass(graph) {
     for (const int node : view_.order()) {
       if (std::optional<ChannelScaling> found = IsTied(node) ? std::nullopt : Scaling(node)) {
         Base& base = bases_.at(base_of_[found_input_]);
@@ -71,8 +67,7 @@ class BatchNormalizationFolder {
       if (base != bases_.end() && base->second.output != view_.outputs(node)[0])
         Scale(base->second, def, constants);
     }
-    DropUnread(nodes, constants);
-    return WithContents(graph_, std::move(constants), std::move(nodes));
+    return WithNodes(std::move(nodes), std::move(constants));
   }
 
  private:
@@ -83,16 +78,9 @@ class BatchNormalizationFolder {
     ChannelScaling scaling;
   };
 
-  // True if the node is of this operator of ONNX's own domain.
-  static bool Is(const OperatorDef& def, std::string_view op) {
-    if (def.type() != op) return false;
-    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-    return schema && schema->is_standard();
-  }
   // True if the node has control edges, a rewritten output, or not exactly one output.
   bool IsTied(int node) const {
-    const OperatorDef& def = graph_.node(node);
-    if (IsWaitedFor(def, control_) || !def.control_inputs().empty()) return true;
+    if (HasControlEdges(node)) return true;
     const auto outputs = view_.outputs(node);
     for (size_t o = 0; o < outputs.size(); ++o)
       if (o == 0 ? outputs[o] < 0 || view_.IsRewritten(outputs[o]) : outputs[o] >= 0) return true;
@@ -122,34 +110,30 @@ class BatchNormalizationFolder {
   }
   // Returns the channels of a node whose weights can be scaled; 0 for any other node.
   size_t ScalableChannels(int node) const {
-    const OperatorDef& def = graph_.node(node);
     if (IsTied(node)) return 0;
     const Tensor* numbers = Floats(node, 1);
     if (!numbers || numbers->rank() < 1) return 0;
     const size_t channels = Index(numbers->dim(0));
-    if (Is(def, "Conv") && numbers->rank() >= 3)
+    if (IsStandard(node, "Conv") && numbers->rank() >= 3)
       return LacksInput(node, 2) || Floats(node, 2) ? channels : 0;
-    if (Is(def, "BatchNormalization") && numbers->rank() == 1 && HasStatistics(node, channels))
+    if (IsStandard(node, "BatchNormalization") && numbers->rank() == 1 &&
+        HasStatistics(node, channels))
       return channels;
     return 0;
   }
   // Returns the rank of a base's output; -1 if it is unknown.
   int RankOf(const Base& base) {
-    if (Is(graph_.node(base.node), "Conv")) return Floats(base.node, 1)->rank();
-    if (!types_) try {
-        types_ = InferGraph(view_);
-      } catch (const Error&) {
-        return -1;  // Compile finds the error again and reports it
-      }
-    const SymbolicShape& shape = (*types_)[view_.outputs(base.node)[0]].shape;
+    if (IsStandard(base.node, "Conv")) return Floats(base.node, 1)->rank();
+    const GraphTypes* const types = Types();
+    if (!types) return -1;
+    const SymbolicShape& shape = (*types)[view_.outputs(base.node)[0]].shape;
     return shape.has_rank() ? shape.rank() : -1;
   }
   // Returns the base that makes the value, if `node` is its only reader and may be folded into the
   // base by device and backend; else null.
   const Base* BaseOf(int value, int node) const {
     const auto found = value < 0 ? base_of_.end() : base_of_.find(value);
-    if (found == base_of_.end() || view_.IsOutput(value) || view_.consumers(value).size() != 1)
-      return nullptr;
+    if (found == base_of_.end() || OnlyReader(value) < 0) return nullptr;
     const OperatorDef &def = graph_.node(node), &base = graph_.node(found->second);
     const bool same_place =
         def.device() == base.device() &&
@@ -162,18 +146,18 @@ class BatchNormalizationFolder {
   std::optional<ChannelScaling> Scaling(int node) {
     const OperatorDef& def = graph_.node(node);
     const auto inputs = view_.inputs(node);
-    if (Is(def, "BatchNormalization")) {
+    if (IsStandard(node, "BatchNormalization")) {
       const Base* base = BaseOf(inputs[0], node);
       if (!base || !HasStatistics(node, base->scaling.factors.size())) return {};
       found_input_ = inputs[0];
       return Together(*base, Normalization(node, base->scaling.factors.size()));
     }
-    const bool is_product = Is(def, "Mul") || Is(def, "Div");
-    if (!is_product && !Is(def, "Add") && !Is(def, "Sub")) return {};
+    const bool is_product = IsStandard(node, "Mul") || IsStandard(node, "Div");
+    if (!is_product && !IsStandard(node, "Add") && !IsStandard(node, "Sub")) return {};
     for (size_t i = 0; i < 2; ++i) {
       const Base* base = BaseOf(inputs[i], node);
       const Tensor* numbers = Floats(node, 1 - i);
-      if (!base || !numbers || (i == 1 && Is(def, "Div"))) continue;
+      if (!base || !numbers || (i == 1 && def.type() == "Div")) continue;
       const size_t channels = base->scaling.factors.size();
       if (!IsByChannel(numbers->shape(), channels, RankOf(*base))) continue;
       ChannelScaling scaling(channels);
@@ -264,26 +248,8 @@ class BatchNormalizationFolder {
     add(2, std::move(bias), "@B");
     def.mutable_outputs()[0] = view_.name(base.output);
   }
-  // Drops the constants whose readers were all removed.
-  void DropUnread(const std::vector<OperatorDef>& nodes,
-                  std::vector<Graph::Constant>& constants) const {
-    NameIndex read;
-    for (const OperatorDef& def : nodes)
-      for (const std::string& input : def.inputs()) read.Add(input);
-    std::erase_if(constants, [&](const Graph::Constant& constant) {
-      const int value = view_.FindValue(constant.name);
-      return value >= 0 && !view_.IsOutput(value) && !view_.consumers(value).empty() &&
-             read.Find(constant.name) < 0;
-    });
-  }
-
-  const Graph& graph_;
-  const GraphView view_;
-  const NameIndex control_;
-  IndexedVector<char> removed_;  // by node
-  std::map<int, Base> bases_;    // by node
-  std::map<int, int> base_of_;   // by value: the node of the base whose output it is
-  std::optional<GraphTypes> types_;
+  std::map<int, Base> bases_;   // by node
+  std::map<int, int> base_of_;  // by value: the node of the base whose output it is
   int found_input_ = -1;
   bool has_folded_ = false;
 };

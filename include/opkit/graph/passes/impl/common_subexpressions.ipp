@@ -7,19 +7,15 @@
 
 #include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/passes/common_subexpressions.hpp"
-#include "opkit/graph/passes/pass_rules.hpp"
+#include "opkit/graph/passes/node_pass.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor finds equal nodes and constants, Result builds the graph.
-class SubexpressionMerger {
+class SubexpressionMerger : NodePass {
  public:
-  explicit SubexpressionMerger(const Graph& graph)
-      : graph_(graph),
-        view_(graph),
-        control_(ControlNames(graph)),
-        removed_(Index(graph.num_nodes()), 0) {
+  explicit SubexpressionMerger(const Graph& graph) : NodePass(graph) {
     for (int value = 0; value < view_.num_values(); ++value) same_.push_back(value);
     called_ = same_;
     MergeConstants();
@@ -130,12 +126,8 @@ class SubexpressionMerger {
     }
   }
 
-  const Graph& graph_;
-  const GraphView view_;
-  const NameIndex control_;
-  IndexedVector<char> removed_;  // by node
-  IndexedVector<int> same_;      // by value: the value that is read instead
-  IndexedVector<int> called_;    // by value: the value whose name it gets
+  IndexedVector<int> same_;    // by value: the value that is read instead
+  IndexedVector<int> called_;  // by value: the value whose name it gets
 };
 
 }  // namespace detail

@@ -6,23 +6,19 @@
 #include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/passes/constant_folding.hpp"
 #include "opkit/graph/passes/evaluate_node.hpp"
+#include "opkit/graph/passes/node_pass.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor evaluates nodes, Result builds the graph.
-class ConstantFolder {
+class ConstantFolder : NodePass {
  public:
   ConstantFolder(const Graph& graph, const FoldOptions& options)
-      : graph_(graph),
-        options_(options),
-        view_(graph),
-        control_(ControlNames(graph)),
-        known_(Index(view_.num_values())),
-        folded_(Index(graph.num_nodes()), 0) {
+      : NodePass(graph), options_(options), known_(Index(view_.num_values())) {
     for (int value = 0; value < view_.num_values(); ++value)
       if (view_.IsConstant(value)) known_[value] = *view_.constant(value);
-    for (const int node : view_.order()) folded_[node] = Folds(node);
+    for (const int node : view_.order()) removed_[node] = Folds(node);
   }
 
   Graph Result() const {
@@ -33,7 +29,7 @@ class ConstantFolder {
     }
     std::vector<OperatorDef> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (!folded_[node]) {
+      if (!removed_[node]) {
         nodes.push_back(graph_.node(node));
         continue;
       }
@@ -47,7 +43,7 @@ class ConstantFolder {
   // True if the value is an output of the graph or a node that is not folded reads it.
   bool IsNeeded(int value) const {
     bool needed = view_.IsOutput(value);
-    for (const int node : view_.consumers(value)) needed |= !folded_[node];
+    for (const int node : view_.consumers(value)) needed |= !removed_[node];
     return needed;
   }
   bool Folds(int node) {
@@ -56,8 +52,7 @@ class ConstantFolder {
       if (value >= 0 && !known_[value].initialized()) return false;
     for (const int value : view_.outputs(node))  // a constant may not be written to
       if (value >= 0 && view_.IsRewritten(value)) return false;
-    if (IsWaitedFor(def, control_) || !def.control_inputs().empty() || !MayEvaluate(def))
-      return false;
+    if (HasControlEdges(node) || !MayEvaluate(def)) return false;
     try {
       return !IsTooLarge(def, node) && Run(def, node);
     } catch (...) {
@@ -93,12 +88,8 @@ class ConstantFolder {
     return true;
   }
 
-  const Graph& graph_;
   const FoldOptions options_;
-  const GraphView view_;
-  const NameIndex control_;
   IndexedVector<Tensor> known_;  // by value; uninitialized if the data is not known
-  IndexedVector<char> folded_;   // by node
 };
 
 }  // namespace detail

@@ -9,21 +9,16 @@
 #include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/passes/hard_swish.hpp"
-#include "opkit/graph/passes/pass_rules.hpp"
+#include "opkit/graph/passes/node_pass.hpp"
 #include "opkit/graph/passes/standard_passes.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor finds the patterns, Result builds the graph.
-class HardSwishMerger {
+class HardSwishMerger : NodePass {
  public:
-  explicit HardSwishMerger(const Graph& graph)
-      : graph_(graph),
-        view_(graph),
-        control_(ControlNames(graph)),
-        removed_(Index(graph.num_nodes()), 0),
-        nodes_(graph.nodes()) {
+  explicit HardSwishMerger(const Graph& graph) : NodePass(graph), nodes_(graph.nodes()) {
     for (int node = 0; node < graph.num_nodes(); ++node)
       if (Is(node, "Mul")) Look(node);
   }
@@ -31,19 +26,9 @@ class HardSwishMerger {
   Graph Result() const {
     if (!has_merged_) return graph_;
     std::vector<OperatorDef> nodes;
-    NameIndex read;
-    for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[node]) continue;
-      nodes.push_back(nodes_[node]);
-      for (const std::string& input : nodes.back().inputs()) read.Add(input);
-    }
-    std::vector<Graph::Constant> constants = graph_.constants();
-    std::erase_if(constants, [&](const Graph::Constant& constant) {
-      const int value = view_.FindValue(constant.name);
-      return !view_.IsOutput(value) && !view_.consumers(value).empty() &&
-             read.Find(constant.name) < 0;
-    });
-    return WithContents(graph_, std::move(constants), std::move(nodes));
+    for (int node = 0; node < graph_.num_nodes(); ++node)
+      if (!removed_[node]) nodes.push_back(nodes_[node]);
+    return WithNodes(std::move(nodes), graph_.constants());
   }
 
  private:
@@ -52,12 +37,8 @@ class HardSwishMerger {
   // True if the node is of this standard operator, has one output and no control edges, and neither
   // reads nor makes a rewritten value.
   bool Is(int node, std::string_view op) const {
-    const OperatorDef& def = graph_.node(node);
-    if (def.type() != op || IsWaitedFor(def, control_) || !def.control_inputs().empty())
-      return false;
-    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-    if (!schema || !schema->is_standard() || view_.outputs(node).size() != 1) return false;
-    return view_.outputs(node)[0] >= 0 && !UsesRewritten(view_, node);
+    return IsStandard(node, op) && !HasControlEdges(node) && view_.outputs(node).size() == 1 &&
+           view_.outputs(node)[0] >= 0 && !UsesRewritten(view_, node);
   }
   static bool IsNear(float a, float b) { return std::fabs(a - b) <= 1e-6f * std::fabs(b); }
   // True if the value is a float32 constant with one element that is near this number.
@@ -72,13 +53,8 @@ class HardSwishMerger {
   bool KeepShape(int x, std::initializer_list<int> numbers) {
     for (const int number : numbers) {
       if (view_.constant(number)->rank() == 0) continue;
-      if (!types_) try {
-          types_ = InferGraph(view_);
-        } catch (const Error&) {
-          return false;  // Compile finds the error again and reports it
-        }
-      const SymbolicShape& shape = (*types_)[x].shape;
-      if (!shape.has_rank() || shape.rank() == 0) return false;
+      const GraphTypes* const types = Types();
+      if (!types || !(*types)[x].shape.has_rank() || (*types)[x].shape.rank() == 0) return false;
     }
     return true;
   }
@@ -88,9 +64,8 @@ class HardSwishMerger {
   // Returns the node that makes the value, if it is of this operator and the value has only one
   // reader; else -1.
   int MakerOf(int value, std::string_view op) const {
-    const int node = value < 0 ? -1 : view_.producer(value);
-    if (node < 0 || view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
-    return Is(node, op) ? node : -1;
+    const int node = value < 0 || OnlyReader(value) < 0 ? -1 : view_.producer(value);
+    return node >= 0 && Is(node, op) ? node : -1;
   }
   // True if the nodes have the same device and backend.
   bool AreTogether(std::initializer_list<int> nodes) const {
@@ -131,8 +106,8 @@ class HardSwishMerger {
   // Returns the only reader of the product, if it divides the product by 6; else -1.
   int SixthOf(int product) const {
     const int value = view_.outputs(product)[0];
-    if (view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
-    const int node = view_.consumers(value)[0];
+    const int node = OnlyReader(value);
+    if (node < 0) return -1;
     if (Is(node, "Div")) return Input(node, 0) == value && IsNumber(Input(node, 1), 6) ? node : -1;
     if (!Is(node, "Mul")) return -1;
     const size_t other = Input(node, 0) == value ? 1 : 0;
@@ -150,12 +125,7 @@ class HardSwishMerger {
     has_merged_ = true;
   }
 
-  const Graph& graph_;
-  const GraphView view_;
-  const NameIndex control_;
-  IndexedVector<char> removed_;  // by node
   IndexedVector<OperatorDef> nodes_;
-  std::optional<GraphTypes> types_;
   bool has_merged_ = false;
 };
 
