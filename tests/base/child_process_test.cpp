@@ -62,7 +62,7 @@ TEST_CASE("a crash is reported with its signal, the last step, and the last answ
   CHECK(outcome.answer == "so far");
 }
 
-TEST_CASE("an end without an answer is a crash, reported with its status") {
+TEST_CASE("a child that ends without an answer has crashed, and its status is reported") {
   auto ending = [](int status) {
     return RunInChild(600, [=](const ChildReporter&) -> ChildEnd { _exit(status); }).how;
   };
@@ -86,7 +86,7 @@ int NextDescriptor() {
   return next;
 }
 
-TEST_CASE("work that writes into the tests' pipe is reported, whatever it writes") {
+TEST_CASE("work that writes anything into the tests' pipe is reported") {
   const int pipe = NextDescriptor();
   for (const std::string& bytes : {std::string(28, 'a'), std::string(9, '\0'), std::string(1, 'a'),
                                    std::string(100'000, 'x')}) {

@@ -34,7 +34,7 @@ TEST_CASE("Throw concatenates its parts into the message and keeps the code") {
   }
 }
 
-TEST_CASE("a failed OPKIT_ENFORCE names the condition, what was found and how to mend it") {
+TEST_CASE("a failed OPKIT_ENFORCE names the condition, the values and the remedy") {
   CHECK_NOTHROW(Halve(4));
   const Error error = Caught(3);
   CHECK(error.code() == ErrorCode::kInvalidArgument);

@@ -11,7 +11,7 @@
 
 namespace opkit { namespace {
 
-TEST_CASE("a name has no value until it is asked for by operator[], and none after Erase") {
+TEST_CASE("a name has no value before operator[] and after Erase") {
   NameMap<int> map;
   CHECK(map.empty());
   CHECK(map.Find("x") == nullptr);

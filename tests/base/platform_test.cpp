@@ -63,7 +63,7 @@ TEST_CASE("a thread's name is cut to the system's limit") {
   CHECK(name == "a-name-that-is-");
 }
 
-TEST_CASE("pinning leaves a thread one CPU, of those it had, whatever the index") {
+TEST_CASE("pinning leaves a thread one of its CPUs, for every index") {
   for (int index : {0, 1, 1000}) {
     cpu_set_t before, after;
     std::thread([&] {

@@ -52,7 +52,7 @@ TEST_CASE("an empty handle is false, counts nothing and equals another one") {
   CHECK(IntrusivePtr<Counted>(empty) == empty);
 }
 
-TEST_CASE("a move hands the object over without counting") {
+TEST_CASE("a move passes the object on without counting") {
   static_assert(std::is_nothrow_move_constructible_v<IntrusivePtr<Counted>>);
   int deaths = 0;
   auto first = MakeIntrusive<Counted>(&deaths);

@@ -59,7 +59,7 @@ TEST_CASE("StrCat joins every kind of text") {
   CHECK(StrCat(none) == "(null)");
 }
 
-TEST_CASE("integers are written in decimal, whatever their width") {
+TEST_CASE("integers of every width are written in decimal") {
   CHECK(StrCat((std::numeric_limits<int64_t>::min)()) == "-9223372036854775808");
   CHECK(StrCat((std::numeric_limits<uint64_t>::max)()) == "18446744073709551615");
   CHECK(StrCat(uint8_t{65}, ' ', int8_t{-1}, ' ', short{-2}, ' ', 4294967295u) ==

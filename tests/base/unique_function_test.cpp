@@ -70,7 +70,7 @@ TEST_CASE("callables of up to 48 bytes are stored inside, others on the heap; bo
   CHECK(UniqueFunction<int()>(ThrowingMove())() == 5);
 }
 
-TEST_CASE("each callable is destroyed once, whatever is moved and assigned") {
+TEST_CASE("each callable is destroyed once, after any moves and assignments") {
   int alive = 0;
   int moves = 0;
   {

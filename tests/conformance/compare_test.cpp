@@ -18,7 +18,7 @@ std::string OfFloats(std::initializer_list<float> found, std::initializer_list<f
 
 }  // namespace
 
-TEST_CASE("Difference asks for the dtype and the shape expected") {
+TEST_CASE("Difference requires the expected dtype and shape") {
   const Tensor floats = Tensor::From<float>({2, 1}, {1, 2});
   CHECK(Difference(floats, Tensor::From<double>({2, 1}, {1, 2})) ==
         "found float32[2, 1] on cpu, expected float64[2, 1] on cpu");
@@ -46,7 +46,7 @@ TEST_CASE("Difference takes NaN for NaN and an infinity for itself alone") {
   CHECK(OfFloats({kInf}, {1}) != "");
 }
 
-TEST_CASE("Difference asks for equal integers and bools") {
+TEST_CASE("Difference requires equal integers and bools") {
   const int64_t large = int64_t{1} << 60;
   CHECK(Difference(Tensor::From<int64_t>({2, 2}, {1, 2, large, 4}),
                    Tensor::From<int64_t>({2, 2}, {1, 2, large + 1, 5})) ==

@@ -19,7 +19,7 @@ using opkit::GetAllocator;
 using opkit::kAlignment;
 using opkit::SetAllocator;
 
-TEST_CASE("CPU memory is aligned to 64 bytes, whatever its size") {
+TEST_CASE("CPU memory of every size is aligned to 64 bytes") {
   Allocator& cpu = GetAllocator(DeviceType::kCPU);
   for (int64_t bytes : {1, 3, 63, 64, 65, 1000, 1 << 20}) {
     CAPTURE(bytes);
@@ -38,7 +38,7 @@ TEST_CASE("0 bytes are a null pointer, and giving that back is fine") {
   CHECK(cpu.live_bytes() == live);
 }
 
-TEST_CASE("an allocator counts what lives and its peak") {
+TEST_CASE("an allocator counts the live bytes and their peak") {
   TestAllocator allocator;
   void* a = allocator.Allocate(100);
   CHECK(allocator.live_bytes() == 100);
@@ -92,7 +92,7 @@ TEST_CASE("CPU streams have the CPU's allocator, which can be set through either
   CHECK(&GetAllocator(DeviceType::kCPU) == &mine);
 }
 
-TEST_CASE("a device without an allocator is an error that says how to get one") {
+TEST_CASE("a device without an allocator is an error with a remedy") {
   const auto error = ErrorOf([] { GetAllocator(DeviceType::kVulkan); });
   CHECK(error.code() == ErrorCode::kUnsupported);
   CHECK(error.message() ==

@@ -76,7 +76,7 @@ TEST_CASE("integers read as floating-point numbers where these hold them exactly
   CHECK_FALSE(Attribute(2).Is<float>());
 }
 
-TEST_CASE("a value of another type is an error that says what it is") {
+TEST_CASE("a value of another type is an error that names its type") {
   const auto error = ErrorOf([] { Attribute("2").Get<float>(); });
   CHECK(error.code() == ErrorCode::kTypeMismatch);
   CHECK(error.message() == "is string (\"2\"), but is read as float");

@@ -30,7 +30,7 @@ void CheckImages() {
 
 }  // namespace
 
-TEST_CASE("channels lie together, whatever the size of elements") {
+TEST_CASE("channels lie together for every size of elements") {
   CheckImages<uint8_t>();
   CheckImages<int16_t>();
   CheckImages<float>();

@@ -144,7 +144,7 @@ TEST_CASE_TEMPLATE("an export is the tensor's memory, alive until its deleter is
   CHECK(allocator.live_bytes() == 0);
 }
 
-TEST_CASE("a versioned export says its version and no flags") {
+TEST_CASE("a versioned export has its version and no flags") {
   auto* managed = ToDLPackVersioned(Tensor::Scalar(1.f));
   CHECK(managed->version.major == 1);
   CHECK(managed->version.minor == ours::kMinorVersion);
@@ -328,7 +328,7 @@ TEST_CASE_TEMPLATE("a tensor that cannot be imported stays the caller's", Manage
                         [](Managed& m) { m.dl_tensor.byte_offset = UINT64_MAX - 7; });
 }
 
-TEST_CASE("a read-only tensor is refused unless asked for") {
+TEST_CASE("a read-only tensor is refused unless requested") {
   Foreign<::DLManagedTensorVersioned> foreign;
   foreign.managed.flags = DLPACK_FLAG_BITMASK_READ_ONLY;
   const auto error = ErrorOf([&] { FromDLPack(&foreign.managed); });

@@ -62,7 +62,7 @@ TEST_CASE("other integer types of the same size are the same dtype; other types 
   static_assert(!Element<Wide>);
 }
 
-TEST_CASE("a dtype is of the kind that its name says") {
+TEST_CASE("a dtype has the kind of its name") {
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
     const std::string name = ToString(dtype);
@@ -245,7 +245,7 @@ TEST_CASE("half types compute as floats do") {
   CHECK(sum == 3.375f);
 }
 
-TEST_CASE("DispatchDType calls with the type of the dtype and returns what that returns") {
+TEST_CASE("DispatchDType calls with the type of the dtype and returns the call's result") {
   auto size = [](DType dtype) {
     return DispatchDType<float, double, int8_t, std::complex<double>>(
         dtype, []<class T>() { return sizeof(T); });
@@ -274,7 +274,7 @@ TEST_CASE("DispatchDType may return a reference, and passes exceptions on") {
   CHECK_THROWS_AS(DispatchDType<int>(DType::kInt32, []<class T>() { throw 1; }), int);
 }
 
-TEST_CASE("DispatchDType of another dtype is an error that lists what is supported") {
+TEST_CASE("DispatchDType of another dtype is an error that lists the supported dtypes") {
   int calls = 0;
   const auto error =
       ErrorOf([&] { DispatchDType<float, double>(DType::kInt32, [&]<class T>() { ++calls; }); });

@@ -158,7 +158,7 @@ TEST_CASE("a tensor that is in an equal layout keeps its memory, with the descri
   CHECK(ConvertLayout(same, {}).ToVector<float>() == std::vector<float>{1, 2, 3});
 }
 
-TEST_CASE("a conversion says what it cannot do") {
+TEST_CASE("a conversion reports an impossible request") {
   const Tensor x = Tensor::From<float>({2}, {1, 2});
   CheckFails([&] { ConvertLayout(x, Layout{999, {}}); }, "layout 999 is not registered");
   CheckFails([&] { ConvertLayout(Tensor(), kA); }, "a conversion to A of undefined[0]");

@@ -22,7 +22,7 @@ class Blocked final : public Layout::Descriptor {
   int block_;
 };
 
-TEST_CASE("a layout is standard unless it says otherwise") {
+TEST_CASE("a layout is standard by default") {
   CHECK(Layout{}.is_standard());
   CHECK(ToString(Layout{}) == "standard");
   CHECK(Layout{} == Layout{});
@@ -40,7 +40,7 @@ TEST_CASE("layouts are equal when ids are and their descriptors describe the sam
   CHECK(eight != Layout{});
 }
 
-TEST_CASE("a layout prints its id and what its descriptor says") {
+TEST_CASE("a layout prints its id and its descriptor's text") {
   CHECK(ToString(Layout{903, MakeIntrusive<Blocked>(8)}) == "layout 903 nChw8c");
   CHECK(ToString(Layout{905, {}}) == "layout 905");
 }

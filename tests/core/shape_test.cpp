@@ -113,7 +113,7 @@ TEST_CASE("dense strides are row-major, and defined beside an extent of 0") {
   CHECK(Values(Shape{2, 0, 4}.DenseStrides()) == Ints{4, 4, 1});
 }
 
-TEST_CASE("strides are dense where they matter: not those of extents of 1 or of an empty tensor") {
+TEST_CASE("strides are dense if they matter: those of extents of 1 or of an empty tensor do not") {
   CHECK(Shape{2, 3}.IsDense(MakeDims({3, 1})));
   CHECK_FALSE(Shape{2, 3}.IsDense(MakeDims({4, 1})));
   CHECK_FALSE(Shape{2, 3}.IsDense(MakeDims({1, 2})));

@@ -173,7 +173,7 @@ TEST_CASE("a symbolic shape of a known one leads back to it") {
   CHECK(SymbolicShape(Shape{}) != SymbolicShape());
 }
 
-TEST_CASE("a partly known shape prints what it knows and gives no Shape") {
+TEST_CASE("a partly known shape prints its known extents and gives no Shape") {
   SymbolicShape shape{Sym("N"), 3, Dim()};
   CHECK(ToString(shape) == "[N, 3, ?]");
   CHECK(shape.rank() == 3);

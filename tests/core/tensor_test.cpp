@@ -202,7 +202,7 @@ TEST_CASE("reading as another type is an error that names both") {
         "tensor int64[3] on cpu: accessed as int32 but holds int64");
 }
 
-TEST_CASE("reading before anything was written is an error, whatever reads") {
+TEST_CASE("reading before the first write is an error for every reader") {
   Tensor tensor;
   tensor.Resize({2, 3});
   auto check = [&](auto&& read) {

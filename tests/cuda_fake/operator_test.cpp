@@ -142,7 +142,7 @@ TEST_CASE("an operator without an event keeps its memory until the stream has co
                        Error);
 }
 
-TEST_CASE("the operator of a device that is not there says so") {
+TEST_CASE("the operator of a missing device is an error") {
   Workspace ws;
   ws.CreateTensor("X");
   try {

@@ -24,7 +24,7 @@ TEST_CASE("a thread gets the same stream for the same id, and no other thread ha
   CHECK(elsewhere != &first);
 }
 
-TEST_CASE("a thread that ends hands its streams on to the next one") {
+TEST_CASE("a thread that ends leaves its streams to the next thread") {
   CUDAStream *before = nullptr, *after = nullptr, *other_id = nullptr;
   std::thread([&] { before = &CUDAStream::Get(kCuda0, 7); }).join();
   std::thread([&] {
@@ -58,7 +58,7 @@ TEST_CASE("a stream scope puts a foreign stream in the place of every id, for it
   CHECK(CUDAStream::Current(0) == &own);
 }
 
-TEST_CASE("a null handle is the default stream of the device, whatever device is current") {
+TEST_CASE("a null handle is the default stream of its device, even if another device is current") {
   REQUIRE(cudaSetDevice(0) == cudaSuccess);
   CUDAStream& stream = CUDAStream::Foreign(kCuda1, nullptr);
   std::atomic<bool> ran{false};
@@ -112,7 +112,8 @@ TEST_CASE("a stream that is captured into a CUDA graph is refused before anythin
   context.SwitchToDevice(3);
 }
 
-TEST_CASE("memory kept until marks is released behind them, whatever their order, by few notices") {
+TEST_CASE(
+    "memory kept until marks is released after them, in any order of the marks, by few notices") {
   CUDAStream& stream = CUDAStream::Get(kCuda0, 0);
   std::vector<Storage> memory;
   for (int i = 0; i < 10; ++i) memory.push_back(AllocateStorage(Device{}, 8));
@@ -181,7 +182,7 @@ TEST_CASE("the notice of an early mark does not wait for a later one that was as
   fake::Await([&] { return reached == 11; });
 }
 
-TEST_CASE("a notice says how the device failed, and comes at once when it takes no more work") {
+TEST_CASE("a notice has the device's failure, and comes at once if the device takes no more work") {
   CUDAStream& stream = CUDAStream::Get(kCuda0, 0);
   auto gate = std::make_unique<fake::Gate>(stream.handle());
   const detail::CUDAMark mark = stream.Mark();

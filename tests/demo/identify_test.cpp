@@ -68,7 +68,8 @@ TEST_CASE("too few bytes are no matter for the model") {
   CHECK(LabelOfFewBytes(SmallConfig(), "\xff") == std::string("unknown"));
 }
 
-TEST_CASE("labels are replaced as the configuration says, doubtful ones by a more general label") {
+TEST_CASE(
+    "labels are replaced by the configuration's rules, doubtful labels by more general ones") {
   const MagikaConfig config = SmallConfig();
   CHECK(OutputLabel(config, "png", 0.5f) == "png");
   CHECK(OutputLabel(config, "png", 0.49f) == "unknown");

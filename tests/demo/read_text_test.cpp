@@ -62,7 +62,7 @@ TEST_CASE("a run of one class is one character; the blank is none, and separates
                  "expected probabilities of the shape [1, steps, 4], found [1, 1, 3]"));
 }
 
-TEST_CASE("a line is 48 pixels high, and as wide as its picture says") {
+TEST_CASE("a line is 48 pixels high, and its width follows from its picture") {
   const auto shape = [](int width, int height) {
     return PixelsOf({width, height, std::vector<uint8_t>(size_t{3} * width * height)}).shape();
   };

@@ -45,7 +45,7 @@ TEST_CASE("a picture follows from its text and seed, and shows dark ink on light
   CHECK(Mean(RenderSentence("MMMM", 3)) < Mean(RenderSentence("....", 3)) - 10);
 }
 
-TEST_CASE("text that cannot be rendered is an error that says so") {
+TEST_CASE("text that cannot be rendered is an error") {
   CHECK(ErrorOf([] { RenderSentence("", 1); }).message() == "there is no text to render");
   CHECK(Contains(ErrorOf([] { RenderSentence("na\xc3\xafve", 1); }).message(),
                  "only printable ASCII can be rendered"));

@@ -207,7 +207,7 @@ opkit::Error FailsUnchanged(const Tensor& target, F&& copy) {
   return error;
 }
 
-TEST_CASE("a missing route is an error that names both devices and what is registered") {
+TEST_CASE("a missing route is an error that names both devices and the registered routes") {
   FakeDevice fake;
   const Tensor source = Numbers({2});
   Tensor target(Device{kIsland, 1});

@@ -109,7 +109,7 @@ TEST_CASE("recording an event that has FAILED is ignored") {
   CHECK(event.Query() == EventStatus::kFailed);
 }
 
-TEST_CASE("finishing after SUCCESS is an error, whatever the second outcome") {
+TEST_CASE("finishing after SUCCESS is an error for every second outcome") {
   Event event;
   event.SetFinished();
   for (const char* message : {static_cast<const char*>(nullptr), "fails"}) {
@@ -333,7 +333,7 @@ TEST_CASE("a reset event knows nothing of before, though completions are used ag
   CHECK(called == 6);
 }
 
-TEST_CASE("a completion that somebody holds is not used again, and the other one is") {
+TEST_CASE("a completion with another holder is not used again; a completion without one is") {
   Event event;
   event.SetFinished();
   const Event first = event;

@@ -19,7 +19,7 @@ using opkit::ErrorCode;
 using opkit::Var;
 using std::chrono::milliseconds;
 
-TEST_CASE("an asynchronous operation is done when its handle says so, and no earlier") {
+TEST_CASE("an asynchronous operation is done when its handle completes it, and no earlier") {
   OnEveryEngine([](Engine& engine) {
     const Var v = engine.NewVar();
     Handles handles;
@@ -40,7 +40,9 @@ TEST_CASE("an asynchronous operation is done when its handle says so, and no ear
   });
 }
 
-TEST_CASE("an operation may complete inside its closure, or elsewhere before the closure returns") {
+TEST_CASE(
+    "an operation may complete inside its closure, or on another thread before the closure "
+    "returns") {
   OnEveryEngine([](Engine& engine) {
     const Var v = engine.NewVar();
     const auto token = std::make_shared<int>(0);
@@ -60,7 +62,7 @@ TEST_CASE("an operation may complete inside its closure, or elsewhere before the
   });
 }
 
-TEST_CASE("failures of asynchronous operations are those of others") {
+TEST_CASE("asynchronous operations fail like other operations") {
   OnEveryEngine([](Engine& engine) {
     const Var v = engine.NewVar(), w = engine.NewVar();
     bool ran = false;
@@ -133,7 +135,7 @@ TEST_CASE("a wait with a timeout ends when it has passed, and loses nothing") {
   });
 }
 
-TEST_CASE("WaitForAll waits for pending operations, whatever ended or was given up before") {
+TEST_CASE("WaitForAll waits for pending operations, even if earlier waits ended or were given up") {
   OnThreads([](Engine& engine) {
     const Var v = engine.NewVar(), other = engine.NewVar();
     Handles handles;

@@ -57,7 +57,7 @@ TEST_CASE("exceptions of any type are kept") {
   });
 }
 
-TEST_CASE("an Error says in which operation it happened") {
+TEST_CASE("an Error names the operation in which it happened") {
   OnEveryEngine([](Engine& engine) {
     const Var v = engine.NewVar();
     engine.Push([] { opkit::Throw(opkit::ErrorCode::kNotFound, "no sugar"); }, {}, {v},

@@ -352,7 +352,7 @@ TEST_CASE("a Var twice among the reads or among the writes counts once") {
   });
 }
 
-TEST_CASE("a push that cannot be is an error that says why, and changes nothing") {
+TEST_CASE("an impossible push is an error with the reason, and changes nothing") {
   OnEveryEngine([](Engine& engine) {
     Engine other({.threads = 1});
     const Var v = engine.NewVar(), w = engine.NewVar(), foreign = other.NewVar();

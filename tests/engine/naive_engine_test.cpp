@@ -42,7 +42,7 @@ TEST_CASE("a naive engine has run an operation when Push returns, here and in pu
   CHECK(engine.Version(v) == 0);
 }
 
-TEST_CASE("an operation that a naive one pushes runs after it, whatever it depends on") {
+TEST_CASE("an operation that a naive operation pushes runs after it, with any dependencies") {
   NaiveEngine engine;
   const Var v = engine.NewVar();
   std::string log;

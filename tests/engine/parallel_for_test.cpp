@@ -29,7 +29,7 @@ void Work(int64_t rounds) {
   while (i.load(std::memory_order_relaxed) < rounds) i.fetch_add(1, std::memory_order_relaxed);
 }
 
-TEST_CASE("every index is visited exactly once, whatever the size, grain and number of threads") {
+TEST_CASE("every index is visited exactly once, for every size, grain and number of threads") {
   Watchdog watchdog;
   for (int threads : {1, 2, 8}) {
     ThreadPool pool(threads);
@@ -74,7 +74,7 @@ TEST_CASE("the measured grain visits every index once, for cheap, costly and une
   }
 }
 
-TEST_CASE("with a grain the ranges are its multiples, whatever the number of threads") {
+TEST_CASE("with a grain the ranges are its multiples, for every number of threads") {
   Watchdog watchdog;
   for (int threads : {1, 2, 8}) {
     CAPTURE(threads);

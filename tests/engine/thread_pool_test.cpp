@@ -316,7 +316,7 @@ TEST_CASE("a wait with a timeout ends when it has passed") {
   }
 }
 
-TEST_CASE("a task runs under the invocation that pushed it, also through several hands") {
+TEST_CASE("a task runs under the invocation that pushed it, also through several tasks") {
   Watchdog watchdog;
   for (int threads : {1, 2, 8}) {
     CAPTURE(threads);
@@ -461,7 +461,7 @@ TEST_CASE("sizes out of range are errors that name the pool, and change nothing"
   CHECK(pool.threads() == 2);
 }
 
-TEST_CASE("where no thread can be started, Submit says so; loops run on the caller") {
+TEST_CASE("if no thread can be started, Submit throws; loops run on the caller") {
   CHECK(ExitStatusOfChild([] {
           ThreadPool pool(4, "p");
           const rlimit none{1, 1};
@@ -522,7 +522,7 @@ TEST_CASE("OPKIT_NUM_THREADS sizes the default pool") {
   CHECK(DefaultPoolIs("", std::to_string(opkit::detail::AvailableCpus())));
 }
 
-TEST_CASE("an OPKIT_NUM_THREADS that is no number of threads is an error that says so") {
+TEST_CASE("an OPKIT_NUM_THREADS that is no number of threads is an error") {
   for (const char* wrong : {"0", "-1", "many", "2x", "1025"}) {
     CHECK(DefaultPoolIs(wrong,
                         "expected the environment variable OPKIT_NUM_THREADS to be a number from 1 "

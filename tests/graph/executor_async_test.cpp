@@ -210,7 +210,7 @@ TEST_CASE("operators of one device are issued behind each other before they are 
   CHECK(FloatsOf(exec.output("C")) == Floats{66, 72});
 }
 
-TEST_CASE("completions resume the graph, in whatever order they come") {
+TEST_CASE("completions resume the graph in any order") {
   for (int first : {0, 1})
     for (int threads : {1, 2, 8}) {
       Executor exec(Compile(TwoLater(), {.threads = threads}));
@@ -310,7 +310,7 @@ TEST_CASE("an operator that never finishes does not hold up a run that fails") {
     }
 }
 
-TEST_CASE("an operator whose work goes on must not hand its input on undeclared") {
+TEST_CASE("an operator whose work continues must not return its input undeclared") {
   Graph g;
   g.AddInput("X", kFloat, {2});
   g.AddNode(OperatorDef("Relu").Input("X").Output("A"));

@@ -204,7 +204,7 @@ TEST_CASE("bound inputs and outputs are used where they are") {
                  "nothing was given for input 'X' of the graph; Run({{\"X\", tensor}}), or Bind"));
 }
 
-TEST_CASE("memory of somebody else is read and written through DLPack") {
+TEST_CASE("memory of another library is read and written through DLPack") {
   Executor exec(Compile(Diamond({2}), {.threads = 1}));
   float in[] = {1, 2}, out[] = {0, 0};
   Tensor x = Tensor::FromExternal(in, {2}), y = Tensor::FromExternal(out, {2});
@@ -504,7 +504,7 @@ TEST_CASE("executors of one plan run at the same time, each with its own memory"
   CHECK(wrong == std::vector<int>(4, 0));
 }
 
-TEST_CASE("outputs are those of the last run, and none after one that failed") {
+TEST_CASE("outputs are those of the last run; after a failed run there are none") {
   Graph g;
   g.AddInput("X", kFloat, {1});
   g.AddNode(OperatorDef("Relu").Input("X").Output("Y"));

@@ -222,7 +222,7 @@ TEST_CASE("rewriting a value without a producer, and a control input of two node
   CHECK(Contains(ErrorOf([&] { GraphView view(names); }).what(), "two nodes have that name"));
 }
 
-TEST_CASE("structure errors name the node and what is wrong") {
+TEST_CASE("structure errors name the node and the fault") {
   Graph g = Diamond();
   g.AddNode(OperatorDef("Relu").Name("last").Input("DD").Output("E"));
   const Error missing = ErrorOf([&] { Check(g); });

@@ -281,7 +281,7 @@ TEST_CASE("with open shapes, backends that do not exist are reported before anyt
                  "did you mean 'Choosy'?"));
 }
 
-TEST_CASE("a plan describes the shapes that ran last, also those an executor has met before") {
+TEST_CASE("a plan describes the shapes of the last run, even if its executor had them before") {
   for (const int max_shapes : {1, 8}) {  // 1: the plan and its executors drop what they do not use
     Graph graph;
     graph.AddInput("X", kFloat, {}).AddOutput("Y").AddNode(OperatorDef("Sized", {"X"}, {"Y"}));

@@ -34,7 +34,7 @@ TEST_CASE("an operator written among hostile macros runs") {
                        opkit::Error);
 }
 
-TEST_CASE("the error of Compile in a program without partitioners says that it has none") {
+TEST_CASE("Compile in a program without partitioners throws an error that the program has none") {
   opkit::Graph graph;
   graph.AddNode(opkit::OperatorDef("SeenTwice"));
   CHECK_THROWS_WITH_AS(

@@ -146,7 +146,7 @@ TEST_CASE("nodes are changed, added and left out") {
   CHECK(reads.node(3) == OperatorDef("Two", {"last \"of all\"", "B_2"}, {"B"}).Name("B"));
 }
 
-TEST_CASE("outputs of the graph keep their names, whatever makes them now") {
+TEST_CASE("outputs of the graph keep their names when another node makes them") {
   // The last node goes, and its output is what the one before makes, which is returned too.
   const Graph shorter = After(Chain(2), [](Json& json) {
     json["nodes"].erase(2);
@@ -258,7 +258,7 @@ TEST_CASE("mistakes in a text are reported with their place") {
                  "heads[1]: output 'X' is an input or a constant of the graph"));
 }
 
-TEST_CASE("graphs that the text cannot say are refused") {
+TEST_CASE("graphs that the text cannot express are refused") {
   Graph rewrites;
   rewrites.AddInput("X", DType::kFloat32, {2});
   rewrites.AddNode(OperatorDef("Accumulate", {"X"}, {"X"}));

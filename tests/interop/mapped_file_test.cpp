@@ -12,7 +12,7 @@
 namespace mapped_file_test {
 using namespace opkit;
 
-TEST_CASE("MapFile gives the bytes of a file, which may be gone meanwhile") {
+TEST_CASE("MapFile gives the bytes of a file that may be deleted afterwards") {
   const TemporaryFolder folder;
   const std::string path = folder.Write("file", "");
   const Storage empty = MapFile(path);

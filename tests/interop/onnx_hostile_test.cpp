@@ -173,7 +173,7 @@ TEST_CASE("A default without a name is an Error that names the function") {
         "function 'f': an attribute of it has no name");
 }
 
-TEST_CASE("Attributes that functions hand to many nodes are counted") {
+TEST_CASE("Attributes that functions pass to many nodes are counted") {
   // f has `count` nodes that read its attributes s and k, and the call or the defaults give them.
   const auto what = [](int count, const std::vector<AttributeProto>& given,
                        const std::vector<AttributeProto>& defaults) {

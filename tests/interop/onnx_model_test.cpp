@@ -136,7 +136,7 @@ TEST_CASE("Nodes keep names, order, missing inputs and every kind of attribute")
   CHECK(graph.outputs() == Strings{"out", "a"});
 }
 
-TEST_CASE("An attribute of an old file says its type by its value") {
+TEST_CASE("The type of an attribute of an old file follows from its value") {
   std::string attribute, node = onnx_bytes::Node("Op", {}, {"y"});
   protozero::pbf_writer writer(attribute);
   writer.add_string(1, "axes");

@@ -74,7 +74,7 @@ TEST_CASE("Values that branches read from the graph around become their inputs a
   CHECK(!first.FindInput("h")->info.shape.has_rank());
 }
 
-TEST_CASE("A branch may return what it reads, and a value twice") {
+TEST_CASE("A branch may return a value that it reads, and return a value twice") {
   const std::string outer = OnnxGraph("a").Output("x").Output("w").Output("x").bytes;
   const opkit::Graph graph = Parse(IfGraph(outer, outer));
   const opkit::Graph& branch = *SubgraphOf(graph.node(1), "then_branch");
@@ -275,7 +275,7 @@ TEST_CASE("A graph passed to a function keeps the opset of the caller") {
   CHECK(SubgraphOf(graph.node(0), "else_branch")->node(0).type() == "Op");
 }
 
-TEST_CASE("A graph that one function hands to another reads the values of the first") {
+TEST_CASE("A graph that one function passes to another reads the values of the first") {
   const std::string inner = onnx_bytes::Function(
       "local", "inner", {"c", "t"}, {"r"},
       {onnx_bytes::Node("Abs", {"t"}, {"u"}),

@@ -43,7 +43,7 @@ Graph QuickGeluGraph() {
 
 }  // namespace
 
-TEST_CASE("a library that needs ONNX Runtime says so where there is none") {
+TEST_CASE("without ONNX Runtime the library that needs it gives an error") {
   const Library library = Library::Load(OPKIT_TEST_ONNXRUNTIME_EP);
   const Graph graph = QuickGeluGraph();
   const Error missing = ErrorOf([&] {

@@ -174,7 +174,7 @@ TEST_CASE("a crash is reported with the operator and the trial, and earlier find
          {"operator BadInferenceCrash crashes: signal 6 (Aborted), in its inference"});
 }
 
-TEST_CASE("a run that does not end is a sentence") {
+TEST_CASE("a run that does not end is reported") {
   CheckOptions hasty = InChild();
   hasty.run.hang_seconds = 0.5;
   const CheckReport report = CheckOperator("BadForEver", hasty);
@@ -202,7 +202,7 @@ TEST_CASE("an operator whose work a thread of the program does is checked beside
          {"nothing completes its event, which is still SCHEDULED 10 ms after RunAsync"}, hasty);
 }
 
-TEST_CASE("a hang in a child says that it lacks the threads of the program") {
+TEST_CASE("the finding of a hang in a child mentions that the child lacks the program's threads") {
   const Worker here;
   CheckOptions hasty = InChild();
   hasty.run.hang_seconds = 0.5;

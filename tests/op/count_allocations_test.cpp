@@ -6,7 +6,7 @@
 
 #ifndef OPKIT_TESTS_THREAD_SANITIZER
 
-TEST_CASE("allocations are counted, those of aligned memory included") {
+TEST_CASE("allocations are counted, including those of aligned memory") {
   struct alignas(256) Wide {
     char bytes[256];
   };

@@ -149,7 +149,7 @@ TEST_CASE("an operator that names no default gets the schema's, in its construct
   CHECK(read(OperatorDef("CreateDefaults").Arg("scale", 4.f).Arg("name", "-")) == "4-4");
 }
 
-TEST_CASE("engines: the plain operator unless something else is asked for") {
+TEST_CASE("engines: without a request the plain operator runs") {
   CHECK(Ran(kChoice) == kPlain);
   CHECK(Ran(OperatorDef(kChoice).Backends("FAST")) == kFast);
   CHECK(Ran(OperatorDef(kChoice).Backends("DEFAULT")) == kPlain);
@@ -162,7 +162,7 @@ TEST_CASE("engines: several choices, in the order of the definition") {
   CHECK(Ran(OperatorDef(kChoice).Backends("PICKY,FAST").Arg("easy", 1)) == kPicky);
 }
 
-TEST_CASE("engines: a constructor that says it cannot passes the node on") {
+TEST_CASE("engines: if a constructor refuses the node, the next kernel gets it") {
   CHECK(Ran(OperatorDef(kChoice).Backends("PICKY")) == kPlain);
   CHECK(Ran(OperatorDef(kChoice).Backends("PICKY").Arg("easy", 1)) == kPicky);
 }
@@ -263,7 +263,7 @@ TEST_CASE("an unknown operator, a device without kernel, an operator without any
   CHECK(ws.Blobs().empty());
 }
 
-TEST_CASE("a node that breaks the schema says why and which node") {
+TEST_CASE("a node that breaks the schema is an error with the node and the reason") {
   Workspace ws;
   const opkit::Error error = ErrorOf([&] {
     CreateOperator(OperatorDef("CreateChoice", {"A", "B"}, {}).Name("n"), &ws);
@@ -334,7 +334,7 @@ TEST_CASE("an exception of a constructor becomes an Error that names node and pl
   CHECK_THROWS_AS(std::rethrow_exception(number.cause()), int);
 }
 
-TEST_CASE("a failure records the position in the net, the first one included") {
+TEST_CASE("a failure records the position in the net, also position 0") {
   Workspace ws;
   const OperatorDef bad = OperatorDef("CreateThrowing").Arg("throw", "error");
   CHECK_THROWS(CreateOperator(bad, &ws));

@@ -108,7 +108,7 @@ TEST_CASE("an eager call infers once, and not again while dtypes and shapes stay
   }
 }
 
-TEST_CASE("an input that nothing was written to is refused where its data is asked for") {
+TEST_CASE("an input that was never written is refused when its data is requested") {
   opkit::detail::InferenceCache cache;
   const Tensor x({2}, DType::kInt64), nothing;
   const Tensor* inputs[] = {&x, &nothing};

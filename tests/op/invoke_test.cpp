@@ -206,7 +206,9 @@ TEST_CASE("unknown names are errors that name the nearest") {
                  "did you mean 'alpha'?"));
 }
 
-TEST_CASE("the operator runs on the device of the first input that is there, or on the one asked") {
+TEST_CASE(
+    "the operator runs on the requested device, by default on that of the first input that is "
+    "there") {
   Tensor on_stream = Of({2}, {1, 2});
   on_stream.SetDevice({DeviceType::kCPUStream, 0});
   CHECK(Contains(ErrorOf([&] {
@@ -256,7 +258,7 @@ TEST_CASE("an engine that no kernel of the program has is an Error") {
                   opkit::Error);
 }
 
-TEST_CASE("where the schema leaves the number of outputs open, it must be said") {
+TEST_CASE("if the schema leaves the number of outputs open, the caller must give it") {
   const opkit::Error error = ErrorOf([] { Invoke("InvokedCopies", {kX}); });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(error.message() ==
@@ -290,7 +292,7 @@ TEST_CASE("an output that the operator did not make is an error, and an empty on
   CHECK(out[0].shape() == Shape{0});
 }
 
-TEST_CASE("a tensor without dtype for a required input is an error that says so") {
+TEST_CASE("a tensor without dtype for a required input is an error") {
   CHECK(Contains(ErrorOf([] {
                    Invoke("InvokedAxpy", {kX, Tensor()});
                  }).message(),
@@ -406,7 +408,7 @@ TEST_CASE("wrong counts are refused before anything runs") {
   CHECK_THROWS_AS(axpy.Run(std::vector{kX, kY}, none), opkit::Error);
 }
 
-TEST_CASE("a call during a call is an Error that says what to do, and leaves both as they were") {
+TEST_CASE("a call during a call is an Error with a remedy, and leaves both as they were") {
   InvokeOptions options;
   for (const DeviceType device : {DeviceType::kCPU, DeviceType::kCPUStream}) {
     options.device = Device{device, 0};

@@ -139,7 +139,7 @@ REGISTER_CPU_OPERATOR_WITH_ENGINE(Ranked, HIGHER, PlainOp);
 OPKIT_REGISTER_BACKEND_RANK("HIGHER", 20);
 OPKIT_REGISTER_BACKEND_RANK("LOWER", 10);
 
-TEST_CASE("backends that are not asked for come by rank, without a rank after the plain kernel") {
+TEST_CASE("unrequested backends come by rank; those without a rank come after the plain kernel") {
   auto order = [](const OperatorDef& def) {
     std::string backends;
     for (const KernelCandidate& one : Candidates(def)) backends += one.kernel->backend + " ";
@@ -164,7 +164,7 @@ OPKIT_REGISTER_BACKEND_RANK("ABSENT", 900);
 int asked = 0;
 OPKIT_REGISTER_BACKEND_AVAILABILITY("ABSENT", [] { return ++asked, "its card is not here"; });
 
-TEST_CASE("a backend that is not available is dropped with its reason, which is asked for once") {
+TEST_CASE("an unavailable backend is dropped with its reason, which is computed once") {
   const auto all = Candidates(OperatorDef("HasAbsent", {"x"}, {"y"}));
   REQUIRE(all.size() == 2);
   CHECK(all[0].backend == "ABSENT");
@@ -245,7 +245,7 @@ TEST_CASE("a proposal that does not fit the node, or fails, is an Error that nam
   CHECK(Contains(error.what(), "in the proposal for operator Candidate (x) -> (y)"));
 }
 
-TEST_CASE("a proposal that throws is an Error with its place, whatever asks for it") {
+TEST_CASE("a proposal that throws is an Error with its place, for every caller") {
   const OperatorDef def = OperatorDef(kNode).Arg("throw", 1);
   NodeBench bench(def);
   const char* const place = "in the proposal for operator Candidate (x) -> (y)";
@@ -284,7 +284,8 @@ TEST_CASE("the kernel and the configuration that were chosen are the operator's"
   CHECK(op->config() == nullptr);
 }
 
-TEST_CASE("a chosen kernel that refuses the node says so by type, so that the next can be taken") {
+TEST_CASE(
+    "a chosen kernel refuses the node by a type of Error, so that the next kernel can be taken") {
   NodeBench bench(OperatorDef(kNode).Arg("refuse", 1));
   const auto all = Candidates(bench.def);
   CHECK_THROWS_AS(CreateOperator(bench.def, &bench.ws, {.kernel = all[0].kernel}),

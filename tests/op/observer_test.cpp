@@ -125,7 +125,8 @@ TEST_CASE("observers are owned; detaching gives one back and leaves the others")
   CHECK(log == "bB~~");
 }
 
-TEST_CASE("attaching nothing is an Error; detaching from an unobserved operator is harmless") {
+TEST_CASE(
+    "attaching a null observer is an Error; detaching from an unobserved operator is harmless") {
   Workspace ws;
   BodyOpCPU op(Def<CPUContext>(), &ws);
   CHECK(op.DetachObserver(nullptr) == nullptr);

@@ -130,7 +130,7 @@ TEST_CASE_TEMPLATE("numbers: NaN and infinity are found in every floating-point 
   CHECK(numbers->bad_runs() == 1);
 }
 
-TEST_CASE("numbers: the report names the node, its outputs and what is wrong") {
+TEST_CASE("numbers: the report names the node, its outputs and the fault") {
   Workspace ws;
   const Tensor square = Tensor::From<float>({2, 2}, {1, kNaN, 3, 4});
   BodyOpCPU op(OperatorDef("Log", {}, {"A", "B", "C", "", "D", "T"}).Name("n"), &ws,

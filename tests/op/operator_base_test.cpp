@@ -164,7 +164,7 @@ TEST_CASE("an uninitialized or misplaced input is an Error that names it") {
         "input 2 'C' is on cuda:1, but the operator runs on cpu; copy it there first");
 }
 
-TEST_CASE("an input on a device of another type is read where the operator says so") {
+TEST_CASE("an input on a device of another type is read if the operator allows it") {
   Workspace ws;
   float values[2] = {1, 2};
   *ws.CreateTensor("far") = Tensor::FromExternal(values, {2}, {DeviceType::kCUDA, 1});
@@ -179,7 +179,7 @@ TEST_CASE("an input on a device of another type is read where the operator says 
         "input 1 'near' is on cpu, but the operator reads it on cuda; copy it there first");
 }
 
-TEST_CASE("an output is made on another device where the operator says so, and used again there") {
+TEST_CASE("an output is made on another device if the operator allows it, and used again there") {
   const TestAllocator cuda(DeviceType::kCUDA);
   const opkit::Device far{DeviceType::kCUDA, 0};
   Workspace ws;
@@ -534,7 +534,7 @@ TEST_CASE("an output can be an alias, a copy, or a tensor made elsewhere") {
   CHECK(ws.GetTensor("C")->raw_data() == copy);
 }
 
-TEST_CASE("an output set in place does not replace the input under the run's hands") {
+TEST_CASE("an output set in place does not replace the input during the run") {
   Workspace ws;
   Tensor* x = ws.CreateTensor("X");
   *x = Tensor::From<float>({2}, {1, 2});
@@ -594,7 +594,7 @@ TEST_CASE("an error shows an input's layout and strides") {
   CHECK(Contains(what, "input 1 'B': float32[3, 2] on cpu with strides[1, 3]"));
 }
 
-TEST_CASE("an error about a tensor says which input or output was accessed") {
+TEST_CASE("an error about a tensor names the input or output that was accessed") {
   Workspace ws;
   *ws.CreateTensor("A") = Tensor::From<float>({1}, {1});
   *ws.CreateTensor("B") = Tensor::From<float>({1}, {1});

@@ -66,7 +66,7 @@ class AtOnceOp final : public Operator<CPUStreamContext> {
   bool RunOnDevice() override { return true; }
 };
 
-TEST_CASE("an operator of a stream that says it has no asynchronous part is done when it returns") {
+TEST_CASE("an operator of a stream without an asynchronous part is done when it returns") {
   Workspace ws;
   AtOnceOp op(OperatorDef("AtOnce").Device(DeviceType::kCPUStream), &ws);
   CHECK_FALSE(op.SupportsAsyncScheduling());
@@ -93,7 +93,7 @@ class NothingOp final : public Operator<Context> {
   bool RunOnDevice() override { return true; }
 };
 
-TEST_CASE("a context says whether operators may be issued behind unfinished ones") {
+TEST_CASE("a context decides whether operators may be issued behind unfinished ones") {
   Workspace ws;
   const OperatorDef def = OperatorDef("Nothing").Device(DeviceType::kCPUStream);
   const NothingOp<LoneContext> lone(def, &ws);

@@ -37,7 +37,7 @@ TEST_CASE("an OperatorDef is built fluently and read back") {
   CHECK(def.is_gradient_op());
 }
 
-TEST_CASE("a plain OperatorDef runs on the CPU and asks for no backend") {
+TEST_CASE("a plain OperatorDef runs on the CPU and requests no backend") {
   const OperatorDef def("Scale", {"X"}, {"Y"}, {{"scale", 2.f}});
   CHECK(def.device() == Device{});
   CHECK(def.backends().empty());

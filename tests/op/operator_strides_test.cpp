@@ -83,7 +83,7 @@ TEST_CASE("a class operator that reads its input as if it were dense gets it den
   }
 }
 
-TEST_CASE("one that says that it follows strides gets them") {
+TEST_CASE("an operator that declares to follow strides gets them") {
   CHECK(Invoke("StridesFollowed", {Strided()})[0].ToVector<float>() ==
         std::vector<float>{1, 2, 3, 4, 5, 6});
 }

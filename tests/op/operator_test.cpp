@@ -841,7 +841,7 @@ int64_t AllocationsOf100(F run) {
   return Allocations() - before;
 }
 
-TEST_CASE("a run allocates nothing once it has room, whatever its way of completion") {
+TEST_CASE("a run allocates nothing once it has room, for every way of completion") {
   Workspace ws;
   *ws.CreateTensor("X") = Tensor::From<float>({2}, {1, 2});
   BodyOpCPU cpu(Def<CPUContext>({"X"}, {"Y"}), &ws, [](BodyOpCPU& op) {

@@ -119,7 +119,7 @@ TEST_CASE("CUDA kernels are listed and selected by host code that never saw CUDA
   opkit::OpRegistry::Global().SetPreference(DeviceType::kCUDA, {});
 }
 
-TEST_CASE("the highest priority wins, in whatever order they came") {
+TEST_CASE("the highest priority wins, in any order of registration") {
   CHECK(Run("RegPriority") == 103);
   CHECK(OpRegistry::Global().KernelsOf("RegPriority").size() == 1);
 }
@@ -176,7 +176,7 @@ TEST_CASE("the registered kernels are listed") {
   }
 }
 
-TEST_CASE("an error of a registered operator says where it was registered") {
+TEST_CASE("an error of a registered operator names the place of its registration") {
   Workspace ws;
   ws.CreateTensor("X");
   auto op = CreateOperator(OperatorDef("RegAdd", {"X"}, {"Y"}), &ws);

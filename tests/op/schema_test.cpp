@@ -35,7 +35,7 @@ OperatorDef Node(int inputs, int outputs) {
   return def;
 }
 
-TEST_CASE("a schema is stateful only when it says so") {
+TEST_CASE("a schema is stateful only if it declares it") {
   CHECK_FALSE(OpSchema("Add", __FILE__, __LINE__).is_stateful());
   CHECK(OpSchema("Dropout", __FILE__, __LINE__).NumInputs(1).Stateful().is_stateful());
 }
@@ -126,7 +126,7 @@ TEST_CASE("an argument is of the declared type, or an integer for a float") {
         "argument 'alpha' of Op is string (\"2\"), expected float");
 }
 
-TEST_CASE("in place: not allowed unless the schema says so") {
+TEST_CASE("in place: not allowed unless the schema declares it") {
   OpSchema schema = Schema();
   schema.NumInputs(1).NumOutputs(1);
   CHECK_FALSE(schema.CanInplace(0, 0));
@@ -494,7 +494,7 @@ TEST_CASE("cost: without a function the traffic, and nothing where shapes are un
   CHECK(Schema().Cost(Node(1, 1), {unknown}, {unknown}).bytes_read == 0);
 }
 
-TEST_CASE("devices: the node's by default, or as a function says") {
+TEST_CASE("devices: the node's by default, or the result of a function") {
   const Device cuda{DeviceType::kCUDA, 1};
   const OperatorDef def = Node(2, 1).Device(cuda);
   auto [inputs, outputs] = Schema().InferDevices(def);

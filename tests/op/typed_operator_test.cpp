@@ -475,7 +475,7 @@ TEST_CASE("a function over <Context, T> runs with the inputs' dtype") {
   CHECK(out[0].ToVector<double>() == std::vector<double>{3});
 }
 
-TEST_CASE("a dtype that the kernel was not compiled for is an error that lists those it was") {
+TEST_CASE("a dtype without a compiled kernel is an error that lists the dtypes of the kernel") {
   const Tensor shift = Of<int64_t>({1}, {5}), x = Of<double>({1}, {1});
   const opkit::Error error = ErrorOf([&] { Invoke("TypedScale", {x, x, shift}); });
   CHECK(error.code() == ErrorCode::kTypeMismatch);

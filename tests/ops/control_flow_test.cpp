@@ -233,7 +233,7 @@ TEST_CASE("a value that a branch rewrites is rewritten in the graph around it") 
   }
 }
 
-TEST_CASE("a branch may hand out a capture or a constant as it is") {
+TEST_CASE("a branch may return a capture or a constant unchanged") {
   Graph capture, constant;
   capture.AddInput("x", DType::kUndefined, {}).AddOutput("x");
   constant.AddConstant("seven", Tensor::Scalar(7.f)).AddOutput("seven");

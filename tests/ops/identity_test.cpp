@@ -34,7 +34,7 @@ TEST_CASE("Identity copies, and does nothing in place") {
   OPKIT_CHECK_OPERATOR("Identity");
 }
 
-TEST_CASE("Dropout in inference hands its data on, and its mask is true") {
+TEST_CASE("Dropout in inference passes its data through, and its mask is true") {
   const Tensor x = Tensor::From<float>({3}, {1, 2, 3});
   CHECK(Invoke("Dropout", {x}, {}, {.num_outputs = 1})[0].ToVector<float>() == Floats{1, 2, 3});
   const auto out = Drop(x, 0.9f, {}, false);

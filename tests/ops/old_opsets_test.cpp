@@ -61,7 +61,7 @@ TEST_CASE("From opset 10 on the mask of Dropout is true") {
   }
 }
 
-TEST_CASE("Before opset 7 Dropout hands its data on where is_test says so, and has no mask then") {
+TEST_CASE("Before opset 7 Dropout with is_test passes its data through, and has no mask") {
   const AttributeProto test = AttributeProto::Int("is_test", 1);
   const auto dropout = [](const Attributes& attributes) {
     return OnnxGraph()

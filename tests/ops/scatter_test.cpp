@@ -13,7 +13,7 @@ Floats Scatter(const Tensor& data, const Tensor& indices, const Tensor& updates,
   return FloatsOf(Invoke("ScatterND", {data, indices, updates}, {{"reduction", reduction}})[0]);
 }
 
-TEST_CASE("slices are written where the indices say") {
+TEST_CASE("slices are written at their indices") {
   const Tensor x = Counting({4});
   const Tensor places = Tensor::From<int64_t>({2, 1}, {3, -3});
   CHECK(Scatter(x, places, Tensor::From<float>({2}, {9, 8})) == Floats{0, 8, 2, 9});

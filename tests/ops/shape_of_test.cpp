@@ -13,7 +13,7 @@ Ints ShapeOf(const Shape& shape, Arguments args = {}) {
   return Invoke("Shape", {Counting(shape)}, std::move(args))[0].ToVector<int64_t>();
 }
 
-TEST_CASE("all extents, or those from one axis to another") {
+TEST_CASE("all extents, or the extents from one axis to another") {
   CHECK(ShapeOf({2, 3, 4}) == Ints{2, 3, 4});
   CHECK(ShapeOf({2, 3, 4}, {{"start", 1}}) == Ints{3, 4});
   CHECK(ShapeOf({2, 3, 4}, {{"start", -2}, {"end", -1}}) == Ints{3});

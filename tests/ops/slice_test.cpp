@@ -51,7 +51,7 @@ TEST_CASE("several axes, in any order, of int32 as well") {
   CHECK(FloatsOf(Invoke("Slice", {x, List({}), List({})})[0]) == FloatsOf(x));
 }
 
-TEST_CASE("random slices are those of one index at a time") {
+TEST_CASE("random slices equal slices that are read one index at a time") {
   const uint64_t seed = 31;
   CAPTURE(seed);
   detail::CheckRandom random(seed);

@@ -8,7 +8,7 @@ using namespace opkit_tests;
 
 namespace {
 
-TEST_CASE("elements follow their axes, reversed unless perm says else") {
+TEST_CASE("elements follow their axes, which are reversed without perm") {
   const Tensor x = Counting({2, 3});
   CHECK(FloatsOf(Invoke("Transpose", {x})[0]) == Floats{0, 3, 1, 4, 2, 5});
   const Tensor y = Invoke("Transpose", {Counting({2, 1, 3})}, {{"perm", {2, 0, 1}}})[0];

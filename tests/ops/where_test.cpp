@@ -27,7 +27,7 @@ TEST_CASE("all three inputs are broadcast") {
   CHECK(out.ToVector<int64_t>() == std::vector<int64_t>{1, 2, 3, 0, 0, 0});
 }
 
-TEST_CASE("types are said where they differ") {
+TEST_CASE("the error for different types names the types") {
   const Tensor condition = Tensor::Scalar(true), x = Tensor::Scalar(1.f), y = Tensor::Scalar(1.);
   CHECK(Contains(ErrorOf([&] {
                    Invoke("Where", {condition, x, y});

@@ -413,7 +413,7 @@ void CheckRunFails(Change change, const char* text) {
   CHECK(Contains(what, "of library made"));
 }
 
-TEST_CASE("an operator whose node carries a graph says types and shapes, or neither") {
+TEST_CASE("an operator whose node carries a graph infers types and shapes, or neither") {
   const auto carries = [](D d) {
     d.library.abi_minor = OPKIT_ABI_MINOR;
     d.library.num_ops = 1;
@@ -536,7 +536,7 @@ TEST_CASE("an exception of finalize is in the report of unloading") {
   CHECK(Library::LoadEntry(&Describe, "made").Unload().finalize_failure.empty());
 }
 
-TEST_CASE("a library that registers no operator is loaded, and the log says so") {
+TEST_CASE("a library that registers no operator is loaded, with a line in the log") {
   static std::string log;
   const LogHook before =
       SetLogHook([](LogLevel level, std::string_view from, std::string_view text) {

@@ -198,7 +198,7 @@ TEST_CASE("any dtype crosses") {
   }
 }
 
-TEST_CASE("scratch is as large as the library says, for the shapes of the run") {
+TEST_CASE("scratch has the library's size for the shapes of the run") {
   Scoped features("features");
   Bench bench;
   bench.Add("x", {1, 2, 3});
@@ -387,7 +387,7 @@ TEST_CASE("a subgraph operator reads the graph that its node carries") {
   bench.op.reset();
 }
 
-TEST_CASE("random numbers of a library are those that the program's own operator would draw") {
+TEST_CASE("a library's operator draws the same random numbers as the program's own") {
   const auto draw = [] {
     SetSeed(42);
     Bench bench;

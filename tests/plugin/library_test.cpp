@@ -532,7 +532,7 @@ TEST_CASE("threads load, invoke and unload a library at once") {
   CHECK(Registrations() == before);
 }
 
-TEST_CASE("the same file, by whatever path, is one library") {
+TEST_CASE("the same file by different paths is one library") {
   const std::string before = Registrations();
   Library first = Library::Load(PathOf("twice"));
   CHECK(Library::Load(PathOf("twice")) == first);

@@ -81,7 +81,7 @@ TEST_CASE("a session without counters counts nothing") {
   CHECK(MakeProfileTable(Profiler::Read()).rows[0].counts.empty());
 }
 
-TEST_CASE("the system's counters count, or say why they do not") {
+TEST_CASE("the system's counters count, or give the reason why not") {
   Profiler::Start({.counters = {"page_faults", "cycles", "task_clock"}});
   {
     const ProfileScope scope("touches");

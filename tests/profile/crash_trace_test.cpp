@@ -104,7 +104,7 @@ TEST_CASE("threads that crash at once leave one whole trace") {
   }
 }
 
-TEST_CASE("a crash while other threads record leaves valid JSON, whatever the names") {
+TEST_CASE("a crash while other threads record leaves valid JSON for any names") {
   const TemporaryFolder folder;
   for (int count = 1; count <= 8; ++count) {
     CAPTURE(count);
@@ -203,7 +203,7 @@ TEST_CASE("a signal that a program handles or ignores is left to it, and recordi
   CHECK(IsWholeTrace(folder / "trace"));
 }
 
-TEST_CASE("the name of the file asks for the format of the trace") {
+TEST_CASE("the name of the file decides the format of the trace") {
   const TemporaryFolder folder;
   StatusOfChild(folder / "trace.pftrace", [] { raise(SIGABRT); });
   CHECK(ReadFile(folder / "trace.pftrace").starts_with("\x0a"));

@@ -8,7 +8,7 @@ namespace machine_peak_test {
 
 using namespace opkit;
 
-TEST_CASE("a machine computes and moves something") {
+TEST_CASE("a machine has positive peak rates") {
   const MachineRates one = MachinePeak();
   CHECK(one.flops > 1e8);
   CHECK(one.bytes > 1e7);

@@ -43,7 +43,7 @@ TEST_CASE("U and its probability, approximate with equal numbers and for many") 
   CHECK(test.p == doctest::Approx(0.008988007122138847).epsilon(1e-9));
 }
 
-TEST_CASE("samples that say nothing") {
+TEST_CASE("samples without evidence give p = 1") {
   CHECK(MannWhitneyTest({}, {1, 2}).p == 1);
   CHECK(MannWhitneyTest({1, 2}, {}).p == 1);
   CHECK(MannWhitneyTest({3, 3, 3}, {3, 3}).p == 1);

@@ -118,7 +118,7 @@ TEST_CASE("a run that its device has timed has the device's duration") {
   CHECK(Row(MakeProfileTable(profile), "OnDevice").self == 10);
 }
 
-TEST_CASE("rows are sorted as asked") {
+TEST_CASE("rows are sorted in the requested order") {
   Profile profile = Runs();
   using Sort = ProfileTableOptions::Sort;
   CHECK(MakeProfileTable(profile, {.sort = Sort::kTotal}).rows[0].name == "Add");

@@ -722,7 +722,7 @@ TEST_CASE("a forked child begins without a session, and can have its own") {
   CHECK(Named(Profiler::Read(), "parent").size() == 1);
 }
 
-TEST_CASE("a profile runs from the start where OPKIT_PROFILE asks for it, and only there") {
+TEST_CASE("a profile runs from the start of the program only if OPKIT_PROFILE requests it") {
   const char* const path = std::getenv("OPKIT_PROFILE");
   const ProfileScope scope("by environment");
   CHECK(Profiler::IsRunning() == static_cast<bool>(path));
@@ -757,7 +757,7 @@ std::string ErrorsWithProfile(const TemporaryFolder& folder, const std::string& 
   return errors;
 }
 
-TEST_CASE("OPKIT_PROFILE names the trace of a program that says nothing of profiles") {
+TEST_CASE("OPKIT_PROFILE names the trace of a program without code for profiles") {
   const TemporaryFolder folder;
   const std::string test = "a profile runs from the start *";
   CHECK(ErrorsWithProfile(folder, "trace.json", test).empty());

@@ -14,7 +14,7 @@ void Await(Condition condition) {  // no deadline of its own, ctest has one
 }
 }  // namespace
 
-TEST_CASE("a device that is not there is named, with what the machine has") {
+TEST_CASE("the error for a missing device names it and the machine's devices") {
   try {
     CUDAContext context(Device{DeviceType::kCUDA, 99});
     FAIL("no error");
@@ -27,7 +27,7 @@ TEST_CASE("a device that is not there is named, with what the machine has") {
   CHECK_THROWS_WITH_AS(CUDAContext(Device{}), "expected a device of type cuda, found cpu", Error);
 }
 
-TEST_CASE("without a device its events can be made, and its memory is an error that says why") {
+TEST_CASE("without a device its events can be made, and its memory is an error with the reason") {
   Event event(kCuda0);
   CHECK(event.Query() == EventStatus::kInitialized);
   CHECK(event.Cancel());

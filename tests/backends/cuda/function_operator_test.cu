@@ -108,7 +108,7 @@ std::vector<Values> Expected() {
 
 using namespace cuda_function_test;
 
-TEST_CASE("functions of a .cu file run on the CPU, and for CUDA say when there is no device") {
+TEST_CASE("functions of a .cu file run on the CPU, and without a device are an error for CUDA") {
   CHECK(OpRegistry::Global().FindKernels("CudaTestRelu", DeviceType::kCUDA).size() == 1);
   CHECK(RunBothWays("CudaTestRelu", Device{}) == Expected());
   if (CUDADeviceCount() > 0) return;

@@ -47,7 +47,8 @@ OPKIT_OP(CudaTestAxpy)
 using namespace opkit;
 using Values = std::vector<float>;
 
-TEST_CASE("registrations of a .cu file are found, and making one says when there is no device") {
+TEST_CASE(
+    "registrations of a .cu file are found; without a device making their operator is an error") {
   CHECK(OpRegistry::Global().FindKernels("CudaTestScale", DeviceType::kCUDA).size() == 1);
   CHECK(OpRegistry::Global().FindKernels("CudaTestAxpy", DeviceType::kCUDA).size() == 1);
   if (CUDADeviceCount() > 0) return;

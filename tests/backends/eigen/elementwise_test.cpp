@@ -145,7 +145,7 @@ TEST_CASE("an empty output keeps its shape") {
   CHECK(Run("Max", "eigen", {x, y, y}).shape() == Shape{3, 0});
 }
 
-TEST_CASE("numbers that are none, and those at the ends") {
+TEST_CASE("NaN, infinities and the largest and smallest numbers") {
   const Tensor ends = Tensor::From<float>(
       {12}, {NAN, INFINITY, -INFINITY, 0, -0.f, 1e30f, -1e30f, 100, -100, 20, -20, 1e-30f});
   for (const char* op : kUnary) {

@@ -31,7 +31,7 @@ TEST_CASE("Convolutions that models use are computed as the plain operator does"
   check({1, 32, 9, 9}, {64, 16, 3, 3}, {{"group", 2}, {"pads", Pads(1)}});
 }
 
-TEST_CASE("In blocks already, convolutions of few operations stay there") {
+TEST_CASE("Convolutions of few operations keep an input that is in blocks already") {
   for (const int64_t channels : {8, 20, 64}) {
     CAPTURE(channels);
     Graph graph;

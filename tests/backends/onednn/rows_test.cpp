@@ -57,7 +57,7 @@ TEST_CASE("LayerNormalization with and without a bias, of the last axes") {
   CHECK(IsTakenBy("onednn", "LayerNormalization", {square, Random({1, 64}, 2)}, {}, 1));
 }
 
-TEST_CASE("Shapes without a gain are left to other backends, unless the node asks for this one") {
+TEST_CASE("Shapes without a gain are left to other backends, unless the node requests oneDNN") {
   const auto choice_of = [](const char* op, const Shape& shape, const char* engine) {
     Graph graph;
     graph.AddInput("x", DType::kFloat32, SymbolicShape(shape));

@@ -34,7 +34,7 @@ Graph Mixed() {
   return graph;
 }
 
-TEST_CASE("A plan on 1, 2 and 4 threads has these, and oneDNN adds none") {
+TEST_CASE("A plan on 1, 2 and 4 threads has this number of threads, and oneDNN adds none") {
   const detail::OpenMp& openmp = detail::OpenMp::Global();
   // Stands for a machine of eight cores: oneDNN would take this number of threads.
   const int before_test = openmp.get_max_threads ? openmp.get_max_threads() : 0;

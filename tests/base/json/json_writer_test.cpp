@@ -51,7 +51,7 @@ TEST_CASE("a number reads back exactly, and a number that JSON lacks is null") {
   CHECK(out == "[0.1, -2, 1e+300, null, null, null]");
 }
 
-TEST_CASE("items and ends begin on lines of their own where asked") {
+TEST_CASE("items and ends begin on lines of their own on request") {
   std::string out;
   JsonWriter json(out);
   json.BeginObject().NewLine(" ").Key("rows").BeginArray();

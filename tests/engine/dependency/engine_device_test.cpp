@@ -110,7 +110,7 @@ TEST_CASE("an exception of work on a device belongs to its operation alone") {
   });
 }
 
-TEST_CASE("a stream that somebody else's failure holds up fails the operation that it skips") {
+TEST_CASE("an operation fails if its stream skips it after a failure elsewhere") {
   OnThreads([](Engine& engine) {
     const Device device = NewDevice();
     const Var v = engine.NewVar();

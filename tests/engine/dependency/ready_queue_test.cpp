@@ -63,7 +63,7 @@ TEST_CASE("any mixture comes out as if it had been sorted") {
   }
 }
 
-TEST_CASE("an operation knows whether a better one waits") {
+TEST_CASE("an operation knows whether an operation of higher priority waits") {
   ReadyQueue queue;
   CHECK_FALSE(queue.HasBetterThan(-5));
   Operations operations({0, 2, -1});

@@ -63,7 +63,7 @@ TEST_CASE("reads are granted together, a write alone and in its turn") {
   CHECK_FALSE(var.HasPendingWrites());
 }
 
-TEST_CASE("writes hand the Var to each other in the order in which they came") {
+TEST_CASE("writes pass the Var to each other in the order of their arrival") {
   VarState var;
   Write first, second, third;
   CHECK(Append(var, first));

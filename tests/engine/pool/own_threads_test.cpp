@@ -50,7 +50,9 @@ void CheckLoops() {
     }
 }
 
-TEST_CASE("every index is visited once on the program's own threads, whatever they do") {
+TEST_CASE(
+    "every index is visited once on the program's own threads, in parallel or one after the "
+    "other") {
   Watchdog watchdog;
   for (int threads : {1, 2, 8})
     for (const auto run : {&OnStdThreads, &OneAfterTheOther}) {

@@ -104,7 +104,7 @@ TEST_CASE("a walk that became twice as fast or as slow is measured anew") {
   CHECK(Contains(tuner.Explain(), "500 us by walk"));
 }
 
-TEST_CASE("a parallel mode that lost its time is left at once, and the plan says why") {
+TEST_CASE("a parallel mode that other work slows down is left at once, and the plan explains why") {
   const Schedule many(100'000, nullptr, 0);
   ReplayTuner tuner(many, ReplayMode::kAuto, 0, 2, false);
   Run(tuner, kFree, 100);

@@ -71,7 +71,7 @@ RunComparison CompareTensors(const Tensor& found, const Tensor& expected,
 
 }  // namespace
 
-TEST_CASE("the first node that computes something else is named, with the element") {
+TEST_CASE("the first node with a different value is named, with the element") {
   const auto graph = [](const char* backend) {
     return Begin({Scale("X", "a", 2), PlusOne("a", "b", backend), Scale("b", "Y", 2)});
   };

@@ -99,7 +99,7 @@ TEST_CASE("offsets are aligned, sizes count rounded up to the smallest alignment
   CHECK(PlanMemory({{0, 1, 3, 2}, {0, 1, 5, 1}}).lower_bound_bytes == 8);
 }
 
-TEST_CASE("random plans are sound, whatever the sizes, spans and alignments") {
+TEST_CASE("random plans are sound for all sizes, spans and alignments") {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
     RandomGenerator random(seed);
@@ -279,7 +279,7 @@ TEST_CASE("a search that cannot prove its plan ends after steps by the square of
   CHECK(steps({.max_steps = 0}) == 0);
 }
 
-TEST_CASE("a plan within steps alone is the same each time, whatever the time") {
+TEST_CASE("a plan limited only by steps is the same each time") {
   RandomGenerator random(5);
   const std::vector<MemoryInterval> buffers = RandomIntervals(random, 150, 60, 30, 1000, false);
   const MemorySearchOptions options{.time_budget = {}, .max_steps = 50'000, .seed = 3};

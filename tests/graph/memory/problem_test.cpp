@@ -77,7 +77,7 @@ TEST_CASE("the conflicts are the pairs whose spans overlap") {
   }
 }
 
-TEST_CASE("conflicts beyond those of the spans raise the bound") {
+TEST_CASE("conflicts in addition to those of the spans raise the bound") {
   // 0, 1 and 2 follow each other, and yet all conflict.
   const opkit::MemoryConflicts conflicts{{0, 2, 4, 6}, {1, 2, 0, 2, 0, 1}};
   const std::vector<MemoryInterval> buffers = {{0, 1, 3}, {1, 2, 4}, {2, 3, 5}};

@@ -188,7 +188,7 @@ TEST_CASE("random graphs of 12 nodes are cut into as few as exhaustive search fi
   CHECK(split * 2 >= graphs);  // most of them have something to decide
 }
 
-TEST_CASE("large graphs are cut legally, whatever they look like") {
+TEST_CASE("large graphs of any form are cut legally") {
   const int n = Rounds(20000);
   for (const double taken : {0.3, 0.6, 0.95}) {
     for (const int window : {4, 1000000}) {

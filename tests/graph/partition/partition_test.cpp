@@ -291,7 +291,7 @@ TEST_CASE("unregistered operators can be taken, and those that are left are list
   CHECK(Contains(left.what(), "\n  Alien 'one' (A) -> (B)\n  Aliens 'two' (B) -> (C)"));
 }
 
-TEST_CASE("answers that are wrong are refused, and say so") {
+TEST_CASE("wrong answers are refused with the reason") {
   const Graph graph = Chain();
   const auto error = [&](std::function<void(const PartitionView&, PartitionAnswer&)> take) {
     const ChoiceScope choice({std::move(take), {}});

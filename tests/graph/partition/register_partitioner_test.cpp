@@ -216,7 +216,7 @@ TEST_CASE("FAIL, ids that mean nothing and another number of ids are Errors with
   CHECK(SameGraph(Partition(graph, "accepts_none"), graph));
 }
 
-TEST_CASE("a partitioner none of whose functions gets the options has those of all alone") {
+TEST_CASE("a partitioner without a function that gets options has only the common options") {
   const Graph graph = Sample();
   const auto refusal = [&](PartitionArguments options) {
     return std::string(ErrorOf([&] { Partition(graph, "two_operators", options); }).what());

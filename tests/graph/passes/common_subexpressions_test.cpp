@@ -8,7 +8,7 @@
 namespace common_subexpressions_test {
 using namespace pass_graphs;
 
-TEST_CASE("equal nodes become one, and so do those that read them") {
+TEST_CASE("equal nodes become one node, and so do the nodes that read them") {
   Graph g = WithInputs({"X"});
   g.AddNode(Scale("X", "A", 2));
   g.AddNode(Scale("X", "B", 2));

@@ -342,7 +342,7 @@ TEST_CASE("Invoke converts a kernel's inputs and outputs, and the caller's tenso
   CHECK(outputs[0].raw_data() == same.raw_data());
 }
 
-TEST_CASE("Invoke hands an operator the descriptors of its kernel, so that it compares none") {
+TEST_CASE("Invoke gives an operator the descriptors of its kernel, so that it compares none") {
   ResolvedOperator op("InLayouts", 1, {{"a", kDescribed}});
   std::vector<Tensor> outputs(1);
   CHECK(ComparisonsIn([&] { op.Run(std::vector<Tensor>{kX}, outputs); }) == 0);
@@ -441,14 +441,14 @@ TEST_CASE("an output in another layout than its kernel promised fails the run") 
   }
 }
 
-TEST_CASE("an operator that is handed another layout than its kernel takes says so") {
+TEST_CASE("an operator with an input in a layout that its kernel does not take is an error") {
   Workspace ws;
   *ws.CreateTensor("X") = ConvertLayout(kX, test_layouts::Named("A"));
   const auto op = CreateOperator(OperatorDef("InLayouts", {"X"}, {"Y"}), &ws);
   CheckFails([&] { op->Run(); }, "is float32[5] on cpu in A, but its kernel takes standard");
 }
 
-TEST_CASE("a node of the program's own says in which layout its output is") {
+TEST_CASE("a node of the program itself states the layout of its output") {
   Graph graph = Begin({OperatorDef("ConvertLayout", {"X"}, {"P"}).Arg("layout", "A"),
                        In("A", "standard", "P", "Y")});
   const Plan plan = Compile(graph);

@@ -493,7 +493,7 @@ TEST_CASE("a view of planned memory without a bound is copied to a buffer that s
   }
 }
 
-TEST_CASE("the drawing says which boxes are bounds") {
+TEST_CASE("the drawing marks the boxes that are bounds") {
   const Plan plan = Compile(Chain({8, 4}), {.threads = 1, .passes = &kNoPasses});
   CHECK(Contains(ToSvg(plan), "places (at most)"));
 }

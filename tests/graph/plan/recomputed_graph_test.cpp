@@ -244,7 +244,7 @@ TEST_CASE("nodes that one kernel computes run again as one, and wait as one") {
   }
 }
 
-TEST_CASE("recomputation asks for a capacity and for known shapes") {
+TEST_CASE("recomputation requires a capacity and known shapes") {
   PlanOptions options;
   options.memory.recompute = true;
   CheckFails([&] { Compile(Training(4, 8), options); },

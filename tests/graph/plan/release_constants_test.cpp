@@ -132,7 +132,7 @@ TEST_CASE("one that is read in two other layouts goes, and both of these stay") 
       4 * kBytes, 3 * kBytes);
 }
 
-TEST_CASE("constants stay that something reads as they are, or that the graph returns") {
+TEST_CASE("constants stay if a node reads them unconverted or the graph returns them") {
   CheckHeld(
       [] {
         return WithWeights({AddWeights("X", "P", "A"), AddWeights("P", "Y", "standard")});
@@ -143,7 +143,7 @@ TEST_CASE("constants stay that something reads as they are, or that the graph re
   CheckHeld([] { return WithWeights({AddWeights("X", "Y", "standard")}); }, kBytes, kBytes);
 }
 
-TEST_CASE("constants that a body takes in, and those of its own, stay") {
+TEST_CASE("constants that a body captures, and constants of the body, stay") {
   const auto add_body = [](Graph& graph, Graph body, std::initializer_list<const char*> inputs) {
     OperatorDef node("Subgraph");
     for (const char* input : inputs) {
@@ -229,7 +229,7 @@ TEST_CASE("a released constant is not read: it has no data, and graphs with it d
   CHECK(ErrorOf([&] { SimpleNet(graph, &ws); }).code() == ErrorCode::kUninitialized);
 }
 
-TEST_CASE("the release needs all shapes, and says so before a pass runs") {
+TEST_CASE("the release needs all shapes, and fails before any pass runs if one is open") {
   bool has_run = false;
   PassList passes;
   passes.Add("notes", [&](const Graph& graph) {

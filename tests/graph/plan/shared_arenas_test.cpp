@@ -11,7 +11,7 @@ namespace shared_arenas_test {
 
 using namespace opkit;
 
-TEST_CASE("an arena is as large as the largest that was asked for, one for each device") {
+TEST_CASE("each device has one arena, as large as the largest request") {
   detail::SharedArenas arenas;
   const Device cpu;
   CHECK_FALSE(arenas.Take(cpu, 0));

@@ -34,7 +34,7 @@ TEST_CASE("every buffer with bytes is a rectangle with its description") {
   CHECK(svg.substr(svg.size() - 7) == "</svg>\n");
 }
 
-TEST_CASE("rectangles lie where the plan says, time to the right and addresses up") {
+TEST_CASE("rectangles lie at the plan's places, time to the right and addresses up") {
   MemoryPlan plan;
   plan.offsets = {0, 100};
   plan.arena_bytes = 200;

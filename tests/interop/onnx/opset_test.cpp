@@ -371,7 +371,7 @@ TEST_CASE("Upsample and Resize of opset 10 are Resize with fixed rules") {
              11) == "node 'node' (Resize): ONNX has no nearest_mode 'simple'");
 }
 
-TEST_CASE("Resize leaves out inputs that say nothing") {
+TEST_CASE("Resize leaves out inputs without effect") {
   const auto inputs = [](const Strings& names, int64_t opset, const char* mode = "half_pixel") {
     OnnxGraph graph;
     graph.Input("x").Initializer(FloatTensor("empty", {0}, {}));
@@ -429,7 +429,8 @@ TEST_CASE("Opsets that are not read are Errors that name them") {
             .graph.num_nodes() == 1);
 }
 
-TEST_CASE("Operators that came to mean something else are Errors unless one only looks") {
+TEST_CASE(
+    "Operators with another meaning in an old opset are Errors, but a model of them can be read") {
   for (const auto& [type, opset] : {std::pair("GroupNormalization", 20), {"Scan", 8}}) {
     CAPTURE(type);
     CHECK(Contains(What(One(type, {}), opset, false),

@@ -73,7 +73,7 @@ Tensor RunOperator(const std::vector<Tensor>& inputs, opkit::Arguments args) {
   return *ws.GetTensor("y");
 }
 
-TEST_CASE("a resolved typed operator is called directly until its operator is asked for") {
+TEST_CASE("a resolved typed operator is called directly until its operator is requested") {
   const Tensor x = Of({2}, {1, 2});
   ResolvedOperator scale("DirectScale", 1);
   CHECK(Values(scale({x})[0]) == std::vector<float>{2, 4});

@@ -120,7 +120,7 @@ TEST_CASE("an operator whose inference accepts some dtypes is checked with these
   }
 }
 
-TEST_CASE("where no inputs are found, the report says by what they can be given") {
+TEST_CASE("if no inputs are found, the report names the option that gives them") {
   Expect("CasesNone", {"; give CheckOperator inputs, CheckOptions::dtypes or input_shapes, or the "
                        "schema TestInputs"});
 }
@@ -169,7 +169,7 @@ TEST_CASE("a node and inputs may be given") {
                        opkit::Error);
 }
 
-TEST_CASE("the report says which properties could not be checked") {
+TEST_CASE("the report names the properties that could not be checked") {
   const CheckReport trace = CheckOperator("CasesTrace");
   CHECK(trace.notes ==
         std::vector<std::string>{"shapes and dtypes, because the schema infers none",

@@ -39,7 +39,7 @@ TEST_CASE("attributes are presented as text that reads back as the same value") 
   CHECK(Text(std::vector<double>{}) == "[]");
 }
 
-TEST_CASE("text is read as the type asked for") {
+TEST_CASE("text is read as the requested type") {
   const AttrMap attrs(Arguments{{"i", 3},
                                 {"f", 0.1f},
                                 {"b", true},

@@ -313,7 +313,7 @@ TEST_CASE("strided inputs arrive dense, or as they are where the functions use s
   CHECK(seen == Floats{1, 4, 2, 5, 3, 6, 1, 0});
 }
 
-TEST_CASE("in place: only where declared, and the output says so") {
+TEST_CASE("in place: only if declared, and the output shows it") {
   Bench bench;
   bench.Add("x", {1, 2});
   bench.Create(OperatorDef("FnDouble", {"x"}, {"x"})).Run();
@@ -831,7 +831,7 @@ TEST_CASE("the same registration seen twice is one") {
   CHECK(Invoke("FnInUnits", {Tensor::Scalar(2.f)}, {}, {{}, {}, 1})[0].data<float>()[0] == 4);
 }
 
-TEST_CASE("a device without a backend in the program says what to include") {
+TEST_CASE("the error for a device without a backend in the program names the header to include") {
   LOCAL_OP(FnOnGpu).setForward(Double, "gpu").setInferShape(SameShape);
   CHECK(OpRegistry::Global().FindKernels("FnOnGpu", DeviceType::kCUDA).size() == 1);
   Workspace ws;

@@ -157,7 +157,7 @@ TEST_CASE("a lambda with state of its own keeps it from call to call") {
   CHECK(Run("SigLambda") == 4);
 }
 
-TEST_CASE("1 is success and 0 is FAIL; another number is said to be neither") {
+TEST_CASE("1 is success, 0 is FAIL, and another number is neither") {
   const Error fail = ErrorOf([] { Run("SigReturns0"); });
   CHECK(fail.code() == ErrorCode::kOperatorFailed);
   CHECK(fail.message() ==

@@ -285,7 +285,7 @@ TEST_CASE("a StatefulOp takes spans and answers with a status, as functions do")
         "forward of operator StateOfSpans failed: it counts nothing below zero");
 }
 
-TEST_CASE("createOpState sees its device; a StatefulOp without Backward says so") {
+TEST_CASE("createOpState sees its device; a StatefulOp without Backward gives an error") {
   Bench bench;
   g_state_device = Device{DeviceType::kCUDA, 3};
   bench.Add("x", {0});
@@ -332,7 +332,8 @@ TEST_CASE("the backward operators of one state run one after the other") {
   CHECK(ws.GetTensor(second.outputs()[0])->data<float>()[0] == 7);
 }
 
-TEST_CASE("a backend's backward gets the state that it keeps, whoever registered the gradient") {
+TEST_CASE(
+    "a backend's backward gets its own state, even if another backend registered the gradient") {
   // The plain backend keeps none, and its is the gradient.
   static const FunctionOpBuilder plain =
       FunctionOpBuilder("StateMixed", __FILE__, __LINE__)

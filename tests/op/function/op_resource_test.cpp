@@ -334,7 +334,7 @@ TEST_CASE("invoke on a part of a tensor works on that part") {
   }
 }
 
-TEST_CASE("null pointers that a library hands over are errors, or nothing") {
+TEST_CASE("null pointers from a library are errors or ignored") {
   BodyBench bench;
   bench.Run([](OpIns, OpOuts, OpResource& res) {
     const opkit_host& host = *res.call()->host;

@@ -267,7 +267,7 @@ TEST_CASE("a wrong gradient is named with input, element and both numbers") {
   CHECK(ToString(result).starts_with(result.findings[0]));
 }
 
-TEST_CASE("a gradient that was asked for must be there") {
+TEST_CASE("a requested gradient must be there") {
   const Tensor a = Random({2}, DType::kFloat64, 1), zero = Tensor::From<double>({2}, {0, 0});
   GradientCheckOptions options;
   options.inputs = {1};
@@ -313,7 +313,7 @@ TEST_CASE("inputs must fit the node, and only some elements may be tested") {
   CHECK(result.elements_checked >= 5);
 }
 
-TEST_CASE("an input that matters and gets no gradient is a note, unless it is asked for") {
+TEST_CASE("an input with an effect but no gradient is a note, unless its gradient is requested") {
   const OperatorDef def("CheckedWrong", {"a", "b"}, {"c"}, {{"k", 2.0}});
   const Tensor a = Random({3}, DType::kFloat64, 1), b = Random({3}, DType::kFloat64, 2);
   const GradientCheckResult result = CheckGradient(def, {a, b});

@@ -78,7 +78,7 @@ class DocsOp final : public opkit::Operator<opkit::CPUContext> {
 REGISTER_CPU_OPERATOR(DocsWithKernel, DocsOp);
 REGISTER_CPU_OPERATOR_WITH_ENGINE(DocsWithKernel, FAST, DocsOp);
 
-TEST_CASE("the docs of all operators: public ones, by name, with what runs them") {
+TEST_CASE("the docs of all operators: the public ones, by name, with their kernels") {
   const std::string docs = opkit::DocsOfAllOperators();
   CHECK(Contains(docs,
                  "## DocsSeen\n\nFor all to see.\n\n**Inputs** (0)\n\n**Outputs** (0)\n\n"

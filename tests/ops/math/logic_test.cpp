@@ -51,7 +51,7 @@ TEST_CASE("signs and widths of integers count") {
   CHECK(Run("Greater", Tensor::Scalar(UINT64_MAX), Tensor::Scalar(uint64_t{1})) == Bools{true});
 }
 
-TEST_CASE("and, or, equality of bools, whatever bytes stand for true") {
+TEST_CASE("and, or, equality of bools with any byte for true") {
   const Tensor a = FromBytes({0, 0, 1, 4}), b = FromBytes({0, 1, 0, 2});
   CHECK(Run("And", a, b) == Bools{false, false, false, true});
   CHECK(Run("Or", a, b) == Bools{false, true, true, true});
@@ -79,7 +79,7 @@ TEST_CASE("types that they do not have are refused") {
         }).code() == ErrorCode::kTypeMismatch);
 }
 
-TEST_CASE("only those on bools run in place") {
+TEST_CASE("only operators on bools run in place") {
   const OpRegistry& registry = OpRegistry::Global();
   CHECK(registry.GetSchema("And").CanInplace(1, 0));
   CHECK_FALSE(registry.GetSchema("Equal").CanInplace(0, 0));

@@ -164,7 +164,7 @@ TEST_CASE("The reductions keep the promises of their schemas") {
     CheckNode(OperatorDef(op, {"x", "axes"}, {"y"}), {Random({3, 4, 5}, 1), Axes({0, 2})});
 }
 
-TEST_CASE("Gradients of ReduceSum and ReduceMean, whatever is reduced") {
+TEST_CASE("Gradients of ReduceSum and ReduceMean over any axes") {
   const Tensor x = Random({2, 3, 4}, 5, DType::kFloat64);
   for (const char* op : {"ReduceSum", "ReduceMean"})
     for (const int keep : {0, 1}) {

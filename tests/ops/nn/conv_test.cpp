@@ -114,7 +114,7 @@ TEST_CASE("Operands that do not fit are errors that show both") {
   CHECK(Contains(Refused({F({1, 3, 9}), {DType::kFloat64, SymbolicShape{8, 3, 3}}}), "float32"));
 }
 
-TEST_CASE("A bad node is refused when it is made or run, and says why") {
+TEST_CASE("A bad node is refused when it is made or run, with the reason") {
   const Tensor x = Counting({1, 1, 3}), w = Filled({1, 1, 2}, 1);
   CHECK(Contains(ErrorOf([&] {
                    Invoke("Conv", {x, w}, {{"auto_pad", "UPPER"}});

@@ -40,7 +40,7 @@ TEST_CASE("The mean and the largest element of each window") {
   CHECK(Pool("MaxPool", x, args) == Floats{4, 5, 7, 8});
 }
 
-TEST_CASE("Elements in pads count in a mean only where asked for, and never in a maximum") {
+TEST_CASE("Elements in pads count in a mean only on request, and never in a maximum") {
   const Tensor x = Tensor::From<float>({1, 1, 2}, {-4, -8});
   Arguments args = {{"kernel_shape", Ints{2}}, {"pads", Ints{1, 1}}};
   CHECK(Pool("AveragePool", x, args) == Floats{-4, -6, -8});

@@ -29,7 +29,7 @@ TEST_CASE("shapes are aligned at their last axis, and an extent of 1 gives way")
         }).message() == "shapes [2, 3] and [2, 4] cannot be broadcast together: extents 3 and 4");
 }
 
-TEST_CASE("symbols and unknown extents are kept as far as they say something") {
+TEST_CASE("symbols and unknown extents stay in the result if they add information") {
   CHECK(Both({Sym("N"), 3}, {Sym("N"), 1}) == SymbolicShape{Sym("N"), 3});
   CHECK(Both({Sym("N")}, {1}) == SymbolicShape{Sym("N")});
   CHECK(Both({Sym("N")}, {4}) == SymbolicShape{4});
@@ -74,7 +74,7 @@ TEST_CASE("axes count from either end, each once") {
         }).message() == "Op: axis -1 is named twice in [1, -1]");
 }
 
-TEST_CASE("a row along an axis begins where the other axes say") {
+TEST_CASE("the begin of a row along an axis follows from the other axes") {
   const AxisSplit split({2, 3, 4}, 1);
   CHECK(split.outer == 2);
   CHECK(split.extent == 3);

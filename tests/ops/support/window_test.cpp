@@ -24,7 +24,7 @@ TEST_CASE("Without attributes windows lie side by side without pads") {
   CHECK(axis.pad_end == 0);
 }
 
-TEST_CASE("Pads, strides and dilations of an axis are those of its place in the lists") {
+TEST_CASE("Each axis has the pads, strides and dilations at its place in the lists") {
   const WindowAttributes attributes =
       Attributes({{"pads", Ints{1, 2, 3, 4}}, {"strides", Ints{1, 2}}, {"dilations", Ints{1, 3}}});
   const WindowAxis rows = attributes.At(0, 5, 3), columns = attributes.At(1, 5, 3);
@@ -52,7 +52,7 @@ TEST_CASE("SAME pads make an output of the input over the stride, the odd one wh
   CHECK(apart.pad_begin + apart.pad_end == 0);
 }
 
-TEST_CASE("VALID has no pads, whatever is given") {
+TEST_CASE("VALID has no pads, even if pads are given") {
   const WindowAxis axis = Attributes({{"auto_pad", "VALID"}, {"pads", Ints{2, 2}}}).At(0, 5, 3);
   CHECK(axis.output == 3);
   CHECK(axis.pad_begin == 0);

@@ -77,7 +77,7 @@ REGISTER_CPU_OPERATOR(LibShared, SharedOp);
 
 }  // namespace
 
-TEST_CASE("a library hands over its class operators beside those of REGISTER_OP") {
+TEST_CASE("a library exports its class operators beside those of REGISTER_OP") {
   Loaded loaded("libclasses.so");
   const std::vector<std::string> expected = {
       "LibTwice",          "LibAttributes",      "LibBias",       "LibCount", "LibElsewhere",
@@ -98,7 +98,7 @@ TEST_CASE("a unit of the library that does not include author.hpp registers a cl
   CHECK(FloatsOf(Invoke("UnitNegate", {Vector({2, 4})})[0]) == std::vector<float>{-2, -4});
 }
 
-TEST_CASE("a gradient that no unit with author.hpp can hand over is an Error of Load") {
+TEST_CASE("a gradient that no unit with author.hpp can export is an Error of Load") {
   CheckFails([] { Load("libunits_gradient.so"); },
              "the gradient of operator UnitNegate is not handed over: include both opkit/op.hpp "
              "and opkit/graph.hpp in the unit that registers it");
@@ -454,7 +454,7 @@ TEST_CASE("the cost that a class's schema counts arrives, and without one the by
   CHECK(cost("LibCount").bytes_read == 40);
 }
 
-TEST_CASE("a library's kernel of a named backend is one that a node asks for by that name") {
+TEST_CASE("a node can request a library's kernel by the name of its backend") {
   const auto run = [](const std::string& engine, Arguments args = {}) {
     InvokeOptions options;
     options.backends = engine;

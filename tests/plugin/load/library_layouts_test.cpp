@@ -202,7 +202,7 @@ TEST_CASE("layouts and devices that cannot be are refused when the library is lo
   CHECK(Contains(refusal([] { device.name = "cpu"; }), "clashes with 1 'cpu'"));
 }
 
-TEST_CASE("a device whose library is gone says so") {
+TEST_CASE("the error for a device of an unloaded library names the library") {
   { Scoped library("layouts"); }
   CHECK(WhyNoDevice({kNpu, 0}) == "the library that brings it is unloaded");
   CheckFails([&] { Tensor({4}, DType::kFloat32, Device{kNpu, 0}); }, "lib_npu");

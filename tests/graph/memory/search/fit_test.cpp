@@ -72,7 +72,9 @@ TEST_CASE("Skyline knows the highest point of any span") {
   }
 }
 
-TEST_CASE("every way of placing gives sound offsets, and those with a matrix the lowest fit's") {
+TEST_CASE(
+    "every way of placing gives sound offsets; the ways with a matrix give the lowest fit's "
+    "offsets") {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     CAPTURE(seed);
     RandomGenerator random(seed);
