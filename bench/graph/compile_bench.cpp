@@ -11,6 +11,7 @@
 #include <string>
 
 #include "opkit/graph.hpp"
+#include "pass_on.hpp"
 
 namespace {
 
@@ -36,17 +37,7 @@ namespace {
 
 using namespace opkit;
 
-class PassOnOp final : public Operator<CPUContext> {
- public:
-  USE_OPERATOR_FUNCTIONS(CPUContext);
-  using Operator<CPUContext>::Operator;
-  bool RunOnDevice() override {
-    OutputTensorCopyFrom(0, Input(0));
-    return true;
-  }
-};
 OPERATOR_SCHEMA(PassOn).NumInputs(1, 2).NumOutputs(1).Inplace({{0, 0}}).IdenticalTypeAndShape();
-REGISTER_CPU_OPERATOR(PassOn, PassOnOp);
 
 Graph Build(const std::string& shape, int nodes) {
   std::mt19937 random(1);

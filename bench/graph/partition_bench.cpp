@@ -11,22 +11,13 @@
 
 #include "opkit/graph/partition/cut.hpp"
 #include "opkit/partition.hpp"
+#include "pass_on.hpp"
 
 namespace {
 
 using namespace opkit;
 
-class PassOnOp final : public Operator<CPUContext> {
- public:
-  USE_OPERATOR_FUNCTIONS(CPUContext);
-  using Operator<CPUContext>::Operator;
-  bool RunOnDevice() override {
-    OutputTensorCopyFrom(0, Input(0));
-    return true;
-  }
-};
 OPERATOR_SCHEMA(PassOn).NumInputs(1, 2).NumOutputs(1).IdenticalTypeAndShape().Arg("stays", "");
-REGISTER_CPU_OPERATOR(PassOn, PassOnOp);
 OPERATOR_SCHEMA(Taken).NumInputs(0, 1 << 20).NumOutputs(1, 1 << 20).NeedsSubgraph();
 
 REGISTER_PARTITIONER(bench)

@@ -60,10 +60,7 @@ struct Findings {
 Arguments ParseAttributes(const std::vector<std::string>& settings) {
   Arguments out;
   for (const std::string& text : settings) {
-    const size_t at = text.find('=');
-    if (at == std::string::npos || at == 0)
-      throw Failure(ExitCode::kUsage, "expected --attr NAME=VALUE, found '" + text + "'");
-    const std::string name = text.substr(0, at), value = text.substr(at + 1);
+    const auto [name, value] = SplitSetting("--attr", text);
     if (const auto whole = detail::ParseText<int64_t>(value))
       out.Set(name, *whole);
     else if (const auto number = detail::ParseText<double>(value))

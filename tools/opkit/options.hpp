@@ -1,4 +1,4 @@
-// Checks of option values, with messages that say what was expected.
+// Checks and reads option values, with messages that say what was expected.
 #ifndef OPKIT_TOOLS_OPKIT_OPTIONS_HPP_
 #define OPKIT_TOOLS_OPKIT_OPTIONS_HPP_
 
@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
+
+#include "program.hpp"
 
 namespace cli {
 
@@ -29,28 +32,32 @@ inline CLI::Validator WholeNumber(int64_t lowest,
   return CLI::Validator(check, "");
 }
 
-// Accepts a number of 0 or more.
-inline CLI::Validator NotNegative() {
-  const auto check = [](const std::string& text) -> std::string {
+// Accepts a number from `lowest` to `highest`, or above `lowest` if that is not allowed.
+inline CLI::Validator Number(double lowest, bool allowed, double highest,
+                             const std::string& expected) {
+  const auto check = [=](const std::string& text) -> std::string {
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool is_number = error == std::errc() && end == text.data() + text.size();
-    if (is_number && value >= 0 && value <= std::numeric_limits<double>::max()) return {};
-    return "expected a number of 0 or more, found '" + text + "'";
+    if (is_number && (allowed ? value >= lowest : value > lowest) && value <= highest) return {};
+    return "expected a number " + expected + ", found '" + text + "'";
   };
   return CLI::Validator(check, "");
 }
+inline CLI::Validator NotNegative() {
+  return Number(0, true, std::numeric_limits<double>::max(), "of 0 or more");
+}
+// Accepts at most a million seconds.
+inline CLI::Validator Seconds() { return Number(0, false, 1e6, "of seconds above 0"); }
 
-// Accepts seconds above 0, at most a million.
-inline CLI::Validator Seconds() {
-  const auto check = [](const std::string& text) -> std::string {
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool is_number = error == std::errc() && end == text.data() + text.size();
-    if (is_number && value > 0 && value <= 1e6) return {};
-    return "expected a number of seconds above 0, found '" + text + "'";
-  };
-  return CLI::Validator(check, "");
+// Splits the value NAME=VALUE of an option. Throws a Failure for another text.
+inline std::pair<std::string, std::string> SplitSetting(const char* option,
+                                                        const std::string& text) {
+  const size_t at = text.find('=');
+  if (at == std::string::npos || at == 0)
+    throw Failure(ExitCode::kUsage,
+                  std::string("expected ") + option + " NAME=VALUE, found '" + text + "'");
+  return {text.substr(0, at), text.substr(at + 1)};
 }
 
 }  // namespace cli

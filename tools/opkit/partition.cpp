@@ -15,6 +15,7 @@
 #include "opkit/graph/passes.hpp"
 #include "opkit/interop/json.hpp"
 #include "opkit/interop/onnx_writer.hpp"
+#include "options.hpp"
 #include "terminal.hpp"
 
 namespace cli {
@@ -115,12 +116,8 @@ void AddPartitionOptions(CLI::App& app, PartitionOptions* options) {
 
 std::vector<PartitionerRequest> RequestsOf(const PartitionOptions& options) {
   PartitionArguments arguments;
-  for (const std::string& text : options.options) {
-    const size_t at = text.find('=');
-    if (at == std::string::npos || at == 0)
-      throw Failure(ExitCode::kUsage, "expected --option NAME=VALUE, found '" + text + "'");
-    arguments.emplace_back(text.substr(0, at), text.substr(at + 1));
-  }
+  for (const std::string& text : options.options)
+    arguments.push_back(SplitSetting("--option", text));
   if (!arguments.empty() && options.partitioners.empty())
     throw Failure(ExitCode::kUsage, "--option needs a partitioner", "give --partition NAME");
   std::vector<PartitionerRequest> requests;
