@@ -211,85 +211,49 @@ class Operator : public OperatorBase {
 
 }}  // namespace opkit
 
+// Makes a member template of the base, and its overloads, usable without `template`: g++ parses the
+// name as a template only if it finds one in the class itself.
+#define OPKIT_USE_OPERATOR_TEMPLATE(Name)                                 \
+  using ::opkit::OperatorBase::Name;                                      \
+  template <class OpkitT, class... OpkitArgs>                             \
+  decltype(auto) Name(OpkitArgs&&... args) const {                        \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Name<OpkitT>( \
+        static_cast<OpkitArgs&&>(args)...);                               \
+  }                                                                       \
+  static_assert(true)
 // Makes names of the base usable without `this->` and without `template` in a class template
 // derived from Operator<Context>. Name the type of each Input and Output (`const Tensor& x =
 // Input(0); x.data<float>()`): in a chain or behind `auto` C++ needs `template` before `data`.
-#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
-  using ::opkit::OperatorBase::DenseInput;                                                         \
-  using ::opkit::OperatorBase::FinishWork;                                                         \
-  using ::opkit::OperatorBase::HasArgument;                                                        \
-  using ::opkit::OperatorBase::HasInput;                                                           \
-  using ::opkit::OperatorBase::HasOutput;                                                          \
-  using ::opkit::OperatorBase::InputBlob;                                                          \
-  using ::opkit::OperatorBase::InputSize;                                                          \
-  using ::opkit::OperatorBase::InputTensorShapes;                                                  \
-  using ::opkit::OperatorBase::IsInputOutputAlias;                                                 \
-  using ::opkit::OperatorBase::OutputBlob;                                                         \
-  using ::opkit::OperatorBase::OutputSize;                                                         \
-  using ::opkit::OperatorBase::OutputTensor;                                                       \
-  using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
-  using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
-  using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
-  using ::opkit::OperatorBase::Scratch;                                                            \
-  using ::opkit::OperatorBase::SetOutputTensor;                                                    \
-  using ::opkit::OperatorBase::XOutput;                                                            \
-  using ::opkit::OperatorBase::config;                                                             \
-  using ::opkit::OperatorBase::def;                                                                \
-  using ::opkit::OperatorBase::device;                                                             \
-  using ::opkit::OperatorBase::event;                                                              \
-  const ::opkit::Tensor& Input(int i) const {                                                      \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i);                              \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  const OpkitT& Input(int i) const {                                                               \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                      \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }  \
-  const ::opkit::Tensor& Input(int i, ::opkit::DeviceType type) const {                            \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i, type);                        \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {              \
-    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                     \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype,                \
-                          ::opkit::Device device) {                                                \
-    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype, device);             \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i, ::opkit::DeviceType type) {                                       \
-    return static_cast<::opkit::OperatorBase&>(*this).Output(i, type);                             \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  OpkitT* Output(int i) {                                                                          \
-    return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                           \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  bool InputIsType(int i) const {                                                                  \
-    return static_cast<const ::opkit::OperatorBase&>(*this).InputIsType<OpkitT>(i);                \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  bool HasSingleArgumentOfType(std::string_view name) const {                                      \
-    return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(name); \
-  }                                                                                                \
-  template <class OpkitT, class... OpkitFallback>                                                  \
-  OpkitT Arg(std::string_view name, OpkitFallback... fallback) const {                             \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Arg<OpkitT>(name, fallback...);        \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {                  \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name,        \
-                                                                                      fallback);   \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  OpkitT GetSingleArgument(std::string_view name) const {                                          \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name);       \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
-                                          const std::vector<OpkitT>& fallback = {}) const {        \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \
-                                                                                        fallback); \
-  }                                                                                                \
-  static_assert(true)
+#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS               \
+  using ::opkit::OperatorBase::DenseInput;              \
+  using ::opkit::OperatorBase::FinishWork;              \
+  using ::opkit::OperatorBase::HasArgument;             \
+  using ::opkit::OperatorBase::HasInput;                \
+  using ::opkit::OperatorBase::HasOutput;               \
+  using ::opkit::OperatorBase::InputBlob;               \
+  using ::opkit::OperatorBase::InputSize;               \
+  using ::opkit::OperatorBase::InputTensorShapes;       \
+  using ::opkit::OperatorBase::IsInputOutputAlias;      \
+  using ::opkit::OperatorBase::OutputBlob;              \
+  using ::opkit::OperatorBase::OutputSize;              \
+  using ::opkit::OperatorBase::OutputTensor;            \
+  using ::opkit::OperatorBase::OutputTensorAlias;       \
+  using ::opkit::OperatorBase::OutputTensorCopyFrom;    \
+  using ::opkit::OperatorBase::OutputTensorOrUndefined; \
+  using ::opkit::OperatorBase::Scratch;                 \
+  using ::opkit::OperatorBase::SetOutputTensor;         \
+  using ::opkit::OperatorBase::XOutput;                 \
+  using ::opkit::OperatorBase::config;                  \
+  using ::opkit::OperatorBase::def;                     \
+  using ::opkit::OperatorBase::device;                  \
+  using ::opkit::OperatorBase::event;                   \
+  OPKIT_USE_OPERATOR_TEMPLATE(Arg);                     \
+  OPKIT_USE_OPERATOR_TEMPLATE(GetRepeatedArgument);     \
+  OPKIT_USE_OPERATOR_TEMPLATE(GetSingleArgument);       \
+  OPKIT_USE_OPERATOR_TEMPLATE(HasSingleArgumentOfType); \
+  OPKIT_USE_OPERATOR_TEMPLATE(Input);                   \
+  OPKIT_USE_OPERATOR_TEMPLATE(InputIsType);             \
+  OPKIT_USE_OPERATOR_TEMPLATE(Output)
 #define OPKIT_USE_OPERATOR_FUNCTIONS(Context) \
   OPKIT_USE_OPERATOR_BASE_FUNCTIONS;          \
   using ::opkit::Operator<Context>::context_

@@ -296,7 +296,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   // type.
   Tensor* Output(int i, DeviceType type);
   template <class T>
-  T* Output(int i) {
+  T* Output(int i) const {
     return OutputBlob(i)->GetMutable<T>();
   }
   // Caffe2's spellings: other names for Output(i, shape, dtype).
@@ -339,7 +339,9 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   // Ends the event of a run whose work continues elsewhere: with success, with a message, or with
   // the exception being handled. The message replaces an exception only if none is being handled.
   // Does nothing if the event is disabled.
-  void SetEventFinished(const char* error_message = nullptr);
+  void SetEventFinished(const char* error_message = nullptr) {
+    if (!event_disabled_) event().SetFinished(error_message);
+  }
   void SetEventFinishedWithException(const char* error_message = nullptr);
   // Disables the event. Saves its cost for an operator inside a chain, for whose completion no
   // thread waits.
@@ -369,8 +371,12 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
   // Returns the configuration's layouts of an input and an output; the standard layout by default.
-  Layout InputLayout(int i) const;
-  Layout OutputLayout(int o) const;
+  Layout InputLayout(int i) const {
+    return config_ ? config_->value.input_layout(detail::Index(i)) : Layout();
+  }
+  Layout OutputLayout(int o) const {
+    return config_ ? config_->value.output_layout(detail::Index(o)) : Layout();
+  }
   // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 

@@ -3,6 +3,8 @@
 #ifndef OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 #define OPKIT_OP_IMPL_OPERATOR_BASE_IPP_
 
+#include <list>
+
 #include "opkit/base/suggest.hpp"
 #include "opkit/op/operator_base.hpp"
 #include "opkit/op/schema.hpp"
@@ -16,23 +18,13 @@ namespace detail {
 
 // The pending tensors, in an object of their own, because most runs have none.
 struct PendingTensors::Items : RefCounted {
-  struct Item : RefCounted {
+  struct Item {
     int place;
     Blob* blob;           // null for a copy of an input
     uint64_t invocation;  // for a copy: the id of the run that made it
     Tensor tensor;
   };
-  Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
-  Tensor& Add(int place, Blob* blob, uint64_t invocation, Tensor tensor) {
-    auto item = MakeIntrusive<Item>();
-    item->place = place;
-    item->blob = blob;
-    item->invocation = invocation;
-    item->tensor = std::move(tensor);
-    list.push_back(item);
-    return item->tensor;
-  }
-  RefCountedList list;  // Item objects
+  std::list<Item> list;  // a list, so that the tensors keep their addresses
 };
 OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
   if (!items_) items_ = MakeIntrusive<Items>();
@@ -40,37 +32,33 @@ OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
 }
 
 OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
-  if (!items_) return nullptr;
-  const Items& pending = items();
-  for (size_t i = 0; i < pending.list.size(); ++i)
-    if (Items::Item& item = pending.at(i); item.blob && item.place == output) return &item.tensor;
+  if (items_)
+    for (Items::Item& item : items().list)
+      if (item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
-  return &items().Add(output, blob, 0, std::move(tensor));
+  items().list.push_back({output, blob, 0, std::move(tensor)});
+  return &items().list.back().tensor;
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
   // An earlier copy, made for the constructor or an observer, may be out of date.
   const uint64_t invocation = CurrentInvocation().id;
-  Items& pending = items();
-  for (size_t i = 0; i < pending.list.size(); ++i)
-    if (const Items::Item& item = pending.at(i);
-        !item.blob && item.place == input && item.invocation == invocation)
-      return item.tensor;
-  return pending.Add(input, nullptr, invocation, make());
+  for (const Items::Item& item : items().list)
+    if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
+  items().list.push_back({input, nullptr, invocation, make()});
+  return items().list.back().tensor;
 }
 OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  const Items& pending = items();
-  for (size_t i = 0; i < pending.list.size(); ++i)
-    if (Items::Item& item = pending.at(i); item.blob)
-      *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  for (Items::Item& item : items().list)
+    if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
 OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
-  const Items& pending = static_cast<const Items&>(*items_);
-  for (size_t i = 0; i < pending.list.size(); ++i) out.push_back(pending.at(i).tensor.storage());
+  for (const Items::Item& item : static_cast<const Items&>(*items_).list)
+    out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
@@ -240,12 +228,6 @@ OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
   config_ = detail::MakeIntrusive<const detail::Shared<KernelConfig>>(config);
   has_output_layouts_ = false;
   for (const Layout& layout : config.output_layouts) has_output_layouts_ |= !layout.is_standard();
-}
-OPKIT_INLINE Layout OperatorBase::InputLayout(int i) const {
-  return config() ? config()->input_layout(detail::Index(i)) : Layout();
-}
-OPKIT_INLINE Layout OperatorBase::OutputLayout(int o) const {
-  return config() ? config()->output_layout(detail::Index(o)) : Layout();
 }
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
@@ -425,9 +407,6 @@ OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
 }
 OPKIT_INLINE void OperatorBase::RecordEvent(const char*) {
   Throw(ErrorCode::kUnsupported, "operator ", def(), " has no context to record its event with");
-}
-OPKIT_INLINE void OperatorBase::SetEventFinished(const char* error_message) {
-  if (!event_disabled_) event().SetFinished(error_message);
 }
 OPKIT_INLINE void OperatorBase::SetEventFinishedWithException(const char* error_message) {
   if (event_disabled_) return;
