@@ -67,7 +67,12 @@ class CompatThrowsOp final : public Operator<Context> {
   bool RunOnDevice() override { CAFFE_THROW("found ", InputSize(), " inputs"); }
 };
 REGISTER_CPU_OPERATOR(CompatThrows, CompatThrowsOp<CPUContext>);
-OPERATOR_SCHEMA(CompatThrows).NumInputs(1).NumOutputs(1).AllowInplace({{0, 0}}).AllowUnknownArgs();
+OPERATOR_SCHEMA(CompatThrows)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .AllowInplace({{0, 0}})
+    .Arg("why", "the reason", true)
+    .AllowUnknownArgs();
 
 TEST_CASE("an operator in Caffe2's spelling runs after one include") {
   const Tensor x = Tensor::From<float>({1, 2}, {1, 2});
@@ -77,7 +82,10 @@ TEST_CASE("an operator in Caffe2's spelling runs after one include") {
   const Error error = ErrorOf([&] { Invoke("CompatFC", {x, w, x}); });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(Contains(error.message(), "expected (b.rank()) == (1): b is [1, 2]"));
-  CHECK(Contains(ErrorOf([&] { Invoke("CompatThrows", {x}); }).message(), "found 1 inputs"));
+  const Error thrown = ErrorOf([&] { Invoke("CompatThrows", {x}, {{"why", "none"}}); });
+  CHECK(Contains(thrown.message(), "found 1 inputs"));
+  CHECK(Contains(ErrorOf([&] { Invoke("CompatThrows", {x}); }).message(),
+                 "needs the argument 'why' (the reason)"));
 }
 
 TEST_CASE(

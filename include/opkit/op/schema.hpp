@@ -171,21 +171,23 @@ class OpSchema {
   // Declares an attribute. `Arg(name, doc)` accepts any type; `Arg<T>` checks the type and
   // documents a default. An undeclared attribute is an Error, in a node and in a constructor that
   // reads it, unless AllowUncheckedAttributes is called.
-  OpSchema& Arg(std::string name, std::string doc, bool required = false) {
-    return Arg({std::move(name), std::move(doc), required, {}, {}});
+  OpSchema& Arg(std::string name, std::string doc) {
+    return Arg({std::move(name), std::move(doc), false, {}, {}});
   }
   template <class T>
-  OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
-                bool required = false) {
+  OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {}) {
     detail::AttributeSchema attribute{
-        std::move(name), std::move(doc), required, kAttributeTypeOf<T>, {}};
+        std::move(name), std::move(doc), false, kAttributeTypeOf<T>, {}};
     if (default_value) attribute.default_value.emplace(*default_value);
     return Arg(std::move(attribute));
   }
-  OpSchema& Arg(detail::AttributeSchema attribute);
+  OpSchema& Arg(detail::AttributeSchema attribute) {
+    return attributes_.declared.push_back(std::move(attribute)), *this;
+  }
+  // Declares an attribute of type T that every node must give.
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
-    return Arg<T>(std::move(name), std::move(doc), {}, true);
+    return Arg({std::move(name), std::move(doc), true, kAttributeTypeOf<T>, {}});
   }
   // Declares a string attribute with these values; the first is the default, unless a node must
   // give it.
@@ -260,6 +262,9 @@ class OpSchema {
   }
 
   // Caffe2's spellings of the setters.
+  OpSchema& Arg(std::string name, std::string doc, bool required) {
+    return Arg({std::move(name), std::move(doc), required, {}, {}});
+  }
   OpSchema& SetDoc(std::string doc) { return Doc(std::move(doc)); }
   OpSchema& AllowInplace(InplacePredicate may) { return Inplace(std::move(may)); }
   OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {

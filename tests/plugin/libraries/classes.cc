@@ -240,7 +240,7 @@ OPERATOR_SCHEMA(LibAttributes)
     .Arg<std::vector<double>>("floats", "numbers", std::vector<double>{0.5, 0.25})
     .Arg<std::vector<std::string>>("words", "whose lengths count")
     .Arg<bool>("flag", "turns the sign", false)
-    .Arg<Tensor>("table", "numbers", {}, true);
+    .RequiredArg<Tensor>("table", "numbers");
 REGISTER_CPU_OPERATOR(LibAttributes, AttributesOp);
 NO_GRADIENT(LibAttributes);
 

@@ -166,9 +166,6 @@ OPKIT_INLINE OpSchema::OpSchema(std::string name, const char* file, int line, st
 OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs) {
   return MutatesInputs([list = std::vector<int>(inputs)](const OperatorDef&) { return list; });
 }
-OPKIT_INLINE OpSchema& OpSchema::Arg(detail::AttributeSchema attribute) {
-  return attributes_.declared.push_back(std::move(attribute)), *this;
-}
 OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
                                      std::initializer_list<const char*> values) {
   const Attribute first(*values.begin());

@@ -72,7 +72,7 @@ OPKIT_OPERATOR_SCHEMA(CopyToDevice)
     .NumInputs(1)
     .NumOutputs(1)
     .IdenticalTypeAndShape()
-    .Arg<int64_t>("device_type", "the number of the device's type", {}, true)
+    .RequiredArg<int64_t>("device_type", "the number of the device's type")
     .Arg<int64_t>("device_index", "the device among those of its type", 0)
     .InputsCanCrossDevices()
     .DeviceInferenceFunction([](const OperatorDef& def) -> OpSchema::DevicePlacement {
