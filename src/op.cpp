@@ -18,5 +18,4 @@
 #include "opkit/op/impl/workspace.ipp"
 #include "opkit/op/schema/impl/schema_docs.ipp"
 #include "opkit/op/typed/impl/typed_call.ipp"
-#include "opkit/op/typed/impl/typed_kernel.ipp"
 #include "opkit/op/typed/impl/typed_schema.ipp"

@@ -191,7 +191,7 @@ TEST_CASE("types that a plan does not know are inferred, and a wrong count is an
     }
   const Error error = ErrorOf([&] { bench.op->SetInferredOutputs({&known, 1}, {}); });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
-  CHECK(Contains(error.message(), "for 1 inputs and 0 outputs"));
+  CHECK(Contains(error.message(), "is given types of 1 inputs and 0 outputs"));
 }
 
 }  // namespace

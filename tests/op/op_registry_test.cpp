@@ -230,10 +230,11 @@ TEST_CASE("engine preferences: the setters refuse what is not registered and cha
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(Contains(error.message(), "no operator 'Sacle' is registered (did you mean 'Scale'?"));
   error = ErrorOf([&] { registry.SetPreference("Scale", DeviceType::kCUDA, {"Q"}); });
-  CHECK(error.message() == "backend preference for operator Scale on cuda, where it has no kernel");
+  CHECK(error.message() ==
+        "a backend preference is set for operator Scale on cuda, where it has no kernel");
   error = ErrorOf([&] { registry.SetPreference(DeviceType::kCUDA, {"CUDNN"}); });
   CHECK(error.message() ==
-        "backend preference for cuda, for which no operator of this program has a kernel");
+        "a backend preference is set for cuda, for which no operator of this program has a kernel");
   CHECK(registry.PreferenceOf("Scale", DeviceType::kCPU) == BackendPreference{"P"});
   CHECK(registry.PreferenceOf("Scale", DeviceType::kCUDA).empty());
 }

@@ -214,9 +214,9 @@ TEST_CASE("an author's mistakes are reported when the library is loaded") {
                  "has two operators named LibWithGradient_backward"));
   CHECK(Contains(refusal("empty name").message(), "gives operator 1 no name"));
   CHECK(Contains(refusal("long name").message(),
-                 "has an operator whose name has more than 255 bytes, aaaa"));
+                 "has an operator's name of more than 255 bytes: aaaa"));
   CHECK(Contains(refusal("control character").message(),
-                 "has an operator whose name holds the character 10; use letters"));
+                 "has an operator's name that holds the character 10; use letters"));
   CHECK(Contains(refusal("no forward").message(),
                  "has operator LibBackwardOnly without a forward function for cpu; "
                  "REGISTER_OP(LibBackwardOnly).setForward(f, \"cpu\")"));
@@ -319,8 +319,8 @@ TEST_CASE("a library of wrong names, or with too few or too many operators, is r
   CheckRefused([&](D d) { d.library.name = long_name.c_str(); }, "of more than 255 bytes: xxxx");
   CheckRefused([](D d) { d.op.name = nullptr; }, "gives operator 0 no name");
   CheckRefused([](D d) { d.op.name = ""; }, "gives operator 0 no name");
-  CheckRefused([](D d) { d.op.name = "a b"; }, "whose name holds the character 32");
-  CheckRefused([](D d) { d.op.name = "\x7f"; }, "whose name holds the character 127");
+  CheckRefused([](D d) { d.op.name = "a b"; }, "name that holds the character 32");
+  CheckRefused([](D d) { d.op.name = "\x7f"; }, "name that holds the character 127");
   CheckRefused([](D d) { d.other.name = "BadOp"; }, "has two operators named BadOp");
 }
 
@@ -581,7 +581,7 @@ TEST_CASE("the faults of several operators are reported at once") {
         }) ==
         "library made has operator BadOp without a kernel; give it a forward function: "
         "REGISTER_OP(…).setForward(f), or setCreateOpState(f)\n"
-        "library made has an operator whose name holds the character 32; use letters, digits, _ . "
+        "library made has an operator's name that holds the character 32; use letters, digits, _ . "
         "-");
   CHECK(MessageAfter([](Description& d) { d.library.abi_minor = 1; }) ==
         "library made has operator BadOp without parseAttrs: nothing says how many inputs and "

@@ -121,7 +121,7 @@ TEST_CASE("a Library that was not loaded is none") {
        {ErrorOf([&] { library.name(); }), ErrorOf([&] { library.path(); }),
         ErrorOf([&] { library.operators(); }), ErrorOf([&] { library.Unload(); })}) {
     CHECK(error.code() == ErrorCode::kFailedPrecondition);
-    CHECK(error.message() == "this Library is none: it was not loaded");
+    CHECK(error.message() == "this Library holds no library; Library::Load returns one that does");
   }
   library = Library::Load(PathOf("twice"));
   CHECK(library.is_loaded());

@@ -187,11 +187,10 @@ class BasicFunctionOpBuilder {
   // Declares that the operator has no gradient, for instance because its StatefulOp has no
   // Backward.
   BasicFunctionOpBuilder& noGradient() {
+    record_->flags |= OPKIT_OP_NO_GRADIENT;
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
-        if (device.backward)
-          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
-      record_->flags |= OPKIT_OP_NO_GRADIENT;
+        CheckGradient(static_cast<bool>(device.backward));
       host_.NoGradient();
     });
   }
@@ -221,15 +220,13 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& input(const char* name, const char* doc = "",
                                 std::vector<DType> dtypes = {}) {
     return Guarded([&] {
-      record_->inputs.push_back({name, doc, std::move(dtypes)});
-      host_.Input(record_->inputs);
+      host_.Input(record_->inputs.emplace_back(ValueSchema{name, doc, std::move(dtypes)}));
     });
   }
   BasicFunctionOpBuilder& output(const char* name, const char* doc = "",
                                  std::vector<DType> dtypes = {}) {
     return Guarded([&] {
-      record_->outputs.push_back({name, doc, std::move(dtypes)});
-      host_.Output(record_->outputs);
+      host_.Output(record_->outputs.emplace_back(ValueSchema{name, doc, std::move(dtypes)}));
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
@@ -242,7 +239,9 @@ class BasicFunctionOpBuilder {
                   "num_in, int* num_out)");
     return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
-  // Sets the function that infers the outputs' dtypes from the inputs', or the reverse. Dtypes are
+  // Sets the function that infers the outputs' dtypes from the inputs', or the reverse. Dtypes and
+  // shapes have a function each, where OpSchema has one Infer: MXNet's libraries have these two,
+  // opkit_abi.h calls them one by one, and dtypes are often known before any shape is. Dtypes are
   // numbers of DType, -1 for unknown. Without it every output has the dtype of input 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
@@ -340,7 +339,10 @@ class BasicFunctionOpBuilder {
     return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
   BasicFunctionOpBuilder& doc(const char* doc) {
-    return Guarded([&] { record_->doc = doc, host_.Doc(); });
+    return Guarded([&] {
+      record_->doc = doc;
+      host_.Doc();
+    });
   }
 
  private:
@@ -352,7 +354,10 @@ class BasicFunctionOpBuilder {
       host_.Attr(record_->attributes.emplace_back(std::move(attribute)));
     });
   }
-  BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
+  BasicFunctionOpBuilder& Set(uint64_t flag) {
+    record_->flags |= flag;
+    return *this;
+  }
   // Keeps an error and reports it when the operator is used, because static initialisers must not
   // throw.
   template <class F>
@@ -381,6 +386,11 @@ class BasicFunctionOpBuilder {
       slot = detail::AdaptTo<Function>(std::move(f));
     return *this;
   }
+  // Throws if the operator has a backward function, but declares that it has no gradient.
+  void CheckGradient(bool has_backward) const {
+    if (has_backward && record_->Has(OPKIT_OP_NO_GRADIENT))
+      Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
+  }
   FunctionDevice* FindDevice(std::string_view name) {
     for (FunctionDevice& device : record_->devices)
       if (device.name == name) return &device;
@@ -394,8 +404,7 @@ class BasicFunctionOpBuilder {
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
-      if (kPass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
-        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
+      CheckGradient(kPass == FunctionPass::kBackward);
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = detail::AdaptTo<Function>(std::move(f));

@@ -93,6 +93,10 @@ namespace detail {
 
 // Returns 1 for each present input, 0 for an optional input that is left out.
 std::vector<int> PresentInputs(std::span<const Tensor> inputs);
+// Returns the number of a node's outputs: `given`, or the schema's number if `given` is negative.
+// Throws kInvalidArgument, which ends with `mend`, if the schema leaves it open.
+int CountOutputs(const OpSchema& schema, size_t num_inputs, const Arguments& args, int given,
+                 const char* mend);
 
 }  // namespace detail
 

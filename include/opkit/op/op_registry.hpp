@@ -136,8 +136,7 @@ namespace detail {
 class OPKIT_IMAGE_LOCAL RegistryUse {
  public:
   RegistryUse();
-  RegistryUse(const RegistryUse&) = delete;
-  RegistryUse& operator=(const RegistryUse&) = delete;
+  RegistryUse(RegistryUse&&) = delete;
   ~RegistryUse();
   // True if this thread holds a RegistryUse.
   static bool IsInThisThread();
@@ -148,8 +147,7 @@ class OPKIT_IMAGE_LOCAL RegistryUse {
 class OPKIT_IMAGE_LOCAL RegistryRemoval {
  public:
   RegistryRemoval();
-  RegistryRemoval(const RegistryRemoval&) = delete;
-  RegistryRemoval& operator=(const RegistryRemoval&) = delete;
+  RegistryRemoval(RegistryRemoval&&) = delete;
   ~RegistryRemoval();
 };
 

@@ -99,7 +99,7 @@ class Workspace {
   std::vector<std::string> Blobs() const;
 
   // Returns the tensor of that name; makes it (uninitialized) if there is none.
-  Tensor* CreateTensor(const std::string& name);
+  Tensor* CreateTensor(const std::string& name) { return CreateBlob(name)->GetMutable<Tensor>(); }
   // Throws kNotFound; kTypeMismatch for a blob of another type; kUninitialized for an empty blob.
   Tensor* GetTensor(const std::string& name) const;
   bool HasTensor(const std::string& name) const;

@@ -39,8 +39,8 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   void Doc() {}
   void Attr(const AttributeSchema&) {}
   void OpenAttrs() {}
-  void Input(const std::vector<ValueSchema>&) {}
-  void Output(const std::vector<ValueSchema>&) {}
+  void Input(const ValueSchema&) {}
+  void Output(const ValueSchema&) {}
   void InfersTypes() {
     record_->abi.infer_type = &GuardBy<FunctionOpRecord, &RecordFunctions::InferType>;
   }

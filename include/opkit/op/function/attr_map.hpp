@@ -50,10 +50,15 @@ inline std::string AttributeText(const Attribute& attribute) {
   return attribute.is_list() ? "[" + out + "]" : out;
 }
 
-template <class T>
-std::optional<T> ParseText(std::string_view text) {
+// Returns the text without the spaces around it.
+inline std::string_view WithoutSpaces(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+template <class T>
+std::optional<T> ParseText(std::string_view text) {
+  text = WithoutSpaces(text);
   if constexpr (std::is_same_v<T, std::string>) {
     if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
       text = text.substr(1, text.size() - 2);
@@ -78,8 +83,7 @@ std::optional<T> ParseText(std::string_view text) {
 // Reads a list: "[1, 2]", "(1, 2)" or "1, 2".
 template <class T>
 std::optional<std::vector<T>> ParseList(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  text = WithoutSpaces(text);
   if (text.size() >= 2 &&
       ((text.front() == '[' && text.back() == ']') || (text.front() == '(' && text.back() == ')')))
     text = text.substr(1, text.size() - 2);

@@ -115,15 +115,25 @@ class FunctionOpHost {
   void InfersShapes() {}
   void MutatesInputs() {}
   void NeedsScratch() {}
-  void Doc();
+  void Doc() {
+    if (schema_) schema_->Doc(record_->doc);
+  }
   void Cost();
-  void Attr(const AttributeSchema& attribute);
-  void OpenAttrs();
-  // Adds the last element, which is new, to the schema.
-  void Input(const std::vector<ValueSchema>& inputs);
-  void Output(const std::vector<ValueSchema>& outputs);
-  void HasEffects();
-  void NeedsSubgraph();
+  void Attr(const AttributeSchema& attribute) {
+    if (schema_) schema_->Arg(attribute);
+  }
+  void OpenAttrs() {
+    if (schema_) schema_->AllowUncheckedAttributes();
+  }
+  // Adds a value of the record to the schema.
+  void Input(const ValueSchema& added);
+  void Output(const ValueSchema& added);
+  void HasEffects() {
+    if (schema_) schema_->Stateful();
+  }
+  void NeedsSubgraph() {
+    if (schema_) schema_->NeedsSubgraph();
+  }
   // Adds the operator <name>_backward and the gradient. For another backend of an existing
   // operator, keeps an existing gradient.
   void AddBackward();

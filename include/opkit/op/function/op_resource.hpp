@@ -284,7 +284,8 @@ class OpResource {
   T* alloc(int64_t count) const {
     int64_t bytes = 0;
     if (__builtin_mul_overflow(count, int64_t{sizeof(T)}, &bytes))
-      Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements");
+      Throw(ErrorCode::kOutOfRange, "alloc of ", count,
+            " elements needs more bytes than 64 bits can count");
     return static_cast<T*>(alloc(bytes));
   }
   // Allocates a tensor in memory like that of alloc().

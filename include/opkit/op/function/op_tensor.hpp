@@ -92,19 +92,16 @@ class OpTensor {
       : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
                  req) {}
   OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
-           Device device = {}, OpReq req = OpReq::kWrite)
-      : view_{sizeof view_,
-              nullptr,
-              data,
-              shape,
-              strides,
-              rank,
-              static_cast<int32_t>(dtype),
-              static_cast<int32_t>(device.type),
-              device.index,
-              static_cast<int32_t>(req),
-              0,
-              nullptr} {}
+           Device device = {}, OpReq req = OpReq::kWrite) {
+    view_.data = data;
+    view_.shape = shape;
+    view_.strides = strides;
+    view_.rank = rank;
+    view_.dtype = static_cast<int32_t>(dtype);
+    view_.device_type = static_cast<int32_t>(device.type);
+    view_.device_index = device.index;
+    view_.req = static_cast<int32_t>(req);
+  }
   // Copies the members that exist in the ABI version of `view`.
   explicit OpTensor(const opkit_tensor& view) {
     std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);

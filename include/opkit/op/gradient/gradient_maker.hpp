@@ -105,7 +105,9 @@ class GradientMakerBase {
                                                     const std::string& name,
                                                     const std::vector<std::string>& inputs,
                                                     const std::vector<std::string>& outputs,
-                                                    Arguments args = {});
+                                                    Arguments args = {}) {
+    return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
+  }
 
  private:
   size_t Check(int i, size_t count, const char* what) const;

@@ -132,8 +132,8 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
 OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
                                       std::span<const TensorInfo> outputs, bool lacks_data) {
   if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
-          inputs.size(), " inputs and ", outputs.size(), " outputs");
+    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def,
+          " is given types of ", inputs.size(), " inputs and ", outputs.size(), " outputs");
   planned_.clear();
   if (lacks_data)
     for (const TensorInfo& output : outputs) planned_.emplace_back(output.dtype, output.shape);

@@ -30,6 +30,14 @@ OPKIT_INLINE std::vector<int> PresentInputs(std::span<const Tensor> inputs) {
   return present;
 }
 
+OPKIT_INLINE int CountOutputs(const OpSchema& schema, size_t num_inputs, const Arguments& args,
+                              int given, const char* mend) {
+  const int count = given >= 0 ? given : schema.CalculateOutput(static_cast<int>(num_inputs), args);
+  if (count < 0)
+    Throw(ErrorCode::kInvalidArgument, "operator ", schema.name(), " has ",
+          schema.expected_outputs(), " outputs; ", mend);
+  return count;
+}
 // Returns the schema's name of value i, or a generated name such as "input 0". It generates a name
 // if the schema gives none, or if the node already has a value of that name. A name with a space
 // could equal a generated name and is not used either.
@@ -60,15 +68,12 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
-  int num_outputs = options.num_outputs;
-  if (num_outputs < 0)
-    num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
-  if (num_outputs < 0)
-    Throw(ErrorCode::kInvalidArgument, "operator ", op, " has ", schema_->expected_outputs(),
-          " outputs; say how many with InvokeOptions::num_outputs",
-          schema_->has_arity_function()
-              ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
-              : "");
+  const int num_outputs =
+      detail::CountOutputs(*schema_, present.size(), def_.args(), options.num_outputs,
+                           schema_->has_arity_function()
+                               ? "say how many with InvokeOptions::num_outputs, or once for all in "
+                                 "its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
+                               : "say how many with InvokeOptions::num_outputs");
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   detail::CheckNode(*schema_, def_);

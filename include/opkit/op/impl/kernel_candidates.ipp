@@ -64,9 +64,7 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       continue;
     }
     if (!kernel->propose) {
-      KernelCandidate& plain = out.emplace_back();
-      plain.kernel = kernel;
-      plain.backend = kernel->backend;
+      KernelCandidate& plain = out.emplace_back(KernelCandidate{kernel, {}, {}, kernel->backend});
       for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
         for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
           if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);

@@ -466,15 +466,15 @@ OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
   if (!known)
-    Throw(ErrorCode::kNotFound, "backend preference for ", ToString(device),
+    Throw(ErrorCode::kNotFound, "a backend preference is set for ", ToString(device),
           ", for which no operator of this program has a kernel");
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
                                                          DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   if (!state_->Get(op).HasKernel(device))
-    Throw(ErrorCode::kNotFound, "backend preference for operator ", op, " on ", ToString(device),
-          ", where it has no kernel");
+    Throw(ErrorCode::kNotFound, "a backend preference is set for operator ", op, " on ",
+          ToString(device), ", where it has no kernel");
 }
 OPKIT_COLD OPKIT_INLINE detail::BackendPreference OpRegistry::PreferenceOf(
     std::string_view op, DeviceType device) const {

@@ -2,7 +2,6 @@
 #ifndef OPKIT_OP_IMPL_REGISTRATION_IPP_
 #define OPKIT_OP_IMPL_REGISTRATION_IPP_
 
-#include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/registration.hpp"
 

@@ -55,9 +55,6 @@ OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
   Throw(ErrorCode::kNotFound, "no blob '", name, "' in the workspace", SuggestName(name, Blobs()));
 }
 
-OPKIT_INLINE Tensor* Workspace::CreateTensor(const std::string& name) {
-  return CreateBlob(name)->GetMutable<Tensor>();
-}
 OPKIT_INLINE Tensor* Workspace::GetTensor(const std::string& name) const {
   return const_cast<Tensor*>(&GetBlob(name)->Get<Tensor>());
 }

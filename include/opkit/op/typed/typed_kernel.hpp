@@ -154,8 +154,4 @@ inline constexpr TypedKernel kTypedKernel = {
 }  // namespace detail
 }}  // namespace opkit
 
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/op/typed/impl/typed_kernel.ipp"
-#endif
-
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_

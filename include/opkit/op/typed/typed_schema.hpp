@@ -18,8 +18,10 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
   // Requires the same shape of these inputs and outputs. Both lists come from one list of names: an
   // index is -1 if the name is in the other list.
   void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs);
-  void AddRule(UniqueFunction<void(InferenceContext&)> rule);
-  void AddInplace(int input, int output);
+  OPKIT_COLD void AddRule(UniqueFunction<void(InferenceContext&)> rule) {
+    rules_.push_back(std::move(rule));
+  }
+  OPKIT_COLD void AddInplace(int input, int output) { inplace_.emplace_back(input, output); }
   // Registers a kernel, and adds its element types to those of earlier kernels.
   void AddKernel(DeviceType device, const TypedKernel& kernel, MakeTyped make) noexcept;
   void AddProblem(std::string_view what);

@@ -9,6 +9,15 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Returns the options of an opkit_partition or opkit_rewrite.
+template <class Struct>
+OptionStrings OptionsOfAbi(const Struct& from) {
+  OptionStrings options;
+  for (uint64_t i = 0; i < from.num_options; ++i)
+    options.emplace_back(from.option_names[i], from.option_values[i]);
+  return options;
+}
+
 // A partitioner. Its setters fill in the functions; the host calls them through `abi`.
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted, PartitionerRecord {
   LibraryPartitionerRecord(const char* its_name, const char* file, int line);

@@ -14,7 +14,6 @@
 #include "opkit/plugin/load/library_layouts.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
 #include "opkit/plugin/load/library_partitioners.hpp"
-#include "opkit/plugin/load/library_parts.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -54,20 +53,20 @@ class Faults {
 
 // Throws if this program cannot read the library's description.
 inline void CheckLibrary(const opkit_library& library, const std::string& name) {
-  const auto refuse = [&](const Text& what, const Text& mend = {},
-                          ErrorCode code = ErrorCode::kInvalidArgument) {
-    RefuseDescription(name, what, mend, code);
-  };
-  if (!IsAligned(&library)) refuse("describes itself at an address that is not aligned");
+  if (!IsAligned(&library))
+    RefuseDescription(name, "describes itself at an address that is not aligned");
   if (library.abi_major != OPKIT_ABI_MAJOR)
-    refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
-                  " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
-           StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
-           ErrorCode::kUnsupported);
+    RefuseDescription(
+        name,
+        StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
+               " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
+        StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
+        ErrorCode::kUnsupported);
   if (!IsReadable(&library))
-    refuse(StrCat("describes itself in ", library.size, " bytes, where version 1.0 has ",
-                  kFirstBytes<opkit_library>),
-           "fill in opkit_library.size with sizeof(opkit_library)");
+    RefuseDescription(name,
+                      StrCat("describes itself in ", library.size, " bytes, where version 1.0 has ",
+                             kFirstBytes<opkit_library>),
+                      "fill in opkit_library.size with sizeof(opkit_library)");
   CheckLibraryText(name, library.name, "opkit_library.name");
   CheckLibraryText(name, library.version, "opkit_library.version");
   if (OPKIT_ABI_HAS(&library, own_version))
@@ -78,15 +77,12 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
 inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                                                const std::string& name) {
   constexpr uint64_t kMostOps = 1'000'000;
-  const auto refuse = [&](const Text& what, const Text& mend = {},
-                          ErrorCode code = ErrorCode::kInvalidArgument) {
-    RefuseDescription(name, what, mend, code);
-  };
   if (library.num_ops > 0 && !IsUsable(library.ops))
-    refuse(
-        StrCat("has operators, but opkit_library.ops is ", library.ops ? "not aligned" : "null"));
+    RefuseDescription(name, StrCat("has operators, but opkit_library.ops is ",
+                                   library.ops ? "not aligned" : "null"));
   if (library.num_ops > kMostOps)
-    refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
+    RefuseDescription(name, StrCat("says it has ", library.num_ops, " operators"),
+                      "at most a million");
   std::vector<FunctionRecord> records;
   std::set<std::string> names;
   Faults faults;
@@ -95,8 +91,8 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   faults.ThrowIfAny();
   const auto add = [&](const std::string& op) {
     if (!names.insert(op).second)
-      refuse(StrCat("has two operators named ", op), "remove or rename one",
-             ErrorCode::kAlreadyExists);
+      RefuseDescription(name, StrCat("has two operators named ", op), "remove or rename one",
+                        ErrorCode::kAlreadyExists);
   };
   for (const FunctionRecord& record : records) {
     add(record->name);
@@ -110,8 +106,7 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
 class LockedLibraries {
  public:
   LockedLibraries() : lock_(MutexOf(table_)) { t_has_library_table = true; }
-  LockedLibraries(const LockedLibraries&) = delete;
-  LockedLibraries& operator=(const LockedLibraries&) = delete;
+  LockedLibraries(LockedLibraries&&) = delete;
   ~LockedLibraries() { t_has_library_table = false; }
   std::vector<LoadedLibraryPtr>& all() const { return table_.libraries; }
 
@@ -367,6 +362,14 @@ class LibraryLoader {
   static std::string BackendBeside(const LoadedLibrary& loaded, const std::string& backend) {
     return backend.empty() ? loaded.backend : loaded.backend + "." + backend;
   }
+  // Returns the numbers of inputs and outputs; -1 for a number that attributes decide.
+  static std::pair<int, int> ArityWithoutAttributes(FunctionOpRecord& record) {
+    try {
+      return FunctionArity(record, Arguments());
+    } catch (const Error&) {  // the function requires an attribute
+      return {-1, -1};
+    }
+  }
   // Throws for an operator of version 1.1 or later that lacks a required function. The schema of an
   // existing operator can replace it; a graph that the node carries can replace types and shapes.
   static void CheckComplete(const LibraryImage& image, FunctionOpRecord& record) {
@@ -382,11 +385,7 @@ class LibraryLoader {
     need(op.parse_attrs || carries_graph, "parseAttrs",
          "nothing says how many inputs and outputs a node has",
          "add .setParseAttrs(f), or declare them by .input(name) and .output(name)");
-    int inputs = -1, outputs = -1;
-    try {
-      std::tie(inputs, outputs) = FunctionArity(record, Arguments());
-    } catch (const Error&) {  // the arity depends on attributes
-    }
+    const auto [inputs, outputs] = ArityWithoutAttributes(record);
     if (record.Has(OPKIT_OP_ALLOCATES_OUTPUTS)) return;
     if (carries_graph && !op.infer_type && !op.infer_shape) return;
     need(op.infer_shape || outputs == 0, "inferShape", "nothing says the shapes of its outputs",
@@ -417,10 +416,10 @@ class LibraryLoader {
   static bool MayDifferentiate(FunctionOpRecord& record, const std::string& backward) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(backward);
     if (!schema) return true;
+    const auto [inputs, outputs] = ArityWithoutAttributes(record);
+    const bool known = inputs >= 0 && outputs >= 0;
     try {
-      const auto [inputs, outputs] = FunctionArity(record, Arguments());
       const auto [from, to] = schema->Arity(Arguments());
-      const bool known = inputs >= 0 && outputs >= 0;
       return (!known || from < 0 || from == 2 * outputs + inputs) &&
              (inputs < 0 || to < 0 || to == inputs);
     } catch (const Error&) {  // the arity depends on attributes
@@ -500,6 +499,13 @@ class LibraryLoader {
   LockedLibraries table_;
 };
 
+template <class Part>
+std::vector<std::string> NamesOf(const std::vector<IntrusivePtr<const Part>>& parts) {
+  std::vector<std::string> names;
+  for (const auto& part : parts) names.push_back(part->name());
+  return names;
+}
+
 // Logs warnings about a loaded library. Called without the table's lock, since the log hook may
 // call functions of Library.
 inline void Warn(const LoadedLibrary& loaded) {
@@ -552,7 +558,9 @@ OPKIT_INLINE std::vector<Library> Library::All() {
 }
 
 OPKIT_INLINE detail::LoadedLibrary& Library::loaded() const {
-  if (!loaded_) Throw(ErrorCode::kFailedPrecondition, "this Library is none: it was not loaded");
+  if (!loaded_)
+    Throw(ErrorCode::kFailedPrecondition,
+          "this Library holds no library; Library::Load returns one that does");
   return *loaded_;
 }
 OPKIT_INLINE const detail::LibraryImage& Library::image() const {
@@ -571,15 +579,11 @@ OPKIT_INLINE std::vector<std::string> Library::operators() const {
 }
 OPKIT_INLINE std::vector<std::string> Library::partitioners() const {
   static_cast<void>(image());
-  std::vector<std::string> names;
-  for (const auto& one : loaded_->partitioners) names.push_back(one->name());
-  return names;
+  return detail::NamesOf(loaded_->partitioners);
 }
 OPKIT_INLINE std::vector<std::string> Library::passes() const {
   static_cast<void>(image());
-  std::vector<std::string> names;
-  for (const auto& one : loaded_->passes) names.push_back(one->name());
-  return names;
+  return detail::NamesOf(loaded_->passes);
 }
 OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(loaded()); }
 

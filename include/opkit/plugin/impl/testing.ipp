@@ -20,14 +20,9 @@ inline OperatorDef TestNode(const std::string& op, const std::vector<int>& input
   OperatorDef def(op, {}, {}, args);
   for (size_t i = 0; i < inputs.size(); ++i)
     def.Input(inputs[i] ? StrCat("input", i) : std::string());
-  if (num_outputs < 0)
-    num_outputs = schema.CalculateOutput(static_cast<int>(inputs.size()), def.args());
-  if (num_outputs < 0)
-    Throw(ErrorCode::kInvalidArgument, "operator ", op, " has ", schema.expected_outputs(),
-          " outputs; say how many");
+  num_outputs = CountOutputs(schema, inputs.size(), args, num_outputs, "say how many");
   for (int o = 0; o < num_outputs; ++o) def.Output(StrCat("output", o));
-  if (std::string why = schema.Verify(def); !why.empty())
-    Throw(ErrorCode::kInvalidArgument, why, "; in ", ToString(def));
+  CheckNode(schema, def);
   return def;
 }
 

@@ -53,25 +53,20 @@ OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
 class AbiNode : public RefCounted {
  public:
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
-    Point(def_.inputs(), inputs_);
-    Point(def_.outputs(), outputs_);
-    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
     node_.size = sizeof node_;
     node_.op = def_.type().c_str();
     node_.name = def_.name().c_str();
     node_.device_type = static_cast<int32_t>(def_.device().type);
     node_.device_index = def_.device().index;
-    node_.num_inputs = inputs_.size();
-    node_.inputs = inputs_.data();
-    node_.num_outputs = outputs_.size();
-    node_.outputs = outputs_.data();
-    node_.num_attrs = attributes_.size();
-    node_.attrs = attributes_.data();
-    node_.num_graphs = graph_pointers_.size();
-    node_.graphs = graph_pointers_.data();
+    Point(def_.inputs(), inputs_);
+    Put(inputs_, node_.num_inputs, node_.inputs);
+    Point(def_.outputs(), outputs_);
+    Put(outputs_, node_.num_outputs, node_.outputs);
+    Put(attributes_, node_.num_attrs, node_.attrs);
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
+    Put(graph_pointers_, node_.num_graphs, node_.graphs);
     Point(def_.control_inputs(), control_inputs_);
-    node_.num_control_inputs = control_inputs_.size();
-    node_.control_inputs = control_inputs_.data();
+    Put(control_inputs_, node_.num_control_inputs, node_.control_inputs);
     node_.backend = def_.backends().c_str();
     node_.is_gradient = def_.is_gradient_op();
   }
@@ -82,6 +77,10 @@ class AbiNode : public RefCounted {
     for (const std::string& name : names) pointers.push_back(name.c_str());
   }
 
+  static void Put(const auto& list, uint64_t& count, auto& pointer) {
+    count = list.size();
+    pointer = list.data();
+  }
   const OperatorDef def_;
   AbiAttributes attributes_;
   std::vector<const char*> inputs_, outputs_, control_inputs_;
@@ -286,8 +285,8 @@ class ValuesOfAbi {
       const SymbolicShape& shape = infos[i].shape;
       if (!shape.has_rank()) continue;
       if (shape.rank() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kOutOfRange, "inference says ", shape.rank(), " axes; ", OPKIT_MAX_RANK,
-              " are the most");
+        Throw(ErrorCode::kOutOfRange, "inference gives a value ", shape.rank(), " axes; ",
+              OPKIT_MAX_RANK, " are the most");
       opkit_value& value = *opkit_value_at(values, i);
       const bool same_rank = value.rank == shape.rank();
       value.rank = shape.rank();

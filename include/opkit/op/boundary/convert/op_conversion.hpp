@@ -26,8 +26,10 @@ FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& l
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Throws for a name that is not a short line of text. A null name passes.
-void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+// Throws for a name that is not a short line of text, or that has a character below `least`. A null
+// name passes.
+void CheckLibraryText(const std::string& library, const char* name, const Text& what,
+                      unsigned char least = ' ', const Text& mend = {});
 // Throws for a text without an end. A null text passes.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 

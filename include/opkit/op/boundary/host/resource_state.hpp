@@ -93,11 +93,6 @@ struct RunMemory {
   std::vector<Addition> additions;
 
   bool empty() const { return memory.empty() && temporaries.empty() && additions.empty(); }
-  void Clear() {
-    memory.clear();
-    temporaries.clear();
-    additions.clear();
-  }
 };
 
 // Makes the outputs of an operator whose shapes inference leaves open.
@@ -218,7 +213,7 @@ inline void DeferredRun::End() {
     failure = std::current_exception();
   }
   if (state) state->Ended(this);
-  memory.Clear();
+  memory = {};
   if (count) count->fetch_sub(1, std::memory_order_relaxed);
   // Cleared before the event completes: a thread that waits for the event may run the operator
   // again, or unload its library.

@@ -152,7 +152,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
         resource.launch(resource.context, [memory = std::move(resource.memory)] {});
     } catch (...) {  // no memory to wait with: the memory freed here was lost anyway
     }
-    resource.memory.Clear();
+    resource.memory = {};
   }
   // Handles a function that failed after it took its completion handle, which another thread may
   // still complete: the handle then completes only an unused event.

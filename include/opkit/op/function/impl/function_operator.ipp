@@ -162,9 +162,6 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   UseOperatorCalls();
   OpRegistry::Global().AddKernel(std::move(kernel));
 }
-OPKIT_INLINE void FunctionOpHost::Doc() {
-  if (schema_) schema_->Doc(record_->doc);
-}
 OPKIT_INLINE void FunctionOpHost::Cost() {
   if (schema_)
     schema_->Cost([record = record_](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
@@ -174,21 +171,13 @@ OPKIT_INLINE void FunctionOpHost::Cost() {
       return cost;
     });
 }
-OPKIT_INLINE void FunctionOpHost::Attr(const AttributeSchema& attribute) {
-  if (schema_) schema_->Arg(attribute);
+OPKIT_INLINE void FunctionOpHost::Input(const ValueSchema& added) {
+  const auto i = static_cast<int>(&added - record_->inputs.data());
+  if (schema_) schema_->Input(i, added.name, added.doc, added.dtypes);
 }
-OPKIT_INLINE void FunctionOpHost::OpenAttrs() {
-  if (schema_) schema_->AllowUnknownArgs();
-}
-OPKIT_INLINE void FunctionOpHost::Input(const std::vector<ValueSchema>& inputs) {
-  const ValueSchema& added = inputs.back();
-  if (schema_)
-    schema_->Input(static_cast<int>(inputs.size()) - 1, added.name, added.doc, added.dtypes);
-}
-OPKIT_INLINE void FunctionOpHost::Output(const std::vector<ValueSchema>& outputs) {
-  const ValueSchema& added = outputs.back();
-  if (schema_)
-    schema_->Output(static_cast<int>(outputs.size()) - 1, added.name, added.doc, added.dtypes);
+OPKIT_INLINE void FunctionOpHost::Output(const ValueSchema& added) {
+  const auto o = static_cast<int>(&added - record_->outputs.data());
+  if (schema_) schema_->Output(o, added.name, added.doc, added.dtypes);
 }
 OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
@@ -203,13 +192,10 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
     schema_->TestInputs([record = record_](DType dtype, uint64_t seed) {
       return HooksOf(*record)->TestInputs(dtype, seed);
     });
-  if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
-  for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
-  int i = 0, o = 0;
-  for (const ValueSchema& from : record_->inputs)
-    schema_->Input(i++, from.name, from.doc, from.dtypes);
-  for (const ValueSchema& from : record_->outputs)
-    schema_->Output(o++, from.name, from.doc, from.dtypes);
+  if (record_->Has(OPKIT_OP_OPEN_ATTRS)) OpenAttrs();
+  for (const AttributeSchema& from : record_->attributes) Attr(from);
+  for (const ValueSchema& from : record_->inputs) Input(from);
+  for (const ValueSchema& from : record_->outputs) Output(from);
 }
 OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;
@@ -231,12 +217,6 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
   };
   GradientRegistry::Global().Add(
       record_->name, {GradientKind::kMaker, std::move(make), record_->file, record_->line, {}});
-}
-OPKIT_INLINE void FunctionOpHost::HasEffects() {
-  if (schema_) schema_->Stateful();
-}
-OPKIT_INLINE void FunctionOpHost::NeedsSubgraph() {
-  if (schema_) schema_->NeedsSubgraph();
 }
 OPKIT_INLINE void FunctionOpHost::DropBackward() {
   if (!std::exchange(backward_added_, false)) return;

@@ -6,6 +6,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/base/registration/source_place.hpp"
 #include "opkit/base/suggest.hpp"
+#include "opkit/op/create_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/gradient/gradient_hook.hpp"
 
@@ -76,9 +77,7 @@ inline void CheckOutputGradients(const OperatorDef& def,
           " outputs, but ", g_output.size(),
           " output gradients were given; give one for each, an empty GradientValue where none "
           "flows");
-  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type()))
-    if (std::string why = schema->Verify(def); !why.empty())
-      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
+  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type())) CheckNode(*schema, def);
 }
 // Makes the gradient of a node that runs its only graph; returns false for any other node.
 inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,

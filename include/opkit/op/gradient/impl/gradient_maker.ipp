@@ -90,11 +90,6 @@ OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
   }
   return *names_;
 }
-OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
-    const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
-    const std::vector<std::string>& outputs, Arguments args) {
-  return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
-}
 
 OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
   if (i < 0 || detail::Index(i) >= count)

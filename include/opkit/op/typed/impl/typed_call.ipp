@@ -1,10 +1,14 @@
-// The definitions of TypedCall.
+// The definitions of TypedCall, and of the error of its attributes.
 #ifndef OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 #define OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
 #include "opkit/op/typed/typed_call.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
+  Throw(ErrorCode::kOutOfRange, value, ", which is no value of the inputs' dtype ", dtype);
+}
 
 // Returns the node's attribute, or the default. Throws kNotFound.
 inline const Attribute& FindAttribute(const OpSchema& schema, const OperatorDef& def,

@@ -87,12 +87,6 @@ OPKIT_COLD OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> i
     InferSameShape(schema, context, ins, outs);
   });
 }
-OPKIT_COLD OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
-  rules_.push_back(std::move(rule));
-}
-OPKIT_INLINE void TypedSchema::AddInplace(int input, int output) {
-  inplace_.emplace_back(input, output);
-}
 OPKIT_COLD OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& typed,
                                                     MakeTyped make) noexcept {
   try {

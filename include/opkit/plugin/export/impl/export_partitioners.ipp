@@ -12,6 +12,7 @@
 #include "opkit/op/boundary/host/host_inference.hpp"
 #include "opkit/op/function/mx_failure.hpp"
 #include "opkit/plugin/export/export_partitioners.hpp"
+#include "opkit/plugin/export/library_partitioner.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -19,13 +20,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 inline Graph BorrowGraph(const opkit_graph& from) {
   return GraphOfAbi(
       &from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
-}
-inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t count,
-                                                                     const char* const* names,
-                                                                     const char* const* values) {
-  std::vector<std::pair<std::string, std::string>> options;
-  for (uint64_t i = 0; i < count; ++i) options.emplace_back(names[i], values[i]);
-  return options;
 }
 // Runs a partitioner of this library over one graph of the host.
 class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
@@ -42,8 +36,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
     }
     view_.emplace(structure_, types_,
                   std::vector<char>(partition.taken, partition.taken + graph.num_nodes));
-    work_ = partitioner.Begin(*view_, OptionsOfAbi(partition.num_options, partition.option_names,
-                                                   partition.option_values));
+    work_ = partitioner.Begin(*view_, OptionsOfAbi(partition));
   }
 
   void Mark(const opkit_partition* partition) {
@@ -155,9 +148,7 @@ struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
   static opkit_status Run(const opkit_pass* self, const opkit_rewrite* rewrite) {
     return AnswerHost([&] {
       const auto& own = *static_cast<const ExportedPass*>(self->author);
-      const Graph result = own.pass->Run(
-          BorrowGraph(*rewrite->graph),
-          OptionsOfAbi(rewrite->num_options, rewrite->option_names, rewrite->option_values));
+      const Graph result = own.pass->Run(BorrowGraph(*rewrite->graph), OptionsOfAbi(*rewrite));
       const AbiGraph whole{GraphView(result)};
       AcceptAnswer(rewrite->set_graph(rewrite, &whole.view));
     });

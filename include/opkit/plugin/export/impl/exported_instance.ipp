@@ -100,12 +100,12 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
            tensor.storage() && OpTensor(view).is_dense();
   }
   static const char* InputLayout(const opkit_call* call, size_t i) {
-    return OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts ? call->input_layouts[i]
-                                                                     : nullptr;
+    const bool has = OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts;
+    return has ? call->input_layouts[i] : nullptr;
   }
   static const char* OutputLayout(const opkit_call* call, size_t o) {
-    return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
-                                                                       : nullptr;
+    const bool has = OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts;
+    return has ? call->output_layouts[o] : nullptr;
   }
   static void Bind(Tensor& tensor, const opkit_tensor& view, const char* layout) {
     if (IsView(tensor, view, layout)) [[likely]]
@@ -123,15 +123,11 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
-    if (bound_.bound) {
-      if (shared < 0 || view.dtype != OPKIT_UNDEFINED)
-        Bind(*bound_.output(*bound_.bound, o), view, OutputLayout(call, o));
-      return;
-    }
-    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(outputs_[o], view, OutputLayout(call, o));
-    if (shared < 0) return;
+    Tensor& output = bound_.bound ? *bound_.output(*bound_.bound, o) : outputs_[o];
+    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(output, view, OutputLayout(call, o));
+    if (bound_.bound || shared < 0) return;
     Tensor& input = inputs_[Index(shared)];
-    view.dtype == OPKIT_UNDEFINED ? outputs_[o] = input : input = outputs_[o];
+    view.dtype == OPKIT_UNDEFINED ? output = input : input = output;
   }
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;

@@ -20,18 +20,16 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
       if (!record.problem.empty() || !record.mark)
         return OpStatus::Failure(record.problem.empty() ? "setSupportedOps(f) is missing"
                                                         : record.problem);
-      const char* text = nullptr;
-      uint64_t count = 0;
-      const int64_t* nodes = nullptr;
-      AcceptAnswer(partition->json(partition, &text, &count, &nodes));
-      std::vector<int> ids(count, -2);
-      StringMapArgument options(Options(*partition));
-      if (record.mark(text, ids, options) != SUCCESS) return OpStatus(FAIL);
-      if (ids.size() != count)
-        return OpStatus::Failure("it answered ", ids.size(), " ids for ", count, " nodes");
-      for (uint64_t i = 0; i < count; ++i)
-        if (nodes[i] >= 0 && ids[i] != -2)
-          AcceptAnswer(partition->take(partition, static_cast<uint64_t>(nodes[i]), ids[i], 0));
+      const GraphText graph(partition);
+      std::vector<int> ids(graph.count, -2);
+      StringMapArgument options(OptionsOfAbi(*partition));
+      if (record.mark(graph.text, ids, options) != SUCCESS) return OpStatus(FAIL);
+      if (ids.size() != graph.count)
+        return OpStatus::Failure("it answered ", ids.size(), " ids for ", graph.count, " nodes");
+      for (uint64_t i = 0; i < graph.count; ++i)
+        if (graph.nodes[i] >= 0 && ids[i] != -2)
+          AcceptAnswer(
+              partition->take(partition, static_cast<uint64_t>(graph.nodes[i]), ids[i], 0));
       return OpStatus();
     });
   }
@@ -39,19 +37,16 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
     return GuardedCall([&] {
       LibraryPartitionerRecord& record = RecordOf(author);
       if (!record.review) return OpStatus();
-      const char* text = nullptr;
-      uint64_t count = 0;
-      const int64_t* nodes = nullptr;
-      AcceptAnswer(partition->json(partition, &text, &count, &nodes));
-      StringMapArgument options(Options(*partition)), attributes;
+      const GraphText graph(partition);
+      StringMapArgument options(OptionsOfAbi(*partition)), attributes;
       TensorMapArgument::Items constants;
       const opkit_graph& body = *partition->subgraph;
       for (uint64_t i = 0; i < body.num_constants; ++i)
         constants.emplace_back(body.constant_names[i], OpTensor(*body.constants[i]));
       TensorMapArgument args(std::move(constants)), aux;
       bool accept = true;
-      if (record.review(text, static_cast<int>(partition->id), &accept, options, attributes, args,
-                        aux) != SUCCESS)
+      if (record.review(graph.text, static_cast<int>(partition->id), &accept, options, attributes,
+                        args, aux) != SUCCESS)
         return OpStatus(FAIL);
       if (!accept) {
         AcceptAnswer(partition->reject(partition, ""));
@@ -68,14 +63,17 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
   }
 
  private:
+  // The JSON of the partition's graph, and the graph's own number of each node in it.
+  struct GraphText {
+    explicit GraphText(const opkit_partition* partition) {
+      AcceptAnswer(partition->json(partition, &text, &count, &nodes));
+    }
+    const char* text = nullptr;
+    uint64_t count = 0;
+    const int64_t* nodes = nullptr;
+  };
   static LibraryPartitionerRecord& RecordOf(const void* author) {
     return *static_cast<LibraryPartitionerRecord*>(const_cast<void*>(author));
-  }
-  static OptionStrings Options(const opkit_partition& partition) {
-    OptionStrings options;
-    for (uint64_t i = 0; i < partition.num_options; ++i)
-      options.emplace_back(partition.option_names[i], partition.option_values[i]);
-    return options;
   }
 };
 

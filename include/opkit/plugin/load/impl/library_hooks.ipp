@@ -117,9 +117,8 @@ class LibraryHooks final : public FunctionHooks {
     if (!functions_.parse_attrs) return {-1, -1};
     const AbiNode node(OperatorDef(name_, {}, {}, args));
     int32_t inputs = -1, outputs = -1;
-    CallOperatorFunction("parseAttrs", name_, image_->name, [&] {
-      return functions_.parse_attrs(op_, &node.node(), &inputs, &outputs);
-    });
+    Call("parseAttrs",
+         [&] { return functions_.parse_attrs(op_, &node.node(), &inputs, &outputs); });
     if (inputs < -1 || outputs < -1 || inputs > kMostValues || outputs > kMostValues)
       Throw(ErrorCode::kInvalidArgument, "parseAttrs of operator ", name_, " of library ",
             image_->name, " says ", inputs, " inputs and ", outputs, " outputs; -1 is any number, ",
@@ -138,9 +137,8 @@ class LibraryHooks final : public FunctionHooks {
     if (!functions_.mutated_inputs) return inputs;
     const AbiNode node(def);
     std::vector<uint8_t> mutated(def.inputs().size());
-    CallOperatorFunction("mutateInputs", name_, image_->name, [&] {
-      return functions_.mutated_inputs(op_, &node.node(), mutated.data());
-    });
+    Call("mutateInputs",
+         [&] { return functions_.mutated_inputs(op_, &node.node(), mutated.data()); });
     for (size_t i = 0; i < mutated.size(); ++i)
       if (mutated[i]) inputs.push_back(static_cast<int>(i));
     return inputs;
@@ -151,9 +149,8 @@ class LibraryHooks final : public FunctionHooks {
     std::vector<std::string> symbols;
     AbiValues inputs(infos, symbols);
     int64_t bytes = 0;
-    CallOperatorFunction("scratch's function", name_, image_->name, [&] {
-      return functions_.scratch_bytes(op_, &node.node(), inputs.data(), &bytes);
-    });
+    Call("scratch's function",
+         [&] { return functions_.scratch_bytes(op_, &node.node(), inputs.data(), &bytes); });
     if (bytes < 0)
       Throw(ErrorCode::kInvalidArgument, "operator ", name_, " of library ", image_->name,
             " asks for ", bytes, " bytes of scratch");
@@ -167,9 +164,8 @@ class LibraryHooks final : public FunctionHooks {
     AbiValues inputs(in, symbols), outputs(out, symbols);
     opkit_cost said{sizeof said,        nullptr,          cost.flops, cost.bytes_read,
                     cost.bytes_written, cost.params_bytes};
-    CallOperatorFunction("cost", name_, image_->name, [&] {
-      return functions_.cost(op_, &node.node(), inputs.data(), outputs.data(), &said);
-    });
+    Call("cost",
+         [&] { return functions_.cost(op_, &node.node(), inputs.data(), outputs.data(), &said); });
     cost = {said.flops, said.bytes_read, said.bytes_written, said.params_bytes};
   }
 
@@ -186,13 +182,16 @@ class LibraryHooks final : public FunctionHooks {
         all.emplace_back().CopyFrom(TensorOfView(*tensor));
       });
     };
-    CallOperatorFunction("the test inputs", name_, image_->name, [&] {
-      return functions_.test_inputs(op_, static_cast<int32_t>(dtype), seed, &answer);
-    });
+    Call("the test inputs",
+         [&] { return functions_.test_inputs(op_, static_cast<int32_t>(dtype), seed, &answer); });
     return made;
   }
 
  private:
+  template <class Body>
+  void Call(const char* what, Body body) const {
+    CallOperatorFunction(what, name_, image_->name, body);
+  }
   // a limit, because a node has a name for each of them
   static constexpr int32_t kMostValues = 65535;
 

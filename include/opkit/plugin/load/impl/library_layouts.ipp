@@ -12,7 +12,6 @@
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/plugin/load/library_layouts.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
-#include "opkit/plugin/load/library_parts.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -118,16 +117,15 @@ inline void AddLibraryLayout(LoadedLibrary& loaded, const opkit_layout& layout) 
   const std::string library = loaded.image->name;
   LayoutDefinition definition;
   definition.name = name;
-  definition.to_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
-    ConvertByLibrary(library, name + " to standard", from, to, [&](auto* source, auto* target) {
-      return layout.to_standard(&layout, source, target);
-    });
+  const auto by = [&layout, library](auto convert, const std::string& what) {
+    return [&layout, library, convert, what](const Tensor& from, Tensor& to) {
+      ConvertByLibrary(library, what, from, to, [&](auto* source, auto* target) {
+        return convert(&layout, source, target);
+      });
+    };
   };
-  definition.from_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
-    ConvertByLibrary(library, "standard to " + name, from, to, [&](auto* source, auto* target) {
-      return layout.from_standard(&layout, source, target);
-    });
-  };
+  definition.to_standard = by(layout.to_standard, name + " to standard");
+  definition.from_standard = by(layout.from_standard, "standard to " + name);
   if (layout.bytes)
     definition.bytes = [&layout, library, name](const Shape& shape, DType dtype) {
       int64_t bytes = -1;

@@ -115,11 +115,15 @@ class LibraryPartitionWork final : public PartitionWork {
   // Returns the argument of the current Mark or Review; throws kFailedPrecondition outside of it.
   PartitionAnswer& answer() const {
     if (!answer_)
-      Throw(ErrorCode::kFailedPrecondition, "nodes are taken and refused in mark alone");
+      Throw(ErrorCode::kFailedPrecondition,
+            "take and refuse work only while the partitioner marks nodes");
     return *answer_;
   }
   SubgraphReview& review() const {
-    if (!review_) Throw(ErrorCode::kFailedPrecondition, "subgraphs are changed in review alone");
+    if (!review_)
+      Throw(ErrorCode::kFailedPrecondition,
+            "reject, set_attr and add_constant work only while the partitioner reviews a "
+            "subgraph");
     return *review_;
   }
   // Returns the graph's own number of a node from the library's number.

@@ -6,7 +6,6 @@
 
 #include "opkit/plugin/load/impl/library_pass.ipp"
 #include "opkit/plugin/load/library_partitioners.hpp"
-#include "opkit/plugin/load/library_parts.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

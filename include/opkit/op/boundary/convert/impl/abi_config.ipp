@@ -63,7 +63,7 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
   if (!IsReadable(from))
-    Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
+    Throw(ErrorCode::kInvalidArgument, "a configuration is null, not aligned or shorter than the ",
           kFirstBytes<opkit_config>, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
   const opkit_config& config = *from;

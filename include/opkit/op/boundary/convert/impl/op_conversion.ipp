@@ -106,16 +106,17 @@ OPKIT_INLINE void RefuseDescription(const std::string& library, const Text& what
   const std::string advice = StrCat(mend);
   Throw(code, "library ", library, " ", what, advice.empty() ? "" : "; ", advice);
 }
-OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name, const Text& what) {
+OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name, const Text& what,
+                                   unsigned char least, const Text& mend) {
   constexpr size_t kLongestName = 255;
   for (size_t i = 0; name && name[i]; ++i) {
     const auto c = static_cast<unsigned char>(name[i]);
     if (i >= kLongestName)
       RefuseDescription(library, StrCat("has ", what, " of more than ", kLongestName,
                                         " bytes: ", std::string(name, 32), "…"));
-    if (c < ' ' || c == 127)
-      RefuseDescription(library,
-                        StrCat("has ", what, " that holds the character ", static_cast<int>(c)));
+    if (c < least || c == 127)
+      RefuseDescription(
+          library, StrCat("has ", what, " that holds the character ", static_cast<int>(c)), mend);
   }
 }
 
@@ -136,7 +137,8 @@ class OpImport {
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kFirstBytes<opkit_op>),
              "fill in opkit_op.size with sizeof(opkit_op)");
-    CheckName(index);
+    if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
+    CheckLibraryText(library_, op_.name, "an operator's name", '!', "use letters, digits, _ . -");
     FunctionRecord record(new FunctionOpRecord);
     FunctionOpRecord& to = *record;
     to.name = op_.name;
@@ -184,19 +186,6 @@ class OpImport {
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
     if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
     if (!IsAligned(array)) Refuse(StrCat("has ", who(), " whose ", what, " are not aligned"));
-  }
-  void CheckName(uint64_t index) const {
-    constexpr size_t kLongestName = 255;
-    if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
-    const std::string_view name(op_.name, ::strnlen(op_.name, kLongestName + 1));
-    if (name.size() > kLongestName)
-      Refuse(StrCat("has an operator whose name has more than ", kLongestName, " bytes, ",
-                    name.substr(0, 32), "…"));
-    for (const char c : name)
-      if (static_cast<unsigned char>(c) <= ' ' || c == 127)
-        Refuse(StrCat("has an operator whose name holds the character ",
-                      static_cast<int>(static_cast<unsigned char>(c))),
-               "use letters, digits, _ . -");
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
@@ -271,7 +260,8 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
                                      const std::string& library) {
   if (!op) RefuseDescription(library, StrCat("has a null pointer for operator ", index));
   if (!IsAligned(op))
-    RefuseDescription(library, StrCat("describes operator ", index, " out of alignment"));
+    RefuseDescription(library,
+                      StrCat("describes operator ", index, " at an address that is not aligned"));
   return OpImport(*op, library).Read(index);
 }
 

@@ -59,7 +59,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
 
   static ResourceState& StateOf(const opkit_call* call) {
     if (!call)
-      Throw(ErrorCode::kInvalidArgument, "a function of the host is called without its call");
+      Throw(ErrorCode::kInvalidArgument,
+            "a function of the host's table is called without its opkit_call");
     return *static_cast<ResourceState*>(call->context);
   }
 
@@ -99,7 +100,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     ResourceState& state = StateOf(call);
     RequireRoom(memory, "alloc()");
     *memory = nullptr;
-    if (bytes < 0) Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
+    if (bytes < 0)
+      Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op,
+            " asks for less than 0 bytes");
     Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
     *memory = storage->data();
     state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
@@ -109,7 +112,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
         (rank > 0 && !IsUsable(shape)))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
-            " in operator ", state.op);
+            " in operator ", state.op, " has no such dtype or rank, or a null shape");
     return Shape(Dims(shape, static_cast<size_t>(rank)));
   }
   static void Temporary(const opkit_call* call, int32_t dtype, int32_t rank, const int64_t* shape,
@@ -155,7 +158,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       std::string text;
     };
     try {
-      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() of null");
+      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() is given a null function");
       ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
         const HostErrorScope message;
         if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]
@@ -198,7 +201,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                      void* context) {
     Launched launched(work, drop, context);
     ResourceState& state = StateOf(call);
-    if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
+    if (!work)
+      Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op,
+            " is given a null function");
     if (!state.launch) NotOnThisDevice(state, "launch");
     launched.kept = state.kept_by_work;
     state.launch(state.context, std::move(launched));
@@ -323,7 +328,8 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                        const opkit_tensor* outputs) {
     ResourceState& state = StateOf(call);
     if (!graph)
-      Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op, " of null");
+      Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
+            " is given a null graph");
     if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
     const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
     const IntrusivePtr<HostedGraph> ready =
@@ -422,7 +428,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     RequireRoom(memory, "allocate()");
     RequireRoom(owner, "allocate()");
     *memory = *owner = nullptr;
-    if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ")");
+    if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ") asks for no memory");
     Allocator& allocator = GetAllocator(static_cast<DeviceType>(device_type));
     *memory = allocator.Allocate(bytes, device_index);
     *owner = &allocator;
