@@ -286,7 +286,7 @@ TEST_CASE("Output on another device, or with strides, becomes a new dense tensor
   Tensor* y = ws.CreateTensor("Y");
   *y = Tensor::FromExternal(values, {4}, {DeviceType::kCUDA, 0});
   auto op = Make(OperatorDef("Body", {}, {"Y"}), &ws, [](BodyOpCPU& self) {
-    return self.XOutput(0, {2, 2}, kF32) != nullptr;
+    return self.OutputTensor(0, {2, 2}, kF32) != nullptr;
   });
   op->Run();
   CHECK(y->device() == opkit::Device{});

@@ -68,6 +68,7 @@ concept StreamContext = requires(C& context) { &context.stream(); };
 class CPUContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kCPU;
+  static constexpr DeviceType GetDeviceType() { return kDeviceType; }  // Caffe2's spelling
   static constexpr bool kAsynchronous = false;
 
   CPUContext() = default;

@@ -242,7 +242,6 @@ class Operator : public OperatorBase {
   using ::opkit::OperatorBase::OutputTensorOrUndefined; \
   using ::opkit::OperatorBase::Scratch;                 \
   using ::opkit::OperatorBase::SetOutputTensor;         \
-  using ::opkit::OperatorBase::XOutput;                 \
   using ::opkit::OperatorBase::config;                  \
   using ::opkit::OperatorBase::def;                     \
   using ::opkit::OperatorBase::device;                  \

@@ -299,8 +299,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   T* Output(int i) const {
     return OutputBlob(i)->GetMutable<T>();
   }
-  // Caffe2's spellings: other names for Output(i, shape, dtype).
-  Tensor* XOutput(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  // Caffe2's spelling of Output(i, shape, dtype).
   Tensor* OutputTensor(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
   Tensor* OutputTensor(int i, const Shape& shape, DType dtype, Device device) {
     return Output(i, shape, dtype, device);

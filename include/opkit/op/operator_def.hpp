@@ -99,6 +99,11 @@ class OperatorDef {
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
   const std::vector<std::string>& outputs() const { return fields().outputs; }
+  // Caffe2's spellings. Members, because a ported source calls them on the toolkit's own nodes.
+  int input_size() const { return static_cast<int>(inputs().size()); }
+  int output_size() const { return static_cast<int>(outputs().size()); }
+  const std::string& input(int i) const { return inputs().at(static_cast<size_t>(i)); }
+  const std::string& output(int i) const { return outputs().at(static_cast<size_t>(i)); }
   const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
   const Arguments& args() const { return fields().args; }
   const std::vector<detail::NamedSubgraph>& subgraphs() const { return fields().subgraphs; }

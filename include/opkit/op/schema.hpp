@@ -87,6 +87,10 @@ struct AttributeRules {
   std::string Verify(const std::string& op, const Arguments& args) const;
 };
 
+// Selects AdaptInference, which a header of compat/ defines: it makes an ancestor's form of a
+// function a function of an InferenceContext.
+struct AncestorForm {};
+
 // Throws kTypeMismatch if a known dtype is not among the declared ones.
 OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
                             const std::vector<TensorInfo>& infos);
@@ -272,8 +276,15 @@ class OpSchema {
   }
   OpSchema& AllowOneToOneInplace() { return OneToOneInplace(); }
   OpSchema& TensorInferenceFunction(InferenceFunction infer) { return Infer(std::move(infer)); }
+  // Takes Caffe2's form of the function, once opkit/compat/caffe2.hpp is included.
+  template <class F>
+    requires requires(F infer) { AdaptInference(infer, detail::AncestorForm{}); }
+  OpSchema& TensorInferenceFunction(F infer) {
+    return Infer(AdaptInference(std::move(infer), detail::AncestorForm{}));
+  }
   OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
   OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
+  OpSchema& InheritOnnxSchema() { return *this; }  // does nothing
 
   // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
