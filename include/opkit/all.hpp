@@ -22,6 +22,7 @@
 #include "opkit/engine/task_group.hpp"
 #include "opkit/engine/thread_pool.hpp"
 
+#include "opkit/op/fusion.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/observers.hpp"

@@ -8,6 +8,7 @@
 #include "opkit/core/channels_last.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/passes.hpp"
+#include "opkit/op/fusion.hpp"
 #include "opkit/op/registration.hpp"
 
 using namespace opkit;

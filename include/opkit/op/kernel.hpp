@@ -14,6 +14,9 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+struct FusionQuery;  // opkit/op/fusion.hpp
+struct FusedNode;    // opkit/op/fusion.hpp
+
 // A node and all known facts about its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
   const OperatorDef& def;
@@ -79,27 +82,6 @@ class OperatorCreator {
 // Returns the configurations for a node, best first. Returns none, or throws
 // UnsupportedOperatorFeature with the reason, if the kernel cannot run the node.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
-
-}  // namespace detail
-
-// A node with its selected configuration, and the next node with its own: the only reader of the
-// node's output 0.
-struct FusionQuery {
-  KernelQuery node;
-  const KernelConfig& config;
-  KernelQuery next;
-  const KernelConfig& next_config;
-  size_t read;  // index of the input of `next` that is the node's output 0
-};
-// The fusion of the two nodes: a node with the outputs of `next` and inputs of both, for a kernel
-// of the same backend, and its configuration. Nothing is selected again, so the layouts must be the
-// layouts that were selected for the two nodes.
-struct FusedNode {
-  OperatorDef def;
-  KernelConfig config;
-};
-
-namespace detail {
 
 // Fuses a kernel's node with the next node; returns nullopt if it cannot. Plans call it again with
 // the result, to fuse more nodes.

@@ -6,6 +6,7 @@
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
+#include "opkit/op/fusion.hpp"
 #include "opkit/op/registration.hpp"
 #include "support/layouts.hpp"
 #include "support/lists.hpp"

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <opkit/engine/task_group.hpp>
+#include <opkit/op/fusion.hpp>
 #include <opkit/op/gradient/gradient.hpp>
 #include <opkit/opkit.hpp>
 #include <opkit/plugin/author.hpp>

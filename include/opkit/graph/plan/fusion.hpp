@@ -5,6 +5,7 @@
 #define OPKIT_GRAPH_PLAN_FUSION_HPP_
 
 #include "opkit/graph/plan/fused_graph.hpp"
+#include "opkit/op/fusion.hpp"
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/fused_graph.ipp"

@@ -10,6 +10,7 @@
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
+#include "opkit/op/fusion.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

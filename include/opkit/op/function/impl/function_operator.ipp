@@ -10,6 +10,7 @@
 #include "opkit/op/call/operator_call.hpp"
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
+#include "opkit/op/fusion.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {

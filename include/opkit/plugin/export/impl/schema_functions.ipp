@@ -6,6 +6,7 @@
 
 #include "opkit/op/boundary/convert/abi_config.hpp"
 #include "opkit/op/boundary/convert/abi_node.hpp"
+#include "opkit/op/fusion.hpp"
 #include "opkit/plugin/export/impl/exported_instance.ipp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {

@@ -7,6 +7,7 @@
 
 #include "opkit/op/boundary/convert/abi_config.hpp"
 #include "opkit/op/boundary/convert/abi_node.hpp"
+#include "opkit/op/fusion.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
 

@@ -2,6 +2,7 @@
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_OPS_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_OPS_IPP_
 
+#include "opkit/op/fusion.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "opkit/plugin/load/impl/library_hooks.ipp"
 #include "opkit/plugin/load/impl/library_kernels.ipp"
