@@ -11,6 +11,7 @@
 #include <bit>
 #include <cerrno>
 #include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -25,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <pthread.h>
 #include <sched.h>
@@ -215,7 +217,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
 class OpResource;         // defined in opkit/functions.hpp
-class GradientMakerBase;  // defined in opkit/graph.hpp
+class GradientMakerBase;  // defined in opkit/op/gradient/gradient.hpp
 class Profiler;           // defined in opkit/profile.hpp
 
 }}  // namespace opkit
@@ -233,8 +235,8 @@ namespace opkit_not_included {
 class Graph;            // defined in opkit/graph.hpp
 class Plan;             // defined in opkit/graph.hpp
 class Executor;         // defined in opkit/graph.hpp
-class SimpleNet;        // defined in opkit/graph.hpp
-class PassList;         // defined in opkit/graph.hpp
+class SimpleNet;        // defined in opkit/graph/simple_net.hpp
+class PassList;         // defined in opkit/partition.hpp
 struct PlanOptions;     // defined in opkit/graph.hpp
 struct Profile;         // defined in opkit/profile.hpp
 struct ProfileTable;    // defined in opkit/profile.hpp
@@ -265,12 +267,15 @@ class Library;          // defined in opkit/plugin.hpp
 #define OPKIT_REGISTER_PASS(name) OPKIT_NOT_INCLUDED(REGISTER_PASS, "partition.hpp")
 #endif
 #ifndef OPKIT_REGISTER_GRADIENT
-#define OPKIT_REGISTER_GRADIENT(...) OPKIT_NOT_INCLUDED(REGISTER_GRADIENT, "graph.hpp")
-#define OPKIT_REGISTER_GRADIENT_STR(...) OPKIT_NOT_INCLUDED(REGISTER_GRADIENT_STR, "graph.hpp")
-#define OPKIT_NO_GRADIENT(name) OPKIT_NOT_INCLUDED(NO_GRADIENT, "graph.hpp")
-#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_NOT_INCLUDED(SHOULD_NOT_DO_GRADIENT, "graph.hpp")
+#define OPKIT_REGISTER_GRADIENT(...) \
+  OPKIT_NOT_INCLUDED(REGISTER_GRADIENT, "op/gradient/gradient.hpp")
+#define OPKIT_REGISTER_GRADIENT_STR(...) \
+  OPKIT_NOT_INCLUDED(REGISTER_GRADIENT_STR, "op/gradient/gradient.hpp")
+#define OPKIT_NO_GRADIENT(name) OPKIT_NOT_INCLUDED(NO_GRADIENT, "op/gradient/gradient.hpp")
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
+  OPKIT_NOT_INCLUDED(SHOULD_NOT_DO_GRADIENT, "op/gradient/gradient.hpp")
 #define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
-  OPKIT_NOT_INCLUDED(GRADIENT_NOT_IMPLEMENTED_YET, "graph.hpp")
+  OPKIT_NOT_INCLUDED(GRADIENT_NOT_IMPLEMENTED_YET, "op/gradient/gradient.hpp")
 #endif
 
 #endif  // OPKIT_NOT_INCLUDED_HPP_
@@ -911,18 +916,6 @@ struct Device;
 enum class DType : uint8_t;
 struct Layout;
 
-// Base of a backend's own description of a blocked layout. Immutable once shared.
-class LayoutDescriptor : public detail::RefCounted {
- public:
-  virtual bool Equals(const LayoutDescriptor& other) const = 0;
-  virtual std::string Describe() const = 0;
-  // Returns the bytes that a tensor of this shape takes; negative for as many as in the standard
-  // layout.
-  virtual int64_t Bytes(const Shape& shape, DType dtype) const {
-    return static_cast<void>(shape), static_cast<void>(dtype), -1;
-  }
-};
-
 namespace detail {
 // Returns the name of a registered layout, an empty string for others. The hook is empty until a
 // layout is registered.
@@ -941,8 +934,20 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Shape&, DType, const Layout
 }  // namespace detail
 
 struct Layout {
+  // Base of a backend's own description of a blocked layout. Immutable once shared.
+  class Descriptor : public detail::RefCounted {
+   public:
+    virtual bool Equals(const Descriptor& other) const = 0;
+    virtual std::string Describe() const = 0;
+    // Returns the bytes of a tensor of this shape. A negative number means the size of the standard
+    // layout.
+    virtual int64_t Bytes(const Shape& shape, DType dtype) const {
+      return static_cast<void>(shape), static_cast<void>(dtype), -1;
+    }
+  };
+
   LayoutId id = kStandardLayout;
-  detail::IntrusivePtr<const LayoutDescriptor> descriptor;
+  detail::IntrusivePtr<const Descriptor> descriptor;
 
   bool is_standard() const { return id == kStandardLayout; }
   friend bool operator==(const Layout& a, const Layout& b) {
@@ -1381,14 +1386,14 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
+namespace detail {
+
 // The facts about a device type that the toolkit needs to use its memory.
 struct DeviceTypeInfo {
   std::string name;                         // "cpu", …; unique, used in messages and in JSON
   DeviceType memory = DeviceType::kExtDev;  // the type whose allocator and copies it uses
   bool host_accessible = false;             // the host may dereference pointers to its memory
 };
-
-namespace detail {
 
 // The known device types and those that the program has registered.
 struct DeviceTypeRegistry {
@@ -1408,7 +1413,7 @@ struct DeviceTypeRegistry {
     Entry all[kMost];
     int count = 0;
   };
-  detail::Mutex mutex;
+  Mutex mutex;
   Entries entries;
 };
 
@@ -1416,7 +1421,7 @@ OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 }  // namespace detail
 
-OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
+OPKIT_COLD detail::DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
 // Returns the number of the device type of that name; -1 if this program knows none.
 OPKIT_COLD int FindDeviceType(std::string_view name);
@@ -1424,7 +1429,7 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 // Registers a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
 // registration is harmless. Errors: kAlreadyExists for another name or number of a known type;
 // kOutOfRange for too many types.
-OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
+OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, detail::DeviceTypeInfo info);
 
 // Sets the function that explains why a device of the type is missing; it returns an empty string
 // for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to
@@ -1498,7 +1503,8 @@ class DeviceTable {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
+// bytes: the size of a cache line and of an AVX-512 register
+inline constexpr int64_t kAlignment = 64;
 
 // Allocates the memory of one device type. Thread-safe. An allocator must outlive the memory that
 // it gives out (see SetAllocator).
@@ -1540,7 +1546,6 @@ class MemorySink {
 };
 
 inline constinit std::atomic<MemorySink*> g_memory_sink{nullptr};
-}  // namespace detail
 
 class CPUAllocator final : public Allocator {
  public:
@@ -1555,7 +1560,6 @@ class CPUAllocator final : public Allocator {
   }
 };
 
-namespace detail {
 // Returns the allocators by device type, the CPU's from the beginning.
 DeviceTable<Allocator*>& Allocators();
 }  // namespace detail
@@ -2108,11 +2112,15 @@ class Attribute {
   detail::IntrusivePtr<Values> values_{new Values};
 };
 
+namespace detail {
+
 struct NamedAttribute {
   std::string name;
   Attribute value;
   friend bool operator==(const NamedAttribute&, const NamedAttribute&) = default;
 };
+
+}  // namespace detail
 
 // Named attributes in the order they were set. A list, not a map: an operator has few attributes,
 // and reads them when it is built, never while it runs.
@@ -2120,7 +2128,7 @@ class Arguments {
  public:
   Arguments() = default;
   // Error (kInvalidArgument) for a name that is given twice.
-  Arguments(std::initializer_list<NamedAttribute> list);
+  Arguments(std::initializer_list<detail::NamedAttribute> list);
 
   // Adds, or replaces the attribute of that name.
   void Set(std::string name, Attribute value);
@@ -2161,218 +2169,12 @@ class Arguments {
       Throw(error.code(), "argument '", name, "': ", error.message());
     }
   }
-  std::vector<NamedAttribute> items_;
+  std::vector<detail::NamedAttribute> items_;
 };
 
 }}  // namespace opkit
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
-
-// ---- opkit/core/dlpack.hpp
-// Exports tensors to DLPack and imports them without a copy, versioned and unversioned. The structs
-// are our own declarations of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares
-// them with the real header.
-#ifndef OPKIT_CORE_DLPACK_HPP_
-#define OPKIT_CORE_DLPACK_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace dlpack {
-
-struct DLDevice {
-  int32_t device_type;
-  int32_t device_id;
-};
-struct DLDataType {
-  uint8_t code;  // 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool
-  uint8_t bits;
-  uint16_t lanes;
-};
-struct DLTensor {
-  void* data;
-  DLDevice device;
-  int32_t ndim;
-  DLDataType dtype;
-  int64_t* shape;
-  int64_t* strides;  // in elements; null for row-major dense
-  uint64_t byte_offset;
-};
-struct DLManagedTensor {
-  DLTensor dl_tensor;
-  void* manager_ctx;
-  void (*deleter)(DLManagedTensor* self);
-};
-struct DLPackVersion {
-  uint32_t major;
-  uint32_t minor;
-};
-struct DLManagedTensorVersioned {
-  DLPackVersion version;
-  void* manager_ctx;
-  void (*deleter)(DLManagedTensorVersioned* self);
-  uint64_t flags;
-  DLTensor dl_tensor;
-};
-inline constexpr uint64_t kFlagReadOnly = 1;
-inline constexpr uint32_t kMajorVersion = 1;
-inline constexpr uint32_t kMinorVersion = 1;
-
-}  // namespace dlpack
-
-namespace detail {
-
-// A DType, and the code and bits that DLPack has for it.
-struct DLPackTypeRow {
-  DType dtype;
-  uint8_t code, bits;
-};
-inline constexpr DLPackTypeRow kDLPackTypes[] = {
-    {DType::kBool, 6, 8},     {DType::kInt8, 0, 8},       {DType::kInt16, 0, 16},
-    {DType::kInt32, 0, 32},   {DType::kInt64, 0, 64},     {DType::kUInt8, 1, 8},
-    {DType::kUInt16, 1, 16},  {DType::kUInt32, 1, 32},    {DType::kUInt64, 1, 64},
-    {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
-    {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
-
-// An exported tensor: keeps its memory alive, and the arrays that the DLTensor points to.
-template <class Managed>
-struct DLPackExport {
-  Tensor tensor;
-  std::vector<int64_t> shape, strides;
-  Managed managed;
-};
-
-template <class Managed>
-Managed* ExportDLPack(const Tensor& tensor) {
-  if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "cannot export tensor ", ToString(tensor));
-  if (!tensor.layout().is_standard())
-    Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
-          "; convert first");
-  const Dims strides = tensor.strides();
-  auto* out = new DLPackExport<Managed>{
-      tensor, tensor.shape().vec(), {strides.begin(), strides.end()}, Managed{}};
-  Device device = tensor.device();
-  if (static_cast<int>(device.type) >= static_cast<int>(DeviceType::kCPUStream))
-    device = MemoryDevice(device);
-  auto& dl = out->managed.dl_tensor;
-  dl.data = tensor.raw_mutable_data();
-  dl.device.device_type = static_cast<decltype(dl.device.device_type)>(device.type);
-  dl.device.device_id = device.index;
-  dl.ndim = tensor.rank();
-  for (const auto& row : kDLPackTypes)
-    if (row.dtype == tensor.dtype()) dl.dtype = {row.code, row.bits, 1};
-  dl.shape = out->shape.data();
-  dl.strides = out->strides.data();
-  out->managed.manager_ctx = out;
-  out->managed.deleter = [](Managed* self) {
-    delete static_cast<DLPackExport<Managed>*>(self->manager_ctx);
-  };
-  return &out->managed;
-}
-
-template <class Managed>
-Tensor ImportDLPack(Managed* managed) {
-  const auto& in = managed->dl_tensor;
-  DType dtype = DType::kUndefined;
-  for (const auto& row : kDLPackTypes)
-    if (row.code == in.dtype.code && row.bits == in.dtype.bits && in.dtype.lanes == 1)
-      dtype = row.dtype;
-  if (dtype == DType::kUndefined)
-    Throw(ErrorCode::kUnsupported, "DLPack type {code ", int{in.dtype.code}, ", bits ",
-          int{in.dtype.bits}, ", lanes ", in.dtype.lanes, "} has no DType");
-  if (in.ndim < 0 || (in.ndim > 0 && !in.shape))
-    Throw(ErrorCode::kInvalidArgument, "DLPack tensor has ndim ", in.ndim,
-          in.shape ? "" : " and no shape");
-  const auto rank = static_cast<size_t>(in.ndim);
-  Shape shape(in.shape, rank);
-  Dims strides;
-  if (in.strides && rank) strides = Dims(in.strides, rank);
-  if (shape.IsDense(strides)) strides = Dims();
-  int64_t last = 0;
-  for (int i = 0; i < strides.size(); ++i) {
-    int64_t step = 0;
-    if (shape[i] == 1) strides[i] = 0;  // unused; may have any value
-    if (strides[i] < 0 || __builtin_mul_overflow(strides[i], shape[i] - 1, &step) ||
-        __builtin_add_overflow(last, step, &last))
-      Throw(ErrorCode::kUnsupported, "DLPack stride ", strides[i], " of axis ", i,
-            " is negative or too large");
-  }
-  int64_t nbytes = Tensor::CheckedBytes(shape, dtype);
-  if (!strides.empty() && (__builtin_add_overflow(last, 1, &last) ||
-                           __builtin_mul_overflow(last, ItemSize(dtype), &nbytes)))
-    Throw(ErrorCode::kOutOfRange, "DLPack strides reach past a 64-bit byte count");
-  if (!in.data && nbytes > 0) Throw(ErrorCode::kInvalidArgument, "DLPack tensor has no data");
-  uintptr_t begin = 0, end = 0;
-  if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(in.data), in.byte_offset, &begin) ||
-      __builtin_add_overflow(begin, static_cast<uintptr_t>(nbytes), &end))
-    Throw(ErrorCode::kOutOfRange, "DLPack tensor of ", nbytes, " bytes at offset ", in.byte_offset,
-          " reaches past the end of memory");
-  const auto alignment = static_cast<uintptr_t>(ItemSize(dtype) / (IsComplex(dtype) ? 2 : 1));
-  if (nbytes > 0 && begin % alignment != 0)
-    Throw(ErrorCode::kInvalidArgument, "DLPack tensor of ", dtype,
-          " begins at an address that is no multiple of ", alignment, " (byte_offset ",
-          in.byte_offset, "); copy it to an aligned buffer first");
-  const Device device{static_cast<DeviceType>(in.device.device_type), in.device.device_id};
-  Storage storage = AdoptStorage(
-      device, in.data ? static_cast<char*>(in.data) + in.byte_offset : nullptr, nbytes,
-      [](void*, void* context) {
-        auto* self = static_cast<Managed*>(context);
-        if (self->deleter) self->deleter(self);
-      },
-      managed);
-  return Tensor(std::move(storage), 0, std::move(shape), dtype, std::move(strides));
-}
-
-template <class T>
-concept Versioned = requires(T& t) { t.version.major; };
-
-// Structs with DLPack's layout: those above or those of the real header.
-template <class T>
-concept DLPackManaged = requires(T& t) {
-  t.dl_tensor.byte_offset;
-  t.manager_ctx;
-  t.deleter;
-  requires sizeof(T) == (Versioned<T> ? sizeof(dlpack::DLManagedTensorVersioned)
-                                      : sizeof(dlpack::DLManagedTensor));
-};
-
-}  // namespace detail
-
-// Exports without a copy, as our struct or another one of the same layout; the caller owns the
-// result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
-template <detail::DLPackManaged Managed = dlpack::DLManagedTensor>
-Managed* ToDLPack(const Tensor& tensor) {
-  return detail::ExportDLPack<Managed>(tensor);
-}
-template <detail::DLPackManaged Managed = dlpack::DLManagedTensorVersioned>
-Managed* ToDLPackVersioned(const Tensor& tensor) {
-  auto* managed = detail::ExportDLPack<Managed>(tensor);
-  managed->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
-  return managed;
-}
-
-enum class DLPackReadOnly : uint8_t { kRefused, kAccepted };
-
-// Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
-// handle; on an Error it still belongs to the caller. A read-only tensor is an Error
-// (kInvalidArgument) unless it is accepted: a Tensor does not remember that it must not be written.
-template <detail::DLPackManaged Managed>
-Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::kRefused) {
-  if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
-  if constexpr (detail::Versioned<Managed>) {
-    if (managed->version.major != dlpack::kMajorVersion)
-      Throw(ErrorCode::kUnsupported, "DLPack major version ", managed->version.major,
-            " is not the supported ", dlpack::kMajorVersion);
-    if ((managed->flags & dlpack::kFlagReadOnly) && read_only == DLPackReadOnly::kRefused)
-      Throw(ErrorCode::kInvalidArgument,
-            "the DLPack tensor is read-only: copy it, or pass "
-            "DLPackReadOnly::kAccepted and do not write to it");
-  }
-  return detail::ImportDLPack(managed);
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_CORE_DLPACK_HPP_
 
 // ---- opkit/core/symbolic_shape.hpp
 // Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown,
@@ -2383,6 +2185,8 @@ Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::k
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // Thrown by functions that need a rank or an extent that is not known. From an inference function
 // it means that nothing can be inferred yet, which is no Error of Compile.
 class OPKIT_EXPORT NotKnownYet : public Error {
@@ -2390,10 +2194,14 @@ class OPKIT_EXPORT NotKnownYet : public Error {
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
 
+}  // namespace detail
+
 // An extent of a shape. Two symbols of the same name are the same extent; two unknown extents may
 // differ.
 class Dim {
  public:
+  class Expr;
+
   Dim() = default;  // unknown
   Dim(int64_t value) : value_(value), most_(value) {
     if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
@@ -2444,32 +2252,32 @@ inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 // is unknown if one extent is not a number, and has a bound if extents with bounds are added to
 // each other or combined with numbers. Converts to Dim; Error (kInvalidArgument) for a negative
 // number.
-class DimExpr {
+class Dim::Expr {
  public:
-  DimExpr(int64_t value) : value_(value), most_(value) {}
-  DimExpr(const Dim& dim) : most_(dim.most()) {
+  Expr(int64_t value) : value_(value), most_(value) {}
+  Expr(const Dim& dim) : most_(dim.most()) {
     if (dim.is_known()) value_ = dim.value();
   }
   operator Dim() const;
 
   // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
   // 0.
-  friend DimExpr operator+(const DimExpr& a, const DimExpr& b) { return Compute(a, '+', b); }
-  friend DimExpr operator-(const DimExpr& a, const DimExpr& b) { return Compute(a, '-', b); }
-  friend DimExpr operator*(const DimExpr& a, const DimExpr& b) { return Compute(a, '*', b); }
-  friend DimExpr operator/(const DimExpr& a, const DimExpr& b) { return Compute(a, '/', b); }
+  friend Expr operator+(const Expr& a, const Expr& b) { return Compute(a, '+', b); }
+  friend Expr operator-(const Expr& a, const Expr& b) { return Compute(a, '-', b); }
+  friend Expr operator*(const Expr& a, const Expr& b) { return Compute(a, '*', b); }
+  friend Expr operator/(const Expr& a, const Expr& b) { return Compute(a, '/', b); }
 
  private:
-  static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
-  static std::optional<int64_t> MostOf(const DimExpr& a, char op, const DimExpr& b);
+  static Expr Compute(const Expr& a, char op, const Expr& b);
+  static std::optional<int64_t> MostOf(const Expr& a, char op, const Expr& b);
 
   std::optional<int64_t> value_;
   std::optional<int64_t> most_;  // the largest value that it can have
 };
-DimExpr operator+(const DimExpr& a, const DimExpr& b);
-DimExpr operator-(const DimExpr& a, const DimExpr& b);
-DimExpr operator*(const DimExpr& a, const DimExpr& b);
-DimExpr operator/(const DimExpr& a, const DimExpr& b);
+Dim::Expr operator+(const Dim::Expr& a, const Dim::Expr& b);
+Dim::Expr operator-(const Dim::Expr& a, const Dim::Expr& b);
+Dim::Expr operator*(const Dim::Expr& a, const Dim::Expr& b);
+Dim::Expr operator/(const Dim::Expr& a, const Dim::Expr& b);
 
 // A shape whose extents may be symbols or unknown. The rank of a default-constructed shape is
 // unknown too.
@@ -2486,7 +2294,7 @@ class SymbolicShape {
 
   bool has_rank() const { return has_rank_; }
   int rank() const {
-    if (!has_rank_) throw NotKnownYet("the rank is not known yet");
+    if (!has_rank_) throw detail::NotKnownYet("the rank is not known yet");
     return static_cast<int>(dims_.size());
   }
   bool is_known() const {
@@ -2879,7 +2687,7 @@ class EventState : public detail::RefCounted {
   // changes it.
   std::exception_ptr Shared(std::exception_ptr exception) const;
 
-  struct Waiter {  // on the stack of a thread in Wait
+  struct Waiter {  // a waiting thread's record, on the stack of Wait
     detail::Parker parker;
     Waiter* next = nullptr;
   };
@@ -2895,14 +2703,13 @@ class EventState : public detail::RefCounted {
   uint64_t span_ = 0;
 };
 
-// Makes the event states of a device type. Plain EventStates are made if none was set.
-using EventStateFactory = detail::IntrusivePtr<EventState> (*)(Device);
-detail::DeviceTable<EventStateFactory>& EventFactories();
-
 namespace detail {
-using ::opkit::EventFactories;
-using ::opkit::EventState;
+// Makes the event states of a device type.
+using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
 }  // namespace detail
+
+// The factories by device type. Plain EventStates are made if none was set.
+detail::DeviceTable<detail::EventStateFactory>& EventFactories();
 
 // A handle; copies share the completion until one of them is Reset. Waits, queries and completion
 // may come from any thread; Reset and assignment of one handle may not race with its other uses.
@@ -3058,6 +2865,7 @@ concept StreamContext = requires(C& context) { &context.stream(); };
 class CPUContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kCPU;
+  static constexpr DeviceType GetDeviceType() { return kDeviceType; }  // Caffe2's spelling
   static constexpr bool kAsynchronous = false;
 
   CPUContext() = default;
@@ -3123,32 +2931,34 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device;
 
-// The kind of work. An operator that another operator invokes keeps its kind; its parent is the
-// other's id.
-enum class InvocationKind : uint8_t {
-  kNone,
-  kOperator,
-  kCustomOperator,  // loaded from a library, or registered by functions or a typed function
-  // 3 was an operator inside another operator; an older library may still use it.
-  kUserCode = 4,  // a scope that an author opened
-  kConverter,
-  kCopy,
-  kRun,     // a run of an executor or a net
-  kTask,    // an operation pushed to an engine
-  kPhase,   // a part of Compile
-  kEngine,  // a thread of a pool sleeps or waits
-};
-
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
 struct Invocation {
+  // The kind of work. An operator that another operator invokes keeps its kind; its parent is the
+  // other's id.
+  enum class Kind : uint8_t {
+    kNone,
+    kOperator,
+    kCustomOperator,  // loaded from a library, or registered by functions or a typed function
+    // 3 was an operator inside another operator; an older library may still use it.
+    kUserCode = 4,  // a scope that an author opened
+    kConverter,
+    kCopy,
+    kRun,     // a run of an executor or a net
+    kTask,    // an operation pushed to an engine
+    kPhase,   // a part of Compile
+    kEngine,  // a thread of a pool sleeps or waits
+  };
+
   uint64_t id = 0;
   uint64_t parent = 0;
-  InvocationKind kind = InvocationKind::kNone;
+  Kind kind = Kind::kNone;
   // The interned path of the nearest custom operator around this invocation, or of itself, as in
   // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
+
+namespace detail {
 
 // The interned names of a span (base/interned_names.hpp): `name` of the operator's type, the task
 // or the scope, `node` of the graph's node. 0 for none.
@@ -3210,8 +3020,6 @@ class SpanSink {
   ~SpanSink() = default;
 };
 
-namespace detail {
-
 // The invocation of one thread, and the block of ids that it draws from.
 struct InvocationState {
   Invocation current;
@@ -3261,24 +3069,25 @@ inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 //   });
 class InvocationScope {
  public:
-  explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
+  explicit InvocationScope(Invocation::Kind kind) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
                                     previous_.custom};
   }
   // Calls `names()` only while a profile is recorded.
   template <class Names>
-  InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
-    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+  InvocationScope(Invocation::Kind kind, const Device& device, Names names)
+      : InvocationScope(kind) {
+    if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), &device, /*adopted=*/false);
   }
   template <class Names>
-  InvocationScope(InvocationKind kind, Names names) : InvocationScope(kind) {
-    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+  InvocationScope(Invocation::Kind kind, Names names) : InvocationScope(kind) {
+    if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/false);
   }
   // Continues `token` itself on this thread, without a new identity.
   static InvocationScope Adopt(Invocation token) {
-    return Adopt(token, [] { return SpanNames{}; });
+    return Adopt(token, [] { return detail::SpanNames{}; });
   }
   template <class Names>
   static InvocationScope Adopt(Invocation token, Names names) {
@@ -3299,17 +3108,17 @@ class InvocationScope {
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = token;
-    if (SpanSink* sink = detail::CurrentSpanSink();
+    if (detail::SpanSink* sink = detail::CurrentSpanSink();
         sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/true);
   }
-  void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
+  void Open(detail::SpanSink& sink, detail::SpanNames names, const Device* device, bool adopted) {
     sink.Open(detail::t_invocation.current, names, device, adopted);
     sink_ = &sink;
   }
 
   Invocation previous_;
-  SpanSink* sink_ = nullptr;
+  detail::SpanSink* sink_ = nullptr;
 };
 
 namespace detail {
@@ -3348,6 +3157,8 @@ class IssueScope {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // Copies `nbytes` (never 0) between the memory of two devices; the two blocks do not overlap. With
 // a null `stream` the copy is done on return. Otherwise it is issued on `stream`, the native stream
 // of the context. Throws on failure. A backend registers one function for each direction, and one
@@ -3358,8 +3169,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   inline const auto registered = RegisterCopy(DeviceType::kCPU, kMyDevice, &CopyMine);
 using CopyFunction = void (*)(void* target, Device target_device, const void* source,
                               Device source_device, int64_t nbytes, void* stream);
-
-namespace detail {
 
 // The registered copies. An array, not a list: heap memory of a library leaks when the library is
 // unloaded.
@@ -3372,7 +3181,7 @@ struct CopyTable {
   const Route* begin() const { return routes; }
   const Route* end() const { return routes + count; }
 
-  detail::Mutex mutex;
+  Mutex mutex;
   Route routes[kMost] = {};  // in the order of their registration
   int count = 0;
 };
@@ -3418,7 +3227,7 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 
 // Registers the copy from one device type's memory to another's and returns the previous function
 // (null if none); null removes it. Thread-safe.
-CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
+detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to, detail::CopyFunction copy);
 
 // Copies `source`, dense, to the target's own device; done on return. The target is resized; it
 // keeps its memory unless that is too small or overlaps `source`. Between two accelerators without
@@ -3436,7 +3245,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if constexpr (detail::NativeStreamContext<Context>)
     context.native_stream();  // allocates on this stream
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
+  InvocationScope invocation(Invocation::Kind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
   if constexpr (detail::NativeStreamContext<Context>) {
     if (!source.is_dense())
@@ -3492,6 +3301,8 @@ class [[nodiscard]] ScopedValue {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
 // that event becomes FAILED with the exception; later work runs normally. The failure of an
 // operator affects only its own work and event. Thread-safe. Streams with a thread live as long as
@@ -3510,7 +3321,7 @@ class CPUStream {
   static CPUStream& Get(Device device, int id);
   // Returns null if the stream has not been used yet.
   static CPUStream* Find(Device device, int id) {
-    detail::MutexLock lock(All().mutex);
+    MutexLock lock(All().mutex);
     return All().Find(device, id);
   }
 
@@ -3527,7 +3338,7 @@ class CPUStream {
   void WaitEvent(const Event& event);
   // True when nothing is queued or running.
   bool IsFree() const {
-    detail::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     return queue_.empty() && !busy_;
   }
   // Returns how often the stream's thread had to wait for another stream's event.
@@ -3537,7 +3348,7 @@ class CPUStream {
   // The streams of the process that have a thread.
   struct Registry {
     CPUStream* Find(Device device, int id) const;
-    detail::Mutex mutex;
+    Mutex mutex;
     CPUStream* streams = nullptr;
   };
   static Registry& All();
@@ -3549,10 +3360,10 @@ class CPUStream {
   // An item of the queue: work, an event to complete, or an event to wait for.
   struct Item {
     UniqueFunction<void()> work;
-    detail::IntrusivePtr<detail::EventState> record;
-    detail::IntrusivePtr<detail::EventState> wait;
+    IntrusivePtr<EventState> record;
+    IntrusivePtr<EventState> wait;
     Invocation invocation;
-    uint64_t issuer = 0;  // the IssueScope, 0 for none
+    uint64_t issuer = 0;  // number of the IssueScope that issued the item; 0: none
   };
   // Failures that no event has taken yet, at most one of each issuer.
   class Failures {
@@ -3580,27 +3391,27 @@ class CPUStream {
 
   const Device device_;
   const int id_;
-  mutable detail::Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<Item> queue_;
-  detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
+  Parker* parked_ = nullptr;  // the stream's thread while it sleeps, else null
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
   CPUStream* next_ = nullptr;  // the next stream in the registry
 };
 
-namespace detail {
 inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
-}  // namespace detail
 
 // Makes the calling thread issue its work for CPU streams on this stream during the scope, whatever
 // stream id operators run with.
 class CPUStreamScope {
  public:
-  explicit CPUStreamScope(CPUStream& stream) : stream_(detail::t_cpu_stream, &stream) {}
+  explicit CPUStreamScope(CPUStream& stream) : stream_(t_cpu_stream, &stream) {}
 
  private:
-  const detail::ScopedValue<CPUStream*> stream_;
+  const ScopedValue<CPUStream*> stream_;
 };
+
+}  // namespace detail
 
 // Issues work on a CPUStream of device {kCPUStream, index}.
 class CPUStreamContext {
@@ -3615,19 +3426,19 @@ class CPUStreamContext {
   }
 
   Device device() const { return device_; }
-  CPUStream& stream() {
+  detail::CPUStream& stream() {
     if (!stream_) SwitchToDevice(0);
     return *stream_;
   }
   void SwitchToDevice(int stream_id = 0) {
     if (!stream_ || stream_->id() != stream_id || detail::t_cpu_stream)
-      stream_ = &CPUStream::Get(device_, stream_id);
+      stream_ = &detail::CPUStream::Get(device_, stream_id);
   }
   void Record(Event& event) { stream().Record(event); }
   void WaitEvent(const Event& event) { stream().WaitEvent(event); }
   void FinishDeviceComputation();
   static bool IsStreamFree(Device device, int stream_id) {
-    const CPUStream* stream = CPUStream::Find(device, stream_id);
+    const detail::CPUStream* stream = detail::CPUStream::Find(device, stream_id);
     return !stream || stream->IsFree();
   }
 
@@ -3639,7 +3450,7 @@ class CPUStreamContext {
 
  private:
   Device device_;
-  CPUStream* stream_ = nullptr;
+  detail::CPUStream* stream_ = nullptr;
   std::optional<Event> drained_;  // kept to reuse its memory
 };
 
@@ -3774,7 +3585,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct SpinTimes {  // in ticks
   uint64_t idle = 0;
-  uint64_t after_loop = 0;  // another loop follows soon where kernels run one after the other
+  uint64_t after_loop = 0;  // longer, because the next loop often starts soon after a loop
 };
 
 // The state of one thread. `now` is in ticks and never 0.
@@ -3887,7 +3698,7 @@ class Inbox {
     // Relaxed: the exchange publishes it.
     node->next.store(nullptr, std::memory_order_relaxed);
     InboxNode* before = tail_.exchange(node, std::memory_order_seq_cst);
-    // Release: the taker sees the node whole. Until here the list ends at `before`.
+    // Release: the taker sees all members of the node. Until here the list ends at `before`.
     before->next.store(node, std::memory_order_release);
   }
 
@@ -3957,6 +3768,8 @@ class Inbox {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+class ThreadPool;
+
 namespace detail {
 
 class Parker;
@@ -3967,8 +3780,6 @@ struct LatchSleeper {
   Parker* parker = nullptr;
   LatchSleeper* next = nullptr;
 };
-
-}  // namespace detail
 
 class Latch {
  public:
@@ -3991,11 +3802,11 @@ class Latch {
   bool done() const { return count_.load(std::memory_order_acquire) == 0; }
 
  private:
-  friend class ThreadPool;
+  friend ThreadPool;
 
   // Adds the thread to the sleepers; returns false if the count is zero already.
-  bool Enlist(detail::LatchSleeper& self) const;
-  static void Delist(detail::LatchSleeper& self);
+  bool Enlist(LatchSleeper& self) const;
+  static void Delist(LatchSleeper& self);
   static void WakeSleepers(const void* latch);
   // Forgets all sleepers; called in a forked child, where their threads do not exist.
   static void ForgetSleepers();
@@ -4003,6 +3814,7 @@ class Latch {
   std::atomic<int64_t> count_;
 };
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LATCH_HPP_
@@ -4056,7 +3868,7 @@ struct ParallelLoop {
   bool listed = false;
   ParallelLoop* prev = nullptr;
   ParallelLoop* next = nullptr;
-  Parker* waiter = nullptr;  // the caller's, once it sleeps
+  Parker* waiter = nullptr;  // the caller's Parker while the caller sleeps
   std::exception_ptr error = {};
 
   std::atomic<int> joined{0};  // threads inside, without the caller
@@ -4179,13 +3991,11 @@ class LoopBoard {
 #ifndef OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 #define OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
-// returned. `work` throws nothing. Called by several threads at once.
+// Calls `work` `count` times, on all its threads at once, and returns when all calls have returned.
+// `work` throws nothing. Called by several threads at once.
 using RunOnThreads = UniqueFunction<void(int count, FunctionRef<void()> work)>;
-
-namespace detail {
 
 // The threads given to SetParallelFor.
 struct OwnThreads {
@@ -4210,9 +4020,6 @@ inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
-
-// Where the workers of a pool may run.
-enum class WorkerPlacement : uint8_t { kFree, kPinned };
 
 namespace detail {
 
@@ -4269,11 +4076,13 @@ class ThreadPool {
  public:
   using Task = UniqueFunction<void()>;
   static constexpr int kMaxThreads = 1024;
+  // Where the workers may run.
+  enum class Placement : uint8_t { kFree, kPinned };
 
   // `name` is the prefix of the threads' names. With kPinned, worker i stays on the (i + 1)-th of
   // the CPUs that the thread which started it may use; with kFree, the system places them.
   explicit ThreadPool(int threads, std::string name = "opkit",
-                      WorkerPlacement placement = WorkerPlacement::kFree);
+                      Placement placement = Placement::kFree);
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
@@ -4310,7 +4119,7 @@ class ThreadPool {
   // Returns true when the latch is at zero. Meanwhile this thread runs any of the pool's tasks: do
   // not hold a lock that a task may take. With a timeout (ns; false when it has passed) a thread
   // from outside only sleeps, because a task could take longer than that.
-  bool Wait(const Latch& latch, int64_t timeout_ns = -1);
+  bool Wait(const detail::Latch& latch, int64_t timeout_ns = -1);
 
   // True if a running loop could use this thread; a long task may then end early.
   bool HasLoops() const { return !loops_.empty(); }
@@ -4367,7 +4176,7 @@ class ThreadPool {
   }
 
   const std::string name_;
-  const WorkerPlacement placement_;
+  const Placement placement_;
   std::atomic<int> threads_{1};
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.
@@ -4455,7 +4264,7 @@ OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body)
 //   SetParallelFor(8, [&](int count, FunctionRef<void()> work) {
 //     tbb::parallel_for(0, count, [&](int) { work(); });
 //   });
-void SetParallelFor(int threads, RunOnThreads run);
+void SetParallelFor(int threads, detail::RunOnThreads run);
 
 // Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
 // positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter. The number of
@@ -4590,7 +4399,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class OperatorDef;
 struct TensorInfo;
 class InferenceContext;
-struct AttributeSchema;
 class OpSchema;
 
 struct KernelQuery;
@@ -4609,8 +4417,6 @@ class ResolvedOperator;
 
 template <class T>
 class ObserverBase;
-template <class T>
-class Observable;
 
 struct GradientValue;
 struct GradientOpsMeta;
@@ -4636,11 +4442,13 @@ class OperatorDef;
 struct GradientOpsMeta;
 struct GradientValue;
 
+namespace detail {
+
 // A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
 // The folder graph/ defines graphs. This interface only carries and compares a graph, and answers
 // questions about the node that runs it. The node's inputs and outputs are the graph's, by
 // position.
-class SubgraphBase : public detail::RefCounted {
+class SubgraphBase : public RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
@@ -4657,18 +4465,16 @@ class SubgraphBase : public detail::RefCounted {
   virtual std::vector<int> MutatedInputs() const { return {}; }
 };
 
-// The strength of a node's request for backends: kPreferred also allows other backends, kRequired
-// does not.
-enum BackendNeed : uint8_t { kPreferred, kRequired };
-
 // One named subgraph of a node. Copies share the graph.
 struct NamedSubgraph {
   std::string name;
-  detail::IntrusivePtr<const SubgraphBase> graph;
+  IntrusivePtr<const SubgraphBase> graph;
   friend bool operator==(const NamedSubgraph& a, const NamedSubgraph& b) {
     return a.name == b.name && (a.graph == b.graph || a.graph->Equals(*b.graph));
   }
 };
+
+}  // namespace detail
 
 // A regular value with a fluent builder: an overload with an argument sets or adds, an overload
 // without reads. Copies share their fields until a copy is changed: copies of a graph and the
@@ -4678,6 +4484,10 @@ struct NamedSubgraph {
 //   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
 class OperatorDef {
  public:
+  // The strength of a node's request for backends: kPreferred also allows other backends, kRequired
+  // does not.
+  enum BackendNeed : uint8_t { kPreferred, kRequired };
+
   OperatorDef() = default;
   // A node of the operator `type`; the other parts may be given here or by the setters below.
   explicit OperatorDef(std::string type) { Type(std::move(type)); }
@@ -4698,7 +4508,7 @@ class OperatorDef {
   OperatorDef& Arg(std::string name, Attribute value);
   // Adds a subgraph, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp
   // makes a graph). Throws kInvalidArgument for null.
-  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
+  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const detail::SubgraphBase> graph);
   OperatorDef& Device(::opkit::Device device) { return mutable_fields().device = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
   // Sets the backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
@@ -4718,11 +4528,16 @@ class OperatorDef {
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
   const std::vector<std::string>& outputs() const { return fields().outputs; }
+  // Caffe2's spellings. Members, because a ported source calls them on the toolkit's own nodes.
+  int input_size() const { return static_cast<int>(inputs().size()); }
+  int output_size() const { return static_cast<int>(outputs().size()); }
+  const std::string& input(int i) const { return inputs().at(static_cast<size_t>(i)); }
+  const std::string& output(int i) const { return outputs().at(static_cast<size_t>(i)); }
   const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
   const Arguments& args() const { return fields().args; }
-  const std::vector<NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
+  const std::vector<detail::NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
   // Returns null if there is no subgraph of that name.
-  const SubgraphBase* FindSubgraph(std::string_view name) const;
+  const detail::SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return fields().device; }
   const std::string& backends() const { return fields().backends; }
   bool requires_backends() const {
@@ -4748,7 +4563,7 @@ class OperatorDef {
     std::vector<std::string> outputs;
     std::vector<std::string> control_inputs;
     Arguments args;
-    std::vector<NamedSubgraph> subgraphs;
+    std::vector<detail::NamedSubgraph> subgraphs;
     ::opkit::Device device;
     std::string backends;
     BackendNeed backend_need = kPreferred;
@@ -4763,6 +4578,9 @@ class OperatorDef {
   detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: default fields
 };
 
+// A program writes kRequired without the class.
+using enum OperatorDef::BackendNeed;
+
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
@@ -4773,7 +4591,7 @@ class OperatorDef {
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An attribute that an operator accepts.
 struct AttributeSchema {
@@ -4809,6 +4627,7 @@ struct ValueSchema {
   }
 };
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
@@ -4870,7 +4689,7 @@ class InferenceContext {
   }
   // Sets the attributes that the schema declares, whose defaults Arg returns. OpSchema calls it;
   // the list must outlive the context.
-  void SetDeclared(const std::vector<AttributeSchema>& declared) { declared_ = &declared; }
+  void SetDeclared(const std::vector<detail::AttributeSchema>& declared) { declared_ = &declared; }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
@@ -4911,7 +4730,7 @@ class InferenceContext {
   static size_t Check(int i, size_t count, const char* what);
 
   const OperatorDef& def_;
-  const std::vector<AttributeSchema>* declared_ = nullptr;
+  const std::vector<detail::AttributeSchema>* declared_ = nullptr;
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
   mutable bool lacks_data_ = false;
@@ -5008,6 +4827,9 @@ class InferenceCache {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+struct FusionQuery;  // opkit/op/fusion.hpp
+struct FusedNode;    // opkit/op/fusion.hpp
+
 // A node and all known facts about its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
   const OperatorDef& def;
@@ -5074,27 +4896,6 @@ class OperatorCreator {
 // UnsupportedOperatorFeature with the reason, if the kernel cannot run the node.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
-}  // namespace detail
-
-// A node with its selected configuration, and the next node with its own: the only reader of the
-// node's output 0.
-struct FusionQuery {
-  KernelQuery node;
-  const KernelConfig& config;
-  KernelQuery next;
-  const KernelConfig& next_config;
-  size_t read;  // index of the input of `next` that is the node's output 0
-};
-// The fusion of the two nodes: a node with the outputs of `next` and inputs of both, for a kernel
-// of the same backend, and its configuration. Nothing is selected again, so the layouts must be the
-// layouts that were selected for the two nodes.
-struct FusedNode {
-  OperatorDef def;
-  KernelConfig config;
-};
-
-namespace detail {
-
 // Fuses a kernel's node with the next node; returns nullopt if it cannot. Plans call it again with
 // the result, to fuse more nodes.
 using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
@@ -5104,18 +4905,18 @@ using MakeTyped = std::unique_ptr<OperatorBase> (*)(const TypedKernel& kernel,
                                                     const OperatorDef& def, Workspace* ws);
 }  // namespace detail
 
-// Decides between two kernels of the same operator, device and backend: the higher priority wins.
-// Two equal priorities from two places are an error at first lookup.
-enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
-
 inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
 
 // An implementation of an operator, as a registration describes it.
 struct Kernel {
+  // Decides between two kernels of the same operator, device and backend: the higher priority wins.
+  // Two equal priorities from two places are an error at first lookup.
+  enum class Priority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
+
   std::string op;
   DeviceType device = DeviceType::kCPU;
   std::string backend = kReferenceBackend;
-  RegistrationPriority priority = RegistrationPriority::kDefault;
+  Priority priority = Priority::kDefault;
   const char* file = "";
   int line = 0;
   std::string origin;  // the library of the kernel; empty for the program itself
@@ -5252,6 +5053,10 @@ struct AttributeRules {
   std::string Verify(const std::string& op, const Arguments& args) const;
 };
 
+// Selects AdaptInference, which a header of compat/ defines: it makes an ancestor's form of a
+// function a function of an InferenceContext.
+struct AncestorForm {};
+
 // Throws kTypeMismatch if a known dtype is not among the declared ones.
 OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
                             const std::vector<TensorInfo>& infos);
@@ -5336,20 +5141,23 @@ class OpSchema {
   // Declares an attribute. `Arg(name, doc)` accepts any type; `Arg<T>` checks the type and
   // documents a default. An undeclared attribute is an Error, in a node and in a constructor that
   // reads it, unless AllowUncheckedAttributes is called.
-  OpSchema& Arg(std::string name, std::string doc, bool required = false) {
-    return Arg({std::move(name), std::move(doc), required, {}, {}});
+  OpSchema& Arg(std::string name, std::string doc) {
+    return Arg({std::move(name), std::move(doc), false, {}, {}});
   }
   template <class T>
-  OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
-                bool required = false) {
-    AttributeSchema attribute{std::move(name), std::move(doc), required, kAttributeTypeOf<T>, {}};
+  OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {}) {
+    detail::AttributeSchema attribute{
+        std::move(name), std::move(doc), false, kAttributeTypeOf<T>, {}};
     if (default_value) attribute.default_value.emplace(*default_value);
     return Arg(std::move(attribute));
   }
-  OpSchema& Arg(AttributeSchema attribute);
+  OpSchema& Arg(detail::AttributeSchema attribute) {
+    return attributes_.declared.push_back(std::move(attribute)), *this;
+  }
+  // Declares an attribute of type T that every node must give.
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
-    return Arg<T>(std::move(name), std::move(doc), {}, true);
+    return Arg({std::move(name), std::move(doc), true, kAttributeTypeOf<T>, {}});
   }
   // Declares a string attribute with these values; the first is the default, unless a node must
   // give it.
@@ -5424,6 +5232,9 @@ class OpSchema {
   }
 
   // Caffe2's spellings of the setters.
+  OpSchema& Arg(std::string name, std::string doc, bool required) {
+    return Arg({std::move(name), std::move(doc), required, {}, {}});
+  }
   OpSchema& SetDoc(std::string doc) { return Doc(std::move(doc)); }
   OpSchema& AllowInplace(InplacePredicate may) { return Inplace(std::move(may)); }
   OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
@@ -5431,8 +5242,15 @@ class OpSchema {
   }
   OpSchema& AllowOneToOneInplace() { return OneToOneInplace(); }
   OpSchema& TensorInferenceFunction(InferenceFunction infer) { return Infer(std::move(infer)); }
+  // Takes Caffe2's form of the function, once opkit/compat/caffe2.hpp is included.
+  template <class F>
+    requires requires(F infer) { AdaptInference(infer, detail::AncestorForm{}); }
+  OpSchema& TensorInferenceFunction(F infer) {
+    return Infer(AdaptInference(std::move(infer), detail::AncestorForm{}));
+  }
   OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
   OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
+  OpSchema& InheritOnnxSchema() { return *this; }  // does nothing
 
   // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
@@ -5478,9 +5296,9 @@ class OpSchema {
   // Returns "2", "1 to 3", "at least 1", "one of [1, 3]", …
   std::string expected_inputs() const { return arity_.inputs.Describe(); }
   std::string expected_outputs() const { return arity_.outputs.Describe(); }
-  const std::vector<AttributeSchema>& attributes() const { return attributes_.declared; }
-  const std::vector<ValueSchema>& inputs() const { return inputs_; }
-  const std::vector<ValueSchema>& outputs() const { return outputs_; }
+  const std::vector<detail::AttributeSchema>& attributes() const { return attributes_.declared; }
+  const std::vector<detail::ValueSchema>& inputs() const { return inputs_; }
+  const std::vector<detail::ValueSchema>& outputs() const { return outputs_; }
   bool CanInplace(int input, int output) const { return inplace_.May(input, output); }
   bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
   // Returns -1 if the inputs do not decide the number.
@@ -5491,7 +5309,7 @@ class OpSchema {
   // Returns {inputs, outputs} of a node with these attributes; -1 for a number that stays open.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
   std::vector<int> MutatedInputs(const OperatorDef& def) const;
-  const AttributeSchema* FindAttribute(std::string_view name) const {
+  const detail::AttributeSchema* FindAttribute(std::string_view name) const {
     return attributes_.Find(name);
   }
   // False for an attribute that a node must not give.
@@ -5532,7 +5350,7 @@ class OpSchema {
 
  private:
   // Returns null, and records the schema's problem, if the attribute is not declared.
-  AttributeSchema* Declared(std::string_view name, const char* to_give);
+  detail::AttributeSchema* Declared(std::string_view name, const char* to_give);
 
   std::string name_;
   const char* file_ = "";
@@ -5544,7 +5362,7 @@ class OpSchema {
   detail::ArityRules arity_;
   detail::InplaceRules inplace_;
   detail::AttributeRules attributes_;
-  std::vector<ValueSchema> inputs_, outputs_;
+  std::vector<detail::ValueSchema> inputs_, outputs_;
   bool needs_all_shapes_ = false, private_ = false, internal_ = false;
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;
@@ -5579,21 +5397,21 @@ namespace detail {
 // program exports. Shared objects that a program is linked with share the program's registries.
 OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 
-}  // namespace detail
-
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
 
-// A provider of kernels: its facts in this program and on this machine.
-struct BackendInfo {
-  std::string name;
-  int rank = 0;
-  int kernels = 0;
-  std::string why_unavailable;  // empty: its kernels can run here
-};
+}  // namespace detail
 
 // Thread-safe. The schemas and kernels that it returns stay valid until their library is unloaded.
 class OpRegistry {
  public:
+  // A provider of kernels: its facts in this program and on this machine.
+  struct Backend {
+    std::string name;
+    int rank = 0;
+    int kernels = 0;
+    std::string why_unavailable;  // empty: its kernels can run here
+  };
+
   OpRegistry();
   ~OpRegistry();
 
@@ -5648,7 +5466,7 @@ class OpRegistry {
   // Returns a sentence, with the nearest name, if no kernel of the program has this backend; empty
   // if one has.
   std::string WhyNoBackend(std::string_view backend) const;
-  // Throws kNotFound with that sentence, unless it is empty.
+  // Throws kNotFound with the sentence of WhyNoBackend, unless it is empty.
   void CheckBackend(std::string_view backend) const;
   // Sets the rank by which selection orders the backends that no node or preference requests,
   // highest first. "reference" has rank 0; an unranked backend comes last. The higher of two ranks
@@ -5666,22 +5484,23 @@ class OpRegistry {
   // True if SetBackendAvailability was called for this program's own kernels of the backend.
   bool HasAvailability(std::string_view backend) const;
   // Returns the backends that have kernels in this program.
-  std::vector<BackendInfo> Backends() const;
+  std::vector<Backend> Backends() const;
 
   // Sets the backends to try for every operator of a device, or for one operator before those. A
   // backend without a kernel is skipped; an empty list clears the setting. Throws kNotFound for an
   // operator that is not registered, or for a device without kernels. CheckPreference only throws
   // the errors of SetPreference.
-  void SetPreference(DeviceType device, BackendPreference backends);
-  void SetPreference(const std::string& op, DeviceType device, BackendPreference backends);
-  void CheckPreference(DeviceType device, const BackendPreference& backends) const;
+  void SetPreference(DeviceType device, detail::BackendPreference backends);
+  void SetPreference(const std::string& op, DeviceType device, detail::BackendPreference backends);
+  void CheckPreference(DeviceType device, const detail::BackendPreference& backends) const;
   void CheckPreference(const std::string& op, DeviceType device) const;
   // Returns the preferred backends of an operator, its own first. Inside a PreferenceScope, returns
   // the preferences that the scope holds.
-  BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
+  detail::BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
   // Returns a copy of all current preferences of this thread, with `first` in front for every
   // operator. A plan keeps the copy, so that shapes that it meets later run on the same backends.
-  detail::IntrusivePtr<detail::RefCounted> KeepPreferences(const BackendPreference& first) const;
+  detail::IntrusivePtr<detail::RefCounted> KeepPreferences(
+      const detail::BackendPreference& first) const;
 
  private:
   struct State;
@@ -5695,8 +5514,7 @@ namespace detail {
 class OPKIT_IMAGE_LOCAL RegistryUse {
  public:
   RegistryUse();
-  RegistryUse(const RegistryUse&) = delete;
-  RegistryUse& operator=(const RegistryUse&) = delete;
+  RegistryUse(RegistryUse&&) = delete;
   ~RegistryUse();
   // True if this thread holds a RegistryUse.
   static bool IsInThisThread();
@@ -5707,8 +5525,7 @@ class OPKIT_IMAGE_LOCAL RegistryUse {
 class OPKIT_IMAGE_LOCAL RegistryRemoval {
  public:
   RegistryRemoval();
-  RegistryRemoval(const RegistryRemoval&) = delete;
-  RegistryRemoval& operator=(const RegistryRemoval&) = delete;
+  RegistryRemoval(RegistryRemoval&&) = delete;
   ~RegistryRemoval();
 };
 
@@ -5800,6 +5617,8 @@ class ObserverBase : public detail::AnyObserver {
   T* subject() const { return static_cast<T*>(subject_); }
 };
 
+namespace detail {
+
 // Base of a class that can be observed. Attaching and detaching may not race with a run.
 template <class T>
 class Observable {
@@ -5835,7 +5654,7 @@ class Observable {
   }
 
  private:
-  detail::ObserverList observers_;
+  ObserverList observers_;
 };
 
 // Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
@@ -5855,6 +5674,7 @@ class ObserverScope {
   bool succeeded_ = false;
 };
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_OBSERVER_HPP_
@@ -5992,7 +5812,7 @@ class Workspace {
   std::vector<std::string> Blobs() const;
 
   // Returns the tensor of that name; makes it (uninitialized) if there is none.
-  Tensor* CreateTensor(const std::string& name);
+  Tensor* CreateTensor(const std::string& name) { return CreateBlob(name)->GetMutable<Tensor>(); }
   // Throws kNotFound; kTypeMismatch for a blob of another type; kUninitialized for an empty blob.
   Tensor* GetTensor(const std::string& name) const;
   bool HasTensor(const std::string& name) const;
@@ -6122,7 +5942,7 @@ inline constinit thread_local ArgumentCheck t_argument_check;
 
 // The base class of all operators. Not synchronised: one run at a time. Operators of one workspace
 // may run at the same time if none writes a tensor that another reads or writes.
-class OperatorBase : public Observable<OperatorBase> {
+class OperatorBase : public detail::Observable<OperatorBase> {
  public:
   // Binds inputs, which must exist, and outputs, which it creates; copies the node's configuration,
   // if any. Throws kNotFound, kInvalidArgument.
@@ -6143,7 +5963,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Runs an operator that RunsDirectly(), under the caller's invocation: a plan opens one scope for
   // many operators.
   void RunDirectly() {
-    ObserverScope<OperatorBase> observers(*this);
+    detail::ObserverScope<OperatorBase> observers(*this);
     try {
       if (!RunOnDevice()) [[unlikely]]
         detail::ThrowReturnedFalse();
@@ -6300,11 +6120,10 @@ class OperatorBase : public Observable<OperatorBase> {
   // type.
   Tensor* Output(int i, DeviceType type);
   template <class T>
-  T* Output(int i) {
+  T* Output(int i) const {
     return OutputBlob(i)->GetMutable<T>();
   }
-  // Caffe2's spellings: other names for Output(i, shape, dtype).
-  Tensor* XOutput(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  // Caffe2's spelling of Output(i, shape, dtype).
   Tensor* OutputTensor(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
   Tensor* OutputTensor(int i, const Shape& shape, DType dtype, Device device) {
     return Output(i, shape, dtype, device);
@@ -6343,7 +6162,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // Ends the event of a run whose work continues elsewhere: with success, with a message, or with
   // the exception being handled. The message replaces an exception only if none is being handled.
   // Does nothing if the event is disabled.
-  void SetEventFinished(const char* error_message = nullptr);
+  void SetEventFinished(const char* error_message = nullptr) {
+    if (!event_disabled_) event().SetFinished(error_message);
+  }
   void SetEventFinishedWithException(const char* error_message = nullptr);
   // Disables the event. Saves its cost for an operator inside a chain, for whose completion no
   // thread waits.
@@ -6373,8 +6194,12 @@ class OperatorBase : public Observable<OperatorBase> {
   // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
   // Returns the configuration's layouts of an input and an output; the standard layout by default.
-  Layout InputLayout(int i) const;
-  Layout OutputLayout(int o) const;
+  Layout InputLayout(int i) const {
+    return config_ ? config_->value.input_layout(detail::Index(i)) : Layout();
+  }
+  Layout OutputLayout(int o) const {
+    return config_ ? config_->value.output_layout(detail::Index(o)) : Layout();
+  }
   // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
@@ -6412,11 +6237,11 @@ class OperatorBase : public Observable<OperatorBase> {
   // Sets which inputs the operator writes to (bit i; inputs past 63 are ignored); called by
   // CreateOperator.
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
-  InvocationKind invocation_kind() const { return invocation_kind_; }
+  Invocation::Kind invocation_kind() const { return invocation_kind_; }
   // Returns a node's name in profiles: its name, or that of its first output.
   static const std::string& NodeName(const OperatorDef& def);
   // Returns the names of this operator's runs in profiles.
-  SpanNames span_names() const {
+  detail::SpanNames span_names() const {
     if (span_names_.name == 0) [[unlikely]]
       InternNames();
     return span_names_;
@@ -6425,7 +6250,7 @@ class OperatorBase : public Observable<OperatorBase> {
  protected:
   // Marks the operator's work as custom in profiles; for operators of loaded libraries and
   // functions.
-  void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
+  void set_invocation_kind(Invocation::Kind kind) { invocation_kind_ = kind; }
 
   // Waits until the work of the latest run has succeeded or failed; returns at once if no work
   // continues. For the destructor of a class whose work uses its members. Waits after Cancel too,
@@ -6517,7 +6342,7 @@ class OperatorBase : public Observable<OperatorBase> {
   std::string Describe() const { return identity_->Describe(); }
 
   // Members that every run reads come first, in one cache line with the observers.
-  InvocationKind invocation_kind_ = InvocationKind::kOperator;
+  Invocation::Kind invocation_kind_ = Invocation::Kind::kOperator;
   bool event_disabled_ = false;
   bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
@@ -6537,7 +6362,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
-  mutable SpanNames span_names_;  // valid after the first span_names()
+  mutable detail::SpanNames span_names_;  // valid after the first span_names()
 };
 
 }}  // namespace opkit
@@ -6650,96 +6475,6 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
 
 #endif  // OPKIT_OP_CREATE_OPERATOR_HPP_
 
-// ---- opkit/op/dispatch_helper.hpp
-// DispatchHelper: selects a template member of an operator by a tensor's dtype or by a number.
-// Caffe2's spelling of DispatchDType, for operators written as classes.
-#ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
-#define OPKIT_OP_DISPATCH_HELPER_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// The element types that an operator has code for. GenericTensorImplementation as the last type
-// sends every other dtype to DoRunWithOtherType.
-template <class... Types>
-struct TensorTypes {};
-struct GenericTensorImplementation {};
-
-// The numbers that an operator has special code for.
-template <int64_t... Values>
-struct FixedValues {};
-
-// Calls the member for a dtype or number. Used in RunOnDevice; the called members must be public.
-// Extra types come before the selected type:
-//
-//   bool RunOnDevice() override {
-//     return DispatchHelper<TensorTypes<float, double>>::call(this, Input(0));
-//   }
-//   template <class T> bool DoRunWithType();
-//
-//   return DispatchHelper<FixedValues<1, 2, 4>>::call(this, block_size_);
-//   template <int64_t N> bool DoRunWithValue();          // N is -1 for any other number
-template <class Cases, class... Extra>
-struct DispatchHelper;
-
-template <class... Types, class... Extra>
-struct DispatchHelper<TensorTypes<Types...>, Extra...> {
-  // Throws kTypeMismatch, listing the supported dtypes, for any other dtype.
-  template <class Op>
-  static bool call(Op* op, const Tensor& tensor) {
-    return call(op, tensor.dtype(), &tensor);
-  }
-  // `tensor`, if not null, is the subject of an Error.
-  template <class Op>
-  static bool call(Op* op, DType dtype, const Tensor* tensor = nullptr) {
-    bool (*call)(Op*) = nullptr;
-    ((!call && (std::is_same_v<Types, GenericTensorImplementation> || dtype == kDTypeOf<Types>)
-          ? void(call = &Call<Types, Op>)
-          : void()),
-     ...);
-    if (!call) [[unlikely]]
-      Unsupported(*op, dtype, tensor);
-    return call(op);
-  }
-
- private:
-  template <class T, class Op>
-  static bool Call(Op* op) {
-    if constexpr (std::is_same_v<T, GenericTensorImplementation>) {
-      return op->template DoRunWithOtherType<Extra...>();
-    } else {
-      static_assert(Element<T>, "TensorTypes<...> lists element types, such as float or int64_t");
-      return op->template DoRunWithType<Extra..., T>();
-    }
-  }
-  [[noreturn]] OPKIT_COLD static void Unsupported(const OperatorBase& op, DType dtype,
-                                                  const Tensor* tensor) {
-    throw Error(ErrorCode::kTypeMismatch,
-                StrCat("operator ", op.type(), " has no code for dtype ", dtype, "; it supports ",
-                       std::vector<std::string>{ToString(kDTypeOf<Types>)...}),
-                tensor);
-  }
-};
-
-template <int64_t... Values, class... Extra>
-struct DispatchHelper<FixedValues<Values...>, Extra...> {
-  template <class Op>
-  static bool call(Op* op, int64_t value) {
-    bool (*call)(Op*) = &Call<-1, Op>;
-    ((value == Values ? void(call = &Call<Values, Op>) : void()), ...);
-    return call(op);
-  }
-
- private:
-  template <int64_t Value, class Op>
-  static bool Call(Op* op) {
-    return op->template DoRunWithValue<Extra..., Value>();
-  }
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_DISPATCH_HELPER_HPP_
-
 // ---- opkit/op/call/resolved_call.hpp
 // ResolvedCall: the call behind a ResolvedOperator. A typed operator on the CPU is called directly
 // (direct_call.hpp); any other operator is bound to a workspace (operator_call.hpp).
@@ -6787,7 +6522,7 @@ struct InvokeOptions {
   std::string backends = {};
   int num_outputs = -1;  // needed only if the schema leaves it open
   // kRequired uses no other backends; kUnsupported if none of them accepts the call.
-  BackendNeed backend_need = kPreferred;
+  OperatorDef::BackendNeed backend_need = kPreferred;
 };
 
 // An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and
@@ -6861,6 +6596,10 @@ namespace detail {
 
 // Returns 1 for each present input, 0 for an optional input that is left out.
 std::vector<int> PresentInputs(std::span<const Tensor> inputs);
+// Returns the number of a node's outputs: `given`, or the schema's number if `given` is negative.
+// Throws kInvalidArgument, which ends with `mend`, if the schema leaves it open.
+int CountOutputs(const OpSchema& schema, size_t num_inputs, const Arguments& args, int given,
+                 const char* mend);
 
 }  // namespace detail
 
@@ -7017,7 +6756,7 @@ class Operator : public OperatorBase {
   bool RunAs(int stream_id, bool by_event, Body body) {
     const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
     InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
-    ObserverScope<OperatorBase> observers(*this);
+    detail::ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
     if (by_event) {
       PrepareEvent();
@@ -7117,85 +6856,48 @@ class Operator : public OperatorBase {
 
 }}  // namespace opkit
 
+// Makes a member template of the base, and its overloads, usable without `template`: g++ parses the
+// name as a template only if it finds one in the class itself.
+#define OPKIT_USE_OPERATOR_TEMPLATE(Name)                                 \
+  using ::opkit::OperatorBase::Name;                                      \
+  template <class OpkitT, class... OpkitArgs>                             \
+  decltype(auto) Name(OpkitArgs&&... args) const {                        \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Name<OpkitT>( \
+        static_cast<OpkitArgs&&>(args)...);                               \
+  }                                                                       \
+  static_assert(true)
 // Makes names of the base usable without `this->` and without `template` in a class template
 // derived from Operator<Context>. Name the type of each Input and Output (`const Tensor& x =
 // Input(0); x.data<float>()`): in a chain or behind `auto` C++ needs `template` before `data`.
-#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
-  using ::opkit::OperatorBase::DenseInput;                                                         \
-  using ::opkit::OperatorBase::FinishWork;                                                         \
-  using ::opkit::OperatorBase::HasArgument;                                                        \
-  using ::opkit::OperatorBase::HasInput;                                                           \
-  using ::opkit::OperatorBase::HasOutput;                                                          \
-  using ::opkit::OperatorBase::InputBlob;                                                          \
-  using ::opkit::OperatorBase::InputSize;                                                          \
-  using ::opkit::OperatorBase::InputTensorShapes;                                                  \
-  using ::opkit::OperatorBase::IsInputOutputAlias;                                                 \
-  using ::opkit::OperatorBase::OutputBlob;                                                         \
-  using ::opkit::OperatorBase::OutputSize;                                                         \
-  using ::opkit::OperatorBase::OutputTensor;                                                       \
-  using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
-  using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
-  using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
-  using ::opkit::OperatorBase::Scratch;                                                            \
-  using ::opkit::OperatorBase::SetOutputTensor;                                                    \
-  using ::opkit::OperatorBase::XOutput;                                                            \
-  using ::opkit::OperatorBase::config;                                                             \
-  using ::opkit::OperatorBase::def;                                                                \
-  using ::opkit::OperatorBase::device;                                                             \
-  using ::opkit::OperatorBase::event;                                                              \
-  const ::opkit::Tensor& Input(int i) const {                                                      \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i);                              \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  const OpkitT& Input(int i) const {                                                               \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                      \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }  \
-  const ::opkit::Tensor& Input(int i, ::opkit::DeviceType type) const {                            \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i, type);                        \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {              \
-    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                     \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype,                \
-                          ::opkit::Device device) {                                                \
-    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype, device);             \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i, ::opkit::DeviceType type) {                                       \
-    return static_cast<::opkit::OperatorBase&>(*this).Output(i, type);                             \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  OpkitT* Output(int i) {                                                                          \
-    return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                           \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  bool InputIsType(int i) const {                                                                  \
-    return static_cast<const ::opkit::OperatorBase&>(*this).InputIsType<OpkitT>(i);                \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  bool HasSingleArgumentOfType(std::string_view name) const {                                      \
-    return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(name); \
-  }                                                                                                \
-  template <class OpkitT, class... OpkitFallback>                                                  \
-  OpkitT Arg(std::string_view name, OpkitFallback... fallback) const {                             \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Arg<OpkitT>(name, fallback...);        \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {                  \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name,        \
-                                                                                      fallback);   \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  OpkitT GetSingleArgument(std::string_view name) const {                                          \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name);       \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
-                                          const std::vector<OpkitT>& fallback = {}) const {        \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \
-                                                                                        fallback); \
-  }                                                                                                \
-  static_assert(true)
+#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS               \
+  using ::opkit::OperatorBase::DenseInput;              \
+  using ::opkit::OperatorBase::FinishWork;              \
+  using ::opkit::OperatorBase::HasArgument;             \
+  using ::opkit::OperatorBase::HasInput;                \
+  using ::opkit::OperatorBase::HasOutput;               \
+  using ::opkit::OperatorBase::InputBlob;               \
+  using ::opkit::OperatorBase::InputSize;               \
+  using ::opkit::OperatorBase::InputTensorShapes;       \
+  using ::opkit::OperatorBase::IsInputOutputAlias;      \
+  using ::opkit::OperatorBase::OutputBlob;              \
+  using ::opkit::OperatorBase::OutputSize;              \
+  using ::opkit::OperatorBase::OutputTensor;            \
+  using ::opkit::OperatorBase::OutputTensorAlias;       \
+  using ::opkit::OperatorBase::OutputTensorCopyFrom;    \
+  using ::opkit::OperatorBase::OutputTensorOrUndefined; \
+  using ::opkit::OperatorBase::Scratch;                 \
+  using ::opkit::OperatorBase::SetOutputTensor;         \
+  using ::opkit::OperatorBase::config;                  \
+  using ::opkit::OperatorBase::def;                     \
+  using ::opkit::OperatorBase::device;                  \
+  using ::opkit::OperatorBase::event;                   \
+  OPKIT_USE_OPERATOR_TEMPLATE(Arg);                     \
+  OPKIT_USE_OPERATOR_TEMPLATE(GetRepeatedArgument);     \
+  OPKIT_USE_OPERATOR_TEMPLATE(GetSingleArgument);       \
+  OPKIT_USE_OPERATOR_TEMPLATE(HasSingleArgumentOfType); \
+  OPKIT_USE_OPERATOR_TEMPLATE(Input);                   \
+  OPKIT_USE_OPERATOR_TEMPLATE(InputIsType);             \
+  OPKIT_USE_OPERATOR_TEMPLATE(Output)
 #define OPKIT_USE_OPERATOR_FUNCTIONS(Context) \
   OPKIT_USE_OPERATOR_BASE_FUNCTIONS;          \
   using ::opkit::Operator<Context>::context_
@@ -7357,7 +7059,7 @@ struct KernelRegistration {
   const char* op;
   DeviceType device;
   const char* backend;  // "" or "DEFAULT": the reference backend
-  RegistrationPriority priority;
+  Kernel::Priority priority;
   const char* file;
   int line;
 };
@@ -7446,7 +7148,7 @@ bool RegisterClass(const KernelRegistration&) {
 // (Invoke of such an operator needs opkit/graph.hpp in the program.)
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
-// A class that can fuse its node with the next node has a function beside Propose:
+// A class that can fuse its node with the next node (op/fusion.hpp) has a function beside Propose:
 //   static std::optional<FusedNode> Fuse(const FusionQuery& query);
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
   OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
@@ -7454,14 +7156,14 @@ bool RegisterClass(const KernelRegistration&) {
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
        ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
-           {#name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__}))
+           {#name, device, backend, ::opkit::Kernel::Priority::priority, __FILE__, __LINE__}))
 // Registers by string, for names that are not identifiers and for kernels of another binary's
 // operator. A missing schema is reported at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
-          {string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__})
+          {string, device, backend, ::opkit::Kernel::Priority::kDefault, __FILE__, __LINE__})
 // Sets the rank of a backend: selection tries the backends that no node or preference names by
 // rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
@@ -7477,11 +7179,11 @@ bool RegisterClass(const KernelRegistration&) {
           backend, []() -> std::string { return (__VA_ARGS__)(); })
 // Registers a creator function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>,
 // which may take a const KernelConfig* as well.
-#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
-      ::opkit::detail::RegisterKernel(                                                             \
-          {#name, device, "DEFAULT", ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__}, \
+#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                     \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                             \
+      ::opkit::detail::RegisterKernel(                                                         \
+          {#name, device, "DEFAULT", ::opkit::Kernel::Priority::kDefault, __FILE__, __LINE__}, \
           __VA_ARGS__)
 
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
@@ -8190,7 +7892,7 @@ class TypedOperator final : public Operator<Context> {
         call_(kernel, OpRegistry::Global().GetSchema(def.type()), def),
         inputs_(call_.num_inputs()),
         outputs_(def.outputs().size()) {
-    this->set_invocation_kind(InvocationKind::kCustomOperator);
+    this->set_invocation_kind(Invocation::Kind::kCustomOperator);
   }
 
  private:
@@ -8249,8 +7951,10 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
   // Requires the same shape of these inputs and outputs. Both lists come from one list of names: an
   // index is -1 if the name is in the other list.
   void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs);
-  void AddRule(UniqueFunction<void(InferenceContext&)> rule);
-  void AddInplace(int input, int output);
+  OPKIT_COLD void AddRule(UniqueFunction<void(InferenceContext&)> rule) {
+    rules_.push_back(std::move(rule));
+  }
+  OPKIT_COLD void AddInplace(int input, int output) { inplace_.emplace_back(input, output); }
   // Registers a kernel, and adds its element types to those of earlier kernels.
   void AddKernel(DeviceType device, const TypedKernel& kernel, MakeTyped make) noexcept;
   void AddProblem(std::string_view what);
@@ -8636,8 +8340,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
-     ThisLibrary().add_registered = &AddRegisteredOperators, true);
+    (LibraryContents::Global().add_layouts = &AddRegisteredLayouts,
+     LibraryContents::Global().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }}  // namespace opkit
@@ -8741,14 +8445,14 @@ enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
 /* How an output is stored. */
 enum {
   OPKIT_REQ_NONE = 0,    /* the output is not needed and has no memory */
-  OPKIT_REQ_WRITE = 1,   /* over what is there */
-  OPKIT_REQ_INPLACE = 2, /* in the memory of an input, as the operator allows */
-  OPKIT_REQ_ADD = 3      /* added to what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
+  OPKIT_REQ_WRITE = 1,   /* the result replaces the old elements */
+  OPKIT_REQ_INPLACE = 2, /* the memory is an input's, as the operator allows */
+  OPKIT_REQ_ADD = 3      /* add to the old elements; only with OPKIT_OP_ACCEPTS_ADD */
 };
 
 enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
 
-/* A view of a tensor. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
+/* A view of a tensor. A left-out input or output has the dtype OPKIT_UNDEFINED and no data. */
 typedef struct opkit_tensor {
   uint64_t size;
   const void* extension;
@@ -8761,10 +8465,10 @@ typedef struct opkit_tensor {
   int32_t device_index;
   int32_t req;      /* for outputs: OPKIT_REQ_... */
   int32_t reserved; /* 0 */
-  const void* host; /* the host's own: pass it on with the tensor, or a part of it, to invoke */
+  const void* host; /* for the host: keep it in views of the tensor that you pass to invoke */
 } opkit_tensor;
 
-/* The type of an attribute. The number of a list is its element's plus five. */
+/* The type of an attribute. The number of a list type is that of its element type plus five. */
 enum {
   OPKIT_ATTR_INT = 0,
   OPKIT_ATTR_FLOAT = 1,
@@ -8797,7 +8501,7 @@ typedef struct opkit_attr {
 
 typedef struct opkit_node opkit_node;
 
-/* A graph that a node carries as an attribute. Nodes come after those whose values they read. */
+/* A graph that a node carries as an attribute. A node comes after the producers of its inputs. */
 typedef struct opkit_graph {
   uint64_t size;
   const void* extension;
@@ -8811,7 +8515,7 @@ typedef struct opkit_graph {
   const opkit_tensor* const* constants;
   uint64_t num_nodes;
   const opkit_node* const* nodes;
-  /* Since 1.3. What is known of named values, read with opkit_value_at; num_values is 0 if the
+  /* Since 1.3. The known facts about named values, read with opkit_value_at; num_values is 0 if the
    * graph was not inferred. */
   uint64_t num_values;
   const char* const* value_names;
@@ -8843,19 +8547,19 @@ struct opkit_node {
   int32_t reserved;
 };
 
-/* What is known of an input or output before it is computed. Inference adds what it can. */
+/* The known facts about an input or output before it is computed. Inference adds to them. */
 #define OPKIT_MAX_RANK 32
 typedef struct opkit_value {
   uint64_t size;
   const void* extension;
-  int32_t present; /* 0: the node leaves it out */
+  int32_t present; /* 0: the node leaves the value out */
   int32_t dtype;   /* -1: unknown */
   int32_t rank;    /* -1: unknown */
   int32_t reserved;
   /* -1: unknown; below -1: a symbol, and equal numbers are the same symbol */
   int64_t dims[OPKIT_MAX_RANK];
   const opkit_tensor* constant; /* the elements of an input if they are known, else null */
-  const char* layout;           /* since 1.3: of an input, when a kernel proposes; null: standard */
+  const char* layout;           /* since 1.3: an input's layout, in propose; null: standard */
 } opkit_value;
 
 typedef struct opkit_host opkit_host;
@@ -8868,7 +8572,7 @@ typedef struct opkit_call {
   uint64_t size;
   const void* extension;
   const opkit_host* host;
-  void* context;  /* the host's own */
+  void* context;  /* for the host alone */
   const char* op; /* the operator's name */
   uint64_t num_inputs;
   const opkit_tensor* inputs;
@@ -8883,10 +8587,10 @@ typedef struct opkit_call {
   int32_t device_index;
   int32_t asynchronous; /* nonzero: work issued now runs later, at its place in the stream */
   int32_t reserved;
-  uint64_t random_seed; /* for this run, drawn from the program's seed and the node */
+  uint64_t random_seed; /* the run's seed, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
   /* Since 1.3. Names of the layouts of inputs and outputs, whose strides then mean nothing; a null
-   * name or array: as strides say. Only for kernels whose configuration requests layouts. */
+   * name or array: the strides count. Only for kernels whose configuration requests layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
@@ -8897,7 +8601,7 @@ typedef struct opkit_completion opkit_completion;
 /* Since 1.2. A handle of an operator that runs beside its caller: see opkit_host.invoke_async. */
 typedef struct opkit_pending opkit_pending;
 
-/* Storage for the host, on the caller's stack. */
+/* Storage that a function of the host uses, on the caller's stack. */
 typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
@@ -8915,7 +8619,7 @@ struct opkit_host {
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* version; /* of the toolkit that the host was compiled with */
+  const char* version; /* the version of the host's toolkit */
 
   /* Explains the failure that this thread is about to return; add_error appends to the text. The
    * text is copied. */
@@ -8959,7 +8663,7 @@ struct opkit_host {
 
   /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are there.
    * When the work ends, complete must be called once, from any thread. Tensors and memory of the
-   * call last until then. */
+   * call stay valid until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
 
@@ -8969,8 +8673,8 @@ struct opkit_host {
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
-  /* Since 1.2. Does as invoke, but on the host's threads, while the caller goes on. If invoke only
-   * issues work on a stream, so does this. *pending lasts as long as the call. */
+  /* Since 1.2. Runs another operator as invoke does, but on the host's threads, while the caller
+   * continues. Only issues the work if invoke would. *pending lasts as long as the call. */
   opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
@@ -9014,7 +8718,7 @@ typedef struct opkit_config {
   const char* const* output_layouts;
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
-  int64_t scratch_bytes;  /* of one run */
+  int64_t scratch_bytes;  /* scratch of one run */
   double cost_ns;         /* estimated time of one run; negative: unknown */
 } opkit_config;
 /* Receives the configurations that a kernel proposes, the best first. `add` copies. */
@@ -9022,7 +8726,7 @@ typedef struct opkit_proposals opkit_proposals;
 struct opkit_proposals {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
 };
 
@@ -9032,7 +8736,7 @@ typedef struct opkit_fusion opkit_fusion;
 struct opkit_fusion {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   const opkit_node* node;
   const opkit_value* inputs;
   const opkit_value* outputs;
@@ -9042,8 +8746,8 @@ struct opkit_fusion {
   const opkit_value* next_outputs;
   const opkit_config* next_config;
   uint64_t read; /* the input of `next` that is output 0 of the node */
-  /* Gives one node for both, for a kernel of the same backend, and its configuration. The node has
-   * the outputs of `next` and reads inputs of both. Without a call they stay two. */
+  /* Replaces both nodes by one, for a kernel of the same backend, with its configuration. The new
+   * node has the outputs of `next` and reads inputs of both. Without a call both nodes stay. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -9055,14 +8759,14 @@ struct opkit_kernel {
   const void* extension;
   const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
   /* Makes the `instance` of forward and backward for each operator that the host creates; destroy
-   * ends it with the operator. Without create it is `author`. */
+   * frees it with the operator. Without create the instance is `author`. */
   opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
   void (*destroy)(void* instance);
   opkit_status (*forward)(void* instance, const opkit_call* call);
   /* Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs. */
   opkit_status (*backward)(void* instance, const opkit_call* call);
   uint64_t flags;
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
   /* Since 1.1. The name by which a node requests the kernel; null: the device's plain kernel. */
   const char* backend;
   /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes
@@ -9074,10 +8778,10 @@ struct opkit_kernel {
   /* Replaces create for a configuration that was proposed and chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
-  /* Since 1.4. Takes the next node in by calling fusion->fuse, or does nothing. */
+  /* Since 1.4. Calls fusion->fuse to compute the next node too, or does nothing. */
   opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
-/* backward needs what forward keeps in its instance: both run the same instance. */
+/* backward needs data that forward keeps in its instance: both run the same instance. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
 
 /* The documentation of one attribute, input or output. */
@@ -9086,10 +8790,10 @@ typedef struct opkit_parameter {
   const void* extension;
   const char* name;
   const char* doc;
-  const opkit_attr* default_value; /* of an attribute; null: none */
-  int32_t type;                    /* of an attribute; -1: any */
+  const opkit_attr* default_value; /* an attribute's default; null: none */
+  int32_t type;                    /* an attribute's type; -1: any */
   int32_t required;
-  uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
+  uint64_t dtypes; /* bit 1 << dtype for each dtype that an input or output may have; 0: any */
 } opkit_parameter;
 
 /* The argument of opkit_op.gradient, which adds the nodes that compute the gradients of the inputs
@@ -9104,9 +8808,9 @@ struct opkit_gradient {
   const char* const* dense;   /* for each output: the name of its gradient, */
   const char* const* indices; /* or the names of its sparse gradient */
   const char* const* values;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   /* Returns a new name for a gradient of `value`, or, with a suffix, for a part of the computation:
-   * "x" and "_grad_mask". The first name without a suffix is the one expected for the gradient of
+   * "x" and "_grad_mask". The first name without a suffix is the usual name for the gradient of
    * `value`. The name lasts until the gradient function returns; null after a failure. */
   const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
   /* Adds the nodes in the order in which they run. */
@@ -9131,7 +8835,7 @@ typedef struct opkit_test_inputs opkit_test_inputs;
 struct opkit_test_inputs {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
 };
 
@@ -9159,9 +8863,9 @@ struct opkit_op {
    * failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
-  /* Infer what is unknown: outputs from inputs, or the reverse. While some inputs are unknown, a
-   * failure only means that it is too early. Without infer_type, outputs have the dtype of input
-   * 0. */
+  /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are
+   * unknown, a failure only means that it is too early. Without infer_type, outputs have the dtype
+   * of input 0. */
   opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                              opkit_value* outputs);
   opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
@@ -9178,15 +8882,15 @@ struct opkit_op {
   const opkit_parameter* const* inputs;
   uint64_t num_outputs;
   const opkit_parameter* const* outputs;
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
   /* Replaces a backward function: adds the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
-  /* Since 1.1. Returns the work of a run in *cost, which before has the bytes of all inputs and
-   * outputs and 0 flops. An operator without this function has that cost. */
+  /* Since 1.1. Returns the work of a run in *cost, which the host has set to the bytes of all
+   * inputs and outputs and 0 flops. An operator without this function has that cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
-  /* Since 1.4. Adds inputs with which a test may run the operator, of floating-point type `dtype`
-   * if it has any: the same for the same seed. Adds none if there are none for that type. */
+  /* Since 1.4. Adds inputs with which a test may run the operator, the same for the same seed.
+   * Their floating-point type is `dtype`. Adds none if the operator has none for that type. */
   opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
                               const opkit_test_inputs* inputs);
 };
@@ -9194,29 +8898,29 @@ struct opkit_op {
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
 #define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds */
 #define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
-/* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
+/* two runs may differ, or have other effects: its nodes are never merged, folded or dropped */
 #define OPKIT_OP_EFFECTS ((uint64_t)16)
-/* no gradient flows through it; requesting one is a mistake; it has one that is not written yet */
+/* no gradient flows; a request for one is a mistake; the gradient is not written yet */
 #define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
 #define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
 #define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
-#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
-/* with OPKIT_OP_EFFECTS, if the only effect is what a node keeps between its runs: they give the
-   same for the same inputs */
+#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* accepts attributes that are not in attrs */
+/* with OPKIT_OP_EFFECTS, if the only effect is data that a node keeps between its runs: equal
+   inputs give equal results */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
 /* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
-/* since 1.4: takes no attributes but attrs; else one with parse_attrs and no attrs takes any */
+/* since 1.4: accepts only attrs; else an operator with parse_attrs and no attrs accepts any */
 #define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
-/* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
- * name: a library's layout is ignored if its name is taken. */
+/* Since 1.3. An order of elements in memory other than row by row. Names of layouts are unique: a
+ * library's layout is ignored if its name is taken. */
 typedef struct opkit_layout opkit_layout;
 struct opkit_layout {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Returns in *bytes what a tensor takes; null: as many bytes as its elements take. */
+  /* Returns the bytes of a tensor in *bytes; null: the sum of its elements' bytes. */
   opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
                         const int64_t* shape, int64_t* bytes);
   /* Both are required, and write all of `to`, which has enough memory. All data is in host
@@ -9226,7 +8930,7 @@ struct opkit_layout {
   opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
                                 const opkit_tensor* to);
   double ns_per_byte; /* an estimate, for each byte read or written */
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 /* Since 1.3. A direct conversion between two layouts other than the standard one. */
 typedef struct opkit_layout_converter opkit_layout_converter;
@@ -9250,10 +8954,10 @@ struct opkit_device {
   uint64_t size;
   const void* extension;
   const char* name;
-  int32_t type; /* its number, from 80 to 127; no other device of the program has it */
+  int32_t type; /* a number from 80 to 127 that no other device of the program has */
   int32_t reserved;
-  /* Returns a failure with the reason if there is no device of that index. Null: every index is
-   * there. */
+  /* Returns a failure with the reason if there is no device of that index. Null: every index
+   * exists. */
   opkit_status (*available)(const opkit_device* device, int32_t index);
   /* Allocates memory aligned to 64 bytes, or returns OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
   opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
@@ -9262,20 +8966,20 @@ struct opkit_device {
    * overlap. Between two devices, `index` is the target's. */
   opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
                        const void* from, int64_t bytes);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
-/* Since 1.3. A graph that a partitioner partitions, and the functions by which it does so.
+/* Since 1.3. The graph that a partitioner partitions, and the functions for it.
  * Everything that `begin` gets lasts until `end` is called. */
 typedef struct opkit_partition opkit_partition;
 struct opkit_partition {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   /* The whole graph with its types. Nodes are in an order in which they can run; the place of a
    * node is its number. */
   const opkit_graph* graph;
-  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has put it there */
+  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has made it */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
@@ -9285,16 +8989,16 @@ struct opkit_partition {
   opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
                        const int64_t** nodes);
 
-  /* In `mark`. Takes a node. A subgraph never has nodes of two kinds that are numbers from 0 on;
-   * kind -1 goes with every kind. Nor has it nodes of two sets, which are numbers from 0 on; 0 if
-   * there is one set only. */
+  /* In `mark`. Takes a node. Nodes of different kinds (numbers from 0 on) are never in one
+   * subgraph; kind -1 may be with any kind. Nodes of different sets (numbers from 0 on) are never
+   * in one subgraph; pass 0 if there is only one set. */
   opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
-  /* In `mark`. Leaves a node where it is, for this reason. */
+  /* In `mark`. Leaves a node in the graph, for this reason. */
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
   /* In `review`. A legal subgraph, the numbers of its nodes in the whole graph, and the operator
-   * that replaces it, which does not carry it yet. Inputs and outputs of the subgraph have the
-   * names that they have in the graph. */
+   * that replaces the subgraph, which does not carry it yet. Inputs and outputs of the subgraph
+   * have the names of the graph's values. */
   const opkit_graph* subgraph;
   const opkit_node* op;
   int64_t id;
@@ -9328,7 +9032,7 @@ struct opkit_partitioner {
   opkit_status (*mark)(void* work, const opkit_partition* partition);
   opkit_status (*review)(void* work, const opkit_partition* partition); /* null: accepts all */
   void (*end)(void* work);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* Since 1.3. A graph that a pass changes. All numbers of nodes are those of `graph`. The host makes
@@ -9337,8 +9041,8 @@ typedef struct opkit_rewrite opkit_rewrite;
 struct opkit_rewrite {
   uint64_t size;
   const void* extension;
-  void* context;            /* the host's own */
-  const opkit_graph* graph; /* with its types, nodes in an order in which they can run */
+  void* context;            /* for the host alone */
+  const opkit_graph* graph; /* has its types; nodes are in an order in which they can run */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
@@ -9352,7 +9056,7 @@ struct opkit_rewrite {
   opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
                                const opkit_tensor* value);
   opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
-  /* Gives the whole result in place of such changes, with the inputs and outputs of `graph`. */
+  /* Sets the whole result instead of such changes; it has the inputs and outputs of `graph`. */
   opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
 };
 typedef struct opkit_pass opkit_pass;
@@ -9364,7 +9068,7 @@ struct opkit_pass {
   int32_t line;
   int32_t reserved;
   opkit_status (*run)(const opkit_pass* pass, const opkit_rewrite* rewrite);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* Since 1.4. The description of a backend of the library's kernels (opkit_kernel.backend). */
@@ -9380,7 +9084,7 @@ struct opkit_backend {
   /* Returns a failure with the reason if the backend cannot run on this machine. Called once, when
    * one of its kernels might first run. Null: it can run. */
   opkit_status (*available)(const opkit_backend* backend);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* The description of a library. */
@@ -9468,8 +9172,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
-// The table of the program itself; set by the first call of ProgramHost(). Relaxed: the pointer is
-// only compared.
+// The table of the program itself; set by the first call of HostTable::Global(). Relaxed: the
+// pointer is only compared.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
 
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
@@ -9559,6 +9263,12 @@ std::string TextOfAbi(const char* text);
 // empty if it may be read.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
+// Throws kInvalidArgument, with `what` in front of the reason, for a tensor that must not be read.
+template <class... What>
+void RequireView(const opkit_tensor* view, const What&... what) {
+  if (const std::string problem = ProblemOfView(view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, what..., problem);
+}
 
 // Returns a tensor over the memory that another image views. The result is `host` itself if the
 // view still shows all of it, or a part of `host`'s storage if the memory lies in it. Otherwise the
@@ -9672,19 +9382,16 @@ class OpTensor {
       : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
                  req) {}
   OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
-           Device device = {}, OpReq req = OpReq::kWrite)
-      : view_{sizeof view_,
-              nullptr,
-              data,
-              shape,
-              strides,
-              rank,
-              static_cast<int32_t>(dtype),
-              static_cast<int32_t>(device.type),
-              device.index,
-              static_cast<int32_t>(req),
-              0,
-              nullptr} {}
+           Device device = {}, OpReq req = OpReq::kWrite) {
+    view_.data = data;
+    view_.shape = shape;
+    view_.strides = strides;
+    view_.rank = rank;
+    view_.dtype = static_cast<int32_t>(dtype);
+    view_.device_type = static_cast<int32_t>(device.type);
+    view_.device_index = device.index;
+    view_.req = static_cast<int32_t>(req);
+  }
   // Copies the members that exist in the ABI version of `view`.
   explicit OpTensor(const opkit_tensor& view) {
     std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
@@ -9955,7 +9662,11 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   if (g_exceptions) g_exceptions->rethrow();
   throw Error(CodeOfStatus(status), host->failure_text());
 }
-
+// Throws the failure, if any, that a function of the host's table has returned.
+OPKIT_IMAGE_LOCAL inline void AcceptAnswer(opkit_status status, const opkit_host* host = g_host) {
+  if (status != OPKIT_OK) [[unlikely]]
+    ThrowHostFailure(host, status);
+}
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowNoScratch(const opkit_call* call) {
   Throw(ErrorCode::kFailedPrecondition, "operator ", call->op,
         " has no scratch: declare it with scratch(bytes), or with scratch(f) where the bytes "
@@ -9989,10 +9700,9 @@ template <class F>
 void RunHostRanges(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
   LoopBody<F> body{f, {}, {}};
   const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
-  if (status == OPKIT_OK) [[likely]]
-    return;
-  if (body.thrown) std::rethrow_exception(body.thrown);
-  ThrowHostFailure(host, status);
+  if (body.thrown) [[unlikely]]
+    std::rethrow_exception(body.thrown);
+  AcceptAnswer(status, host);
 }
 template <class F>
 void RunHostLoop(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
@@ -10094,7 +9804,7 @@ inline opkit_invocation ToAbi(const Invocation& identity) {
           static_cast<uint64_t>(identity.kind) | uint64_t{identity.custom} << 32};
 }
 inline Invocation FromAbi(const opkit_invocation& identity) {
-  return {identity.id, identity.parent, static_cast<InvocationKind>(identity.kind & 0xff),
+  return {identity.id, identity.parent, static_cast<Invocation::Kind>(identity.kind & 0xff),
           static_cast<uint32_t>(identity.kind >> 32)};
 }
 
@@ -10121,10 +9831,7 @@ class OpPending {
   OpPending(const opkit_call* call, opkit_pending* pending) : call_(call), pending_(pending) {}
   // Waits for the operator's end; meanwhile the thread runs other work of the host. Throws the
   // error with which the operator failed.
-  void Wait() const {
-    if (const opkit_status status = call_->host->wait(call_, pending_); status != OPKIT_OK)
-      detail::ThrowHostFailure(call_->host, status);
-  }
+  void Wait() const { detail::AcceptAnswer(call_->host->wait(call_, pending_), call_->host); }
 
  private:
   const opkit_call* call_;
@@ -10156,13 +9863,13 @@ class OpResource {
   T* alloc(int64_t count) const {
     int64_t bytes = 0;
     if (__builtin_mul_overflow(count, int64_t{sizeof(T)}, &bytes))
-      Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements");
+      Throw(ErrorCode::kOutOfRange, "alloc of ", count,
+            " elements needs more bytes than 64 bits can count");
     return static_cast<T*>(alloc(bytes));
   }
   // Allocates a tensor in memory like that of alloc().
   OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
-    opkit_tensor tensor{};
-    tensor.size = sizeof tensor;
+    opkit_tensor tensor = OpTensor().view();
     Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
                             shape.data(), &tensor));
     return OpTensor(tensor);
@@ -10177,11 +9884,8 @@ class OpResource {
   // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
-    if (!OPKIT_ABI_HAS(host(), allocate_output))
-      Throw(ErrorCode::kUnsupported, "allocate_output needs ABI 1.1; this program has ",
-            host()->abi_major, ".", host()->abi_minor);
-    opkit_tensor tensor{};
-    tensor.size = sizeof tensor;
+    Need(OPKIT_ABI_HAS(host(), allocate_output), "allocate_output needs ABI 1.1");
+    opkit_tensor tensor = OpTensor().view();
     Check(host()->allocate_output(call_, static_cast<uint64_t>(output), static_cast<int32_t>(dtype),
                                   static_cast<int32_t>(shape.size()), shape.data(), &tensor));
     return OpTensor(tensor);
@@ -10294,9 +9998,7 @@ class OpResource {
   //   sum.Wait();
   OpPending invoke_async(std::string_view op, std::span<const OpTensor> inputs,
                          std::span<const OpTensor> outputs, const Arguments& args = {}) const {
-    if (!OPKIT_ABI_HAS(host(), wait))
-      Throw(ErrorCode::kUnsupported, "invoke_async needs ABI 1.2; this program has ",
-            host()->abi_major, ".", host()->abi_minor);
+    Need(OPKIT_ABI_HAS(host(), wait), "invoke_async needs ABI 1.2");
     const std::string name(op);
     const detail::AbiAttributes attributes(args);
     opkit_pending* pending = nullptr;
@@ -10319,9 +10021,7 @@ class OpResource {
   // fit; kUnsupported in a program of an older ABI and off the CPU.
   void run_graph(const opkit_graph& graph, std::span<const OpTensor> inputs,
                  std::span<const OpTensor> outputs) const {
-    if (!OPKIT_ABI_HAS(host(), run_graph))
-      Throw(ErrorCode::kUnsupported, "run_graph needs ABI 1.3; this program has ",
-            host()->abi_major, ".", host()->abi_minor);
+    Need(OPKIT_ABI_HAS(host(), run_graph), "run_graph needs ABI 1.3");
     Check(host()->run_graph(call_, &graph, inputs.size(), Views(inputs), outputs.size(),
                             Views(outputs)));
   }
@@ -10340,10 +10040,13 @@ class OpResource {
     return tensors.empty() ? nullptr : &tensors.data()->view();
   }
   const opkit_host* host() const { return call_->host; }
-  void Check(opkit_status status) const {
-    if (status != OPKIT_OK) [[unlikely]]
-      detail::ThrowHostFailure(host(), status);
+  // Throws kUnsupported if the program is of an older ABI, which lacks a function.
+  void Need(bool has, const char* what) const {
+    if (!has)
+      Throw(ErrorCode::kUnsupported, what, "; this program has ", host()->abi_major, ".",
+            host()->abi_minor);
   }
+  void Check(opkit_status status) const { detail::AcceptAnswer(status, host()); }
 
   const opkit_call* call_;
 };
@@ -10414,9 +10117,25 @@ opkit_status AnswerCaller(Body body) noexcept {
   }
 }
 
-// Returns this program's own table. The first call, from the first function operator, puts the
-// table into use.
-OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
+// Returns the object that is the `context` of a struct that the library got from this program.
+template <class Self, class Struct>
+Self& ContextOf(const Struct* from) {
+  if (!from)
+    Throw(ErrorCode::kInvalidArgument, "a function of ", Self::kStruct,
+          " is called without the struct");
+  return *static_cast<Self*>(from->context);
+}
+// A function of such a struct: calls kMember of its object with the other arguments.
+template <class Self, auto kMember, class Struct, class... Args>
+opkit_status AnswerBy(const Struct* from, Args... args) {
+  return AnswerCaller([&] { (ContextOf<Self>(from).*kMember)(args...); });
+}
+
+struct HostTable {
+  // Returns this program's own table. The first call, from the first function operator, puts the
+  // table into use.
+  OPKIT_IMAGE_LOCAL static const opkit_host& Global();
+};
 
 }  // namespace detail
 }}  // namespace opkit
@@ -10469,10 +10188,15 @@ inline std::string AttributeText(const Attribute& attribute) {
   return attribute.is_list() ? "[" + out + "]" : out;
 }
 
-template <class T>
-std::optional<T> ParseText(std::string_view text) {
+// Returns the text without the spaces around it.
+inline std::string_view WithoutSpaces(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+template <class T>
+std::optional<T> ParseText(std::string_view text) {
+  text = WithoutSpaces(text);
   if constexpr (std::is_same_v<T, std::string>) {
     if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
       text = text.substr(1, text.size() - 2);
@@ -10483,7 +10207,7 @@ std::optional<T> ParseText(std::string_view text) {
     return std::nullopt;
   } else {  // does not depend on the program's locale
     static_assert(std::is_arithmetic_v<T>,
-                  "AttrMap::get<T>: T is an integer, bool, floating-point "
+                  "AttrMap::Get<T>: T is an integer, bool, floating-point "
                   "number, std::string, or a std::vector of one of these");
     if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
     T value{};
@@ -10497,8 +10221,7 @@ std::optional<T> ParseText(std::string_view text) {
 // Reads a list: "[1, 2]", "(1, 2)" or "1, 2".
 template <class T>
 std::optional<std::vector<T>> ParseList(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  text = WithoutSpaces(text);
   if (text.size() >= 2 &&
       ((text.front() == '[' && text.back() == ']') || (text.front() == '(' && text.back() == ')')))
     text = text.substr(1, text.size() - 2);
@@ -10525,7 +10248,7 @@ class AttrMap {
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
   explicit AttrMap(const Arguments& arguments) {
-    for (const NamedAttribute& item : arguments)
+    for (const detail::NamedAttribute& item : arguments)
       if (item.name != detail::kStateArgument)
         items_.emplace_back(item.name, detail::AttributeText(item.value));
   }
@@ -10537,32 +10260,32 @@ class AttrMap {
 
   // Adds the default of a declared attribute that the node does not give.
   void AddDefault(const std::string& name, const Attribute& value) {
-    if (!contains(name)) items_.emplace_back(name, detail::AttributeText(value));
+    if (!Has(name)) items_.emplace_back(name, detail::AttributeText(value));
   }
 
   // Returns the text of the attribute; null if there is none.
-  const std::string* find(std::string_view name) const {
+  const std::string* Find(std::string_view name) const {
     for (const auto& [key, text] : items_)
       if (key == name) return &text;
     return nullptr;
   }
-  bool contains(std::string_view name) const { return find(name); }
+  bool Has(std::string_view name) const { return Find(name); }
   // Returns the attribute as T, `fallback` if there is none. Throws kTypeMismatch for text that
   // does not read as T.
   template <class T>
-  T get(std::string_view name, T fallback) const {
-    const std::string* text = find(name);
+  T Get(std::string_view name, T fallback) const {
+    const std::string* text = Find(name);
     return text ? Parse<T>(name, *text) : std::move(fallback);
   }
   // Returns the attribute as T. Throws kNotFound if there is none.
   template <class T>
-  T get(std::string_view name) const {
-    const std::string* text = find(name);
+  T Get(std::string_view name) const {
+    const std::string* text = Find(name);
     if (!text) Missing(name);
     return Parse<T>(name, *text);
   }
-  std::string get(std::string_view name, const char* fallback) const {
-    return get<std::string>(name, fallback);
+  std::string Get(std::string_view name, const char* fallback) const {
+    return Get<std::string>(name, fallback);
   }
   size_t size() const { return items_.size(); }
   auto begin() const { return items_.begin(); }
@@ -11102,8 +10825,8 @@ struct FunctionOpRecord : detail::RefCounted {
   uint64_t flags = 0;  // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
-  std::vector<AttributeSchema> attributes;
-  std::vector<ValueSchema> inputs, outputs;
+  std::vector<detail::AttributeSchema> attributes;
+  std::vector<detail::ValueSchema> inputs, outputs;
 
   // The functions of REGISTER_OP.
   ParseAttrsFunction parse_attrs;
@@ -11126,7 +10849,7 @@ struct FunctionOpRecord : detail::RefCounted {
   template <class From>
   AttrMap Attrs(const From& from) const {
     AttrMap attrs(from);
-    for (const AttributeSchema& declared : attributes)
+    for (const detail::AttributeSchema& declared : attributes)
       if (declared.default_value) attrs.AddDefault(declared.name, *declared.default_value);
     return attrs;
   }
@@ -11225,11 +10948,10 @@ class BasicFunctionOpBuilder {
   // Declares that the operator has no gradient, for instance because its StatefulOp has no
   // Backward.
   BasicFunctionOpBuilder& noGradient() {
+    record_->flags |= OPKIT_OP_NO_GRADIENT;
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
-        if (device.backward)
-          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
-      record_->flags |= OPKIT_OP_NO_GRADIENT;
+        CheckGradient(static_cast<bool>(device.backward));
       host_.NoGradient();
     });
   }
@@ -11259,15 +10981,13 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& input(const char* name, const char* doc = "",
                                 std::vector<DType> dtypes = {}) {
     return Guarded([&] {
-      record_->inputs.push_back({name, doc, std::move(dtypes)});
-      host_.Input(record_->inputs);
+      host_.Input(record_->inputs.emplace_back(ValueSchema{name, doc, std::move(dtypes)}));
     });
   }
   BasicFunctionOpBuilder& output(const char* name, const char* doc = "",
                                  std::vector<DType> dtypes = {}) {
     return Guarded([&] {
-      record_->outputs.push_back({name, doc, std::move(dtypes)});
-      host_.Output(record_->outputs);
+      host_.Output(record_->outputs.emplace_back(ValueSchema{name, doc, std::move(dtypes)}));
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
@@ -11280,7 +11000,9 @@ class BasicFunctionOpBuilder {
                   "num_in, int* num_out)");
     return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
-  // Sets the function that infers the outputs' dtypes from the inputs', or the reverse. Dtypes are
+  // Sets the function that infers the outputs' dtypes from the inputs', or the reverse. Dtypes and
+  // shapes have a function each, where OpSchema has one Infer: MXNet's libraries have these two,
+  // opkit_abi.h calls them one by one, and dtypes are often known before any shape is. Dtypes are
   // numbers of DType, -1 for unknown. Without it every output has the dtype of input 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
@@ -11378,19 +11100,25 @@ class BasicFunctionOpBuilder {
     return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
   BasicFunctionOpBuilder& doc(const char* doc) {
-    return Guarded([&] { record_->doc = doc, host_.Doc(); });
+    return Guarded([&] {
+      record_->doc = doc;
+      host_.Doc();
+    });
   }
 
  private:
-  BasicFunctionOpBuilder& Declare(AttributeSchema attribute) {
+  BasicFunctionOpBuilder& Declare(detail::AttributeSchema attribute) {
     return Guarded([&] {
-      for (const AttributeSchema& known : record_->attributes)
+      for (const detail::AttributeSchema& known : record_->attributes)
         if (known.name == attribute.name)
           Throw(ErrorCode::kInvalidArgument, "attribute '", known.name, "' is declared twice");
       host_.Attr(record_->attributes.emplace_back(std::move(attribute)));
     });
   }
-  BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
+  BasicFunctionOpBuilder& Set(uint64_t flag) {
+    record_->flags |= flag;
+    return *this;
+  }
   // Keeps an error and reports it when the operator is used, because static initialisers must not
   // throw.
   template <class F>
@@ -11408,7 +11136,7 @@ class BasicFunctionOpBuilder {
                                    record_->line, ": ", text);
       host_.Problem(problem);
       if (record_->problem.empty()) record_->problem = std::move(problem);
-    } catch (...) {  // no memory to report it in
+    } catch (...) {  // out of memory: the problem cannot be stored
     }
   }
   template <class Function, class F>
@@ -11418,6 +11146,11 @@ class BasicFunctionOpBuilder {
     else
       slot = detail::AdaptTo<Function>(std::move(f));
     return *this;
+  }
+  // Throws if the operator has a backward function, but declares that it has no gradient.
+  void CheckGradient(bool has_backward) const {
+    if (has_backward && record_->Has(OPKIT_OP_NO_GRADIENT))
+      Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
   }
   FunctionDevice* FindDevice(std::string_view name) {
     for (FunctionDevice& device : record_->devices)
@@ -11432,8 +11165,7 @@ class BasicFunctionOpBuilder {
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
-      if (kPass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
-        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
+      CheckGradient(kPass == FunctionPass::kBackward);
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = detail::AdaptTo<Function>(std::move(f));
@@ -11539,7 +11271,7 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
                    detail::FunctionRecord record, FunctionPass pass, size_t device)
       : Operator<Context>(def, ws, config),
         body_(detail::FunctionBody::Make(*this, std::move(record), pass, device)) {
-    this->set_invocation_kind(InvocationKind::kCustomOperator);
+    this->set_invocation_kind(Invocation::Kind::kCustomOperator);
     if constexpr (!Context::kAsynchronous) body_->SetLink(Link());
   }
 
@@ -11635,15 +11367,25 @@ class FunctionOpHost {
   void InfersShapes() {}
   void MutatesInputs() {}
   void NeedsScratch() {}
-  void Doc();
+  void Doc() {
+    if (schema_) schema_->Doc(record_->doc);
+  }
   void Cost();
-  void Attr(const AttributeSchema& attribute);
-  void OpenAttrs();
-  // Adds the last element, which is new, to the schema.
-  void Input(const std::vector<ValueSchema>& inputs);
-  void Output(const std::vector<ValueSchema>& outputs);
-  void HasEffects();
-  void NeedsSubgraph();
+  void Attr(const AttributeSchema& attribute) {
+    if (schema_) schema_->Arg(attribute);
+  }
+  void OpenAttrs() {
+    if (schema_) schema_->AllowUncheckedAttributes();
+  }
+  // Adds a value of the record to the schema.
+  void Input(const ValueSchema& added);
+  void Output(const ValueSchema& added);
+  void HasEffects() {
+    if (schema_) schema_->Stateful();
+  }
+  void NeedsSubgraph() {
+    if (schema_) schema_->NeedsSubgraph();
+  }
   // Adds the operator <name>_backward and the gradient. For another backend of an existing
   // operator, keeps an existing gradient.
   void AddBackward();
@@ -11682,274 +11424,37 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 
 #endif  // OPKIT_FUNCTIONS_HPP_
 
-// ---- opkit/op/gradient/gradient_maker.hpp
-// GradientMakerBase: operators' authors derive from it to name the operators that compute the
-// gradients of a node's inputs from those of its outputs. gradient.hpp registers the derived class.
-#ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
-#define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+// ---- opkit/base/indexed_vector.hpp
+// IndexedVector: a std::vector whose operator[] takes an int or an enumerator as it is. Nodes,
+// values and steps are numbered by int, so that -1 may mean "none"; containers count in size_t.
+#ifndef OPKIT_BASE_INDEXED_VECTOR_HPP_
+#define OPKIT_BASE_INDEXED_VECTOR_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The blobs with the gradient of a value: one dense tensor; or indices and values of slices along
-// the first axis; or nothing if no gradient flows.
-struct GradientValue {
-  std::string dense;
-  std::string indices;
-  std::string values;
+template <class T>
+class IndexedVector : public std::vector<T> {
+  using Base = std::vector<T>;
 
-  GradientValue() = default;
-  GradientValue(std::string name) : dense(std::move(name)) {}
-  GradientValue(const char* name) : dense(name) {}
-  static GradientValue Sparse(std::string indices, std::string values);
-  bool IsDense() const { return !dense.empty(); }
-  bool IsSparse() const { return !indices.empty() || !values.empty(); }
-  bool IsEmpty() const { return !IsDense() && !IsSparse(); }
-  friend bool operator==(const GradientValue&, const GradientValue&) = default;
-  friend std::string ToString(const GradientValue& value);
-};
-
-// The gradient operators of a node, and the gradients that they make.
-struct GradientOpsMeta {
-  std::vector<OperatorDef> ops;        // in the order they run
-  std::vector<GradientValue> g_input;  // for every input; empty if no gradient flows
-};
-
-// The names of gradients, in an explicit map: only the map decides if a value is a gradient, and of
-// which value, never the name. No gradient gets the name of another value. One map serves a whole
-// graph; reserve the graph's names before the first gradient is named.
-class GradientNames {
  public:
-  GradientNames();
-  GradientNames(GradientNames&&) = delete;
-  ~GradientNames();
-  // Reserves a name for a value. Throws kAlreadyExists if the name was given to a gradient before.
-  void Reserve(const std::string& name);
-  // Reserves the names of a node's values and of its output gradients.
-  void ReserveNamesOf(const OperatorDef& def, const std::vector<GradientValue>& g_output);
-  // Returns the name of the value's gradient; always the same name.
-  const std::string& Of(const std::string& value);
-  // Returns a new name for a part of the value's gradient (one use among several, indices, values).
-  std::string Fresh(const std::string& value, const std::string& suffix = "_grad");
-  bool IsGradient(const std::string& name) const { return ValueOf(name); }
-  // Returns the value that `name` is a gradient of; null if this map did not make the name.
-  const std::string* ValueOf(const std::string& name) const;
+  using Base::Base;
+  IndexedVector(Base values) : Base(std::move(values)) {}  // NOLINT: implicit
 
- private:
-  struct Table;
-  detail::IntrusivePtr<Table> table_;
-};
-
-// The base class of gradient makers. One object serves one node.
-//
-//   class ScaleGradient : public GradientMakerBase {
-//     using GradientMakerBase::GradientMakerBase;
-//     std::vector<OperatorDef> GetGradientDefs() override {
-//       return SingleGradientDef("Scale", "", {GO(0)}, {GI(0)});     // the argument is copied
-//     }
-//   };
-//   REGISTER_GRADIENT(Scale, ScaleGradient);
-class GradientMakerBase {
- public:
-  GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output);
-  GradientMakerBase(GradientMakerBase&&) = delete;
-  OPKIT_INLINE virtual ~GradientMakerBase();
-
-  // True if the gradient operators copy the node's device, engine and those arguments that they
-  // accept. An argument that the maker has set stays.
-  virtual bool CopyDeviceOption() const { return true; }
-  virtual bool CopyEngine() const { return true; }
-  virtual bool CopyArguments() const { return true; }
-
-  // Returns the gradient operators. The override names every output gradient that it reads by GO,
-  // and every input gradient that it makes by GI (or SetDense, SetSparse). An input without a name
-  // gets no gradient.
-  OPKIT_INLINE virtual std::vector<OperatorDef> GetGradientDefs();
-  OPKIT_INLINE virtual GradientOpsMeta Get();
-  // Sets the map of names. By default names come from a map for this node only.
-  void UseNames(GradientNames* names) { names_ = names; }
-
- protected:
-  const OperatorDef& Def() const { return def_; }
-  const std::string& I(int i) const {
-    return def_.inputs()[Check(i, def_.inputs().size(), "input")];
+  // Returns the element of that number, which must not be negative.
+  template <class Number>
+  decltype(auto) operator[](Number i) {
+    return Base::operator[](static_cast<size_t>(i));
   }
-  const std::string& O(int i) const {
-    return def_.outputs()[Check(i, def_.outputs().size(), "output")];
+  template <class Number>
+  decltype(auto) operator[](Number i) const {
+    return Base::operator[](static_cast<size_t>(i));
   }
-
-  // Returns the blobs of the gradient of output i. GO, GO_I and GO_V throw kInvalidArgument if the
-  // gradient is of the other kind, or if none was given: check GradOut(i) first if that is
-  // possible.
-  const GradientValue& GradOut(int i) const {
-    return g_output_[Check(i, g_output_.size(), "output")];
-  }
-  const std::string& GO(int i) const { return Given(i, false).dense; }
-  const std::string& GO_I(int i) const { return Given(i, true).indices; }
-  const std::string& GO_V(int i) const { return Given(i, true).values; }
-
-  // Returns the blobs for the gradient of input i, named at the first call. A value that two inputs
-  // read gets two gradients; the caller of the maker adds them.
-  const std::string& GI(int i);
-  const std::string& GI_I(int i) { return Slices(i, &GradientValue::indices, "_grad_indices"); }
-  const std::string& GI_V(int i) { return Slices(i, &GradientValue::values, "_grad_values"); }
-  // Sets the gradient of input i to a blob with another name, such as GO(0) itself.
-  void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
-  void SetSparse(int i, const std::string& indices, const std::string& values) {
-    Gradient(i, true) = GradientValue::Sparse(indices, values);
-  }
-  // Returns a name for an intermediate result of several gradient operators.
-  std::string Temporary(const std::string& hint);
-  GradientNames& Names();
-
-  static std::vector<OperatorDef> SingleGradientDef(const std::string& type,
-                                                    const std::string& name,
-                                                    const std::vector<std::string>& inputs,
-                                                    const std::vector<std::string>& outputs,
-                                                    Arguments args = {});
-
- private:
-  size_t Check(int i, size_t count, const char* what) const;
-  const GradientValue& Given(int i, bool sparse) const;
-  GradientValue& Gradient(int i, bool sparse);
-  const std::string& Slices(int i, std::string GradientValue::*part, const char* suffix);
-
-  const OperatorDef def_;
-  const std::vector<GradientValue> g_output_;
-  std::vector<GradientValue> g_input_;
-  GradientNames* names_ = nullptr;  // null until the first name
-  GradientNames own_names_;
 };
-
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
-
-// ---- opkit/op/gradient/gradient.hpp
-// Gradients by operator: REGISTER_GRADIENT names an operator's gradient maker; other macros declare
-// that there is none. AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp
-// node by node.
-#ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
-#define OPKIT_OP_GRADIENT_GRADIENT_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// The kind of gradient that a registration declares for an operator.
-enum class GradientKind : uint8_t {
-  kMaker,
-  kNone,       // no gradient flows through it
-  kShouldNot,  // a request for it is a mistake
-  kNotImplemented,
-};
-
-// A registered gradient of an operator.
-struct GradientRegistration {
-  using Make = UniqueFunction<GradientOpsMeta(
-      const OperatorDef&, const std::vector<GradientValue>& g_output, GradientNames&)>;
-  GradientKind kind = GradientKind::kMaker;
-  Make make;
-  const char* file = "";
-  int line = 0;
-  std::string problem;  // a second registration; GetGradientForOp reports it
-
-  std::string Place() const { return StrCat(file, ":", line); }
-};
-
-// The gradients of all operators. Thread-safe; never throws during registration.
-class GradientRegistry {
- public:
-  GradientRegistry();
-  ~GradientRegistry();
-  OPKIT_EXPORT static GradientRegistry& OfProgram() {
-    static auto* registry = new GradientRegistry;  // used by static objects of any order
-    return *registry;
-  }
-  OPKIT_IMAGE_LOCAL static GradientRegistry& Global();
-  // Adds a registration. A second one of the same operator from the same place is ignored; from
-  // another place it becomes a problem, which CheckRegistrations lists.
-  OPKIT_IMAGE_LOCAL void Add(const std::string& op, GradientRegistration registration);
-  // Returns null if nothing was registered.
-  GradientRegistration* Find(const std::string& op) const;
-  // Removes a registration; for tests and libraries.
-  void Remove(const std::string& op);
-  // Returns, for an operator without a gradient, a sentence about a gradient of nearly its name
-  // that no operator has; empty if there is none.
-  OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
-
- private:
-  struct State;
-  State* const state_;  // owned
-};
-
-// True if the operator has a gradient maker.
-OPKIT_IMAGE_LOCAL bool HasGradient(const std::string& op);
-
-// Returns the operators that compute the gradients of a node's inputs. `g_output` has the names of
-// the gradients of its outputs, one for each output, empty if none flows. Throws kNotFound if no
-// gradient was registered for the operator; kUnsupported for SHOULD_NOT_DO_GRADIENT and
-// GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients, or for a node
-// that its schema refuses; kAlreadyExists for a gradient that was registered twice.
-OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                                   const std::vector<GradientValue>& g_output,
-                                                   GradientNames& names);
-OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                                   const std::vector<GradientValue>& g_output);
-
-namespace detail {
-
-// Returns the maker's operators, with the device, engine and arguments that they copy from the
-// node.
-GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
-                                 GradientNames& names);
-
-template <class Maker>
-GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
-                             GradientNames& names) {
-  static_assert(std::is_base_of_v<GradientMakerBase, Maker>,
-                "REGISTER_GRADIENT(name, Maker): Maker must derive from opkit::GradientMakerBase");
-  static_assert(
-      std::is_constructible_v<Maker, const OperatorDef&, const std::vector<GradientValue>&>,
-      "REGISTER_GRADIENT(name, Maker): Maker needs a public constructor (const "
-      "opkit::OperatorDef&, std::vector<opkit::GradientValue>); write "
-      "`public: using opkit::GradientMakerBase::GradientMakerBase;`");
-  Maker maker(def, g_output);
-  return RunGradientMaker(maker, def, names);
-}
-
-OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
-                                        GradientRegistration::Make make, const char* file,
-                                        int line) noexcept;
 
 }  // namespace detail
 }}  // namespace opkit
 
-// Replaces the macros that opkit/not_included.hpp defines.
-#undef OPKIT_REGISTER_GRADIENT_STR
-#undef OPKIT_REGISTER_GRADIENT
-#undef OPKIT_NO_GRADIENT
-#undef OPKIT_SHOULD_NOT_DO_GRADIENT
-#undef OPKIT_GRADIENT_NOT_IMPLEMENTED_YET
-// Registers a gradient maker. The maker comes last, so that it may contain commas.
-#define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
-      ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
-                                        &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
-                                        __LINE__)
-#define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
-#define OPKIT_GRADIENT_STATEMENT(what, name, kind)                                             \
-  OPKIT_AT_NAMESPACE_SCOPE(what);                                                              \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
-      ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
-                                        __LINE__)
-// Declares that no gradient flows through the operator: its inputs get none.
-#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
-// Declares that a request for the gradient is a mistake (an optimiser's update, a metric).
-#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
-  OPKIT_GRADIENT_STATEMENT(SHOULD_NOT_DO_GRADIENT, name, kShouldNot)
-#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
-  OPKIT_GRADIENT_STATEMENT(GRADIENT_NOT_IMPLEMENTED_YET, name, kNotImplemented)
-
-#endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
+#endif  // OPKIT_BASE_INDEXED_VECTOR_HPP_
 
 // ---- opkit/graph/graph.hpp
 // Graph: operator definitions over named values, with inputs, constants and outputs. Programs build
@@ -11958,19 +11463,6 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
 #define OPKIT_GRAPH_GRAPH_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-struct GraphInput {
-  std::string name;
-  TensorInfo info;  // dtype, shape (symbols and unknown extents allowed) and device
-};
-
-struct GraphConstant {
-  std::string name;
-  Tensor value;
-};
-
-// The source of a value.
-enum class ValueSource : uint8_t { kInput, kConstant, kNode };
 
 namespace detail {
 
@@ -11992,6 +11484,16 @@ bool Reads(const OperatorDef& def, std::string_view name);
 //   g.AddOutput("Y");
 class Graph {
  public:
+  // An input and a constant of the graph.
+  struct Input {
+    std::string name;
+    TensorInfo info;  // dtype, shape (symbols and unknown extents allowed) and device
+  };
+  struct Constant {
+    std::string name;
+    Tensor value;
+  };
+
   // Throws kAlreadyExists if the graph makes a value of that name already, and kInvalidArgument for
   // an empty name. So do AddConstant and AddConstantInLayout.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
@@ -12010,8 +11512,8 @@ class Graph {
   Graph& AddOutput(std::string name);
 
   // Return the parts of the graph, in their order; an index of a node is its place in nodes().
-  const std::vector<GraphInput>& inputs() const { return inputs_; }
-  const std::vector<GraphConstant>& constants() const { return constants_; }
+  const std::vector<Input>& inputs() const { return inputs_; }
+  const std::vector<Constant>& constants() const { return constants_; }
   const std::vector<OperatorDef>& nodes() const { return nodes_; }
   const std::vector<std::string>& outputs() const { return outputs_; }
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
@@ -12023,20 +11525,20 @@ class Graph {
   }
   // True if an input, a constant or a node makes a value of that name.
   bool HasValue(std::string_view name) const { return Find(name); }
-  bool IsInput(std::string_view name) const { return Find(name, ValueSource::kInput); }
-  bool IsConstant(std::string_view name) const { return Find(name, ValueSource::kConstant); }
+  bool IsInput(std::string_view name) const { return Find(name, Source::kInput); }
+  bool IsConstant(std::string_view name) const { return Find(name, Source::kConstant); }
   // Returns the node that makes the value; -1 for inputs, constants and unknown names.
   int Producer(std::string_view name) const {
-    const Declaration* found = Find(name, ValueSource::kNode);
+    const Declaration* found = Find(name, Source::kNode);
     return found ? found->index : -1;
   }
   // Returns null if the graph has no constant, or no input, of that name.
   const Tensor* FindConstant(std::string_view name) const {
-    const Declaration* found = Find(name, ValueSource::kConstant);
+    const Declaration* found = Find(name, Source::kConstant);
     return found ? &constants_[detail::Index(found->index)].value : nullptr;
   }
-  const GraphInput* FindInput(std::string_view name) const {
-    const Declaration* found = Find(name, ValueSource::kInput);
+  const Input* FindInput(std::string_view name) const {
+    const Declaration* found = Find(name, Source::kInput);
     return found ? &inputs_[detail::Index(found->index)] : nullptr;
   }
   // Returns a name that no value has: `hint` itself, or `hint`, "_" and a number.
@@ -12062,9 +11564,10 @@ class Graph {
   bool ReleaseConstant(std::string_view name);
 
  private:
+  enum class Source : uint8_t { kInput, kConstant, kNode };
   // The source of a name, and its use as an output.
   struct Declaration {
-    ValueSource source = ValueSource::kInput;
+    Source source = Source::kInput;
     int index = -1;  // among the inputs, constants or nodes; -1: nothing makes the name now
     bool is_output = false;
   };
@@ -12079,12 +11582,12 @@ class Graph {
     if (number < 0 || declared_[detail::Index(number)].index < 0) return nullptr;
     return &declared_[detail::Index(number)];
   }
-  const Declaration* Find(std::string_view name, ValueSource source) const {
+  const Declaration* Find(std::string_view name, Source source) const {
     const Declaration* found = Find(name);
     return found && found->source == source ? found : nullptr;
   }
-  void Declare(const std::string& name, ValueSource source, size_t index);
-  void Set(const std::string& name, ValueSource source, size_t index);
+  void Declare(const std::string& name, Source source, size_t index);
+  void Set(const std::string& name, Source source, size_t index);
   Declaration& DeclarationOf(const std::string& name);
   // Throws kAlreadyExists if a new node makes a value that has a producer other than node
   // `replaced`, which it will replace (-1: none).
@@ -12094,8 +11597,8 @@ class Graph {
   [[noreturn]] void ThrowMadeTwice(const std::string& name, const Declaration& first,
                                    const std::string& second) const;
 
-  std::vector<GraphInput> inputs_;
-  std::vector<GraphConstant> constants_;
+  std::vector<Input> inputs_;
+  std::vector<Constant> constants_;
   std::vector<OperatorDef> nodes_;
   std::vector<std::string> outputs_;
   detail::NameIndex names_;
@@ -12105,6 +11608,41 @@ class Graph {
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_GRAPH_HPP_
+
+// ---- opkit/graph/memory/flat_lists.hpp
+// FlatLists: many short lists of numbers in one array, such as the conflicts of buffers, the
+// predecessors of steps, or the buffers live in each section.
+#ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
+#define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// List i is items[starts[i]] up to items[starts[i + 1]].
+struct FlatLists {
+  IndexedVector<int64_t> starts;
+  IndexedVector<int> items;
+
+  FlatLists() = default;
+  // `visit(add)` calls add(list, item) for every item, those of one list from the last to the
+  // first. It is called twice: the first time items are counted, the second time stored.
+  template <class Visit>
+  FlatLists(size_t lists, Visit visit) : starts(lists + 1, 0) {
+    visit([&](auto list, auto) { ++starts[list]; });
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    items.resize(Index(starts.back()));
+    visit([&](auto list, auto item) { items[--starts[list]] = static_cast<int>(item); });
+  }
+
+  bool empty() const { return starts.empty(); }
+  std::span<const int> of(std::integral auto list) const {
+    return {items.data() + starts[list], items.data() + starts[list + 1]};
+  }
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
 // ---- opkit/graph/graph_view.hpp
 // GraphView: a snapshot of a graph as numbers: the producer and the consumers of each value, the
@@ -12159,27 +11697,23 @@ class GraphView {
     if (!IsConstant(value)) return nullptr;
     return &graph_->constants()[detail::Index(value - num_inputs())].value;
   }
-  bool IsOutput(int value) const { return is_output_[detail::Index(value)] != 0; }
+  bool IsOutput(int value) const { return is_output_[value] != 0; }
   const std::vector<int>& outputs() const { return outputs_; }
 
   // The values of a node; -1 for an input or output that it leaves out.
   std::span<const int> inputs(int node) const {
-    return {values_.data() + offsets_[detail::Index(node)], graph_->node(node).inputs().size()};
+    return {values_.data() + offsets_[node], graph_->node(node).inputs().size()};
   }
   std::span<const int> outputs(int node) const {
     const OperatorDef& def = graph_->node(node);
-    return {values_.data() + offsets_[detail::Index(node)] + def.inputs().size(),
-            def.outputs().size()};
+    return {values_.data() + offsets_[node] + def.inputs().size(), def.outputs().size()};
   }
   // Returns the node that makes a value; -1 for inputs and constants.
-  int producer(int value) const { return producers_[detail::Index(value)]; }
+  int producer(int value) const { return producers_[value]; }
   // Returns the nodes that read the value, each once, in ascending order.
-  std::span<const int> consumers(int value) const {
-    const int* first = first_consumer_.data() + detail::Index(value);
-    return {consumers_.data() + first[0], consumers_.data() + first[1]};
-  }
+  std::span<const int> consumers(int value) const { return consumers_.of(value); }
   // True if a node rewrites the value: its data differs before and after that node.
-  bool IsRewritten(int value) const { return is_rewritten_[detail::Index(value)] != 0; }
+  bool IsRewritten(int value) const { return is_rewritten_[value] != 0; }
   // The rewrites in the order of the nodes; may contain an entry twice.
   const std::vector<Rewrite>& rewrites() const { return rewrites_; }
 
@@ -12201,15 +11735,31 @@ class GraphView {
 
   const Graph* graph_;
   detail::NameIndex names_;
-  std::vector<int> producers_;         // by value
-  std::vector<int> values_, offsets_;  // node by node, inputs then outputs; where each node begins
-  std::vector<int> consumers_, first_consumer_;  // value by value; where each value begins
+  detail::IndexedVector<int> producers_;  // by value
+  // Node by node, inputs then outputs; where each node begins.
+  detail::IndexedVector<int> values_, offsets_;
+  detail::FlatLists consumers_;  // of each value
   std::vector<int> outputs_;
-  std::vector<char> is_output_, is_rewritten_;  // by value
+  detail::IndexedVector<char> is_output_, is_rewritten_;  // by value
   std::vector<Rewrite> rewrites_;
   std::vector<Edge> edges_;
   std::vector<int> order_;
 };
+
+namespace detail {
+
+// Returns "node a  ->  node b". `def_of` returns the node of each number.
+std::string PathText(const std::vector<int>& path, FunctionRef<const OperatorDef&(int)> def_of);
+
+// Returns a topological order of the numbers 0 to nodes - 1, by Kahn's algorithm. Of several that
+// are ready, the number of the least key comes first; without keys, the least number. If the edges
+// have a cycle, calls `refuse`, which must throw, with the cycle: each number behind the one that
+// it waits for, and the first again at the end.
+std::vector<int> SortByEdges(int nodes, const std::vector<GraphView::Edge>& edges,
+                             std::span<const int> keys,
+                             FunctionRef<void(const std::vector<int>& cycle)> refuse);
+
+}  // namespace detail
 
 // The treatment of nodes with unregistered operators. kRefused: an Error (kNotFound) with the
 // nearest name. kAllowed: no error, so that a partitioner can take them.
@@ -12253,7 +11803,7 @@ class GraphTypes {
   bool LacksData(int node) const { return lacks_data_[detail::Index(node)] != 0; }
   void SetLacksData(int node, bool lacks) { lacks_data_[detail::Index(node)] = lacks; }
   // Throws kNotFound, with the nearest name, for a name that is no value of the graph.
-  const TensorInfo& at(std::string_view name) const;
+  const TensorInfo& Get(std::string_view name) const;
 
  private:
   const GraphView* view_;
@@ -12267,7 +11817,7 @@ class GraphTypes {
 // name in `known` that is no input, kOutOfRange if the bytes of an output overflow an int64, and
 // the errors of the operators' inference functions. With UnknownOperators::kAllowed, skips nodes
 // with unregistered operators. In a library, operators of its program count as registered.
-GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known = {},
+GraphTypes InferGraph(const GraphView& view, const std::vector<Graph::Input>& known = {},
                       UnknownOperators unknown = UnknownOperators::kRefused);
 
 }}  // namespace opkit
@@ -12312,7 +11862,7 @@ class OPKIT_EXPORT GraphSubgraph : public SubgraphBase {
 bool SameGraph(const Graph& a, const Graph& b);
 
 // Returns the Graph that a subgraph contains; null for a subgraph of another class.
-const Graph* GraphOf(const SubgraphBase& subgraph);
+const Graph* GraphOf(const detail::SubgraphBase& subgraph);
 // Returns the Graph of the node's subgraph of that name, or null. `def` and its copies own it.
 const Graph* SubgraphOf(const OperatorDef& def, std::string_view name);
 
@@ -12418,7 +11968,7 @@ struct Explanation {
   // Constants that were converted to another layout, or copied to another device, when kernels were
   // selected. Runs do not repeat it.
   int converted_constants = 0;
-  // Nodes that run again because their values are not kept (PlanMemoryOptions::recompute).
+  // Nodes that run again because their values are not kept (PlanOptions::memory.recompute).
   int recomputed_nodes = 0;
 };
 
@@ -12433,36 +11983,12 @@ std::string ToJson(const Explanation& explanation);
 
 #endif  // OPKIT_GRAPH_EXPLANATION_HPP_
 
-// ---- opkit/graph/memory/arena.hpp
-// The memory planner's input and output: buffers with lifetimes, and their offsets in one arena.
-// Plain numbers, without a graph; lifetimes.hpp makes buffers from a run's values.
-#ifndef OPKIT_GRAPH_MEMORY_ARENA_HPP_
-#define OPKIT_GRAPH_MEMORY_ARENA_HPP_
+// ---- opkit/graph/memory/summary.hpp
+// MemorySummary: the memory that the runs of a plan take.
+#ifndef OPKIT_GRAPH_MEMORY_SUMMARY_HPP_
+#define OPKIT_GRAPH_MEMORY_SUMMARY_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
-// of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
-struct MemoryInterval {
-  int64_t lower = 0;
-  int64_t upper = 1;
-  int64_t size = 0;
-  int64_t alignment = 1;
-};
-
-// For each buffer, the buffers that it must not overlap; each pair is listed on both sides. The
-// partners of buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: buffers
-// conflict if their spans of time overlap.
-struct MemoryConflicts {
-  std::vector<int64_t> starts;
-  std::vector<int> others;
-
-  bool empty() const { return starts.empty(); }
-  std::span<const int> of(size_t buffer) const {
-    return {others.data() + starts[buffer], others.data() + starts[buffer + 1]};
-  }
-};
-
 namespace detail {
 
 // The size of an arena, with sizes to compare it with.
@@ -12481,16 +12007,6 @@ struct ArenaSize {
 
 }  // namespace detail
 
-// The plan of one arena. arena_bytes is a multiple of the smallest alignment among the buffers.
-// lower_bound_bytes is the size of the largest set of buffers that are live together, each rounded
-// up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
-// the largest one for up to 1,024 buffers whose order in time is partial.
-struct MemoryPlan : detail::ArenaSize {
-  std::vector<int64_t> offsets;  // one for each buffer, in the order given
-  int64_t steps = 0;             // steps that the search took
-  const char* method = "none";   // the order or search that found it
-};
-
 // The memory of a run's planned values, summed over the devices that it uses. Graph inputs,
 // constants and outputs lie outside, and so do values whose shape a run decides, unless inference
 // gives a bound.
@@ -12498,7 +12014,7 @@ struct MemorySummary : detail::ArenaSize {
   int planned_values = 0;
   int bounded_values = 0;  // planned values that take an upper bound of their bytes
   int inplace_values = 0;  // planned values that take over the bytes of an input
-  // Nodes that run again since their values are not kept (PlanMemoryOptions::recompute), and their
+  // Nodes that run again since their values are not kept (PlanOptions::memory.recompute), and their
   // cost as a share of that of all nodes once: 0.1 is a tenth more work, as schemas estimate it.
   int recomputed_nodes = 0;
   double recomputed_share = 0;
@@ -12506,7 +12022,7 @@ struct MemorySummary : detail::ArenaSize {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_GRAPH_MEMORY_ARENA_HPP_
+#endif  // OPKIT_GRAPH_MEMORY_SUMMARY_HPP_
 
 // ---- opkit/graph/plan/node_choice.hpp
 // NodeChoice: the kernel that a plan has selected for a node, and its configuration.
@@ -12605,7 +12121,7 @@ class ReplayTuner {
   void Settle(ReplayMode mode);
   int64_t& best_ns(ReplayMode mode) { return best_ns_[static_cast<int>(mode)]; }
   int64_t best_ns(ReplayMode mode) const { return best_ns_[static_cast<int>(mode)]; }
-  // Returns how much longer than the walk the parallel runs took, in walks.
+  // Returns the time that parallel runs took beyond the walk's, as a multiple of the walk's time.
   double LostWalks() const {
     return static_cast<double>(lost_ns_) / static_cast<double>(best_ns(ReplayMode::kWalk));
   }
@@ -12713,160 +12229,14 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 
 #endif  // OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
-// ---- opkit/graph/passes/common_subexpressions.hpp
-// MergeCommonSubexpressions: keeps one of several nodes that compute the same from the same values.
-#ifndef OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
-#define OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// Two nodes are equal if their operators, inputs, attributes (bit by bit), subgraphs, devices,
-// engines and control inputs are equal; two constants, if dtype, shape, device and bytes are equal.
-// Keeps these duplicates: nodes with an effect (stateful operators, no outputs); nodes that read,
-// write or make a value that is rewritten; and nodes that are control inputs of others.
-Graph MergeCommonSubexpressions(const Graph& graph);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
-
-// ---- opkit/graph/passes/constant_folding.hpp
-// FoldConstants: runs the nodes that read only constants, and replaces them by constants.
-#ifndef OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
-#define OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-struct FoldOptions {
-  // The limit for all outputs of a node together. A node with larger outputs stays. Such a node is
-  // run only if its schema cannot infer the size.
-  int64_t max_bytes = int64_t{512} << 20;
-};
-
-// Also removes constants that only folded nodes read. Keeps nodes with an effect (stateful
-// operators, no outputs), nodes that rewrite an input or whose output is rewritten, nodes with
-// control edges, and nodes on devices whose memory the host cannot access. Keeps nodes that fail:
-// they report the error when the graph runs.
-Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
-
-// ---- opkit/graph/passes/dead_nodes.hpp
-// RemoveDeadNodes: drops the nodes and constants that contribute neither to an output of a run nor
-// to an effect.
-#ifndef OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
-#define OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// Keeps the nodes that make outputs of the graph, nodes with an effect (no outputs, stateful
-// operators), nodes that rewrite an input of the graph, and all nodes that these depend on, by
-// control inputs too. Removes constants that no remaining node reads, except outputs. Inputs and
-// outputs of the graph stay unchanged.
-Graph RemoveDeadNodes(const Graph& graph);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
-
-// ---- opkit/graph/passes.hpp
-// PassList: an ordered list of named functions that rewrite a graph, and the default list, which
-// programs can extend. No pass chooses the values that are computed in place: the plan does so for
-// the kernels that it selected (PlannedMemory::AllowInPlace).
-#ifndef OPKIT_GRAPH_PASSES_HPP_
-#define OPKIT_GRAPH_PASSES_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// A regular value; copies share the passes. A pass returns a graph that computes the same outputs
-// and leaves the same data in the caller's inputs. Run is const: several threads may run a list
-// whose passes keep no state.
-//
-//   PassList passes = DefaultPasses();
-//   passes.InsertAfter("fold_constants", "my_pass", [](Graph g) { …; return g; });
-//   Graph better = passes.Run(graph);
-class PassList {
- public:
-  using Pass = UniqueFunction<Graph(Graph)>;
-  using Watch = UniqueFunction<void(const std::string&, const Graph&, const Graph&)>;
-
-  // Adds a pass at the end. Add, InsertBefore and InsertAfter throw kAlreadyExists for a name that
-  // the list has, kInvalidArgument for an empty name or pass, and kNotFound, with the nearest name,
-  // for a `place` that the list does not have.
-  PassList& Add(std::string name, Pass pass) {
-    return Insert(passes_.end(), std::move(name), std::move(pass));
-  }
-  PassList& InsertBefore(std::string_view place, std::string name, Pass pass) {
-    return Insert(Find(place), std::move(name), std::move(pass));
-  }
-  PassList& InsertAfter(std::string_view place, std::string name, Pass pass) {
-    return Insert(Find(place) + 1, std::move(name), std::move(pass));
-  }
-  // Throws kNotFound, with the nearest name, for a name that the list does not have.
-  PassList& Remove(std::string_view name);
-  std::vector<std::string> names() const;
-
-  // Runs all passes. Checks the graph before the first pass and after every pass. An error in a
-  // pass or in its result names the pass. Calls watch(name, before, after) after every pass:
-  //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + ToString(a, b)); });
-  Graph Run(Graph graph, Watch watch = {},
-            UnknownOperators unknown = UnknownOperators::kRefused) const;
-
- private:
-  struct Entry : detail::RefCounted {
-    std::string name;
-    Pass run;
-  };
-
-  using Entries = std::vector<detail::IntrusivePtr<Entry>>;
-
-  Entries::const_iterator Find(std::string_view name) const;
-  PassList& Insert(Entries::const_iterator place, std::string name, Pass pass);
-
-  Entries passes_;
-};
-
-// Returns the passes remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization
-// and merge_common_subexpressions. A second run of the list changes nothing. The passes keep
-// results bit by bit, except merge_hard_swish and fold_batch_normalization, which keep them up to
-// rounding. A header-only program has these two passes only if it includes the standard operators
-// that they rewrite: ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
-PassList DefaultPasses(FoldOptions options = {});
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_HPP_
-
 // ---- opkit/graph/selection.hpp
 // Selection: the kernel and configuration of each node of a graph. Plan::selection() returns the
-// choice of a plan. PlanSelectionOptions::forced forces it on another plan, also in another
+// choice of a plan. PlanOptions::selection.forced forces it on another plan, also in another
 // process.
 #ifndef OPKIT_GRAPH_SELECTION_HPP_
 #define OPKIT_GRAPH_SELECTION_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// The quantity that selection minimizes, node by node. If candidates are equal in it, or do not
-// estimate it, the order of the backends decides.
-enum class SelectionObjective : uint8_t {
-  kTime,    // the times that kernels estimate (KernelConfig::cost_ns), with conversions and copies
-  kMemory,  // the bytes of a run: scratch, outputs that may not take an input's memory, conversions
-};
-
-// The choice for one node.
-struct SelectedKernel {
-  // The node's first output that is not left out. If several nodes write that value, the second
-  // node is "y#2". A node in a body has the names of the carrying node and of the body as a prefix:
-  // "y/body/z".
-  std::string node;
-  std::string backend;  // "eigen"
-  int config = -1;      // index among the configurations that the kernel proposes; -1: any
-  std::string op = {};  // operator type; empty: any
-  // One of PlanOptions::devices ("cuda:1"), for a node that names no device; empty: any.
-  std::string device = {};
-};
 
 // The kernels of a graph's nodes. A node without an entry gets its kernel by the usual rules.
 //
@@ -12876,10 +12246,31 @@ struct SelectedKernel {
 //   options.selection.forced = ParseSelection(ReadFile("model.selection"));
 //   Plan plan = Compile(graph, options);
 struct Selection {
-  std::vector<SelectedKernel> nodes;
+  // The quantity that selection minimizes, node by node. If candidates are equal in it, or do not
+  // estimate it, the order of the backends decides.
+  enum class Objective : uint8_t {
+    kTime,  // the times that kernels estimate (KernelConfig::cost_ns), with conversions and copies
+    kMemory,  // the bytes of a run: scratch, outputs that may not take an input's memory,
+              // conversions
+  };
+
+  // The choice for one node.
+  struct Node {
+    // The node's first output that is not left out. If several nodes write that value, the second
+    // node is "y#2". A node in a body has the names of the carrying node and of the body as a
+    // prefix: "y/body/z".
+    std::string node;
+    std::string backend;  // "eigen"
+    int config = -1;      // index among the configurations that the kernel proposes; -1: any
+    std::string op = {};  // operator type; empty: any
+    // One of PlanOptions::devices ("cuda:1"), for a node that names no device; empty: any.
+    std::string device = {};
+  };
+
+  std::vector<Node> nodes;
 
   // Returns null for a node without an entry.
-  const SelectedKernel* Find(std::string_view node) const;
+  const Node* Find(std::string_view node) const;
 };
 
 // Writes a line "node TAB op TAB backend TAB config TAB device" for each node; without "TAB device"
@@ -12899,70 +12290,73 @@ Selection ParseSelection(std::string_view text);
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// How the steps of a run are called.
-struct PlanScheduleOptions {
-  // Nodes are called in one fixed order, whatever the number of threads.
-  bool deterministic = false;
-  ReplayMode mode = ReplayMode::kAuto;
-};
-
-// Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
-struct PlanSelectionOptions {
-  // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
-  // kernel does not exist or does not take its node.
-  Selection forced = {};
-  // The quantity that selection makes small, for nodes without a forced kernel.
-  // PlanMemoryOptions::capacity_bytes bounds the memory of the whole plan.
-  SelectionObjective objective = SelectionObjective::kTime;
-};
-
-// Where the values of a run lie, and which of the caller's memory the plan may use.
-struct PlanMemoryOptions {
-  MemorySearchOptions search = {};
-  // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
-  // graph that needs more, with the values that are live where it needs most.
-  int64_t capacity_bytes = 0;
-  // Reorders nodes that run one after the other, if fewer bytes are live at once then. The results
-  // of a graph do not change; the order of effects that no edge fixes may.
-  bool reorder_nodes = false;
-  // Makes Compile compute values again just before a late reader if the plan needs more than
-  // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
-  // costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a value
-  // or run a graph never run twice. A node that runs again has the name of its original and
-  // "#again", and so have its values; MemorySummary and Explain count them. Compile throws
-  // kInvalidArgument without capacity_bytes, which says when to stop. It also throws it for an
-  // input whose dtype or shape is open, since each shape would need its own graph. Costs Compile up
-  // to kRecomputeTries more plans, and searches whose time is quadratic in the nodes: about 0.1 s
-  // each for 1,000.
-  bool recompute = false;
-  static constexpr int kRecomputeTries = 8;
-  // The limit for the bytes of a value whose shape a run decides (NonZero): the value is planned if
-  // its bound is not larger. Other such values have a buffer of their own, which grows with the
-  // runs. All of them do if the arena would pass capacity_bytes otherwise.
-  int64_t most_bound_bytes = int64_t{64} << 20;
-  // Inputs whose memory belongs to the plan from the start of a run on. If the last reader of such
-  // an input may write in place, it writes an intermediate value or an output there. After the run,
-  // the tensor given for the input holds undefined data, or is returned as an output. Compile
-  // throws kNotFound for a name that is no input, and kInvalidArgument for an input that the graph
-  // rewrites or returns.
-  std::vector<std::string> donated_inputs = {};
-  // Makes Compile drop the elements of constants that kernels read only in another layout or on
-  // another device, so that weights do not take memory twice. The plan keeps the converted tensor,
-  // and the original's dtype and shape. The memory is freed once the caller's graphs and tensors do
-  // not share it either. Constants of subgraphs stay. Reading, saving or compiling a dropped
-  // constant of Plan::graph() throws kUninitialized. Compile throws kInvalidArgument if the dtype
-  // or the shape of an input is open, since another shape may need the original.
-  bool release_constants = false;
-  // Proves every memory plan with VerifyMemoryPlan. Without NDEBUG all but large plans are proved.
-  bool verify = false;
-};
+class PassList;  // opkit/partition.hpp
 
 // The options of Compile.
 struct PlanOptions {
+  // How the steps of a run are called.
+  struct ScheduleOptions {
+    // Nodes are called in one fixed order, whatever the number of threads.
+    bool deterministic = false;
+    ReplayMode mode = ReplayMode::kAuto;
+  };
+
+  // Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
+  struct SelectionOptions {
+    // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
+    // kernel does not exist or does not take its node.
+    Selection forced = {};
+    // The quantity that selection makes small, for nodes without a forced kernel.
+    // PlanOptions::memory.capacity_bytes bounds the memory of the whole plan.
+    Selection::Objective objective = Selection::Objective::kTime;
+  };
+
+  // Where the values of a run lie, and which of the caller's memory the plan may use.
+  struct MemoryOptions {
+    MemorySearchOptions search = {};
+    // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
+    // graph that needs more, with the values that are live where it needs most.
+    int64_t capacity_bytes = 0;
+    // Reorders nodes that run one after the other, if fewer bytes are live at once then. The
+    // results of a graph do not change; the order of effects that no edge fixes may.
+    bool reorder_nodes = false;
+    // Makes Compile compute values again just before a late reader if the plan needs more than
+    // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
+    // costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a value
+    // or run a graph never run twice. A node that runs again has the name of its original and
+    // "#again", and so have its values; MemorySummary and Explain count them. Compile throws
+    // kInvalidArgument without capacity_bytes, which says when to stop. It also throws it for an
+    // input whose dtype or shape is open, since each shape would need its own graph. Costs Compile
+    // up to kRecomputeTries more plans, and searches whose time is quadratic in the nodes: about
+    // 0.1 s each for 1,000.
+    bool recompute = false;
+    static constexpr int kRecomputeTries = 8;
+    // The limit for the bytes of a value whose shape a run decides (NonZero): the value is planned
+    // if its bound is not larger. Other such values have a buffer of their own, which grows with
+    // the runs. All of them do if the arena would pass capacity_bytes otherwise.
+    int64_t most_bound_bytes = int64_t{64} << 20;
+    // Inputs whose memory belongs to the plan from the start of a run on. If the last reader of
+    // such an input may write in place, it writes an intermediate value or an output there. After
+    // the run, the tensor given for the input holds undefined data, or is returned as an output.
+    // Compile throws kNotFound for a name that is no input, and kInvalidArgument for an input that
+    // the graph rewrites or returns.
+    std::vector<std::string> donated_inputs = {};
+    // Makes Compile drop the elements of constants that kernels read only in another layout or on
+    // another device, so that weights do not take memory twice. The plan keeps the converted
+    // tensor, and the original's dtype and shape. The memory is freed once the caller's graphs and
+    // tensors do not share it either. Constants of subgraphs stay. Reading, saving or compiling a
+    // dropped constant of Plan::graph() throws kUninitialized. Compile throws kInvalidArgument if
+    // the dtype or the shape of an input is open, since another shape may need the original.
+    bool release_constants = false;
+    // Proves every memory plan with VerifyMemoryPlan. Without NDEBUG all but large plans are
+    // proved.
+    bool verify = false;
+  };
+
   // Threads that run the plan, the caller's included; 0: those of ThreadPool::Global(). Any number
   // but that pool's gives the plan a pool of its own.
   int threads = 0;
-  PlanScheduleOptions schedule = {};
+  ScheduleOptions schedule = {};
   // Passes to apply, in order, before kernels are selected; null: DefaultPasses(). Compile alone
   // reads the list.
   const PassList* passes = nullptr;
@@ -12977,13 +12371,13 @@ struct PlanOptions {
   std::vector<std::string> backends = {};
   // kRequired requires every backend that a node names. A backend that is only preferred for the
   // program or the plan must exist: Compile throws kNotFound instead of passing it over.
-  BackendNeed backend_need = kPreferred;
-  PlanSelectionOptions selection = {};
+  OperatorDef::BackendNeed backend_need = kPreferred;
+  SelectionOptions selection = {};
   // Devices for nodes that name none, in the order of preference: {cuda, cpu} takes CUDA if it is
   // available and has a kernel. Values are copied between neighbours on different devices. Empty:
   // the CPU.
   std::vector<Device> devices = {};
-  PlanMemoryOptions memory = {};
+  MemoryOptions memory = {};
   // The number of sets of input shapes that the plan, and each executor, keeps; the least recently
   // used set is dropped.
   int max_shapes = 8;
@@ -13013,7 +12407,7 @@ class Plan {
   ~Plan();
 
   // The graph that runs, after the passes and partitioners, and its view. With
-  // PlanMemoryOptions::release_constants, some of its constants have lost their elements.
+  // PlanOptions::memory.release_constants, some of its constants have lost their elements.
   const Graph& graph() const;
   const GraphView& view() const;
   int threads() const;
@@ -13063,7 +12457,7 @@ std::string ToString(const Plan& plan, const std::vector<std::pair<std::string, 
 //   Plan plan = Compile(g, {.threads = 2});
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});
-//   out.at("Y");
+//   out.Get("Y");
 Plan Compile(const Graph& graph, const PlanOptions& options = {});
 
 }}  // namespace opkit
@@ -13109,17 +12503,16 @@ struct NamedTensor {
 // The outputs of a run by name, in the order of the graph's outputs.
 //
 //   auto out = exec.Run(inputs);
-//   out["Y"];  out[0];
+//   out.Get("Y");  out[0];
 //   for (const auto& [name, tensor] : out) …
 class NamedTensors {
  public:
   // Returns null if there is no tensor of that name.
-  const Tensor* find(std::string_view name) const;
-  bool contains(std::string_view name) const { return find(name); }
+  const Tensor* Find(std::string_view name) const;
+  bool Has(std::string_view name) const { return Find(name); }
   // Throws kNotFound, with the nearest name, for an unknown name, and kOutOfRange for a position
   // past the end.
-  const Tensor& at(std::string_view name) const;
-  const Tensor& operator[](std::string_view name) const { return at(name); }
+  const Tensor& Get(std::string_view name) const;
   const Tensor& operator[](size_t position) const;
   void Add(const std::string& name, const Tensor& tensor);
   auto begin() const { return items_.begin(); }
@@ -13138,14 +12531,14 @@ class NamedTensors {
 //
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});
-//   out.at("Y");
+//   out.Get("Y");
 //
 //   exec.Bind("X", x);                   // for hot loops: nothing is allocated
 //   exec.Bind("Y", y);
 //   for (…) exec.Run();
 //
 // Each new set of input shapes is planned once and kept, for up to PlanOptions::max_shapes sets.
-class Executor : public Observable<Executor> {
+class Executor : public detail::Observable<Executor> {
  public:
   // Makes the operators and takes their memory if the plan knows all shapes; otherwise the first
   // run does so, and every run with new shapes.
@@ -13228,8 +12621,6 @@ class Executor : public Observable<Executor> {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-struct GraphInput;
-struct GraphConstant;
 class Graph;
 class GraphView;
 class GraphTypes;
@@ -13247,6 +12638,44 @@ struct NetBenchmark;
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_FWD_HPP_
+
+// ---- opkit/op/gradient/gradient_value.hpp
+// GradientValue: the names of the blobs that hold the gradient of a value. Gradient makers write
+// it, and AddGradients returns it.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_VALUE_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_VALUE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The blobs with the gradient of a value: one dense tensor; or indices and values of slices along
+// the first axis; or nothing if no gradient flows.
+struct GradientValue {
+  std::string dense;
+  std::string indices;
+  std::string values;
+
+  GradientValue() = default;
+  GradientValue(std::string name) : dense(std::move(name)) {}
+  GradientValue(const char* name) : dense(name) {}
+  static GradientValue Sparse(std::string indices, std::string values) {
+    GradientValue out;
+    out.indices = std::move(indices);
+    out.values = std::move(values);
+    return out;
+  }
+  bool IsDense() const { return !dense.empty(); }
+  bool IsSparse() const { return !indices.empty() || !values.empty(); }
+  bool IsEmpty() const { return !IsDense() && !IsSparse(); }
+  friend bool operator==(const GradientValue&, const GradientValue&) = default;
+  OPKIT_COLD friend std::string ToString(const GradientValue& value) {
+    if (value.IsEmpty()) return "(none)";
+    return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
+  }
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_VALUE_HPP_
 
 // ---- opkit/graph/gradient/gradients.hpp
 // AddGradients: adds the backward graph of a loss, made by the registered gradient makers: gradient
@@ -13313,219 +12742,6 @@ void UseGradientsOfGraphSubgraphs();
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENTS_HPP_
 
-// ---- opkit/graph/memory/run_order.hpp
-// A run in the form in which its memory is planned: the order of its steps, and the values that
-// they write and read. Plain numbers, which the planner and the verifier take.
-#ifndef OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
-#define OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// The steps of a run, 0 to nodes - 1 in the order they are stored, and the order that the executor
-// keeps.
-struct RunOrder {
-  int nodes = 0;
-  // Pairs (before[i], after[i]): `after[i]` starts when `before[i]` has completed, asynchronous
-  // part included. before[i] < after[i].
-  std::vector<int> before;
-  std::vector<int> after;
-  // The stage of each step, ascending: no step starts before all steps of lower stages have
-  // returned. 0, 1, 2, … means that one thread walks the stored order. Empty: only the edges order
-  // steps, on any number of threads.
-  std::vector<int> stages;
-  // 1 for each step that returns before it has completed; empty: none. Matters only with stages.
-  std::vector<uint8_t> asynchronous;
-};
-
-// A value's bytes are live from the start of its producer until all users have completed.
-struct RunValue {
-  int64_t bytes = 0;
-  int64_t alignment = 64;
-  int producer = -1;       // -1: there when the run starts
-  std::vector<int> users;  // steps that read it; scratch of a step has none
-  bool kept = false;       // read after the run has ended
-  bool external = false;   // in memory that the planner does not place
-  // The value whose bytes this value shares, from `view_offset` on; -1 for none. Its producer is
-  // the step that makes the view.
-  int view_of = -1;
-  int64_t view_offset = 0;
-};
-
-// `node`'s kernel may write value `output` over value `input`, which it reads.
-struct InPlaceOption {
-  int node = 0;
-  int input = 0;
-  int output = 0;
-};
-
-}}}  // namespace opkit::detail
-
-#endif  // OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
-
-// ---- opkit/graph/memory/lifetimes.hpp
-// FindLifetimes: converts the order that an executor keeps to the buffers that memory is planned
-// for, and finds which of them can be live together in some legal run. It runs after selection,
-// which fixes the values that steps read, write and may overwrite, and before PlanMemory.
-#ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
-#define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// The buffers and conflicts that PlanMemory takes. A value's offset in the arena is the offset of
-// its buffer plus its offset in the buffer.
-struct MemoryLifetimes {
-  std::vector<MemoryInterval> buffers;
-  MemoryConflicts conflicts;              // empty: the buffers' spans decide
-  std::vector<int> buffer_of;             // by value: its buffer; -1 for an external value
-  std::vector<int64_t> offset_in_buffer;  // by value: its offset in its buffer
-  std::vector<uint8_t> granted;           // by in-place option: 1 if its two values share bytes
-  // True if two buffers conflict only if some legal run has both live. False for a large graph
-  // without stages, and for stages of several steps: some conflicting buffers could then share
-  // bytes.
-  bool exact = true;
-};
-
-struct LifetimeOptions {
-  // The most steps without stages for which conflicts are exact; these take steps squared bits, and
-  // 8 bytes for a conflict. For more steps, or more than 8 million conflicts, lifetimes come from
-  // the longest path: a value is live from the last step of that path before all its uses to the
-  // first step of that path after them.
-  int exact_nodes = 4096;
-};
-
-// Finds the buffers of a run. Throws kInvalidArgument, with the edge, value or option, for an index
-// out of range, an edge against the stored order, a view outside the value that it views, a user
-// that is not ordered after the producer, or an in-place option whose step does not read the input
-// and make the output.
-//
-// Grants in-place options in the order given. An option is granted if every other touch of the
-// input's buffer completes before the step starts in every legal run. Moreover, the buffer must be
-// planned memory that is not kept after the run, the output must fit, and the step must read the
-// buffer exactly once.
-MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
-                              const std::vector<InPlaceOption>& in_place = {},
-                              const LifetimeOptions& options = {});
-
-}}}  // namespace opkit::detail
-
-#endif  // OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
-
-// ---- opkit/graph/memory/plan_memory.hpp
-// PlanMemory: computes offsets in one arena for buffers with lifetimes, so that buffers that are
-// live together do not overlap. It tries a portfolio of greedy orders, then searches within a
-// budget.
-#ifndef OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
-#define OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// Returns offsets for buffers that conflict if their spans of time overlap.
-//
-//   MemoryPlan plan = PlanMemory({{0, 2, 1024}, {1, 3, 512}, {2, 4, 1024}});
-//   plan.arena_bytes;  // 1536
-//
-// Throws kInvalidArgument or kOutOfRange, with the buffer, for a lower not below upper, a negative
-// size, an alignment that is no power of two, or sizes that add up to more than an int64 holds. For
-// 100,000 buffers the portfolio alone takes less than a second.
-MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
-                      const MemorySearchOptions& options = {});
-
-// Returns offsets for buffers with listed conflicts, for runs whose order in time is partial. The
-// spans are those of one legal order: if two overlap, the conflict must be listed too.
-MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
-                      const MemorySearchOptions& options = {});
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
-
-// ---- opkit/graph/memory/verify.hpp
-// VerifyMemoryPlan: proves a memory plan from the run's edges and the addresses alone, or throws
-// the fault. It shares no code with lifetimes.hpp and the planner, so that a mistake there is not
-// repeated here.
-#ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
-#define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// Throws kFailedPrecondition if a legal run could overwrite bytes that are still needed, or if a
-// value is outside the arena or misaligned. `addresses` has the first byte of each value in the
-// arena; those of external values, and of views of them, are ignored. `names` may be empty. Runs
-// and values that FindLifetimes refuses must not be passed.
-//
-// Takes time by the square of the values, plus steps times edges / 64.
-void VerifyMemoryPlan(const detail::RunOrder& run, const std::vector<detail::RunValue>& values,
-                      const std::vector<detail::InPlaceOption>& in_place,
-                      const std::vector<int64_t>& addresses, int64_t arena_bytes,
-                      const std::vector<std::string>& names = {});
-
-// Verifies a plan for buffers that conflict if their spans overlap or `conflicts` lists them.
-void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
-                      const MemoryPlan& plan);
-void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const MemoryPlan& plan);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_
-
-// ---- opkit/graph/print/memory_csv.hpp
-// Memory plans as CSV text: reads rows `id,lower,upper,size` and writes them, with `,offset` for a
-// plan. Public benchmark instances have this format, so that files can be exchanged with other
-// planners.
-#ifndef OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
-#define OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// The rows of a file, column by column.
-struct MemoryTable {
-  std::vector<std::string> ids;
-  std::vector<MemoryInterval> buffers;
-  std::vector<int64_t> offsets;  // empty if the file has no such column
-};
-
-// Parses the text of a file. Its columns may have any order, with or without `offset`; an id is any
-// text without a comma. Throws kInvalidArgument; the message begins with the line number.
-MemoryTable ParseMemoryCsv(std::string_view text);
-
-// Writes the text of a file. Without `ids`, numbers the buffers from 0; without `offsets`, omits
-// that column. Throws kInvalidArgument if there are not as many offsets or ids as buffers, and for
-// an id with a comma or a line end.
-std::string ToCsv(const std::vector<MemoryInterval>& buffers,
-                  const std::vector<int64_t>& offsets = {},
-                  const std::vector<std::string>& ids = {});
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PRINT_MEMORY_CSV_HPP_
-
-// ---- opkit/graph/print/memory_svg.hpp
-// ToSvg: draws a memory plan: time from left to right, addresses from bottom to top, a
-// rectangle for each buffer, coloured by its lifetime, and a line at the lower bound.
-#ifndef OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
-#define OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-struct MemorySvgOptions {
-  std::string title = "Memory plan";
-  std::string time_label = "step";
-  std::vector<std::string> names;  // the buffers' names; empty: their indices
-  int width = 1200;                // in pixels
-  int height = 700;
-};
-
-// Returns an SVG document of the plan: axes with units, a label on every buffer with enough room,
-// and arena bytes, lower bound and ratio below the title. A tooltip shows name, size and lifetime
-// of the buffer under the mouse. Throws kInvalidArgument if there are not as many offsets or names
-// as buffers.
-std::string ToSvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
-                  const MemorySvgOptions& options = {});
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
-
 // ---- opkit/graph/print/print.hpp
 // ToString: prints a graph as text, with one line for each input, constant, node and output; or
 // the difference between the texts of two graphs, which shows the effect of a pass.
@@ -13548,109 +12764,6 @@ std::string ToString(const Graph& before, const Graph& after);
 
 #endif  // OPKIT_GRAPH_PRINT_PRINT_HPP_
 
-// ---- opkit/graph/net_benchmark.hpp
-// NetBenchmark: the time of each node of a SimpleNet and its rates in FLOP/s and bytes/s, as rows
-// and as a table of text (like the log of Caffe2's TEST_Benchmark).
-#ifndef OPKIT_GRAPH_NET_BENCHMARK_HPP_
-#define OPKIT_GRAPH_NET_BENCHMARK_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-struct NetBenchmarkOptions {
-  int warmup = 1;  // runs before the timed ones
-  int runs = 10;
-};
-
-// The times of one node, or of all nodes of one operator type.
-struct NetBenchmarkRow {
-  std::string op;               // the operator's type
-  std::string name;             // the node's name
-  int node = -1;                // the node's index in the graph; -1 for all nodes of a type
-  int count = 1;                // nodes in this row
-  double ms = 0;                // median time of one run; for a type, the sum of its nodes' medians
-  double share = 0;             // fraction of the sum over all nodes, from 0 to 1
-  double flops = 0, bytes = 0;  // work of one run, from the schema's cost function
-
-  double gflops() const { return ms > 0 ? flops / ms * 1e-6 : 0; }     // per second
-  double gigabytes() const { return ms > 0 ? bytes / ms * 1e-6 : 0; }  // per second
-};
-
-// The result of SimpleNet::Benchmark.
-struct NetBenchmark {
-  std::vector<NetBenchmarkRow> nodes;  // in the order of the run
-  std::vector<NetBenchmarkRow> types;  // the longest time first
-  double net_ms = 0;                   // median time of a run of the whole net
-  int runs = 0;
-
-  // Fills in the shares and `types` from the times of `nodes`.
-  void SumUp();
-};
-
-// Returns a table: a header, a line for each node, the sums by operator type, and the time of the
-// whole net. A rate is "-" if the schema has no cost for it.
-std::string ToString(const NetBenchmark& benchmark);
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_NET_BENCHMARK_HPP_
-
-// ---- opkit/graph/simple_net.hpp
-// SimpleNet: runs a graph node by node in a workspace, in which a program can read every value. For
-// debugging, and to measure the time of each node. Tests compare Compile and Executor with it.
-#ifndef OPKIT_GRAPH_SIMPLE_NET_HPP_
-#define OPKIT_GRAPH_SIMPLE_NET_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// The workspace has the inputs; a run leaves outputs and all other values there. The constructor
-// adds the constants, which share the graph's memory. The net copies the graph but not the
-// workspace, which must outlive the net. Several nets may use one workspace. Selects the kernels
-// that Compile would select for the inputs in the workspace at construction. Not synchronised.
-//
-//   Workspace ws;
-//   *ws.CreateTensor("X") = x;
-//   SimpleNet net(graph, &ws);
-//   net.Run();
-//   const Tensor& y = *ws.GetTensor("Y");
-//   std::puts(ToString(net.Benchmark({.runs = 20})).c_str());
-class SimpleNet : public Observable<SimpleNet> {
- public:
-  // Throws the errors of Check(graph) and CreateOperator. Throws kNotFound, with the nearest name,
-  // for an input that is not in the workspace, and kAlreadyExists if a blob that differs from a
-  // constant has its name. An error removes from the workspace all that the constructor added.
-  SimpleNet(Graph graph, Workspace* ws);
-
-  // Runs every node to completion, in topological order, and returns true. Throws kTypeMismatch,
-  // kUninitialized or kInvalidArgument before a node runs if the dtype or shape of an input differs
-  // from the graph's declaration. Throws the Error of the first node that fails: later nodes do not
-  // run, and the workspace's last_failed_op_net_position is the index of the failed node.
-  bool Run();
-
-  // Times every node alone and the whole net, observers included. Throws kInvalidArgument if
-  // options.runs < 1 or options.warmup < 0, and the errors of Run.
-  NetBenchmark Benchmark(const NetBenchmarkOptions& options = {});
-
-  const Graph& graph() const { return graph_; }
-  Workspace* workspace() const { return workspace_; }
-  int num_ops() const { return static_cast<int>(ops_.size()); }
-  // Returns operator i in the order of the run. Its net_position() is the index of its node. Throws
-  // kOutOfRange.
-  OperatorBase& op(int i) {
-    if (i < 0 || i >= num_ops())
-      Throw(ErrorCode::kOutOfRange, "operator ", i, " of a net that has ", num_ops());
-    return *ops_[detail::Index(i)];
-  }
-
- private:
-  const Graph graph_;
-  Workspace* workspace_;
-  std::vector<std::unique_ptr<OperatorBase>> ops_;
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_SIMPLE_NET_HPP_
-
 // ---- opkit/graph/subgraph.hpp
 // MakeSubgraph: puts a graph inside a node (the branches of If, the body of Subgraph).
 #ifndef OPKIT_GRAPH_SUBGRAPH_HPP_
@@ -13665,24 +12778,25 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   OperatorDef("If").Input("condition").Input("X").Output("Y")
 //       .Subgraph("then_branch", MakeSubgraph(then_branch))
 //       .Subgraph("else_branch", MakeSubgraph(else_branch))
-detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph);
+detail::IntrusivePtr<const detail::SubgraphBase> MakeSubgraph(Graph graph);
 
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_SUBGRAPH_HPP_
 
 // ---- opkit/graph.hpp
-// Umbrella for graphs of operators: Graph, inference, passes, Compile, Plan, Executor, SimpleNet,
-// gradients (REGISTER_GRADIENT, AddGradients), memory planning, printing and drawing. Brings
-// opkit/opkit.hpp too. Partitioners and named passes are in opkit/partition.hpp, readers of model
-// files in opkit/interop/.
+// Umbrella for graphs of operators: Graph, inference, Compile, Plan, Executor, AddGradients,
+// printing and drawing. Brings opkit/opkit.hpp too. Partitioners and passes are in
+// opkit/partition.hpp, REGISTER_GRADIENT in opkit/op/gradient/gradient.hpp, SimpleNet in
+// opkit/graph/simple_net.hpp, readers of model files in opkit/interop/.
 #ifndef OPKIT_GRAPH_HPP_
 #define OPKIT_GRAPH_HPP_
 
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its operators with graphs or gradients
 // ---- opkit/plugin/export/export_graphs.hpp
 // Lets the nodes of a library's operators carry graphs, from its host and to it. Included if a unit
-// includes both graph.hpp and plugin/author.hpp.
+// includes both graph.hpp and plugin/author.hpp. The headers fill the hooks of abi_node.hpp and of
+// op/inference.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
 
@@ -14100,8 +13214,8 @@ struct CutProblem {
   std::vector<int> order;              // a topological order of the nodes
   std::vector<GraphView::Edge> edges;  // `from` runs before `to`: data, rewrites, control, effects
   std::vector<GraphView::Edge> joins;  // `to` reads an output of `from`: they may be one subgraph
-  std::vector<int> kinds;              // by node: kNotTaken, kAnySubgraph or a kind
-  std::vector<int> classes;            // by node: only equal classes join; empty: all are equal
+  detail::IndexedVector<int> kinds;    // by node: kNotTaken, kAnySubgraph or a kind
+  detail::IndexedVector<int> classes;  // by node: only equal classes join; empty: all are equal
   int max_size = 0;                    // most nodes of a subgraph; 0: any number
 };
 
@@ -14111,8 +13225,8 @@ CutProblem CutProblemOf(const GraphView& view);
 
 // The subgraph of each node.
 struct CutResult {
-  std::vector<int> group;  // by node: the number of its subgraph; -1: none
-  int num_groups = 0;      // subgraphs are numbered by their first nodes in the problem's order
+  detail::IndexedVector<int> group;  // by node: the number of its subgraph; -1: none
+  int num_groups = 0;  // subgraphs are numbered by their first nodes in the problem's order
 };
 
 // Groups the taken nodes into subgraphs that are connected by joins. Nodes of kind kAnySubgraph may
@@ -14131,7 +13245,8 @@ CutResult CutSubgraphs(const CutProblem& problem);
 // Returns the nodes of a path that leaves the set and comes back to it: the first and last node are
 // inside. Empty if there is no such path; the set can then run as one node. `inside` has an element
 // for each node. Takes O(nodes + edges). Throws kInvalidArgument if `inside` has a wrong length.
-std::vector<int> PathThroughOutside(const CutProblem& problem, const std::vector<char>& inside);
+std::vector<int> PathThroughOutside(const CutProblem& problem,
+                                    const detail::IndexedVector<char>& inside);
 
 }}  // namespace opkit
 
@@ -14342,14 +13457,14 @@ class PartitionAnswer {
   // Returns the view of the graph that the answer is about.
   const PartitionView& view() const { return *view_; }
   // By node: its kind, kNotTaken if it stays; its set; the reason of a refusal.
-  const std::vector<int>& kinds() const { return kinds_; }
-  const std::vector<int>& sets() const { return sets_; }
-  const std::vector<std::string>& reasons() const { return reasons_; }
+  const detail::IndexedVector<int>& kinds() const { return kinds_; }
+  const detail::IndexedVector<int>& sets() const { return sets_; }
+  const detail::IndexedVector<std::string>& reasons() const { return reasons_; }
 
  private:
   const PartitionView* view_;
-  std::vector<int> kinds_, sets_;
-  std::vector<std::string> reasons_;
+  detail::IndexedVector<int> kinds_, sets_;
+  detail::IndexedVector<std::string> reasons_;
 };
 
 // A subgraph that can run as one node. The partitioner may reject it, or add attributes and
@@ -14862,6 +13977,132 @@ GraphPartitionerHost PartitionerHost(int);  // REGISTER_PARTITIONER prefers it t
 
 #endif  // OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 
+// ---- opkit/graph/passes/common_subexpressions.hpp
+// MergeCommonSubexpressions: keeps one of several nodes that compute the same from the same values.
+#ifndef OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
+#define OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Two nodes are equal if their operators, inputs, attributes (bit by bit), subgraphs, devices,
+// engines and control inputs are equal; two constants, if dtype, shape, device and bytes are equal.
+// Keeps these duplicates: nodes with an effect (stateful operators, no outputs); nodes that read,
+// write or make a value that is rewritten; and nodes that are control inputs of others.
+Graph MergeCommonSubexpressions(const Graph& graph);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_COMMON_SUBEXPRESSIONS_HPP_
+
+// ---- opkit/graph/passes/constant_folding.hpp
+// FoldConstants: runs the nodes that read only constants, and replaces them by constants.
+#ifndef OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
+#define OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+struct FoldOptions {
+  // The limit for all outputs of a node together. A node with larger outputs stays. Such a node is
+  // run only if its schema cannot infer the size.
+  int64_t max_bytes = int64_t{512} << 20;
+};
+
+// Also removes constants that only folded nodes read. Keeps nodes with an effect (stateful
+// operators, no outputs), nodes that rewrite an input or whose output is rewritten, nodes with
+// control edges, and nodes on devices whose memory the host cannot access. Keeps nodes that fail:
+// they report the error when the graph runs.
+Graph FoldConstants(const Graph& graph, const FoldOptions& options = {});
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_CONSTANT_FOLDING_HPP_
+
+// ---- opkit/graph/passes/dead_nodes.hpp
+// RemoveDeadNodes: drops the nodes and constants that contribute neither to an output of a run nor
+// to an effect.
+#ifndef OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
+#define OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Keeps the nodes that make outputs of the graph, nodes with an effect (no outputs, stateful
+// operators), nodes that rewrite an input of the graph, and all nodes that these depend on, by
+// control inputs too. Removes constants that no remaining node reads, except outputs. Inputs and
+// outputs of the graph stay unchanged.
+Graph RemoveDeadNodes(const Graph& graph);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_DEAD_NODES_HPP_
+
+// ---- opkit/graph/passes.hpp
+// PassList: an ordered list of named functions that rewrite a graph, and the default list, which
+// programs can extend. No pass chooses the values that are computed in place: the plan does so for
+// the kernels that it selected (PlannedMemory::AllowInPlace).
+#ifndef OPKIT_GRAPH_PASSES_HPP_
+#define OPKIT_GRAPH_PASSES_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A regular value; copies share the passes. A pass returns a graph that computes the same outputs
+// and leaves the same data in the caller's inputs. Run is const: several threads may run a list
+// whose passes keep no state.
+//
+//   PassList passes = DefaultPasses();
+//   passes.InsertAfter("fold_constants", "my_pass", [](Graph g) { …; return g; });
+//   Graph better = passes.Run(graph);
+class PassList {
+ public:
+  using Pass = UniqueFunction<Graph(Graph)>;
+  using Watch = UniqueFunction<void(const std::string&, const Graph&, const Graph&)>;
+
+  // Adds a pass at the end. Add, InsertBefore and InsertAfter throw kAlreadyExists for a name that
+  // the list has, kInvalidArgument for an empty name or pass, and kNotFound, with the nearest name,
+  // for a `place` that the list does not have.
+  PassList& Add(std::string name, Pass pass) {
+    return Insert(passes_.end(), std::move(name), std::move(pass));
+  }
+  PassList& InsertBefore(std::string_view place, std::string name, Pass pass) {
+    return Insert(Find(place), std::move(name), std::move(pass));
+  }
+  PassList& InsertAfter(std::string_view place, std::string name, Pass pass) {
+    return Insert(Find(place) + 1, std::move(name), std::move(pass));
+  }
+  // Throws kNotFound, with the nearest name, for a name that the list does not have.
+  PassList& Remove(std::string_view name);
+  std::vector<std::string> names() const;
+
+  // Runs all passes. Checks the graph before the first pass and after every pass. An error in a
+  // pass or in its result names the pass. Calls watch(name, before, after) after every pass:
+  //   passes.Run(g, [](auto& name, auto& a, auto& b) { Log(name + "\n" + ToString(a, b)); });
+  Graph Run(Graph graph, Watch watch = {},
+            UnknownOperators unknown = UnknownOperators::kRefused) const;
+
+ private:
+  struct Entry : detail::RefCounted {
+    std::string name;
+    Pass run;
+  };
+
+  using Entries = std::vector<detail::IntrusivePtr<Entry>>;
+
+  Entries::const_iterator Find(std::string_view name) const;
+  PassList& Insert(Entries::const_iterator place, std::string name, Pass pass);
+
+  Entries passes_;
+};
+
+// Returns the passes remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization
+// and merge_common_subexpressions. A second run of the list changes nothing. The passes keep
+// results bit by bit, except merge_hard_swish and fold_batch_normalization, which keep them up to
+// rounding. A header-only program has these two passes only if it includes the standard operators
+// that they rewrite: ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
+PassList DefaultPasses(FoldOptions options = {});
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_HPP_
+
 // ---- opkit/graph/passes/named_pass.hpp
 // The registry of passes by name: passes of REGISTER_PASS in a program, and of loaded libraries.
 #ifndef OPKIT_GRAPH_PASSES_NAMED_PASS_HPP_
@@ -14967,7 +14208,8 @@ class PassBuilder {
 
 // ---- opkit/partition.hpp
 // Umbrella for partitioners, which cut parts out of a graph for another runtime
-// (REGISTER_PARTITIONER), and for passes by name (REGISTER_PASS). Brings opkit/graph.hpp too.
+// (REGISTER_PARTITIONER), and for passes: PassList, DefaultPasses, and passes by name
+// (REGISTER_PASS). Brings opkit/graph.hpp too.
 #ifndef OPKIT_PARTITION_HPP_
 #define OPKIT_PARTITION_HPP_
 
@@ -14984,7 +14226,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredPartitioners =
-    (ThisLibrary().add_partitioners = &AddRegisteredPartitioners, true);
+    (LibraryContents::Global().add_partitioners = &AddRegisteredPartitioners, true);
 
 }  // namespace detail
 }}  // namespace opkit
@@ -15139,7 +14381,7 @@ struct UnloadReport {
   bool unmapped = false;  // true if no code of it is left in the process
   // If not unmapped: symbols of the library that may keep it loaded.
   std::vector<std::string> pinned_by;
-  // The exception of its finalize; empty if it returned normally.
+  // The exception of the library's finalize; empty if it returned normally.
   std::string finalize_failure = {};
   // Returns the report as a sentence.
   friend std::string ToString(const UnloadReport& report);
@@ -15174,7 +14416,7 @@ class Library {
   // if another loaded library has that name.
   const std::string& name() const { return image().name; }
   const std::string& path() const { return loaded().path; }
-  // Returns the backend of its kernels for operators that existed before.
+  // Returns the backend of the library's kernels for operators that existed before.
   const std::string& backend() const { return loaded().backend; }
   // Returns the version of the toolkit with which it was compiled; empty if unknown.
   std::string version() const {
@@ -15188,7 +14430,7 @@ class Library {
   }
   // Returns the operators' names, in the library's order.
   std::vector<std::string> operators() const;
-  // Returns the names of its partitioners; passes() returns those of its graph passes.
+  // Returns the names of the library's partitioners; passes() returns those of its graph passes.
   std::vector<std::string> partitioners() const;
   std::vector<std::string> passes() const;
   bool is_loaded() const { return loaded_ && loaded_->image; }
@@ -15241,15 +14483,15 @@ struct ProfileSpan {
   int64_t pushed = -1;  // time at which a task was pushed to its engine; -1 for no task
   int thread = 0;       // index in Profile::threads
   int pusher = -1;      // index of the thread that pushed the task; -1 for no task
-  InvocationKind kind = InvocationKind::kNone;
+  Invocation::Kind kind = Invocation::Kind::kNone;
   Device device;
   // Interned names: the operator's type, the task or scope; the node; Invocation::custom.
   uint32_t name = 0;
   uint32_t node = 0;
   uint32_t custom = 0;
-  bool adopted = false;  // true for a part of an invocation that began elsewhere
-  bool open = false;     // true if it had not ended; `end` is then the time of Stop or Read
-  SpanWork work;         // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
+  bool adopted = false;   // true for a part of an invocation that began elsewhere
+  bool open = false;      // true if it had not ended; `end` is then the time of Stop or Read
+  detail::SpanWork work;  // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
 };
 
 // An allocation, or a release, of tensors' memory.
@@ -15327,7 +14569,7 @@ inline std::pair<int64_t, int64_t> AsynchronousTime(const ProfileSpan& span) {
 }
 // True if the own time of the span, without its children, is its author's code.
 inline bool HasUserCode(const ProfileSpan& span) {
-  return span.kind == InvocationKind::kCustomOperator && !span.adopted;
+  return span.kind == Invocation::Kind::kCustomOperator && !span.adopted;
 }
 std::string UserCodeName(const ProfileSpan& span);
 }  // namespace detail
@@ -15652,12 +14894,12 @@ std::string ToJson(const ProfileTable& table);
 
 #endif  // OPKIT_PROFILE_PROFILE_TABLE_HPP_
 
-// ---- opkit/profile/report.hpp
+// ---- opkit/profile/save_report.hpp
 // SaveReport: writes a profile as a page for a browser. The writer itself is
 // opkit/report/report.hpp, which registers itself if a program includes it. Programs that only
 // record do not compile it.
-#ifndef OPKIT_PROFILE_REPORT_HPP_
-#define OPKIT_PROFILE_REPORT_HPP_
+#ifndef OPKIT_PROFILE_SAVE_REPORT_HPP_
+#define OPKIT_PROFILE_SAVE_REPORT_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -15702,7 +14944,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Profile& profile, const std::
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_REPORT_HPP_
+#endif  // OPKIT_PROFILE_SAVE_REPORT_HPP_
 
 // ---- opkit/profile/profiler.hpp
 // Profiler: records where time goes, inside custom operators too, and writes it as a trace or a
@@ -15745,7 +14987,7 @@ class ProfileScope {
  public:
   // Copies `name` if a profile is being recorded.
   explicit ProfileScope(std::string_view name)
-      : scope_(InvocationKind::kUserCode, [&] { return SpanNames::OfText(name); }) {}
+      : scope_(Invocation::Kind::kUserCode, [&] { return detail::SpanNames::OfText(name); }) {}
 
  private:
   InvocationScope scope_;
@@ -15786,6 +15028,212 @@ OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 }}  // namespace opkit
 
 #endif  // OPKIT_CORE_CHANNELS_LAST_HPP_
+
+// ---- opkit/core/dlpack.hpp
+// Exports tensors to DLPack and imports them without a copy, versioned and unversioned. The structs
+// are our own declarations of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares
+// them with the real header.
+#ifndef OPKIT_CORE_DLPACK_HPP_
+#define OPKIT_CORE_DLPACK_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace dlpack {
+
+struct DLDevice {
+  int32_t device_type;
+  int32_t device_id;
+};
+struct DLDataType {
+  uint8_t code;  // 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool
+  uint8_t bits;
+  uint16_t lanes;
+};
+struct DLTensor {
+  void* data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null for row-major dense
+  uint64_t byte_offset;
+};
+struct DLManagedTensor {
+  DLTensor dl_tensor;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensor* self);
+};
+struct DLPackVersion {
+  uint32_t major;
+  uint32_t minor;
+};
+struct DLManagedTensorVersioned {
+  DLPackVersion version;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensorVersioned* self);
+  uint64_t flags;
+  DLTensor dl_tensor;
+};
+inline constexpr uint64_t kFlagReadOnly = 1;
+inline constexpr uint32_t kMajorVersion = 1;
+inline constexpr uint32_t kMinorVersion = 1;
+
+}  // namespace dlpack
+
+namespace detail {
+
+// A DType, and the code and bits that DLPack has for it.
+struct DLPackTypeRow {
+  DType dtype;
+  uint8_t code, bits;
+};
+inline constexpr DLPackTypeRow kDLPackTypes[] = {
+    {DType::kBool, 6, 8},     {DType::kInt8, 0, 8},       {DType::kInt16, 0, 16},
+    {DType::kInt32, 0, 32},   {DType::kInt64, 0, 64},     {DType::kUInt8, 1, 8},
+    {DType::kUInt16, 1, 16},  {DType::kUInt32, 1, 32},    {DType::kUInt64, 1, 64},
+    {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
+    {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
+
+// An exported tensor: keeps its memory alive, and the arrays that the DLTensor points to.
+template <class Managed>
+struct DLPackExport {
+  Tensor tensor;
+  std::vector<int64_t> shape, strides;
+  Managed managed;
+};
+
+template <class Managed>
+Managed* ExportDLPack(const Tensor& tensor) {
+  if (!tensor.initialized())
+    Throw(ErrorCode::kUninitialized, "cannot export tensor ", ToString(tensor));
+  if (!tensor.layout().is_standard())
+    Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
+          "; convert first");
+  const Dims strides = tensor.strides();
+  auto* out = new DLPackExport<Managed>{
+      tensor, tensor.shape().vec(), {strides.begin(), strides.end()}, Managed{}};
+  Device device = tensor.device();
+  if (static_cast<int>(device.type) >= static_cast<int>(DeviceType::kCPUStream))
+    device = MemoryDevice(device);
+  auto& dl = out->managed.dl_tensor;
+  dl.data = tensor.raw_mutable_data();
+  dl.device.device_type = static_cast<decltype(dl.device.device_type)>(device.type);
+  dl.device.device_id = device.index;
+  dl.ndim = tensor.rank();
+  for (const auto& row : kDLPackTypes)
+    if (row.dtype == tensor.dtype()) dl.dtype = {row.code, row.bits, 1};
+  dl.shape = out->shape.data();
+  dl.strides = out->strides.data();
+  out->managed.manager_ctx = out;
+  out->managed.deleter = [](Managed* self) {
+    delete static_cast<DLPackExport<Managed>*>(self->manager_ctx);
+  };
+  return &out->managed;
+}
+
+template <class Managed>
+Tensor ImportDLPack(Managed* managed) {
+  const auto& in = managed->dl_tensor;
+  DType dtype = DType::kUndefined;
+  for (const auto& row : kDLPackTypes)
+    if (row.code == in.dtype.code && row.bits == in.dtype.bits && in.dtype.lanes == 1)
+      dtype = row.dtype;
+  if (dtype == DType::kUndefined)
+    Throw(ErrorCode::kUnsupported, "DLPack type {code ", int{in.dtype.code}, ", bits ",
+          int{in.dtype.bits}, ", lanes ", in.dtype.lanes, "} has no DType");
+  if (in.ndim < 0 || (in.ndim > 0 && !in.shape))
+    Throw(ErrorCode::kInvalidArgument, "DLPack tensor has ndim ", in.ndim,
+          in.shape ? "" : " and no shape");
+  const auto rank = static_cast<size_t>(in.ndim);
+  Shape shape(in.shape, rank);
+  Dims strides;
+  if (in.strides && rank) strides = Dims(in.strides, rank);
+  if (shape.IsDense(strides)) strides = Dims();
+  int64_t last = 0;
+  for (int i = 0; i < strides.size(); ++i) {
+    int64_t step = 0;
+    if (shape[i] == 1) strides[i] = 0;  // unused; may have any value
+    if (strides[i] < 0 || __builtin_mul_overflow(strides[i], shape[i] - 1, &step) ||
+        __builtin_add_overflow(last, step, &last))
+      Throw(ErrorCode::kUnsupported, "DLPack stride ", strides[i], " of axis ", i,
+            " is negative or too large");
+  }
+  int64_t nbytes = Tensor::CheckedBytes(shape, dtype);
+  if (!strides.empty() && (__builtin_add_overflow(last, 1, &last) ||
+                           __builtin_mul_overflow(last, ItemSize(dtype), &nbytes)))
+    Throw(ErrorCode::kOutOfRange, "DLPack strides reach past a 64-bit byte count");
+  if (!in.data && nbytes > 0) Throw(ErrorCode::kInvalidArgument, "DLPack tensor has no data");
+  uintptr_t begin = 0, end = 0;
+  if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(in.data), in.byte_offset, &begin) ||
+      __builtin_add_overflow(begin, static_cast<uintptr_t>(nbytes), &end))
+    Throw(ErrorCode::kOutOfRange, "DLPack tensor of ", nbytes, " bytes at offset ", in.byte_offset,
+          " reaches past the end of memory");
+  const auto alignment = static_cast<uintptr_t>(ItemSize(dtype) / (IsComplex(dtype) ? 2 : 1));
+  if (nbytes > 0 && begin % alignment != 0)
+    Throw(ErrorCode::kInvalidArgument, "DLPack tensor of ", dtype,
+          " begins at an address that is no multiple of ", alignment, " (byte_offset ",
+          in.byte_offset, "); copy it to an aligned buffer first");
+  const Device device{static_cast<DeviceType>(in.device.device_type), in.device.device_id};
+  Storage storage = AdoptStorage(
+      device, in.data ? static_cast<char*>(in.data) + in.byte_offset : nullptr, nbytes,
+      [](void*, void* context) {
+        auto* self = static_cast<Managed*>(context);
+        if (self->deleter) self->deleter(self);
+      },
+      managed);
+  return Tensor(std::move(storage), 0, std::move(shape), dtype, std::move(strides));
+}
+
+template <class T>
+concept Versioned = requires(T& t) { t.version.major; };
+
+// Structs with DLPack's layout: those above or those of the real header.
+template <class T>
+concept DLPackManaged = requires(T& t) {
+  t.dl_tensor.byte_offset;
+  t.manager_ctx;
+  t.deleter;
+  requires sizeof(T) == (Versioned<T> ? sizeof(dlpack::DLManagedTensorVersioned)
+                                      : sizeof(dlpack::DLManagedTensor));
+};
+
+}  // namespace detail
+
+// Exports without a copy, as our struct or another one of the same layout; the caller owns the
+// result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
+template <detail::DLPackManaged Managed = dlpack::DLManagedTensor>
+Managed* ToDLPack(const Tensor& tensor) {
+  return detail::ExportDLPack<Managed>(tensor);
+}
+template <detail::DLPackManaged Managed = dlpack::DLManagedTensorVersioned>
+Managed* ToDLPackVersioned(const Tensor& tensor) {
+  auto* managed = detail::ExportDLPack<Managed>(tensor);
+  managed->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
+  return managed;
+}
+
+enum class DLPackReadOnly : uint8_t { kRefused, kAccepted };
+
+// Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
+// handle; on an Error it still belongs to the caller. A read-only tensor is an Error
+// (kInvalidArgument) unless it is accepted: a Tensor does not remember that it must not be written.
+template <detail::DLPackManaged Managed>
+Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::kRefused) {
+  if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
+  if constexpr (detail::Versioned<Managed>) {
+    if (managed->version.major != dlpack::kMajorVersion)
+      Throw(ErrorCode::kUnsupported, "DLPack major version ", managed->version.major,
+            " is not the supported ", dlpack::kMajorVersion);
+    if ((managed->flags & dlpack::kFlagReadOnly) && read_only == DLPackReadOnly::kRefused)
+      Throw(ErrorCode::kInvalidArgument,
+            "the DLPack tensor is read-only: copy it, or pass "
+            "DLPackReadOnly::kAccepted and do not write to it");
+  }
+  return detail::ImportDLPack(managed);
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_DLPACK_HPP_
 
 // ---- opkit/core/layout_hooks.hpp
 // Hooks into the registry of layouts, for code that exchanges layouts with another image. A program
@@ -15851,7 +15299,7 @@ struct LayoutDefinition {
   LayoutConverter to_standard;
   LayoutConverter from_standard;
   // Returns the bytes that a tensor of this shape takes; empty: as many as in the standard layout.
-  // A layout with descriptors uses LayoutDescriptor::Bytes instead. Called by several threads at
+  // A layout with descriptors uses Layout::Descriptor::Bytes instead. Called by several threads at
   // once.
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
   // True if each tensor has a descriptor of its own. No conversion leads through such a layout.
@@ -16673,7 +16121,7 @@ class TaskGroup {
   struct Member;
 
   ThreadPool& pool_;
-  Latch pending_;
+  detail::Latch pending_;
   detail::Mutex mutex_;
   std::exception_ptr error_;
 };
@@ -16681,6 +16129,288 @@ class TaskGroup {
 }}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_TASK_GROUP_HPP_
+
+// ---- opkit/op/fusion.hpp
+// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend runs
+// two nodes of a graph as one.
+#ifndef OPKIT_OP_FUSION_HPP_
+#define OPKIT_OP_FUSION_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A node with its selected configuration, and the next node with its own: the only reader of the
+// node's output 0.
+struct FusionQuery {
+  KernelQuery node;
+  const KernelConfig& config;
+  KernelQuery next;
+  const KernelConfig& next_config;
+  size_t read;  // index of the input of `next` that is the node's output 0
+};
+// The fusion of the two nodes: a node with the outputs of `next` and inputs of both, for a kernel
+// of the same backend, and its configuration. Nothing is selected again, so the layouts must be the
+// layouts that were selected for the two nodes.
+struct FusedNode {
+  OperatorDef def;
+  KernelConfig config;
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUSION_HPP_
+
+// ---- opkit/op/gradient/gradient_maker.hpp
+// GradientMakerBase: operators' authors derive from it to name the operators that compute the
+// gradients of a node's inputs from those of its outputs. gradient.hpp registers the derived class.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The gradient operators of a node, and the gradients that they make.
+struct GradientOpsMeta {
+  std::vector<OperatorDef> ops;        // in the order they run
+  std::vector<GradientValue> g_input;  // for every input; empty if no gradient flows
+};
+
+// The names of gradients, in an explicit map: only the map decides if a value is a gradient, and of
+// which value, never the name. No gradient gets the name of another value. One map serves a whole
+// graph; reserve the graph's names before the first gradient is named.
+class GradientNames {
+ public:
+  GradientNames();
+  GradientNames(GradientNames&&) = delete;
+  ~GradientNames();
+  // Reserves a name for a value. Throws kAlreadyExists if the name was given to a gradient before.
+  void Reserve(const std::string& name);
+  // Reserves the names of a node's values and of its output gradients.
+  void ReserveNamesOf(const OperatorDef& def, const std::vector<GradientValue>& g_output);
+  // Returns the name of the value's gradient; always the same name.
+  const std::string& Of(const std::string& value);
+  // Returns a new name for a part of the value's gradient (one use among several, indices, values).
+  std::string Fresh(const std::string& value, const std::string& suffix = "_grad");
+  bool IsGradient(const std::string& name) const { return ValueOf(name); }
+  // Returns the value that `name` is a gradient of; null if this map did not make the name.
+  const std::string* ValueOf(const std::string& name) const;
+
+ private:
+  struct Table;
+  detail::IntrusivePtr<Table> table_;
+};
+
+// The base class of gradient makers. One object serves one node.
+//
+//   class ScaleGradient : public GradientMakerBase {
+//     using GradientMakerBase::GradientMakerBase;
+//     std::vector<OperatorDef> GetGradientDefs() override {
+//       return SingleGradientDef("Scale", "", {GO(0)}, {GI(0)});     // the argument is copied
+//     }
+//   };
+//   REGISTER_GRADIENT(Scale, ScaleGradient);
+class GradientMakerBase {
+ public:
+  GradientMakerBase(const OperatorDef& def, std::vector<GradientValue> g_output);
+  GradientMakerBase(GradientMakerBase&&) = delete;
+  OPKIT_INLINE virtual ~GradientMakerBase();
+
+  // True if the gradient operators copy the node's device, engine and those arguments that they
+  // accept. An argument that the maker has set stays.
+  virtual bool CopyDeviceOption() const { return true; }
+  virtual bool CopyEngine() const { return true; }
+  virtual bool CopyArguments() const { return true; }
+
+  // Returns the gradient operators. The override names every output gradient that it reads by GO,
+  // and every input gradient that it makes by GI (or SetDense, SetSparse). An input without a name
+  // gets no gradient.
+  OPKIT_INLINE virtual std::vector<OperatorDef> GetGradientDefs();
+  OPKIT_INLINE virtual GradientOpsMeta Get();
+  // Sets the map of names. By default names come from a map for this node only.
+  void UseNames(GradientNames* names) { names_ = names; }
+
+ protected:
+  const OperatorDef& Def() const { return def_; }
+  const std::string& I(int i) const {
+    return def_.inputs()[Check(i, def_.inputs().size(), "input")];
+  }
+  const std::string& O(int i) const {
+    return def_.outputs()[Check(i, def_.outputs().size(), "output")];
+  }
+
+  // Returns the blobs of the gradient of output i. GO, GO_I and GO_V throw kInvalidArgument if the
+  // gradient is of the other kind, or if none was given: check GradOut(i) first if that is
+  // possible.
+  const GradientValue& GradOut(int i) const {
+    return g_output_[Check(i, g_output_.size(), "output")];
+  }
+  const std::string& GO(int i) const { return Given(i, false).dense; }
+  const std::string& GO_I(int i) const { return Given(i, true).indices; }
+  const std::string& GO_V(int i) const { return Given(i, true).values; }
+
+  // Returns the blobs for the gradient of input i, named at the first call. A value that two inputs
+  // read gets two gradients; the caller of the maker adds them.
+  const std::string& GI(int i);
+  const std::string& GI_I(int i) { return Slices(i, &GradientValue::indices, "_grad_indices"); }
+  const std::string& GI_V(int i) { return Slices(i, &GradientValue::values, "_grad_values"); }
+  // Sets the gradient of input i to a blob with another name, such as GO(0) itself.
+  void SetDense(int i, const std::string& name) { Gradient(i, false).dense = name; }
+  void SetSparse(int i, const std::string& indices, const std::string& values) {
+    Gradient(i, true) = GradientValue::Sparse(indices, values);
+  }
+  // Returns a name for an intermediate result of several gradient operators.
+  std::string Temporary(const std::string& hint);
+  GradientNames& Names();
+
+  static std::vector<OperatorDef> SingleGradientDef(const std::string& type,
+                                                    const std::string& name,
+                                                    const std::vector<std::string>& inputs,
+                                                    const std::vector<std::string>& outputs,
+                                                    Arguments args = {}) {
+    return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
+  }
+
+ private:
+  size_t Check(int i, size_t count, const char* what) const;
+  const GradientValue& Given(int i, bool sparse) const;
+  GradientValue& Gradient(int i, bool sparse);
+  const std::string& Slices(int i, std::string GradientValue::*part, const char* suffix);
+
+  const OperatorDef def_;
+  const std::vector<GradientValue> g_output_;
+  std::vector<GradientValue> g_input_;
+  GradientNames* names_ = nullptr;  // null until the first name
+  GradientNames own_names_;
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
+
+// ---- opkit/op/gradient/gradient.hpp
+// Gradients by operator: REGISTER_GRADIENT names an operator's gradient maker; other macros declare
+// that there is none. AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp
+// node by node.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The kind of gradient that a registration declares for an operator.
+enum class GradientKind : uint8_t {
+  kMaker,
+  kNone,       // no gradient flows through the operator
+  kShouldNot,  // a request for the gradient is a mistake
+  kNotImplemented,
+};
+
+// A registered gradient of an operator.
+struct GradientRegistration {
+  using Make = UniqueFunction<GradientOpsMeta(
+      const OperatorDef&, const std::vector<GradientValue>& g_output, GradientNames&)>;
+  GradientKind kind = GradientKind::kMaker;
+  Make make;
+  const char* file = "";
+  int line = 0;
+  std::string problem;  // a second registration; GetGradientForOp reports it
+
+  std::string Place() const { return StrCat(file, ":", line); }
+};
+
+// The gradients of all operators. Thread-safe; never throws during registration.
+class GradientRegistry {
+ public:
+  GradientRegistry();
+  ~GradientRegistry();
+  OPKIT_EXPORT static GradientRegistry& OfProgram() {
+    static auto* registry = new GradientRegistry;  // used by static objects of any order
+    return *registry;
+  }
+  OPKIT_IMAGE_LOCAL static GradientRegistry& Global();
+  // Adds a registration. A second one of the same operator from the same place is ignored; from
+  // another place it becomes a problem, which CheckRegistrations lists.
+  OPKIT_IMAGE_LOCAL void Add(const std::string& op, GradientRegistration registration);
+  // Returns null if nothing was registered.
+  GradientRegistration* Find(const std::string& op) const;
+  // Removes a registration; for tests and libraries.
+  void Remove(const std::string& op);
+  // Returns, for an operator without a gradient, a sentence about a gradient of nearly its name
+  // that no operator has; empty if there is none.
+  OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
+
+ private:
+  struct State;
+  State* const state_;  // owned
+};
+
+// True if the operator has a gradient maker.
+OPKIT_IMAGE_LOCAL bool HasGradient(const std::string& op);
+
+// Returns the operators that compute the gradients of a node's inputs. `g_output` has the names of
+// the gradients of its outputs, one for each output, empty if none flows. Throws kNotFound if no
+// gradient was registered for the operator; kUnsupported for SHOULD_NOT_DO_GRADIENT and
+// GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients, or for a node
+// that its schema refuses; kAlreadyExists for a gradient that was registered twice.
+OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                                   const std::vector<GradientValue>& g_output,
+                                                   GradientNames& names);
+OPKIT_IMAGE_LOCAL GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                                   const std::vector<GradientValue>& g_output);
+
+namespace detail {
+
+// Returns the maker's operators, with the device, engine and arguments that they copy from the
+// node.
+GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
+                                 GradientNames& names);
+
+template <class Maker>
+GradientOpsMeta MakeGradient(const OperatorDef& def, const std::vector<GradientValue>& g_output,
+                             GradientNames& names) {
+  static_assert(std::is_base_of_v<GradientMakerBase, Maker>,
+                "REGISTER_GRADIENT(name, Maker): Maker must derive from opkit::GradientMakerBase");
+  static_assert(
+      std::is_constructible_v<Maker, const OperatorDef&, const std::vector<GradientValue>&>,
+      "REGISTER_GRADIENT(name, Maker): Maker needs a public constructor (const "
+      "opkit::OperatorDef&, std::vector<opkit::GradientValue>); write "
+      "`public: using opkit::GradientMakerBase::GradientMakerBase;`");
+  Maker maker(def, g_output);
+  return RunGradientMaker(maker, def, names);
+}
+
+OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
+                                        GradientRegistration::Make make, const char* file,
+                                        int line) noexcept;
+
+}  // namespace detail
+}}  // namespace opkit
+
+// Replaces the macros that opkit/not_included.hpp defines.
+#undef OPKIT_REGISTER_GRADIENT_STR
+#undef OPKIT_REGISTER_GRADIENT
+#undef OPKIT_NO_GRADIENT
+#undef OPKIT_SHOULD_NOT_DO_GRADIENT
+#undef OPKIT_GRADIENT_NOT_IMPLEMENTED_YET
+// Registers a gradient maker. The maker comes last, so that it may contain commas.
+#define OPKIT_REGISTER_GRADIENT_STR(string, ...)                                               \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_GRADIENT);                                                 \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
+      ::opkit::detail::RegisterGradient(string, ::opkit::GradientKind::kMaker,                 \
+                                        &::opkit::detail::MakeGradient<__VA_ARGS__>, __FILE__, \
+                                        __LINE__)
+#define OPKIT_REGISTER_GRADIENT(name, ...) OPKIT_REGISTER_GRADIENT_STR(#name, __VA_ARGS__)
+#define OPKIT_GRADIENT_STATEMENT(what, name, kind)                                             \
+  OPKIT_AT_NAMESPACE_SCOPE(what);                                                              \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
+      ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
+                                        __LINE__)
+// Declares that no gradient flows through the operator: its inputs get none.
+#define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
+// Declares that a request for the gradient is a mistake (an optimiser's update, a metric).
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
+  OPKIT_GRADIENT_STATEMENT(SHOULD_NOT_DO_GRADIENT, name, kShouldNot)
+#define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
+  OPKIT_GRADIENT_STATEMENT(GRADIENT_NOT_IMPLEMENTED_YET, name, kNotImplemented)
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
 // ---- opkit/op/kernel_candidates.hpp
 // KernelCandidates: lists the kernels of a node in the order of preference, with the configurations
@@ -16770,12 +16500,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   op->Run();
 //   std::puts(StrCat(time->average_ms(), " ms\n", numbers->Report()).c_str());
 template <template <class> class Observer, class T>
-Observer<T>* Observe(Observable<T>& subject) {
+Observer<T>* Observe(detail::Observable<T>& subject) {
   return static_cast<Observer<T>*>(
       subject.AttachObserver(std::make_unique<Observer<T>>(static_cast<T*>(&subject))));
 }
 template <class Observer, class T>
-Observer* Observe(Observable<T>& subject) {
+Observer* Observe(detail::Observable<T>& subject) {
   return static_cast<Observer*>(
       subject.AttachObserver(std::make_unique<Observer>(static_cast<T*>(&subject))));
 }
@@ -16975,7 +16705,7 @@ struct NodeValue {
 // the executor once before, with inputs of the same shapes.
 //
 //   for (const NodeValue& value : RunKeepingValues(executor, {{"X", x}}))
-//     SaveNpy(value.name + ".npy", value.tensor);
+//     std::puts((value.name + " " + ToString(value.tensor)).c_str());
 std::vector<NodeValue> RunKeepingValues(Executor& executor,
                                         const std::vector<NamedTensor>& inputs = {});
 
@@ -16990,6 +16720,205 @@ std::vector<NodeValue> RunNodesOnValues(Executor& executor, const std::vector<Na
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DEBUG_RUN_VALUES_HPP_
+
+// ---- opkit/graph/memory/arena.hpp
+// The memory planner's input and output: buffers with lifetimes, and their offsets in one arena.
+// Plain numbers, without a graph; lifetimes.hpp makes buffers from a run's values.
+#ifndef OPKIT_GRAPH_MEMORY_ARENA_HPP_
+#define OPKIT_GRAPH_MEMORY_ARENA_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A buffer that is live in the half-open span [lower, upper) of any clock, such as the step numbers
+// of a fixed order. `size` is in bytes and may be 0; `alignment` of the offset is a power of two.
+struct MemoryInterval {
+  int64_t lower = 0;
+  int64_t upper = 1;
+  int64_t size = 0;
+  int64_t alignment = 1;
+};
+
+// For each buffer, the buffers that it must not overlap; each pair is listed on both sides. The
+// partners of buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: buffers
+// conflict if their spans of time overlap.
+struct MemoryConflicts {
+  detail::IndexedVector<int64_t> starts;
+  std::vector<int> others;
+
+  bool empty() const { return starts.empty(); }
+  std::span<const int> of(std::integral auto buffer) const {
+    return {others.data() + starts[buffer], others.data() + starts[buffer + 1]};
+  }
+};
+
+// The plan of one arena. arena_bytes is a multiple of the smallest alignment among the buffers.
+// lower_bound_bytes is the size of the largest set of buffers that are live together, each rounded
+// up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
+// the largest one for up to 1,024 buffers whose order in time is partial.
+struct MemoryPlan : detail::ArenaSize {
+  detail::IndexedVector<int64_t> offsets;  // one for each buffer, in the order given
+  int64_t steps = 0;                       // steps that the search took
+  const char* method = "none";             // the order or search that found it
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_ARENA_HPP_
+
+// ---- opkit/graph/memory/run_order.hpp
+// A run in the form in which its memory is planned: the order of its steps, and the values that
+// they write and read. Plain numbers, which the planner and the verifier take.
+#ifndef OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
+#define OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The steps of a run, 0 to nodes - 1 in the order they are stored, and the order that the executor
+// keeps.
+struct RunOrder {
+  int nodes = 0;
+  // Pairs (before[i], after[i]): `after[i]` starts when `before[i]` has completed, asynchronous
+  // part included. before[i] < after[i].
+  IndexedVector<int> before, after;
+  // The stage of each step, ascending: no step starts before all steps of lower stages have
+  // returned. 0, 1, 2, … means that one thread walks the stored order. Empty: only the edges order
+  // steps, on any number of threads.
+  IndexedVector<int> stages;
+  // 1 for each step that returns before it has completed; empty: none. Matters only with stages.
+  IndexedVector<uint8_t> asynchronous;
+};
+
+// A value's bytes are live from the start of its producer until all users have completed.
+struct RunValue {
+  int64_t bytes = 0;
+  int64_t alignment = 64;
+  int producer = -1;       // -1: there when the run starts
+  std::vector<int> users;  // steps that read it; scratch of a step has none
+  bool kept = false;       // read after the run has ended
+  bool external = false;   // in memory that the planner does not place
+  // The value whose bytes this value shares, from `view_offset` on; -1 for none. Its producer is
+  // the step that makes the view.
+  int view_of = -1;
+  int64_t view_offset = 0;
+};
+
+// `node`'s kernel may write value `output` over value `input`, which it reads.
+struct InPlaceOption {
+  int node = 0;
+  int input = 0;
+  int output = 0;
+};
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_GRAPH_MEMORY_RUN_ORDER_HPP_
+
+// ---- opkit/graph/memory/lifetimes.hpp
+// FindLifetimes: converts the order that an executor keeps to the buffers that memory is planned
+// for, and finds which of them can be live together in some legal run. It runs after selection,
+// which fixes the values that steps read, write and may overwrite, and before PlanMemory.
+#ifndef OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
+#define OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The buffers and conflicts that PlanMemory takes. A value's offset in the arena is the offset of
+// its buffer plus its offset in the buffer.
+struct MemoryLifetimes {
+  IndexedVector<MemoryInterval> buffers;
+  MemoryConflicts conflicts;                // empty: the buffers' spans decide
+  IndexedVector<int> buffer_of;             // by value: its buffer; -1 for an external value
+  IndexedVector<int64_t> offset_in_buffer;  // by value: its offset in its buffer
+  std::vector<uint8_t> granted;             // by in-place option: 1 if its two values share bytes
+  // True if two buffers conflict only if some legal run has both live. False for a large graph
+  // without stages, and for stages of several steps: some conflicting buffers could then share
+  // bytes.
+  bool exact = true;
+};
+
+struct LifetimeOptions {
+  // The most steps without stages for which conflicts are exact; these take steps squared bits, and
+  // 8 bytes for a conflict. For more steps, or more than 8 million conflicts, lifetimes come from
+  // the longest path: a value is live from the last step of that path before all its uses to the
+  // first step of that path after them.
+  int exact_nodes = 4096;
+};
+
+// Finds the buffers of a run. Throws kInvalidArgument, with the edge, value or option, for an index
+// out of range, an edge against the stored order, a view outside the value that it views, a user
+// that is not ordered after the producer, or an in-place option whose step does not read the input
+// and make the output.
+//
+// Grants in-place options in the order given. An option is granted if every other touch of the
+// input's buffer completes before the step starts in every legal run. Moreover, the buffer must be
+// planned memory that is not kept after the run, the output must fit, and the step must read the
+// buffer exactly once.
+MemoryLifetimes FindLifetimes(const RunOrder& run, const IndexedVector<RunValue>& values,
+                              const std::vector<InPlaceOption>& in_place = {},
+                              const LifetimeOptions& options = {});
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_GRAPH_MEMORY_LIFETIMES_HPP_
+
+// ---- opkit/graph/memory/plan_memory.hpp
+// PlanMemory: computes offsets in one arena for buffers with lifetimes, so that buffers that are
+// live together do not overlap. It tries a portfolio of greedy orders, then searches within a
+// budget.
+#ifndef OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
+#define OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Returns offsets for buffers that conflict if their spans of time overlap.
+//
+//   MemoryPlan plan = PlanMemory({{0, 2, 1024}, {1, 3, 512}, {2, 4, 1024}});
+//   plan.arena_bytes;  // 1536
+//
+// Throws kInvalidArgument or kOutOfRange, with the buffer, for a lower not below upper, a negative
+// size, an alignment that is no power of two, or sizes that add up to more than an int64 holds. For
+// 100,000 buffers the portfolio alone takes less than a second.
+MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
+                      const MemorySearchOptions& options = {});
+
+// Returns offsets for buffers with listed conflicts, for runs whose order in time is partial. The
+// spans are those of one legal order: if two overlap, the conflict must be listed too.
+MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
+                      const MemorySearchOptions& options = {});
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_PLAN_MEMORY_HPP_
+
+// ---- opkit/graph/memory/verify.hpp
+// VerifyMemoryPlan: proves a memory plan from the run's edges and the addresses alone, or throws
+// the fault. It shares no code with lifetimes.hpp and the planner, so that a mistake there is not
+// repeated here.
+#ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
+#define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Throws kFailedPrecondition if a legal run could overwrite bytes that are still needed, or if a
+// value is outside the arena or misaligned. `addresses` has the first byte of each value in the
+// arena; those of external values, and of views of them, are ignored. `names` may be empty. Runs
+// and values that FindLifetimes refuses must not be passed.
+//
+// Takes time by the square of the values, plus steps times edges / 64.
+void VerifyMemoryPlan(const detail::RunOrder& run,
+                      const detail::IndexedVector<detail::RunValue>& values,
+                      const std::vector<detail::InPlaceOption>& in_place,
+                      const detail::IndexedVector<int64_t>& addresses, int64_t arena_bytes,
+                      const std::vector<std::string>& names = {});
+
+// Verifies a plan for buffers that conflict if their spans overlap or `conflicts` lists them.
+void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
+                      const MemoryPlan& plan);
+void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals, const MemoryPlan& plan);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
 // ---- opkit/graph/passes/batch_normalization.hpp
 // FoldBatchNormalization: merges nodes that scale and shift the channels of a convolution into the
@@ -17031,38 +16960,6 @@ Graph MergeHardSwish(const Graph& graph);
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
-
-// ---- opkit/base/indexed_vector.hpp
-// IndexedVector: a std::vector whose operator[] takes an int or an enumerator as it is. Nodes,
-// values and steps are numbered by int, so that -1 may mean "none"; containers count in size_t.
-#ifndef OPKIT_BASE_INDEXED_VECTOR_HPP_
-#define OPKIT_BASE_INDEXED_VECTOR_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-template <class T>
-class IndexedVector : public std::vector<T> {
-  using Base = std::vector<T>;
-
- public:
-  using Base::Base;
-  IndexedVector(Base values) : Base(std::move(values)) {}  // NOLINT: implicit
-
-  // Returns the element of that number, which must not be negative.
-  template <class Number>
-  decltype(auto) operator[](Number i) {
-    return Base::operator[](static_cast<size_t>(i));
-  }
-  template <class Number>
-  decltype(auto) operator[](Number i) const {
-    return Base::operator[](static_cast<size_t>(i));
-  }
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_BASE_INDEXED_VECTOR_HPP_
 
 // ---- opkit/graph/plan/converted_graph.hpp
 // ConvertedGraph: the graph of a plan with converters between the layouts of its kernels and copies
@@ -17252,6 +17149,33 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
 
 #endif  // OPKIT_GRAPH_PLAN_FUSION_HPP_
 
+// ---- opkit/graph/print/memory_svg.hpp
+// ToSvg: draws a memory plan: time from left to right, addresses from bottom to top, a
+// rectangle for each buffer, coloured by its lifetime, and a line at the lower bound.
+#ifndef OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
+#define OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+struct MemorySvgOptions {
+  std::string title = "Memory plan";
+  std::string time_label = "step";
+  std::vector<std::string> names;  // the buffers' names; empty: their indices
+  int width = 1200;                // in pixels
+  int height = 700;
+};
+
+// Returns an SVG document of the plan: axes with units, a label on every buffer with enough room,
+// and arena bytes, lower bound and ratio below the title. A tooltip shows name, size and lifetime
+// of the buffer under the mouse. Throws kInvalidArgument if there are not as many offsets or names
+// as buffers.
+std::string ToSvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+                  const MemorySvgOptions& options = {});
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PRINT_MEMORY_SVG_HPP_
+
 // ---- opkit/graph/run_profile.hpp
 // ProfileOfRun: finds a run of a plan in a profile. Returns the times of each node, how long it
 // waited after its predecessors, and the critical path: the chain of nodes that bounds the run.
@@ -17304,6 +17228,109 @@ std::string ToString(const RunProfile& run);
 
 #endif  // OPKIT_GRAPH_RUN_PROFILE_HPP_
 
+// ---- opkit/graph/net_benchmark.hpp
+// NetBenchmark: the time of each node of a SimpleNet and its rates in FLOP/s and bytes/s, as rows
+// and as a table of text (like the log of Caffe2's TEST_Benchmark).
+#ifndef OPKIT_GRAPH_NET_BENCHMARK_HPP_
+#define OPKIT_GRAPH_NET_BENCHMARK_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The result of SimpleNet::Benchmark.
+struct NetBenchmark {
+  struct Options {
+    int warmup = 1;  // runs before the timed ones
+    int runs = 10;
+  };
+
+  // The times of one node, or of all nodes of one operator type.
+  struct Row {
+    std::string op;    // the operator's type
+    std::string name;  // the node's name
+    int node = -1;     // the node's index in the graph; -1 for all nodes of a type
+    int count = 1;     // nodes in this row
+    double ms = 0;     // median time of one run; for a type, the sum of its nodes' medians
+    double share = 0;  // fraction of the sum over all nodes, from 0 to 1
+    double flops = 0, bytes = 0;  // work of one run, from the schema's cost function
+
+    double gflops() const { return ms > 0 ? flops / ms * 1e-6 : 0; }     // per second
+    double gigabytes() const { return ms > 0 ? bytes / ms * 1e-6 : 0; }  // per second
+  };
+
+  std::vector<Row> nodes;  // in the order of the run
+  std::vector<Row> types;  // the longest time first
+  double net_ms = 0;       // median time of a run of the whole net
+  int runs = 0;
+
+  // Fills in the shares and `types` from the times of `nodes`.
+  void SumUp();
+};
+
+// Returns a table: a header, a line for each node, the sums by operator type, and the time of the
+// whole net. A rate is "-" if the schema has no cost for it.
+std::string ToString(const NetBenchmark& benchmark);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_NET_BENCHMARK_HPP_
+
+// ---- opkit/graph/simple_net.hpp
+// SimpleNet: runs a graph node by node in a workspace, in which a program can read every value. For
+// debugging, and to measure the time of each node. Tests compare Compile and Executor with it.
+#ifndef OPKIT_GRAPH_SIMPLE_NET_HPP_
+#define OPKIT_GRAPH_SIMPLE_NET_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The workspace has the inputs; a run leaves outputs and all other values there. The constructor
+// adds the constants, which share the graph's memory. The net copies the graph but not the
+// workspace, which must outlive the net. Several nets may use one workspace. Selects the kernels
+// that Compile would select for the inputs in the workspace at construction. Not synchronised.
+//
+//   Workspace ws;
+//   *ws.CreateTensor("X") = x;
+//   SimpleNet net(graph, &ws);
+//   net.Run();
+//   const Tensor& y = *ws.GetTensor("Y");
+//   std::puts(ToString(net.Benchmark({.runs = 20})).c_str());
+class SimpleNet : public detail::Observable<SimpleNet> {
+ public:
+  // Throws the errors of Check(graph) and CreateOperator. Throws kNotFound, with the nearest name,
+  // for an input that is not in the workspace, and kAlreadyExists if a blob that differs from a
+  // constant has its name. An error removes from the workspace all that the constructor added.
+  SimpleNet(Graph graph, Workspace* ws);
+
+  // Runs every node to completion, in topological order, and returns true. Throws kTypeMismatch,
+  // kUninitialized or kInvalidArgument before a node runs if the dtype or shape of an input differs
+  // from the graph's declaration. Throws the Error of the first node that fails: later nodes do not
+  // run, and the workspace's last_failed_op_net_position is the index of the failed node.
+  bool Run();
+
+  // Times every node alone and the whole net, observers included. Throws kInvalidArgument if
+  // options.runs < 1 or options.warmup < 0, and the errors of Run.
+  NetBenchmark Benchmark(const NetBenchmark::Options& options = {});
+
+  const Graph& graph() const { return graph_; }
+  Workspace* workspace() const { return workspace_; }
+  int num_ops() const { return static_cast<int>(ops_.size()); }
+  // Returns operator i in the order of the run. Its net_position() is the index of its node. Throws
+  // kOutOfRange.
+  OperatorBase& op(int i) {
+    if (i < 0 || i >= num_ops())
+      Throw(ErrorCode::kOutOfRange, "operator ", i, " of a net that has ", num_ops());
+    return *ops_[detail::Index(i)];
+  }
+
+ private:
+  const Graph graph_;
+  Workspace* workspace_;
+  std::vector<std::unique_ptr<OperatorBase>> ops_;
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_SIMPLE_NET_HPP_
+
 // ---- opkit/all.hpp
 // Umbrella of everything that needs a compiler and no other library: the other headers of this
 // folder except opkit/op.hpp, plus the engine of variables, task graphs, layouts and observers.
@@ -17325,7 +17352,6 @@ std::string ToString(const RunProfile& run);
 #include <link.h>
 #include <list>
 #include <mutex>
-#include <numeric>
 #include <set>
 
 // ---- opkit/base/impl/strings.ipp
@@ -17805,7 +17831,7 @@ OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
 
 }  // namespace detail
 
-OPKIT_INLINE DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
+OPKIT_INLINE detail::DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries)
@@ -17821,7 +17847,7 @@ OPKIT_INLINE int FindDeviceType(std::string_view name) {
   return -1;
 }
 
-OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
+OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, detail::DeviceTypeInfo info) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries) {
@@ -18262,8 +18288,8 @@ OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
          std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
 
-OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
-  for (const NamedAttribute& item : list) {
+OPKIT_INLINE Arguments::Arguments(std::initializer_list<detail::NamedAttribute> list) {
+  for (const detail::NamedAttribute& item : list) {
     if (Has(item.name))
       Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
             ToString(*Find(item.name)), " and as ", ToString(item.value));
@@ -18272,7 +18298,7 @@ OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
 }
 
 OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
-  for (NamedAttribute& item : items_)
+  for (detail::NamedAttribute& item : items_)
     if (item.name == name) {
       item.value = std::move(value);
       return;
@@ -18281,18 +18307,19 @@ OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
 }
 
 OPKIT_INLINE bool Arguments::Remove(std::string_view name) {
-  return std::erase_if(items_, [&](const NamedAttribute& item) { return item.name == name; }) > 0;
+  return std::erase_if(items_,
+                       [&](const detail::NamedAttribute& item) { return item.name == name; }) > 0;
 }
 
 OPKIT_INLINE const Attribute* Arguments::Find(std::string_view name) const {
-  for (const NamedAttribute& item : items_)
+  for (const detail::NamedAttribute& item : items_)
     if (item.name == name) return &item.value;
   return nullptr;
 }
 
 OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
   std::vector<std::string> names;
-  for (const NamedAttribute& item : items_) names.push_back(item.name);
+  for (const detail::NamedAttribute& item : items_) names.push_back(item.name);
   return names;
 }
 
@@ -18328,7 +18355,8 @@ OPKIT_INLINE std::string ToString(const Dim& dim) {
 }
 
 OPKIT_INLINE int64_t Dim::value() const {
-  if (!is_known()) throw NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
+  if (!is_known())
+    throw detail::NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
   return value_;
 }
 
@@ -18356,14 +18384,15 @@ inline bool ComputeExtent(int64_t x, char op, int64_t y, int64_t* result) {
 }
 }  // namespace detail
 
-OPKIT_INLINE DimExpr::operator Dim() const {
+OPKIT_INLINE Dim::Expr::operator Dim() const {
   if (value_) return Dim(*value_);
   return most_ && *most_ >= 0 ? Dim::AtMost(*most_) : Dim();
 }
 
 // Returns the largest value that `a op b` can have. Returns nothing if an operand has no bound, if
 // the result may fall while an operand grows, or on overflow.
-OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, const DimExpr& b) {
+OPKIT_INLINE std::optional<int64_t> Dim::Expr::MostOf(const Dim::Expr& a, char op,
+                                                      const Dim::Expr& b) {
   if (op == '*' && a.value_ && !b.value_) return MostOf(b, op, a);
   const bool grows =
       op == '+' || (b.value_ && (op == '-' || (op == '*' ? *b.value_ >= 0 : *b.value_ > 0)));
@@ -18373,8 +18402,8 @@ OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, c
   return most;
 }
 
-OPKIT_INLINE DimExpr DimExpr::Compute(const DimExpr& a, char op, const DimExpr& b) {
-  DimExpr out = Dim();
+OPKIT_INLINE Dim::Expr Dim::Expr::Compute(const Dim::Expr& a, char op, const Dim::Expr& b) {
+  Dim::Expr out = Dim();
   if (!a.value_ || !b.value_) {
     out.most_ = MostOf(a, op, b);
     return out;
@@ -18460,7 +18489,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool EventState::Schedule() {
   detail::MutexLock lock(mutex_);
-  const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
+  const EventStatus now = status_.load(std::memory_order_relaxed);  // relaxed: the mutex orders it
   if (IsTerminal(now)) return false;
   if (now == EventStatus::kScheduled)
     Throw(ErrorCode::kFailedPrecondition,
@@ -18477,7 +18506,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
     if (span_ != 0) [[unlikely]]  // reports the end before a thread sees it and may end the profile
-      if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
+      if (detail::SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
                   std::memory_order_release);
@@ -18565,8 +18594,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   }
 }
 
-OPKIT_INLINE detail::DeviceTable<EventStateFactory>& EventFactories() {
-  static constinit detail::DeviceTable<EventStateFactory> table;
+OPKIT_INLINE detail::DeviceTable<detail::EventStateFactory>& EventFactories() {
+  static constinit detail::DeviceTable<detail::EventStateFactory> table;
   return table;
 }
 
@@ -18626,7 +18655,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE detail::IntrusivePtr<EventState> Event::NewState() const {
-  const EventStateFactory factory = EventFactories().Find(device_.type);
+  const detail::EventStateFactory factory = EventFactories().Find(device_.type);
   return factory ? factory(device_) : detail::MakeIntrusive<EventState>();
 }
 
@@ -18750,7 +18779,7 @@ namespace detail {
 
 // Returns null if no function is registered.
 inline CopyFunction RegisteredCopy(DeviceType from, DeviceType to) {
-  detail::MutexLock lock(Copies().mutex);
+  MutexLock lock(Copies().mutex);
   for (const CopyTable::Route& route : Copies())
     if (route.from == from && route.to == to && route.copy) return route.copy;
   return nullptr;
@@ -18778,7 +18807,7 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
   const DeviceType from = MemoryDevice(source.device()).type;
   const DeviceType to = MemoryDevice(target.device()).type;
   if (const CopyFunction found = FindCopy(from, to)) return found;
-  detail::MutexLock lock(Copies().mutex);
+  MutexLock lock(Copies().mutex);
   std::vector<std::string> known;
   for (const CopyTable::Route& route : Copies())
     if (route.copy) known.push_back(StrCat(route.from, " to ", route.to));
@@ -18830,7 +18859,8 @@ OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
 
 }  // namespace detail
 
-OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
+OPKIT_INLINE detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to,
+                                               detail::CopyFunction copy) {
   from = MemoryDevice({from, 0}).type;
   to = MemoryDevice({to, 0}).type;
   detail::CopyTable& table = detail::Copies();
@@ -18848,7 +18878,7 @@ OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunct
 OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
+  InvocationScope invocation(Invocation::Kind::kCopy, target->device(), detail::CopyNames);
   prepared.Run();
   *target = std::move(prepared.target);
 }
@@ -18864,6 +18894,8 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
   // Never freed: the threads use their streams until the process ends.
   static Registry* const registry = [] {
@@ -18878,9 +18910,9 @@ OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
 }
 
 OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
-  if (detail::t_cpu_stream) return *detail::t_cpu_stream;
+  if (t_cpu_stream) return *t_cpu_stream;
   if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
-  detail::MutexLock lock(All().mutex);
+  MutexLock lock(All().mutex);
   if (CPUStream* stream = All().Find(device, id)) return *stream;
   auto* stream = new CPUStream(device, id);
   stream->next_ = std::exchange(All().streams, stream);
@@ -18924,27 +18956,27 @@ OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(
 }
 
 OPKIT_INLINE void CPUStream::Push(Item item) {
-  item.issuer = detail::t_issuer;
+  item.issuer = t_issuer;
   if (id_ < 0) {
     Failures failures;
     Execute(item, failures);
     if (std::exception_ptr failure = failures.Take(item.issuer)) std::rethrow_exception(failure);
     return;
   }
-  detail::Parker::Address sleeper = nullptr;
+  Parker::Address sleeper = nullptr;
   {
-    detail::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     queue_.push_back(std::move(item));
     if (parked_) sleeper = std::exchange(parked_, nullptr)->Set();
   }
-  if (sleeper) detail::Parker::Wake(sleeper);
+  if (sleeper) Parker::Wake(sleeper);
 }
 
 OPKIT_INLINE void CPUStream::Next(std::vector<Item>& items) {
   for (;;) {
-    detail::Parker parker;
+    Parker parker;
     {
-      detail::MutexLock lock(mutex_);
+      MutexLock lock(mutex_);
       busy_ = !queue_.empty();
       if (busy_) return items.swap(queue_);
       parked_ = &parker;
@@ -19005,6 +19037,8 @@ OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
   }
 }
 
+}  // namespace detail
+
 OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
   if (drained_)
     drained_->Reset();
@@ -19026,8 +19060,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
 #ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 #define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The sleeping threads of all latches whose addresses have the same hash.
 struct alignas(kCacheLine) LatchBucket {
@@ -19043,14 +19076,12 @@ inline LatchBucket& BucketOf(const void* latch) {
   return g_latch_buckets[hash >> (64 - kLatchBucketBits)];
 }
 
-}  // namespace detail
-
 // No wake-up is lost: the sleeper enlists and looks at the count under the bucket's lock. If the
 // last CountDown takes the lock later it finds the sleeper; if earlier, its subtraction happened
 // before and the sleeper sees zero.
-OPKIT_INLINE bool Latch::Enlist(detail::LatchSleeper& self) const {
-  detail::LatchBucket& bucket = detail::BucketOf(this);
-  detail::MutexLock lock(bucket.mutex);
+OPKIT_INLINE bool Latch::Enlist(LatchSleeper& self) const {
+  LatchBucket& bucket = BucketOf(this);
+  MutexLock lock(bucket.mutex);
   if (done()) return false;
   self.latch = this;
   self.next = bucket.first;
@@ -19058,36 +19089,37 @@ OPKIT_INLINE bool Latch::Enlist(detail::LatchSleeper& self) const {
   return true;
 }
 
-OPKIT_INLINE void Latch::Delist(detail::LatchSleeper& self) {
-  detail::LatchBucket& bucket = detail::BucketOf(self.latch);
-  detail::MutexLock lock(bucket.mutex);
-  detail::LatchSleeper** at = &bucket.first;
+OPKIT_INLINE void Latch::Delist(LatchSleeper& self) {
+  LatchBucket& bucket = BucketOf(self.latch);
+  MutexLock lock(bucket.mutex);
+  LatchSleeper** at = &bucket.first;
   while (*at && *at != &self) at = &(*at)->next;
   if (*at) *at = self.next;
 }
 
 OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
-  detail::LatchBucket& bucket = detail::BucketOf(latch);
-  detail::MutexLock lock(bucket.mutex);
-  for (detail::LatchSleeper** at = &bucket.first; *at;) {
-    detail::LatchSleeper* const sleeper = *at;
+  LatchBucket& bucket = BucketOf(latch);
+  MutexLock lock(bucket.mutex);
+  for (LatchSleeper** at = &bucket.first; *at;) {
+    LatchSleeper* const sleeper = *at;
     if (sleeper->latch != latch) {
       at = &sleeper->next;
       continue;
     }
     *at = sleeper->next;
     // The sleeper delists itself under this lock, so it stays until the lock is released.
-    detail::Parker::Wake(sleeper->parker->Set());
+    Parker::Wake(sleeper->parker->Set());
   }
 }
 
 OPKIT_INLINE void Latch::ForgetSleepers() {
-  for (detail::LatchBucket& bucket : detail::g_latch_buckets) {
+  for (LatchBucket& bucket : g_latch_buckets) {
     bucket.mutex.ResetAfterFork();
     bucket.first = nullptr;
   }
 }
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
@@ -19110,7 +19142,7 @@ inline SpanSink* EngineSink() {
 class EngineScope {
  public:
   explicit EngineScope(const char* name)
-      : scope_(EngineSink() ? InvocationScope(InvocationKind::kEngine,
+      : scope_(EngineSink() ? InvocationScope(Invocation::Kind::kEngine,
                                               [&] { return SpanNames{InternName(name)}; })
                             : InvocationScope::Adopt(CurrentInvocation())) {}
 
@@ -19268,7 +19300,7 @@ inline int DefaultThreads() {
 
 }  // namespace detail
 
-OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, WorkerPlacement placement)
+OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, Placement placement)
     : name_(std::move(name)), placement_(placement) {
   SetThreads(threads);
   detail::MutexLock lock(detail::g_pools.mutex);
@@ -19306,7 +19338,7 @@ OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
     return new ThreadPool(detail::DefaultThreads(), "opkit",
-                          pin && pin[0] == '1' ? WorkerPlacement::kPinned : WorkerPlacement::kFree);
+                          pin && pin[0] == '1' ? Placement::kPinned : Placement::kFree);
   }();
   return *pool;
 }
@@ -19387,7 +19419,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   }
   detail::t_pool = {this, &self};
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
-  if (placement_ == WorkerPlacement::kPinned) detail::PinCurrentThread(self.index + 1);
+  if (placement_ == Placement::kPinned) detail::PinCurrentThread(self.index + 1);
   bool searching = true;
   detail::IdleSpin spin;
   for (;;) {
@@ -19478,8 +19510,8 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     if (task) return {task};
   }
   if (detail::PoolTask* task = TakeInjected()) return {task};
-  // Acquire, here and below: pairs with the stores in StartWorker, so that a worker's record is
-  // seen whole.
+  // Acquire, here and below: pairs with the stores in StartWorker, so that all members of a
+  // worker's record are visible.
   const int slots = slots_.load(std::memory_order_acquire);
   for (int i = 0, victim = self ? self->index : 0; i < slots; ++i, ++victim) {
     if (victim >= slots) victim = 0;
@@ -19527,7 +19559,7 @@ OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
   }
 }
 
-OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
+OPKIT_INLINE bool ThreadPool::Wait(const detail::Latch& latch, int64_t timeout_ns) {
   if (latch.done()) return true;
   detail::PoolWorker* const worker = OwnWorker();
   const bool helps = worker || (timeout_ns < 0 && threads() > 1);
@@ -19590,7 +19622,7 @@ OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain
 OPKIT_INLINE void ThreadPool::HandleFork() {
   const auto in_child = [] {
     detail::g_pools.mutex.ResetAfterFork();
-    Latch::ForgetSleepers();
+    detail::Latch::ForgetSleepers();
     detail::t_pool.worker = nullptr;
     for (ThreadPool* pool = detail::g_pools.first; pool; pool = pool->registry_next_)
       pool->ResetAfterFork();
@@ -19703,7 +19735,7 @@ OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
 
 }  // namespace detail
 
-OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
+OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, detail::RunOnThreads run) {
   if (run && (threads < 1 || threads > ThreadPool::kMaxThreads))
     Throw(ErrorCode::kInvalidArgument, "SetParallelFor with ", threads, " threads; expected 1 to ",
           int{ThreadPool::kMaxThreads});
@@ -19763,16 +19795,16 @@ OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
 OPKIT_INLINE OperatorDef& OperatorDef::Arg(std::string name, Attribute value) {
   return mutable_args().Set(std::move(name), std::move(value)), *this;
 }
-OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
-                                                detail::IntrusivePtr<const SubgraphBase> graph) {
+OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(
+    std::string name, detail::IntrusivePtr<const detail::SubgraphBase> graph) {
   if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type(), " is null");
-  std::vector<NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
-  for (NamedSubgraph& known : subgraphs)
+  std::vector<detail::NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
+  for (detail::NamedSubgraph& known : subgraphs)
     if (known.name == name) return known.graph = std::move(graph), *this;
   return subgraphs.push_back({std::move(name), std::move(graph)}), *this;
 }
-OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
-  for (const NamedSubgraph& known : subgraphs())
+OPKIT_INLINE const detail::SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
+  for (const detail::NamedSubgraph& known : subgraphs())
     if (known.name == name) return known.graph.get();
   return nullptr;
 }
@@ -19842,10 +19874,10 @@ inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, i
 
 }  // namespace detail
 
-OPKIT_INLINE const Attribute* detail::DefaultOf(const std::vector<AttributeSchema>* declared,
-                                                std::string_view name) {
+OPKIT_INLINE const Attribute* detail::DefaultOf(
+    const std::vector<detail::AttributeSchema>* declared, std::string_view name) {
   if (declared)
-    for (const AttributeSchema& attribute : *declared)
+    for (const detail::AttributeSchema& attribute : *declared)
       if (attribute.name == name && attribute.default_value) return &*attribute.default_value;
   return nullptr;
 }
@@ -19924,8 +19956,8 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
 OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
                                       std::span<const TensorInfo> outputs, bool lacks_data) {
   if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
-          inputs.size(), " inputs and ", outputs.size(), " outputs");
+    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def,
+          " is given types of ", inputs.size(), " inputs and ", outputs.size(), " outputs");
   planned_.clear();
   if (lacks_data)
     for (const TensorInfo& output : outputs) planned_.emplace_back(output.dtype, output.shape);
@@ -20163,9 +20195,6 @@ OPKIT_INLINE OpSchema::OpSchema(std::string name, const char* file, int line, st
 OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs) {
   return MutatesInputs([list = std::vector<int>(inputs)](const OperatorDef&) { return list; });
 }
-OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
-  return attributes_.declared.push_back(std::move(attribute)), *this;
-}
 OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
                                      std::initializer_list<const char*> values) {
   const Attribute first(*values.begin());
@@ -20185,22 +20214,23 @@ OPKIT_INLINE OpSchema& OpSchema::RequiredArg(std::string name, std::string doc,
               {},
               {values.begin(), values.end()}});
 }
-OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
-  for (AttributeSchema& attribute : attributes_.declared)
+OPKIT_INLINE detail::AttributeSchema* OpSchema::Declared(std::string_view name,
+                                                         const char* to_give) {
+  for (detail::AttributeSchema& attribute : attributes_.declared)
     if (attribute.name == name) return &attribute;
   problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
                     " has no argument '", name, "' to give ", to_give);
   return nullptr;
 }
 OPKIT_INLINE OpSchema& OpSchema::Default(std::string_view name, Attribute value) {
-  if (AttributeSchema* found = Declared(name, "a default")) {
+  if (detail::AttributeSchema* found = Declared(name, "a default")) {
     found->required = false;
     found->default_value = std::move(value);
   }
   return *this;
 }
 OPKIT_INLINE OpSchema& OpSchema::Values(std::string_view name, std::vector<std::string> values) {
-  if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
+  if (detail::AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
@@ -20259,7 +20289,7 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
 
 OPKIT_INLINE std::string OpSchema::problem() const {
   if (!problem_.empty()) return problem_;
-  for (const AttributeSchema& attribute : attributes_.declared)
+  for (const detail::AttributeSchema& attribute : attributes_.declared)
     if (attribute.default_value)
       if (const std::string* wrong = attribute.FindOther(*attribute.default_value))
         return StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
@@ -20307,7 +20337,7 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
       if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
         outputs[o].dtype = outputs_[o].dtypes[0];
     detail::CheckDTypes("output", outputs_, outputs);
-  } catch (const NotKnownYet&) {
+  } catch (const detail::NotKnownYet&) {
     if (known) fail();  // otherwise nothing can be inferred yet
   } catch (...) {
     fail();
@@ -20506,7 +20536,7 @@ struct OpRegistry::State {
   static std::string PreferenceKey(std::string_view op, DeviceType device) {
     return StrCat(op, '\n', static_cast<int>(device));
   }
-  NameMap<BackendPreference> preferences;
+  NameMap<detail::BackendPreference> preferences;
   bool has_overrides = false;
   // The rank of a backend, as the program or a library (`origin`) has set it.
   struct Rank {
@@ -20761,7 +20791,7 @@ OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backen
   detail::MutexLock lock(state_->mutex);
   return static_cast<bool>(State::OfOrigin(state_->availability.Find(backend), {}));
 }
-OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
+OPKIT_COLD OPKIT_INLINE std::vector<OpRegistry::Backend> OpRegistry::Backends() const {
   struct Row {
     int kernels = 0;
     detail::RefCountedList rows;  // one kernel of each origin
@@ -20780,9 +20810,9 @@ OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
         if (is_new) backend.rows.push_back(kernel);
       }
   }
-  std::vector<BackendInfo> found;
+  std::vector<Backend> found;
   for (const auto& row : backends) {
-    BackendInfo& info = found.emplace_back();
+    Backend& info = found.emplace_back();
     info.name = row.name;
     info.rank = BackendRank(row.name);
     for (const auto& kernel : row.value.rows)
@@ -20796,44 +20826,44 @@ OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
   return found;
 }
 
-OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
+OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, detail::BackendPreference backends) {
   CheckPreference(device, backends);
   detail::MutexLock lock(state_->mutex);
   state_->preferences[State::PreferenceKey("", device)] = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
-                                            BackendPreference backends) {
+                                            detail::BackendPreference backends) {
   CheckPreference(op, device);
   detail::MutexLock lock(state_->mutex);
   state_->preferences[State::PreferenceKey(op, device)] = std::move(backends);
 }
-OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
-                                                         const BackendPreference& backends) const {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(
+    DeviceType device, const detail::BackendPreference& backends) const {
   detail::MutexLock lock(state_->mutex);
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
   if (!known)
-    Throw(ErrorCode::kNotFound, "backend preference for ", ToString(device),
+    Throw(ErrorCode::kNotFound, "a backend preference is set for ", ToString(device),
           ", for which no operator of this program has a kernel");
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
                                                          DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   if (!state_->Get(op).HasKernel(device))
-    Throw(ErrorCode::kNotFound, "backend preference for operator ", op, " on ", ToString(device),
-          ", where it has no kernel");
+    Throw(ErrorCode::kNotFound, "a backend preference is set for operator ", op, " on ",
+          ToString(device), ", where it has no kernel");
 }
-OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
-                                                                   DeviceType device) const {
+OPKIT_COLD OPKIT_INLINE detail::BackendPreference OpRegistry::PreferenceOf(
+    std::string_view op, DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
-  BackendPreference out;
+  detail::BackendPreference out;
   // Nearly always empty, and called for every operator that is created.
   const detail::KeptPreferences* const kept = detail::PreferencesOfThread();
   if (kept) out = kept->first;
-  const NameMap<BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
+  const NameMap<detail::BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
   if (by_key.empty() && !state_->has_overrides) return out;
   for (const std::string_view key : {op, std::string_view()})
-    if (const BackendPreference* known = by_key.Find(State::PreferenceKey(key, device)))
+    if (const detail::BackendPreference* known = by_key.Find(State::PreferenceKey(key, device)))
       for (const std::string& backend : *known) out.push_back(backend);
   if (const State::Entry* entry = state_->ops.Find(op))
     for (size_t i = entry->overrides.size(); i > 0; --i)
@@ -20841,10 +20871,10 @@ OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_v
   return out;
 }
 OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::KeepPreferences(
-    const BackendPreference& first) const {
+    const detail::BackendPreference& first) const {
   auto now = detail::MakeIntrusive<detail::KeptPreferences>();
   now->first = first;
-  const auto add = [&](const NameMap<BackendPreference>& by_key) {
+  const auto add = [&](const NameMap<detail::BackendPreference>& by_key) {
     for (const auto& row : by_key) now->by_key[row.name] = row.value;
   };
   if (const detail::KeptPreferences* kept = detail::PreferencesOfThread()) {
@@ -21030,9 +21060,6 @@ OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
   Throw(ErrorCode::kNotFound, "no blob '", name, "' in the workspace", SuggestName(name, Blobs()));
 }
 
-OPKIT_INLINE Tensor* Workspace::CreateTensor(const std::string& name) {
-  return CreateBlob(name)->GetMutable<Tensor>();
-}
 OPKIT_INLINE Tensor* Workspace::GetTensor(const std::string& name) const {
   return const_cast<Tensor*>(&GetBlob(name)->Get<Tensor>());
 }
@@ -21060,23 +21087,13 @@ namespace detail {
 
 // The pending tensors, in an object of their own, because most runs have none.
 struct PendingTensors::Items : RefCounted {
-  struct Item : RefCounted {
+  struct Item {
     int place;
     Blob* blob;           // null for a copy of an input
     uint64_t invocation;  // for a copy: the id of the run that made it
     Tensor tensor;
   };
-  Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
-  Tensor& Add(int place, Blob* blob, uint64_t invocation, Tensor tensor) {
-    auto item = MakeIntrusive<Item>();
-    item->place = place;
-    item->blob = blob;
-    item->invocation = invocation;
-    item->tensor = std::move(tensor);
-    list.push_back(item);
-    return item->tensor;
-  }
-  RefCountedList list;  // Item objects
+  std::list<Item> list;  // a list, so that the tensors keep their addresses
 };
 OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
   if (!items_) items_ = MakeIntrusive<Items>();
@@ -21084,37 +21101,33 @@ OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
 }
 
 OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
-  if (!items_) return nullptr;
-  const Items& pending = items();
-  for (size_t i = 0; i < pending.list.size(); ++i)
-    if (Items::Item& item = pending.at(i); item.blob && item.place == output) return &item.tensor;
+  if (items_)
+    for (Items::Item& item : items().list)
+      if (item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
-  return &items().Add(output, blob, 0, std::move(tensor));
+  items().list.push_back({output, blob, 0, std::move(tensor)});
+  return &items().list.back().tensor;
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
   // An earlier copy, made for the constructor or an observer, may be out of date.
   const uint64_t invocation = CurrentInvocation().id;
-  Items& pending = items();
-  for (size_t i = 0; i < pending.list.size(); ++i)
-    if (const Items::Item& item = pending.at(i);
-        !item.blob && item.place == input && item.invocation == invocation)
-      return item.tensor;
-  return pending.Add(input, nullptr, invocation, make());
+  for (const Items::Item& item : items().list)
+    if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
+  items().list.push_back({input, nullptr, invocation, make()});
+  return items().list.back().tensor;
 }
 OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  const Items& pending = items();
-  for (size_t i = 0; i < pending.list.size(); ++i)
-    if (Items::Item& item = pending.at(i); item.blob)
-      *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  for (Items::Item& item : items().list)
+    if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
 OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
-  const Items& pending = static_cast<const Items&>(*items_);
-  for (size_t i = 0; i < pending.list.size(); ++i) out.push_back(pending.at(i).tensor.storage());
+  for (const Items::Item& item : static_cast<const Items&>(*items_).list)
+    out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
@@ -21141,7 +21154,8 @@ OPKIT_INLINE OperatorCreator::Pointer OperatorCreator::operator()(
 
 OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   std::string out = "in operator " + ToString(def);
-  for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
+  for (const detail::NamedAttribute& arg : def.args())
+    out += ", " + arg.name + "=" + ToString(arg.value);
   out += ", on " + ToString(def.device());
   if (!def.backends().empty()) out += ", backend " + def.backends();
   if (line > 0) out += StrCat(", registered at ", file, ":", line);
@@ -21284,12 +21298,6 @@ OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
   has_output_layouts_ = false;
   for (const Layout& layout : config.output_layouts) has_output_layouts_ |= !layout.is_standard();
 }
-OPKIT_INLINE Layout OperatorBase::InputLayout(int i) const {
-  return config() ? config()->input_layout(detail::Index(i)) : Layout();
-}
-OPKIT_INLINE Layout OperatorBase::OutputLayout(int o) const {
-  return config() ? config()->output_layout(detail::Index(o)) : Layout();
-}
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
   if (size < 0 || (!bytes && size > 0) || address % 64 != 0)
@@ -21310,7 +21318,7 @@ OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
   const detail::RunCost& cost = identity_->cost;
-  SpanSink* const sink = cost.compute ? detail::EndSpanForWork() : nullptr;
+  detail::SpanSink* const sink = cost.compute ? detail::EndSpanForWork() : nullptr;
   if (!sink) return;
   try {
     sink->Describe(cost.compute(cost, def(), InputTypes(), OutputTypes()));
@@ -21468,9 +21476,6 @@ OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
 }
 OPKIT_INLINE void OperatorBase::RecordEvent(const char*) {
   Throw(ErrorCode::kUnsupported, "operator ", def(), " has no context to record its event with");
-}
-OPKIT_INLINE void OperatorBase::SetEventFinished(const char* error_message) {
-  if (!event_disabled_) event().SetFinished(error_message);
 }
 OPKIT_INLINE void OperatorBase::SetEventFinishedWithException(const char* error_message) {
   if (event_disabled_) return;
@@ -21939,6 +21944,14 @@ OPKIT_INLINE std::vector<int> PresentInputs(std::span<const Tensor> inputs) {
   return present;
 }
 
+OPKIT_INLINE int CountOutputs(const OpSchema& schema, size_t num_inputs, const Arguments& args,
+                              int given, const char* mend) {
+  const int count = given >= 0 ? given : schema.CalculateOutput(static_cast<int>(num_inputs), args);
+  if (count < 0)
+    Throw(ErrorCode::kInvalidArgument, "operator ", schema.name(), " has ",
+          schema.expected_outputs(), " outputs; ", mend);
+  return count;
+}
 // Returns the schema's name of value i, or a generated name such as "input 0". It generates a name
 // if the schema gives none, or if the node already has a value of that name. A name with a space
 // could equal a generated name and is not used either.
@@ -21969,15 +21982,12 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
-  int num_outputs = options.num_outputs;
-  if (num_outputs < 0)
-    num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
-  if (num_outputs < 0)
-    Throw(ErrorCode::kInvalidArgument, "operator ", op, " has ", schema_->expected_outputs(),
-          " outputs; say how many with InvokeOptions::num_outputs",
-          schema_->has_arity_function()
-              ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
-              : "");
+  const int num_outputs =
+      detail::CountOutputs(*schema_, present.size(), def_.args(), options.num_outputs,
+                           schema_->has_arity_function()
+                               ? "say how many with InvokeOptions::num_outputs, or once for all in "
+                                 "its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
+                               : "say how many with InvokeOptions::num_outputs");
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   detail::CheckNode(*schema_, def_);
@@ -22059,7 +22069,7 @@ struct PendingOutputs::State : detail::RefCounted {
   std::vector<Tensor> inputs, outputs;
   Event event;
   ThreadPool& pool = ThreadPool::Current();
-  Latch done{1};
+  detail::Latch done{1};
   bool taken = false;
 };
 
@@ -22163,65 +22173,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
-// ---- opkit/op/call/impl/bound_operator.ipp
-// The definitions of BoundOperator's functions.
-#ifndef OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
-#define OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// The workspace and the operator behind a BoundOperator.
-struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
-  OperatorPlace(const Kernel& kernel, const OperatorDef& def, const KernelConfig* config)
-      : here(def.device()) {
-    for (const std::string& name : def.inputs()) {
-      inputs.push_back(name.empty() ? nullptr : workspace.CreateBlob(name));
-      if (!name.empty()) workspace.CreateTensor(name);
-    }
-    const CPUStreamScope in_stream(here);
-    op = CreateOperator(def, &workspace, {.kernel = &kernel, .config = config});
-    // The caller's event completes with the work on native streams.
-    if (FindNativeStreams(def.device().type)) op->DisableEvent();
-    for (const std::string& name : def.outputs())
-      outputs.push_back(name.empty() ? nullptr : workspace.FindBlob(name));
-  }
-  static OperatorPlace& Of(RefCounted& bound) { return static_cast<OperatorPlace&>(bound); }
-  static Tensor* TensorIn(Blob* blob) { return blob ? blob->GetMutable<Tensor>() : nullptr; }
-
-  CPUStream here;  // runs work at once: this thread already has its turn in a stream
-  Workspace workspace;
-  std::unique_ptr<OperatorBase> op;
-  std::vector<Blob*> inputs, outputs;  // null for a value that is left out
-};
-
-OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const OperatorDef& def,
-                                                    const KernelConfig* config) {
-  return {MakeIntrusive<OperatorPlace>(kernel, def, config),
-          [](RefCounted& bound, size_t i) {
-            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).inputs[i]);
-          },
-          [](RefCounted& bound, size_t o) {
-            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).outputs[o]);
-          },
-          [](RefCounted& bound, size_t o) -> const Tensor* {
-            const Blob* const blob = OperatorPlace::Of(bound).outputs[o];
-            return blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr;
-          },
-          [](RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) {
-            OperatorPlace& place = OperatorPlace::Of(bound);
-            const CPUStreamScope in_stream(place.here);
-            place.op->SetScratch(scratch, scratch_bytes);
-            issue ? place.op->RunAsync() : place.op->Run();
-          }};
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
-
 // ---- opkit/op/call/impl/operator_call.ipp
-// The definitions of OperatorCall.
+// The definitions of OperatorCall and of BoundOperator's functions.
 #ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
@@ -22307,7 +22260,7 @@ OPKIT_INLINE void OperatorCall::ConvertInputs() {
       *inputs_[i] = g_convert_layout(*inputs_[i], op_->InputLayout(static_cast<int>(i)));
 }
 OPKIT_INLINE void OperatorCall::ConvertOutput(const Tensor& made, Tensor& output) const {
-  const InvocationScope scope(InvocationKind::kConverter, [&] {
+  const InvocationScope scope(Invocation::Kind::kConverter, [&] {
     return SpanNames{InternName("ConvertLayout"), InternName(def_.type())};
   });
   Tensor target = output.layout().is_standard() ? output : Tensor(made.device());
@@ -22357,6 +22310,51 @@ OPKIT_INLINE ResolvedCall MakeOperatorCall(const OpSchema& schema, const Operato
                                    bool issue) { call->Run(inputs, outputs, issue); },
           made};
 }
+// The workspace and the operator behind a BoundOperator.
+struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
+  OperatorPlace(const Kernel& kernel, const OperatorDef& def, const KernelConfig* config)
+      : here(def.device()) {
+    for (const std::string& name : def.inputs()) {
+      inputs.push_back(name.empty() ? nullptr : workspace.CreateBlob(name));
+      if (!name.empty()) workspace.CreateTensor(name);
+    }
+    const CPUStreamScope in_stream(here);
+    op = CreateOperator(def, &workspace, {.kernel = &kernel, .config = config});
+    // The caller's event completes with the work on native streams.
+    if (FindNativeStreams(def.device().type)) op->DisableEvent();
+    for (const std::string& name : def.outputs())
+      outputs.push_back(name.empty() ? nullptr : workspace.FindBlob(name));
+  }
+  static OperatorPlace& Of(RefCounted& bound) { return static_cast<OperatorPlace&>(bound); }
+  static Tensor* TensorIn(Blob* blob) { return blob ? blob->GetMutable<Tensor>() : nullptr; }
+
+  CPUStream here;  // runs work at once: this thread already has its turn in a stream
+  Workspace workspace;
+  std::unique_ptr<OperatorBase> op;
+  std::vector<Blob*> inputs, outputs;  // null for a value that is left out
+};
+
+OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const OperatorDef& def,
+                                                    const KernelConfig* config) {
+  return {MakeIntrusive<OperatorPlace>(kernel, def, config),
+          [](RefCounted& bound, size_t i) {
+            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).inputs[i]);
+          },
+          [](RefCounted& bound, size_t o) {
+            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).outputs[o]);
+          },
+          [](RefCounted& bound, size_t o) -> const Tensor* {
+            const Blob* const blob = OperatorPlace::Of(bound).outputs[o];
+            return blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr;
+          },
+          [](RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) {
+            OperatorPlace& place = OperatorPlace::Of(bound);
+            const CPUStreamScope in_stream(place.here);
+            place.op->SetScratch(scratch, scratch_bytes);
+            issue ? place.op->RunAsync() : place.op->Run();
+          }};
+}
+
 OPKIT_INLINE void UseOperatorCalls() noexcept {
   g_operator_call.Fill(&MakeOperatorCall);
   g_bind_operator.Fill(&BindOperator);
@@ -22425,28 +22423,16 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
-// ---- opkit/op/typed/impl/typed_kernel.ipp
-// The definition of ThrowNoElement.
-#ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
-#define OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
+// ---- opkit/op/typed/impl/typed_call.ipp
+// The definitions of TypedCall, and of the error of its attributes.
+#ifndef OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
+#define OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
   Throw(ErrorCode::kOutOfRange, value, ", which is no value of the inputs' dtype ", dtype);
 }
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
-
-// ---- opkit/op/typed/impl/typed_call.ipp
-// The definitions of TypedCall.
-#ifndef OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
-#define OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the node's attribute, or the default. Throws kNotFound.
 inline const Attribute& FindAttribute(const OpSchema& schema, const OperatorDef& def,
@@ -22647,12 +22633,6 @@ OPKIT_COLD OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> i
     InferSameShape(schema, context, ins, outs);
   });
 }
-OPKIT_COLD OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
-  rules_.push_back(std::move(rule));
-}
-OPKIT_INLINE void TypedSchema::AddInplace(int input, int output) {
-  inplace_.emplace_back(input, output);
-}
 OPKIT_COLD OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& typed,
                                                     MakeTyped make) noexcept {
   try {
@@ -22798,8 +22778,7 @@ OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
 }
 
 OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
-  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
-    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  RequireView(&view, "a tensor of a library ");
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   const auto rank = static_cast<size_t>(view.rank);
@@ -22982,25 +22961,20 @@ OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
 class AbiNode : public RefCounted {
  public:
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
-    Point(def_.inputs(), inputs_);
-    Point(def_.outputs(), outputs_);
-    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
     node_.size = sizeof node_;
     node_.op = def_.type().c_str();
     node_.name = def_.name().c_str();
     node_.device_type = static_cast<int32_t>(def_.device().type);
     node_.device_index = def_.device().index;
-    node_.num_inputs = inputs_.size();
-    node_.inputs = inputs_.data();
-    node_.num_outputs = outputs_.size();
-    node_.outputs = outputs_.data();
-    node_.num_attrs = attributes_.size();
-    node_.attrs = attributes_.data();
-    node_.num_graphs = graph_pointers_.size();
-    node_.graphs = graph_pointers_.data();
+    Point(def_.inputs(), inputs_);
+    Put(inputs_, node_.num_inputs, node_.inputs);
+    Point(def_.outputs(), outputs_);
+    Put(outputs_, node_.num_outputs, node_.outputs);
+    Put(attributes_, node_.num_attrs, node_.attrs);
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
+    Put(graph_pointers_, node_.num_graphs, node_.graphs);
     Point(def_.control_inputs(), control_inputs_);
-    node_.num_control_inputs = control_inputs_.size();
-    node_.control_inputs = control_inputs_.data();
+    Put(control_inputs_, node_.num_control_inputs, node_.control_inputs);
     node_.backend = def_.backends().c_str();
     node_.is_gradient = def_.is_gradient_op();
   }
@@ -23011,6 +22985,10 @@ class AbiNode : public RefCounted {
     for (const std::string& name : names) pointers.push_back(name.c_str());
   }
 
+  static void Put(const auto& list, uint64_t& count, auto& pointer) {
+    count = list.size();
+    pointer = list.data();
+  }
   const OperatorDef def_;
   AbiAttributes attributes_;
   std::vector<const char*> inputs_, outputs_, control_inputs_;
@@ -23095,6 +23073,32 @@ class AbiValues {
   std::vector<opkit_value> values_;
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
+
+// A node and the types of its values, in the form of opkit_abi.h.
+struct AbiQuery {
+  AbiQuery(const OperatorDef& def, std::span<const TensorInfo> in, std::span<const TensorInfo> out)
+      : node(def), inputs(in, symbols), outputs(out, symbols) {
+    inputs.SetInputs(def, in);
+  }
+  explicit AbiQuery(const KernelQuery& query) : AbiQuery(query.def, query.inputs, query.outputs) {}
+  const AbiNode node;
+  std::vector<std::string> symbols;
+  AbiValues inputs, outputs;
+};
+// Refines the facts of `context` by the other image's values, which `read` converts.
+template <class Read>
+void RefineBy(InferenceContext& context, const AbiValues& inputs, const AbiValues& outputs,
+              Read read) {
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (context.HasInput(i)) {
+      const TensorInfo info = read(inputs, Index(i), "input");
+      context.SetInput(i, info.dtype, info.shape);
+    }
+  for (int o = 0; o < context.num_outputs(); ++o) {
+    const TensorInfo info = read(outputs, Index(o), "output");
+    context.SetOutput(o, info.dtype, info.shape);
+  }
+}
 
 // Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
@@ -23189,8 +23193,8 @@ class ValuesOfAbi {
       const SymbolicShape& shape = infos[i].shape;
       if (!shape.has_rank()) continue;
       if (shape.rank() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kOutOfRange, "inference says ", shape.rank(), " axes; ", OPKIT_MAX_RANK,
-              " are the most");
+        Throw(ErrorCode::kOutOfRange, "inference gives a value ", shape.rank(), " axes; ",
+              OPKIT_MAX_RANK, " are the most");
       opkit_value& value = *opkit_value_at(values, i);
       const bool same_rank = value.rank == shape.rank();
       value.rank = shape.rank();
@@ -23211,7 +23215,18 @@ class ValuesOfAbi {
     return {};
   }
   std::vector<TensorInfo> infos_;
-  std::list<Tensor> constants_;  // infos_ point to these
+  std::list<Tensor> constants_;  // infos_ has pointers to these
+};
+
+// A copy of the other image's node and of the types of its values.
+struct NodeOfAbi {
+  NodeOfAbi(const opkit_node* node, const opkit_value* in, const opkit_value* out)
+      : def(DefinitionOfAbi(node)),
+        inputs(in, node->num_inputs, true),
+        outputs(out, node->num_outputs, true) {}
+  KernelQuery query() const { return {def, inputs.infos(), outputs.infos()}; }
+  const OperatorDef def;
+  const ValuesOfAbi inputs, outputs;
 };
 
 }  // namespace detail
@@ -23310,11 +23325,6 @@ struct RunMemory {
   std::vector<Addition> additions;
 
   bool empty() const { return memory.empty() && temporaries.empty() && additions.empty(); }
-  void Clear() {
-    memory.clear();
-    temporaries.clear();
-    additions.clear();
-  }
 };
 
 // Makes the outputs of an operator whose shapes inference leaves open.
@@ -23435,7 +23445,7 @@ inline void DeferredRun::End() {
     failure = std::current_exception();
   }
   if (state) state->Ended(this);
-  memory.Clear();
+  memory = {};
   if (count) count->fetch_sub(1, std::memory_order_relaxed);
   // Cleared before the event completes: a thread that waits for the event may run the operator
   // again, or unload its library.
@@ -23489,9 +23499,16 @@ inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
 
 // The functions of the table, each with the signature that opkit_abi.h declares.
 struct OPKIT_IMAGE_LOCAL HostFunctions {
+  // Makes a function of the table from a function that throws its failures.
+  template <auto kBody, class... Args>
+  static opkit_status Answer(Args... args) {
+    return AnswerCaller([&] { kBody(args...); });
+  }
+
   static ResourceState& StateOf(const opkit_call* call) {
     if (!call)
-      Throw(ErrorCode::kInvalidArgument, "a function of the host is called without its call");
+      Throw(ErrorCode::kInvalidArgument,
+            "a function of the host's table is called without its opkit_call");
     return *static_cast<ResourceState*>(call->context);
   }
 
@@ -23527,54 +23544,49 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
-  static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      RequireRoom(memory, "alloc()");
-      *memory = nullptr;
-      if (bytes < 0)
-        Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
-      Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
-      *memory = storage->data();
-      state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
-    });
+  static void Alloc(const opkit_call* call, int64_t bytes, void** memory) {
+    ResourceState& state = StateOf(call);
+    RequireRoom(memory, "alloc()");
+    *memory = nullptr;
+    if (bytes < 0)
+      Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op,
+            " asks for less than 0 bytes");
+    Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
+    *memory = storage->data();
+    state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
   }
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
     if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
         (rank > 0 && !IsUsable(shape)))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
-            " in operator ", state.op);
+            " in operator ", state.op, " has no such dtype or rank, or a null shape");
     return Shape(Dims(shape, static_cast<size_t>(rank)));
   }
-  static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
-                                const int64_t* shape, opkit_tensor* tensor) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      auto slot = MakeIntrusive<TensorSlot>();
-      slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
-                            static_cast<DType>(dtype), MemoryDevice(state.device));
-      slot->Bind(slot->tensor, OpReq::kWrite);
-      CopyView(slot->view.view(), tensor);
-      state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
-    });
+  static void Temporary(const opkit_call* call, int32_t dtype, int32_t rank, const int64_t* shape,
+                        opkit_tensor* tensor) {
+    ResourceState& state = StateOf(call);
+    auto slot = MakeIntrusive<TensorSlot>();
+    slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
+                          static_cast<DType>(dtype), MemoryDevice(state.device));
+    slot->Bind(slot->tensor, OpReq::kWrite);
+    CopyView(slot->view.view(), tensor);
+    state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
   }
-  static opkit_status AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype,
-                                     int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      state.RequireFunction("allocate_output");
-      if (!state.output_maker)
-        Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
-              state.asynchronous && state.launch
-                  ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
-                  : ": only forward of an operator with .allocatesOutputs() makes its outputs");
-      CopyView(state.output_maker
-                   ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
-                                static_cast<DType>(dtype))
-                   .view(),
-               tensor);
-    });
+  static void AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype, int32_t rank,
+                             const int64_t* shape, opkit_tensor* tensor) {
+    ResourceState& state = StateOf(call);
+    state.RequireFunction("allocate_output");
+    if (!state.output_maker)
+      Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
+            state.asynchronous && state.launch
+                ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
+                : ": only forward of an operator with .allocatesOutputs() makes its outputs");
+    CopyView(state.output_maker
+                 ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
+                              static_cast<DType>(dtype))
+                 .view(),
+             tensor);
   }
   // Copies the members that exist in the caller's version.
   static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
@@ -23594,7 +23606,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       std::string text;
     };
     try {
-      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() of null");
+      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() is given a null function");
       ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
         const HostErrorScope message;
         if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]
@@ -23616,7 +23628,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     opkit_status (*work)(void*);
     void (*drop)(void*);
     void* context;
-    RefCountedList kept;  // a library's code must stay while its work waits
+    RefCountedList kept;  // keeps a library's code loaded while its work waits
 
     Launched(opkit_status (*run)(void*), void (*end)(void*), void* argument)
         : work(run), drop(end), context(argument) {}
@@ -23633,16 +23645,16 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (const opkit_status status = work(context); status != OPKIT_OK) Rethrow(status);
     }
   };
-  static opkit_status Launch(const opkit_call* call, opkit_status (*work)(void*),
-                             void (*drop)(void*), void* context) {
+  static void Launch(const opkit_call* call, opkit_status (*work)(void*), void (*drop)(void*),
+                     void* context) {
     Launched launched(work, drop, context);
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
-      if (!state.launch) NotOnThisDevice(state, "launch");
-      launched.kept = state.kept_by_work;
-      state.launch(state.context, std::move(launched));
-    });
+    ResourceState& state = StateOf(call);
+    if (!work)
+      Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op,
+            " is given a null function");
+    if (!state.launch) NotOnThisDevice(state, "launch");
+    launched.kept = state.kept_by_work;
+    state.launch(state.context, std::move(launched));
   }
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
@@ -23660,7 +23672,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return tensors;
   }
   static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
-  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const char* op,
+  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const std::string& op,
                                                const std::vector<Tensor>& inputs,
                                                size_t num_outputs, const Arguments& args,
                                                Device device, const void* stream) {
@@ -23677,42 +23689,37 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return made;
   }
   // Runs an operator on tensors of the call. If the call is not asynchronous and `pending` is not
-  // null, a thread of the pool runs the operator.
-  static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
-                             const opkit_tensor* inputs, uint64_t num_outputs,
-                             const opkit_tensor* outputs, uint64_t num_attrs,
-                             const opkit_attr* const* attrs, PendingInvoke* pending) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() has no operator's name");
-      const std::string name = TextOfAbi(op);
-      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
-      const bool is_native = call->asynchronous && !state.launch;
-      const NativeStreamFunction on_stream =
-          is_native ? FindNativeStreams(state.device.type) : nullptr;
-      if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
-      // The stream's thread runs the operator as on the CPU.
-      const Device device = state.launch && state.asynchronous ? Device{} : state.device;
-      IntrusivePtr<InvokedOperator> invoked =
-          Resolve(state, name.c_str(), ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device,
-                  call->stream);
-      if (pending && !call->asynchronous && pending->pool.threads() > 1)
-        RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
-      else if (!call->asynchronous)
-        RunInto(*invoked, ins, outs);
-      else if (is_native)
-        on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
-      else
-        state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
-                                     outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
-    });
+  // null, a thread of the pool runs the operator. Returns false if that thread may still run it.
+  static bool InvokeOn(const opkit_call* call, const char* op, std::vector<Tensor> ins,
+                       std::vector<Tensor> outs, const Arguments& args, PendingInvoke* pending) {
+    ResourceState& state = StateOf(call);
+    if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() has no operator's name");
+    const bool is_native = call->asynchronous && !state.launch;
+    const NativeStreamFunction on_stream =
+        is_native ? FindNativeStreams(state.device.type) : nullptr;
+    if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
+    // The stream's thread runs the operator as on the CPU.
+    const Device device = state.launch && state.asynchronous ? Device{} : state.device;
+    IntrusivePtr<InvokedOperator> invoked =
+        Resolve(state, TextOfAbi(op), ins, outs.size(), args, device, call->stream);
+    if (pending && !call->asynchronous && pending->pool.threads() > 1) {
+      RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
+      return false;
+    }
+    if (!call->asynchronous)
+      RunInto(*invoked, ins, outs);
+    else if (is_native)
+      on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
+    else
+      state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
+                                   outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
+    return true;
   }
-
-  static opkit_status InvokeNow(const opkit_call* call, const char* op, uint64_t num_inputs,
-                                const opkit_tensor* inputs, uint64_t num_outputs,
-                                const opkit_tensor* outputs, uint64_t num_attrs,
-                                const opkit_attr* const* attrs) {
-    return Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, nullptr);
+  static void Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
+                     const opkit_tensor* inputs, uint64_t num_outputs, const opkit_tensor* outputs,
+                     uint64_t num_attrs, const opkit_attr* const* attrs) {
+    InvokeOn(call, op, Tensors(inputs, num_inputs), Tensors(outputs, num_outputs),
+             ArgumentsOfAbi(attrs, num_attrs), nullptr);
   }
   static void RunBeside(ResourceState& state, IntrusivePtr<InvokedOperator> invoked,
                         std::vector<Tensor> ins, std::vector<Tensor> outs, PendingInvoke* pending) {
@@ -23739,59 +23746,47 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       throw;
     }
   }
-  static opkit_status InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
-                                  const opkit_tensor* inputs, uint64_t num_outputs,
-                                  const opkit_tensor* outputs, uint64_t num_attrs,
-                                  const opkit_attr* const* attrs, opkit_pending** handle) {
-    IntrusivePtr<PendingInvoke> pending;
-    const opkit_status made = AnswerCaller([&] {
-      RequireRoom(handle, "invoke_async()");
-      *handle = nullptr;
-      StateOf(call).RequireFunction("invoke_async");
-      pending = MakeIntrusive<PendingInvoke>();
-    });
-    if (made != OPKIT_OK) return made;
-    const opkit_status status =
-        Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, pending.get());
-    if (status != OPKIT_OK) return status;
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (state.pending.empty() || state.pending.back() != pending) {  // already run or issued
-        pending->done.CountDown();
-        state.pending.push_back(pending);
-        state.used = true;
-      }
-      *handle = reinterpret_cast<opkit_pending*>(pending.get());
-    });
+  static void InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
+                          const opkit_tensor* inputs, uint64_t num_outputs,
+                          const opkit_tensor* outputs, uint64_t num_attrs,
+                          const opkit_attr* const* attrs, opkit_pending** handle) {
+    RequireRoom(handle, "invoke_async()");
+    *handle = nullptr;
+    ResourceState& state = StateOf(call);
+    state.RequireFunction("invoke_async");
+    const auto pending = MakeIntrusive<PendingInvoke>();
+    if (InvokeOn(call, op, Tensors(inputs, num_inputs), Tensors(outputs, num_outputs),
+                 ArgumentsOfAbi(attrs, num_attrs), pending.get())) {
+      pending->done.CountDown();
+      state.pending.push_back(pending);
+      state.used = true;
+    }
+    *handle = reinterpret_cast<opkit_pending*>(pending.get());
   }
-  static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
-    return AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() has no handle");
-      auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
-      pending->Wait();
-      pending->failure_taken = true;
-      if (pending->failure) std::rethrow_exception(pending->failure);
-    });
+  static void Wait(const opkit_call*, opkit_pending* handle) {
+    if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() has no handle");
+    auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
+    pending->Wait();
+    pending->failure_taken = true;
+    if (pending->failure) std::rethrow_exception(pending->failure);
   }
 
-  static opkit_status RunGraph(const opkit_call* call, const opkit_graph* graph,
-                               uint64_t num_inputs, const opkit_tensor* inputs,
-                               uint64_t num_outputs, const opkit_tensor* outputs) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (!graph)
-        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op, " of null");
-      if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
-      const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
-      const IntrusivePtr<HostedGraph> ready =
-          known == state.graphs.end() ? g_make_hosted_graph(graph) : *known;
-      if (known == state.graphs.end()) state.graphs.push_back(ready);
-      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
-      if (!call->asynchronous) return ready->Run(ins, outs);
-      state.launch(state.context, [ready, ins = std::move(ins), outs = std::move(outs)] {
-        ready->Run(ins, outs);
-      });
-    });
+  static void RunGraph(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
+                       const opkit_tensor* inputs, uint64_t num_outputs,
+                       const opkit_tensor* outputs) {
+    ResourceState& state = StateOf(call);
+    if (!graph)
+      Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
+            " is given a null graph");
+    if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
+    const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
+    const IntrusivePtr<HostedGraph> ready =
+        known == state.graphs.end() ? g_make_hosted_graph(graph) : *known;
+    if (known == state.graphs.end()) state.graphs.push_back(ready);
+    std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
+    if (!call->asynchronous) return ready->Run(ins, outs);
+    state.launch(state.context,
+                 [ready, ins = std::move(ins), outs = std::move(outs)] { ready->Run(ins, outs); });
   }
 
   static void Log(const opkit_call* call, int32_t level, const char* text) {
@@ -23808,7 +23803,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
     if (!IsUsable(scope)) return;
     new (static_cast<void*>(scope)) InvocationScope(
-        InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
+        Invocation::Kind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
     if (!IsUsable(scope)) return;
@@ -23823,27 +23818,25 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
           InvocationScope::Adopt(IsUsable(identity) ? FromAbi(*identity) : CurrentInvocation()));
   }
 
-  static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      RequireRoom(completion, "defer()");
-      *completion = nullptr;
-      state.RequireFunction("defer()");
-      if (!state.deferrable)
-        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
-              state.asynchronous
-                  ? ", which runs on a stream already: issue the work there"
-                  : ": only forward of an operator with .async() may end later than it returns");
-      if (state.deferred)
-        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
-              " is called twice in a run");
-      auto run = MakeIntrusive<DeferredRun>();
-      run->event = state.deferrable->event().state();
-      run->op = state.op;
-      state.deferred = run;
-      state.used = true;
-      *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
-    });
+  static void Defer(const opkit_call* call, opkit_completion** completion) {
+    ResourceState& state = StateOf(call);
+    RequireRoom(completion, "defer()");
+    *completion = nullptr;
+    state.RequireFunction("defer()");
+    if (!state.deferrable)
+      Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+            state.asynchronous
+                ? ", which runs on a stream already: issue the work there"
+                : ": only forward of an operator with .async() may end later than it returns");
+    if (state.deferred)
+      Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+            " is called twice in a run");
+    auto run = MakeIntrusive<DeferredRun>();
+    run->event = state.deferrable->event().state();
+    run->op = state.op;
+    state.deferred = run;
+    state.used = true;
+    *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
   }
   static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
     if (!completion) return;
@@ -23864,35 +23857,29 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         [&] { has = static_cast<bool>(OpRegistry::Global().FindSchema(TextOfAbi(op))); }));
     return has;
   }
-  static opkit_status Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
-    return AnswerCaller([&] {
-      const RegistryUse use;
-      const OperatorDef def = DefinitionOfAbi(node);
-      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      InferenceContext context(def, ins.infos(), outs.infos());
-      const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-      if (const std::string why = schema.Verify(def); !why.empty())
-        Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
-      schema.Infer(context);
-      for (const auto& [infos, values] :
-           {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)}) {
-        ValuesOfAbi::StoreTypes(*infos, values);
-        ValuesOfAbi::StoreShapes(*infos, values);
-      }
-    });
+  static void Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
+    const RegistryUse use;
+    const NodeOfAbi asked(node, inputs, outputs);
+    InferenceContext context(asked.def, asked.inputs.infos(), asked.outputs.infos());
+    const OpSchema& schema = OpRegistry::Global().GetSchema(asked.def.type());
+    CheckNode(schema, asked.def);
+    schema.Infer(context);
+    for (const auto& [infos, values] :
+         {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)}) {
+      ValuesOfAbi::StoreTypes(*infos, values);
+      ValuesOfAbi::StoreShapes(*infos, values);
+    }
   }
 
-  static opkit_status Allocate(int32_t device_type, int32_t device_index, int64_t bytes,
-                               void** memory, void** owner) {
-    return AnswerCaller([&] {
-      RequireRoom(memory, "allocate()");
-      RequireRoom(owner, "allocate()");
-      *memory = *owner = nullptr;
-      if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ")");
-      Allocator& allocator = GetAllocator(static_cast<DeviceType>(device_type));
-      *memory = allocator.Allocate(bytes, device_index);
-      *owner = &allocator;
-    });
+  static void Allocate(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
+                       void** owner) {
+    RequireRoom(memory, "allocate()");
+    RequireRoom(owner, "allocate()");
+    *memory = *owner = nullptr;
+    if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ") asks for no memory");
+    Allocator& allocator = GetAllocator(static_cast<DeviceType>(device_type));
+    *memory = allocator.Allocate(bytes, device_index);
+    *owner = &allocator;
   }
   static void Deallocate(void* owner, void* memory, int64_t bytes) {
     if (owner) static_cast<Allocator*>(owner)->Deallocate(memory, bytes);
@@ -23901,9 +23888,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
   static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
     if (!IsUsable(scope)) return;
-    const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
+    const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(Invocation::Kind::kEngine);
     new (static_cast<void*>(scope)) InvocationScope(
-        is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {
+        is_kind ? static_cast<Invocation::Kind>(kind) : Invocation::Kind::kUserCode, [&] {
           return SpanNames{NameOfSpan(name), NameOfSpan(node)};
         });
   }
@@ -23918,32 +23905,32 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &SetError,
                                      &AddError,
                                      &FailureText,
-                                     &Alloc,
-                                     &Temporary,
+                                     &Answer<&Alloc>,
+                                     &Answer<&Temporary>,
                                      &ParallelFor,
-                                     &Launch,
-                                     &InvokeNow,
+                                     &Answer<&Launch>,
+                                     &Answer<&Invoke>,
                                      &Log,
                                      &ScopeBegin,
                                      &ScopeEnd,
                                      &CurrentIdentity,
                                      &Adopt,
-                                     &Defer,
+                                     &Answer<&Defer>,
                                      &Complete,
-                                     &AllocateOutput,
-                                     &InvokeAsync,
-                                     &Wait,
-                                     &RunGraph,
+                                     &Answer<&AllocateOutput>,
+                                     &Answer<&InvokeAsync>,
+                                     &Answer<&Wait>,
+                                     &Answer<&RunGraph>,
                                      &HasOperator,
-                                     &Infer,
-                                     &Allocate,
+                                     &Answer<&Infer>,
+                                     &Answer<&Allocate>,
                                      &Deallocate,
                                      &IsProfiling,
                                      &SpanBegin};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
-OPKIT_INLINE const opkit_host& ProgramHost() {
+OPKIT_INLINE const opkit_host& HostTable::Global() {
   g_program_host.store(&HostFunctions::kTable, std::memory_order_relaxed);
   if (!g_host) {
     g_exceptions = &HostFunctions::kExceptions;
@@ -24095,7 +24082,7 @@ struct FunctionNode {
 // node. `op` is null after the forward operator is destroyed.
 struct FunctionState : RefCounted {
   IntrusivePtr<StatefulOp> op;
-  bool is_shared = false;  // a backward operator has found it
+  bool is_shared = false;  // a backward operator has found this state
   Mutex mutex;  // held by runs of a shared state: two backward graphs may use it in parallel
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
@@ -24270,7 +24257,7 @@ class FunctionViews {
   IntrusivePtr<FunctionRun> NewRun() {
     inferred_ = 0;
     bound_ = false;
-    return MakeIntrusive<FunctionRun>(ProgramHost(), name(), op_.device(), inputs_.size(),
+    return MakeIntrusive<FunctionRun>(HostTable::Global(), name(), op_.device(), inputs_.size(),
                                       reqs_.size());
   }
 
@@ -24699,7 +24686,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
         resource.launch(resource.context, [memory = std::move(resource.memory)] {});
     } catch (...) {  // no memory to wait with: the memory freed here was lost anyway
     }
-    resource.memory.Clear();
+    resource.memory = {};
   }
   // Handles a function that failed after it took its completion handle, which another thread may
   // still complete: the handle then completes only an unused event.
@@ -24764,8 +24751,10 @@ FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& l
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Throws for a name that is not a short line of text. A null name passes.
-void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+// Throws for a name that is not a short line of text, or that has a character below `least`. A null
+// name passes.
+void CheckLibraryText(const std::string& library, const char* name, const Text& what,
+                      unsigned char least = ' ', const Text& mend = {});
 // Throws for a text without an end. A null text passes.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
@@ -24876,7 +24865,7 @@ OPKIT_INLINE void FunctionOpHost::Begin(bool is_complete) {
   OpRegistry::Global().AddSchema(std::move(made), *schema_);
 }
 OPKIT_INLINE void FunctionOpHost::Enable() {
-  static_cast<void>(ProgramHost());
+  static_cast<void>(HostTable::Global());
   EnableFunctionOperators<CPUContext>();
   EnableFunctionOperators<CPUStreamContext>();
 }
@@ -24930,9 +24919,6 @@ OPKIT_INLINE void FunctionOpHost::Add(FunctionDevice& device, FunctionPass pass,
   UseOperatorCalls();
   OpRegistry::Global().AddKernel(std::move(kernel));
 }
-OPKIT_INLINE void FunctionOpHost::Doc() {
-  if (schema_) schema_->Doc(record_->doc);
-}
 OPKIT_INLINE void FunctionOpHost::Cost() {
   if (schema_)
     schema_->Cost([record = record_](const OperatorDef& def, const std::vector<TensorInfo>& inputs,
@@ -24942,21 +24928,13 @@ OPKIT_INLINE void FunctionOpHost::Cost() {
       return cost;
     });
 }
-OPKIT_INLINE void FunctionOpHost::Attr(const AttributeSchema& attribute) {
-  if (schema_) schema_->Arg(attribute);
+OPKIT_INLINE void FunctionOpHost::Input(const ValueSchema& added) {
+  const auto i = static_cast<int>(&added - record_->inputs.data());
+  if (schema_) schema_->Input(i, added.name, added.doc, added.dtypes);
 }
-OPKIT_INLINE void FunctionOpHost::OpenAttrs() {
-  if (schema_) schema_->AllowUnknownArgs();
-}
-OPKIT_INLINE void FunctionOpHost::Input(const std::vector<ValueSchema>& inputs) {
-  const ValueSchema& added = inputs.back();
-  if (schema_)
-    schema_->Input(static_cast<int>(inputs.size()) - 1, added.name, added.doc, added.dtypes);
-}
-OPKIT_INLINE void FunctionOpHost::Output(const std::vector<ValueSchema>& outputs) {
-  const ValueSchema& added = outputs.back();
-  if (schema_)
-    schema_->Output(static_cast<int>(outputs.size()) - 1, added.name, added.doc, added.dtypes);
+OPKIT_INLINE void FunctionOpHost::Output(const ValueSchema& added) {
+  const auto o = static_cast<int>(&added - record_->outputs.data());
+  if (schema_) schema_->Output(o, added.name, added.doc, added.dtypes);
 }
 OPKIT_INLINE void FunctionOpHost::Describe() {
   Doc();
@@ -24971,13 +24949,10 @@ OPKIT_INLINE void FunctionOpHost::Describe() {
     schema_->TestInputs([record = record_](DType dtype, uint64_t seed) {
       return HooksOf(*record)->TestInputs(dtype, seed);
     });
-  if (record_->Has(OPKIT_OP_OPEN_ATTRS)) schema_->AllowUnknownArgs();
-  for (const AttributeSchema& from : record_->attributes) schema_->Arg(from);
-  int i = 0, o = 0;
-  for (const ValueSchema& from : record_->inputs)
-    schema_->Input(i++, from.name, from.doc, from.dtypes);
-  for (const ValueSchema& from : record_->outputs)
-    schema_->Output(o++, from.name, from.doc, from.dtypes);
+  if (record_->Has(OPKIT_OP_OPEN_ATTRS)) OpenAttrs();
+  for (const AttributeSchema& from : record_->attributes) Attr(from);
+  for (const ValueSchema& from : record_->inputs) Input(from);
+  for (const ValueSchema& from : record_->outputs) Output(from);
 }
 OPKIT_INLINE void FunctionOpHost::AddBackward() {
   backward_added_ = true;
@@ -24999,12 +24974,6 @@ OPKIT_INLINE void FunctionOpHost::AddBackward() {
   };
   GradientRegistry::Global().Add(
       record_->name, {GradientKind::kMaker, std::move(make), record_->file, record_->line, {}});
-}
-OPKIT_INLINE void FunctionOpHost::HasEffects() {
-  if (schema_) schema_->Stateful();
-}
-OPKIT_INLINE void FunctionOpHost::NeedsSubgraph() {
-  if (schema_) schema_->NeedsSubgraph();
 }
 OPKIT_INLINE void FunctionOpHost::DropBackward() {
   if (!std::exchange(backward_added_, false)) return;
@@ -25034,331 +25003,6 @@ OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
 
-// ---- opkit/op/gradient/impl/gradient_maker.ipp
-// The definitions of GradientNames and GradientMakerBase.
-#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
-#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-OPKIT_INLINE GradientValue GradientValue::Sparse(std::string indices, std::string values) {
-  GradientValue out;
-  out.indices = std::move(indices);
-  out.values = std::move(values);
-  return out;
-}
-OPKIT_INLINE std::string ToString(const GradientValue& value) {
-  if (value.IsEmpty()) return "(none)";
-  return value.IsDense() ? value.dense : StrCat("{", value.indices, ", ", value.values, "}");
-}
-
-struct GradientNames::Table : detail::RefCounted {
-  struct Row {
-    const std::string* value = nullptr;     // the value that this name is a gradient of
-    const std::string* gradient = nullptr;  // the gradient of this value
-    int next = 0;  // next suffix to try for a taken name, so that many uses stay cheap; 0: free
-  };
-  std::map<std::string, Row> rows;  // the rows point to these names
-};
-OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
-OPKIT_INLINE GradientNames::~GradientNames() = default;
-OPKIT_INLINE void GradientNames::Reserve(const std::string& name) {
-  Table::Row& row = table_->rows[name];
-  if (row.value)
-    Throw(ErrorCode::kAlreadyExists, "value '", name,
-          "' has the name that was given to the gradient of '", *row.value,
-          "'; reserve the graph's names before naming gradients");
-  if (row.next == 0) row.next = 1;
-}
-OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
-                                                const std::vector<GradientValue>& g_output) {
-  auto reserve = [&](const std::string& name) {
-    if (!name.empty() && !IsGradient(name)) Reserve(name);
-  };
-  for (const std::string& name : def.inputs()) reserve(name);
-  for (const std::string& name : def.outputs()) reserve(name);
-  for (const GradientValue& value : g_output)
-    for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
-}
-OPKIT_INLINE const std::string& GradientNames::Of(const std::string& value) {
-  Table::Row& row = table_->rows[value];
-  if (!row.gradient) row.gradient = &table_->rows.try_emplace(Fresh(value)).first->first;
-  return *row.gradient;
-}
-OPKIT_INLINE std::string GradientNames::Fresh(const std::string& value, const std::string& suffix) {
-  std::string name = value + suffix;
-  int& next = table_->rows[name].next;
-  while (table_->rows[name].next != 0) name = StrCat(value, suffix, "_", next++);
-  Table::Row& row = table_->rows[name];
-  row.next = 1;
-  row.value = &table_->rows.try_emplace(value).first->first;
-  return name;
-}
-OPKIT_INLINE const std::string* GradientNames::ValueOf(const std::string& name) const {
-  const auto it = table_->rows.find(name);
-  return it == table_->rows.end() ? nullptr : it->second.value;
-}
-
-OPKIT_INLINE GradientMakerBase::GradientMakerBase(const OperatorDef& def,
-                                                  std::vector<GradientValue> g_output)
-    : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
-OPKIT_INLINE GradientMakerBase::~GradientMakerBase() = default;
-OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
-  Throw(ErrorCode::kUnsupported, "the gradient maker of operator ", def_.type(),
-        " must override GetGradientDefs() or Get()");
-}
-OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
-  return {GetGradientDefs(), g_input_};  // in this order: GetGradientDefs fills g_input_
-}
-
-OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
-  std::string& name = Gradient(i, false).dense;
-  if (!name.empty()) return name;
-  const auto here = def_.inputs().begin() + i;
-  const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
-  if (!repeated) name = Names().Of(*here);
-  // For an operator in place, the value's gradient may be the output gradient itself.
-  if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
-    name = Names().Fresh(*here);
-  return name;
-}
-OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
-  return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
-}
-OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
-  if (!names_) {
-    names_ = &own_names_;
-    names_->ReserveNamesOf(def_, g_output_);
-  }
-  return *names_;
-}
-OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::SingleGradientDef(
-    const std::string& type, const std::string& name, const std::vector<std::string>& inputs,
-    const std::vector<std::string>& outputs, Arguments args) {
-  return {OperatorDef(type, inputs, outputs, std::move(args)).Name(name)};
-}
-
-OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
-  if (i < 0 || detail::Index(i) >= count)
-    Throw(ErrorCode::kOutOfRange, "the gradient maker of ", def_, " asks for ", what, " ", i,
-          " of ", count);
-  return detail::Index(i);
-}
-OPKIT_INLINE const GradientValue& GradientMakerBase::Given(int i, bool sparse) const {
-  const GradientValue& value = GradOut(i);
-  if (sparse ? value.IsSparse() : value.IsDense()) return value;
-  Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_, " needs a ",
-        sparse ? "sparse" : "dense", " gradient of output ", i, " '", O(i), "', but ",
-        value.IsEmpty() ? "none was given" : "was given " + ToString(value));
-}
-OPKIT_INLINE GradientValue& GradientMakerBase::Gradient(int i, bool sparse) {
-  GradientValue& value = g_input_[Check(i, g_input_.size(), "input")];
-  if (sparse ? value.IsDense() : value.IsSparse())
-    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_,
-          " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
-  return value;
-}
-OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
-                                                          const char* suffix) {
-  std::string& name = Gradient(i, true).*part;
-  if (name.empty()) name = Names().Fresh(I(i), suffix);
-  return name;
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
-
-// ---- opkit/op/gradient/gradient_hook.hpp
-// Hooks into the registry of gradients, for code that must also link without it: they stay empty if
-// a program registers no gradient.
-#ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
-#define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// True if a gradient is registered for an operator, including the kinds that declare that there is
-// none. RegisterGradient fills it.
-OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
-    "a gradient", "opkit/graph.hpp"};
-// Frees a library's registry of gradients when the library is unloaded. The registry fills it.
-OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
-
-// ---- opkit/op/gradient/impl/gradient.ipp
-// The definitions of GradientRegistry and GetGradientForOp.
-#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
-#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-struct GradientRegistry::State {
-  detail::Mutex mutex;
-  NameMap<GradientRegistration> gradients;
-};
-OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
-OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
-OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
-  static auto* registry = [] {
-    if (!detail::HasOwnRegistries()) return &OfProgram();
-    detail::g_delete_gradients.Fill([] { delete &Global(); });
-    return new GradientRegistry;
-  }();
-  return *registry;
-}
-OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
-  detail::MutexLock lock(state_->mutex);
-  const bool added = !state_->gradients.Has(op);
-  GradientRegistration& known = state_->gradients[op];
-  if (added) {
-    known = std::move(registration);
-    constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
-                                       "GRADIENT_NOT_IMPLEMENTED_YET"};
-    OpRegistry::Global().ExpectOperator(
-        op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
-  }
-  if (added || detail::SamePlace(known.file, known.line, registration.file, registration.line))
-    return;
-  known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
-                         registration.Place(), "; remove one of them");
-  OpRegistry::Global().AddProblem(op, known.problem);
-}
-OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
-  detail::MutexLock lock(state_->mutex);
-  return state_->gradients.Find(op);
-}
-OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
-  detail::MutexLock lock(state_->mutex);
-  state_->gradients.Erase(op);
-  OpRegistry::Global().ForgetExpected(op);
-}
-OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
-  detail::MutexLock lock(state_->mutex);
-  std::vector<std::string> without_operator;
-  for (const auto& row : state_->gradients)
-    if (!OpRegistry::Global().FindSchema(row.name)) without_operator.push_back(row.name);
-  const std::string nearest = NearestName(op, without_operator);
-  if (nearest.empty()) return {};
-  return StrCat("; the gradient at ", state_->gradients.Find(nearest)->Place(), " is that of '",
-                nearest, "', which no operator is called: is it meant for ", op, "?");
-}
-
-OPKIT_INLINE bool HasGradient(const std::string& op) {
-  const GradientRegistration* found = GradientRegistry::Global().Find(op);
-  return found && found->kind == GradientKind::kMaker;
-}
-
-namespace detail {
-
-inline void CheckOutputGradients(const OperatorDef& def,
-                                 const std::vector<GradientValue>& g_output) {
-  if (g_output.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
-          " outputs, but ", g_output.size(),
-          " output gradients were given; give one for each, an empty GradientValue where none "
-          "flows");
-  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type()))
-    if (std::string why = schema->Verify(def); !why.empty())
-      Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
-}
-// Makes the gradient of a node that runs its only graph; returns false for any other node.
-inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
-                                const std::vector<GradientValue>& g_output, GradientNames& names,
-                                GradientOpsMeta& meta) {
-  if (!schema.needs_subgraph() || def.subgraphs().size() != 1) return false;
-  CheckOutputGradients(def, g_output);
-  names.ReserveNamesOf(def, g_output);
-  return InContext(
-      [&] { return def.subgraphs()[0].graph->MakeGradient(def, g_output, names, meta); },
-      [&] { return StrCat("in the gradient of the graph that ", def, " carries"); });
-}
-
-}  // namespace detail
-
-OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                              const std::vector<GradientValue>& g_output,
-                                              GradientNames& names) {
-  const detail::RegistryUse use;
-  const std::string& op = def.type();
-  GradientRegistration* registration = GradientRegistry::Global().Find(op);
-  if (!registration) {
-    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // throws for an unknown operator
-    if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
-      return meta;
-    Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
-          ", Maker), or NO_GRADIENT(", op,
-          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
-          GradientRegistry::Global().FindMisspelt(op));
-  }
-  if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
-  if (registration->kind == GradientKind::kShouldNot)
-    Throw(ErrorCode::kUnsupported, "operator ", def,
-          " must not be differentiated (SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
-          "); stop the gradient before it reaches this node");
-  if (registration->kind == GradientKind::kNotImplemented)
-    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
-          " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
-          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
-  detail::CheckOutputGradients(def, g_output);
-  if (registration->kind == GradientKind::kNone)
-    return {{}, std::vector<GradientValue>(def.inputs().size())};
-  names.ReserveNamesOf(def, g_output);
-  try {
-    GradientOpsMeta meta = registration->make(def, g_output, names);
-    if (meta.g_input.size() != def.inputs().size())
-      Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
-            def.inputs().size(), " inputs");
-    return meta;
-  } catch (...) {
-    detail::RethrowInContext(
-        StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
-  }
-}
-OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
-                                              const std::vector<GradientValue>& g_output) {
-  GradientNames names;
-  return GetGradientForOp(def, g_output, names);
-}
-
-namespace detail {
-
-OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
-                                              GradientNames& names) {
-  maker.UseNames(&names);
-  GradientOpsMeta meta = maker.Get();
-  for (OperatorDef& op : meta.ops) {
-    op.IsGradientOp(true);
-    if (maker.CopyDeviceOption()) op.Device(def.device());
-    if (maker.CopyEngine()) op.Backends(def.backends());
-    if (!maker.CopyArguments()) continue;
-    const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
-    for (const NamedAttribute& arg : def.args())
-      if (!op.args().Has(arg.name) && (!schema || schema->TakesArgument(arg.name)))
-        op.Arg(arg.name, arg.value);
-  }
-  return meta;
-}
-inline bool IsGradientRegistered(const std::string& op) {
-  return GradientRegistry::Global().Find(op);
-}
-OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
-                                   GradientRegistration::Make make, const char* file,
-                                   int line) noexcept {
-  return Registered([&] {
-    g_has_gradient.Fill(&IsGradientRegistered);
-    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
-  });
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
-
 // ---- opkit/graph/impl/graph.ipp
 // Graph's definitions: building and rewriting, and the index from names to the inputs, constants
 // and nodes that make them.
@@ -25376,8 +25020,8 @@ OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
 
 OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape shape,
                                     Device device) {
-  Declare(name, ValueSource::kInput, inputs_.size());
-  GraphInput input{std::move(name), TensorInfo(dtype, std::move(shape))};
+  Declare(name, Source::kInput, inputs_.size());
+  Graph::Input input{std::move(name), TensorInfo(dtype, std::move(shape))};
   input.info.device = device;
   inputs_.push_back(std::move(input));
   return *this;
@@ -25391,7 +25035,7 @@ OPKIT_INLINE Graph& Graph::AddConstant(std::string name, Tensor value) {
 OPKIT_INLINE Graph& Graph::AddConstantInLayout(std::string name, Tensor value) {
   if (!value.initialized())
     Throw(ErrorCode::kInvalidArgument, "constant '", name, "' has no data; fill it first");
-  Declare(name, ValueSource::kConstant, constants_.size());
+  Declare(name, Source::kConstant, constants_.size());
   constants_.push_back({std::move(name), std::move(value)});
   return *this;
 }
@@ -25452,7 +25096,7 @@ OPKIT_INLINE void Graph::ReplaceUses(const std::string& from, const std::string&
 }
 
 OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
-  const Declaration* found = Find(name, ValueSource::kConstant);
+  const Declaration* found = Find(name, Source::kConstant);
   if (!found) return false;
   constants_.erase(constants_.begin() + found->index);
   DeclareAll();
@@ -25466,20 +25110,20 @@ OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
 }
 
 OPKIT_INLINE bool Graph::ReleaseConstant(std::string_view name) {
-  const Declaration* found = Find(name, ValueSource::kConstant);
+  const Declaration* found = Find(name, Source::kConstant);
   if (found) constants_[detail::Index(found->index)].value.ReleaseMemory();
   return found;
 }
 
-OPKIT_INLINE void Graph::Declare(const std::string& name, ValueSource source, size_t index) {
+OPKIT_INLINE void Graph::Declare(const std::string& name, Source source, size_t index) {
   if (name.empty())
-    Throw(ErrorCode::kInvalidArgument, source == ValueSource::kInput ? "an input" : "a constant",
+    Throw(ErrorCode::kInvalidArgument, source == Source::kInput ? "an input" : "a constant",
           " of a graph needs a name");
   if (const Declaration* found = Find(name)) ThrowMadeTwice(name, *found, "");
   Set(name, source, index);
 }
 
-OPKIT_INLINE void Graph::Set(const std::string& name, ValueSource source, size_t index) {
+OPKIT_INLINE void Graph::Set(const std::string& name, Source source, size_t index) {
   Declaration& declaration = DeclarationOf(name);
   declaration.source = source;
   declaration.index = static_cast<int>(index);
@@ -25499,21 +25143,21 @@ OPKIT_INLINE void Graph::CheckOutputs(const OperatorDef& def, int replaced) cons
       Throw(ErrorCode::kAlreadyExists, "node ", ToString(def), " makes '", *output, "' twice");
     const Declaration* found = Find(*output);
     if (!found || detail::Reads(def, *output)) continue;
-    if (found->source == ValueSource::kNode && found->index == replaced) continue;
+    if (found->source == Source::kNode && found->index == replaced) continue;
     ThrowMadeTwice(*output, *found, ToString(def));
   }
 }
 
 OPKIT_INLINE void Graph::DeclareOutputs(size_t node) {
   for (const std::string& name : nodes_[node].outputs())
-    if (!name.empty() && !detail::Reads(nodes_[node], name)) Set(name, ValueSource::kNode, node);
+    if (!name.empty() && !detail::Reads(nodes_[node], name)) Set(name, Source::kNode, node);
 }
 
 OPKIT_INLINE void Graph::DeclareAll() {
   names_ = detail::NameIndex();
   declared_.clear();
-  for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, ValueSource::kInput, i);
-  for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, ValueSource::kConstant, i);
+  for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, Source::kInput, i);
+  for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, Source::kConstant, i);
   for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
   for (const std::string& output : outputs_) DeclarationOf(output).is_output = true;
 }
@@ -25522,9 +25166,9 @@ OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
                                                    const Declaration& first,
                                                    const std::string& second) const {
   Throw(ErrorCode::kAlreadyExists, "value '", name, "' is made ",
-        first.source == ValueSource::kInput      ? "by an input of the graph"
-        : first.source == ValueSource::kConstant ? "by a constant"
-                                                 : "by node " + ToString(node(first.index)),
+        first.source == Source::kInput      ? "by an input of the graph"
+        : first.source == Source::kConstant ? "by a constant"
+                                            : "by node " + ToString(node(first.index)),
         " already", second.empty() ? "" : " and again by node " + second,
         "; give one of them another name");
 }
@@ -25553,11 +25197,16 @@ OPKIT_INLINE void ForEachRewritten(const OperatorDef& def,
       visit(def.inputs()[Index(i)]);
 }
 
+OPKIT_COLD OPKIT_INLINE std::string PathText(const std::vector<int>& path,
+                                             FunctionRef<const OperatorDef&(int)> def_of) {
+  std::string text;
+  for (const int node : path) text += (text.empty() ? "" : "  ->  ") + ToString(def_of(node));
+  return text;
+}
+
 [[noreturn]] OPKIT_COLD inline void ThrowCycle(const Graph& graph, const std::vector<int>& cycle) {
-  std::string path;
-  for (int node : cycle) path += ToString(graph.node(node)) + "  ->  ";
-  Throw(ErrorCode::kInvalidArgument, "the graph has a cycle: ", path,
-        ToString(graph.node(cycle.front())));
+  Throw(ErrorCode::kInvalidArgument, "the graph has a cycle: ",
+        PathText(cycle, [&](int node) -> const OperatorDef& { return graph.node(node); }));
 }
 
 // Collects the edges of a view. The view's values, consumers and rewrites must be complete.
@@ -25602,7 +25251,7 @@ class EdgeCollector {
       Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
             "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
             ToString(Node(named[1])), "; rename one");
-    if (named[0] == node) ThrowCycle(view_.graph(), {node});
+    if (named[0] == node) ThrowCycle(view_.graph(), {node, node});
     Add(named[0], node);
   }
   // Every read or write of a rewritten value waits for the last writer before it. A writer also
@@ -25633,62 +25282,65 @@ class EdgeCollector {
   IndexedVector<std::vector<int>> named_;  // the nodes of each name
 };
 
-// Returns a cycle among the nodes that still wait, each behind the node that it waits for. Every
-// such node has a predecessor that still waits, so a walk backwards must visit a node again.
-OPKIT_COLD inline std::vector<int> FindCycle(const GraphView& view, const std::vector<int>& waits) {
+// Returns a cycle among the nodes that still wait, as SortByEdges passes it on. Every such node has
+// a predecessor that still waits, so a walk backwards must visit a node again.
+OPKIT_COLD inline std::vector<int> FindCycle(const std::vector<GraphView::Edge>& edges,
+                                             const IndexedVector<int>& waits) {
   IndexedVector<int> before(waits.size(), -1), path;
   IndexedVector<char> met(waits.size(), 0);
   int node = -1;
-  for (const GraphView::Edge& edge : view.edges())
-    if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
-      before[node = edge.to] = edge.from;
-  for (; !met[node]; node = before[node]) {
-    met[node] = 1;
-    path.push_back(node);
-  }
+  for (const GraphView::Edge& edge : edges)
+    if (waits[edge.from] > 0 && waits[edge.to] > 0) before[node = edge.to] = edge.from;
+  for (; !std::exchange(met[node], 1); node = before[node]) path.push_back(node);
+  path.push_back(node);
   return {path.rbegin(), std::make_reverse_iterator(std::find(path.begin(), path.end(), node))};
 }
 
-// Sorts by Kahn's algorithm; always takes the ready node that was added first.
-inline std::vector<int> SortNodes(const GraphView& view) {
-  std::vector<int> order;
-  if (std::all_of(view.edges().begin(), view.edges().end(),
-                  [](const GraphView::Edge& edge) { return edge.from < edge.to; })) {
-    for (int node = 0; node < view.num_nodes(); ++node) order.push_back(node);
-    return order;
-  }
-  IndexedVector<std::vector<int>> after(Index(view.num_nodes()));
-  std::vector<int> waits(after.size(), 0);
-  for (const GraphView::Edge& edge : view.edges()) {
-    after[edge.from].push_back(edge.to);
-    ++waits[Index(edge.to)];
-  }
-  std::vector<int> ready;  // a heap with the least node on top
-  const auto later = [](int a, int b) { return a > b; };
-  const auto push_ready = [&](int node) {
-    if (waits[Index(node)] > 0) return;
+OPKIT_INLINE std::vector<int> SortByEdges(int nodes, const std::vector<GraphView::Edge>& edges,
+                                          std::span<const int> keys,
+                                          FunctionRef<void(const std::vector<int>& cycle)> refuse) {
+  const FlatLists after(Index(nodes), [&](auto add) {
+    for (const GraphView::Edge& edge : edges) add(edge.from, edge.to);
+  });
+  IndexedVector<int> waits(Index(nodes), 0), order, ready;
+  for (const GraphView::Edge& edge : edges) ++waits[edge.to];
+  const auto later = [&](int a, int b) {
+    return keys.empty() ? a > b : keys[Index(a)] > keys[Index(b)];
+  };
+  const auto push_ready = [&](int node) {  // `ready` is a heap with the next node on top
+    if (waits[node] > 0) return;
     ready.push_back(node);
     std::push_heap(ready.begin(), ready.end(), later);
   };
-  for (int node = 0; node < view.num_nodes(); ++node) push_ready(node);
+  for (int node = 0; node < nodes; ++node) push_ready(node);
   while (!ready.empty()) {
     std::pop_heap(ready.begin(), ready.end(), later);
     order.push_back(ready.back());
     ready.pop_back();
-    for (int next : after[order.back()]) {
-      --waits[Index(next)];
+    for (const int next : after.of(order.back())) {
+      --waits[next];
       push_ready(next);
     }
   }
-  if (order.size() < after.size()) ThrowCycle(view.graph(), FindCycle(view, waits));
+  if (order.size() < waits.size()) refuse(FindCycle(edges, waits));
   return order;
+}
+
+inline std::vector<int> SortNodes(const GraphView& view) {
+  if (std::ranges::all_of(view.edges(), [](const auto& edge) { return edge.from < edge.to; })) {
+    std::vector<int> order(Index(view.num_nodes()));
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+  return SortByEdges(view.num_nodes(), view.edges(), {},
+                     [&](const std::vector<int>& cycle) { ThrowCycle(view.graph(), cycle); });
 }
 
 }  // namespace detail
 
 OPKIT_INLINE GraphView::GraphView(const Graph& graph) : graph_(&graph) {
-  for (const GraphInput& input : graph.inputs()) names_.Add(input.name);
-  for (const GraphConstant& constant : graph.constants()) names_.Add(constant.name);
+  for (const Graph::Input& input : graph.inputs()) names_.Add(input.name);
+  for (const Graph::Constant& constant : graph.constants()) names_.Add(constant.name);
   for (const OperatorDef& def : graph.nodes())
     for (const std::string& name : def.outputs())
       if (!name.empty()) names_.Add(name);
@@ -25707,7 +25359,7 @@ OPKIT_INLINE GraphView::GraphView(const Graph& graph) : graph_(&graph) {
             "' of the graph is made by no input, constant or node",
             SuggestName(name, names_.names()));
     outputs_.push_back(FindValue(name));
-    is_output_[detail::Index(outputs_.back())] = 1;
+    is_output_[outputs_.back()] = 1;
   }
   IndexConsumers();
   edges_ = detail::EdgeCollector(*this).Collect();
@@ -25732,39 +25384,31 @@ OPKIT_INLINE void GraphView::AddNode(int node) {
   }
   const auto add_rewrite = [&](const std::string& name) {
     rewrites_.push_back({FindValue(name), node});
-    is_rewritten_[detail::Index(rewrites_.back().value)] = 1;
+    is_rewritten_[rewrites_.back().value] = 1;
   };
   for (const std::string& name : def.outputs()) {
     values_.push_back(name.empty() ? -1 : FindValue(name));
     if (name.empty()) continue;
     if (graph_->Producer(name) == node)
-      producers_[detail::Index(values_.back())] = node;
+      producers_[values_.back()] = node;
     else if (!detail::Reads(def, name))  // ReplaceUses has renamed the input of a rewriting node
       add_rewrite(name);
   }
   detail::ForEachRewritten(def, add_rewrite);
 }
 
-// Sorts (value, node) pairs by value with a counting sort.
 OPKIT_INLINE void GraphView::IndexConsumers() {
-  const auto for_each_use = [&](auto&& f) {
-    for (int node = 0; node < num_nodes(); ++node) {
+  consumers_ = detail::FlatLists(producers_.size(), [&](auto add) {
+    for (int node = num_nodes() - 1; node >= 0; --node) {
       const std::span<const int> ins = inputs(node);
       for (auto value = ins.begin(); value != ins.end(); ++value)
-        if (*value >= 0 && std::find(ins.begin(), value, *value) == value)
-          f(detail::Index(*value), node);
+        if (*value >= 0 && std::find(ins.begin(), value, *value) == value) add(*value, node);
     }
-  };
-  first_consumer_.assign(detail::Index(num_values()) + 1, 0);
-  for_each_use([&](size_t value, int) { ++first_consumer_[value + 1]; });
-  for (size_t v = 1; v < first_consumer_.size(); ++v) first_consumer_[v] += first_consumer_[v - 1];
-  consumers_.resize(detail::Index(first_consumer_.back()));
-  std::vector<int> next(first_consumer_);
-  for_each_use([&](size_t value, int node) { consumers_[detail::Index(next[value]++)] = node; });
+  });
 }
 
 OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
-  for (const GraphConstant& constant : graph.constants())
+  for (const Graph::Constant& constant : graph.constants())
     if (!constant.value.initialized())
       Throw(
           ErrorCode::kUninitialized, "constant '", constant.name,
@@ -25848,12 +25492,12 @@ inline bool IsWaitedFor(const OperatorDef& def, const NameIndex& control_names) 
 }
 
 // Returns a graph with the inputs and outputs of `graph` but other constants and nodes.
-inline Graph WithContents(const Graph& graph, std::vector<GraphConstant> constants,
+inline Graph WithContents(const Graph& graph, std::vector<Graph::Constant> constants,
                           std::vector<OperatorDef> nodes) {
   Graph out;
-  for (const GraphInput& input : graph.inputs())
+  for (const Graph::Input& input : graph.inputs())
     out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-  for (GraphConstant& constant : constants)
+  for (Graph::Constant& constant : constants)
     out.AddConstant(std::move(constant.name), std::move(constant.value));
   for (OperatorDef& def : nodes) out.AddNode(std::move(def));
   for (const std::string& output : graph.outputs()) out.AddOutput(output);
@@ -25923,7 +25567,7 @@ OPKIT_INLINE std::vector<TensorInfo> GraphTypes::Of(std::span<const int> values)
   return infos;
 }
 
-OPKIT_INLINE const TensorInfo& GraphTypes::at(std::string_view name) const {
+OPKIT_INLINE const TensorInfo& GraphTypes::Get(std::string_view name) const {
   const int value = view_->FindValue(name);
   if (value < 0)
     Throw(ErrorCode::kNotFound, "the graph has no value '", name, "'",
@@ -26139,17 +25783,17 @@ class GraphInference {
 
 }  // namespace detail
 
-OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<GraphInput>& known,
+OPKIT_INLINE GraphTypes InferGraph(const GraphView& view, const std::vector<Graph::Input>& known,
                                    UnknownOperators unknown) {
   const detail::RegistryUse use;
   const Graph& graph = view.graph();
   detail::GraphInference inference(view, unknown);
-  for (const GraphInput& input : graph.inputs())
+  for (const Graph::Input& input : graph.inputs())
     inference.Know(view.FindValue(input.name), input.info, "input '" + input.name + "'");
-  for (const GraphConstant& constant : graph.constants())
+  for (const Graph::Constant& constant : graph.constants())
     inference.Know(view.FindValue(constant.name), TensorInfo::OfConstant(constant.value),
                    "constant '" + constant.name + "'");
-  for (const GraphInput& input : known) {
+  for (const Graph::Input& input : known) {
     if (!graph.IsInput(input.name)) {
       std::vector<std::string> names = view.names();
       names.resize(graph.inputs().size());  // inputs are the first values
@@ -26212,12 +25856,12 @@ OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
   };
   return a.outputs() == b.outputs() &&
          same(a.inputs(), b.inputs(),
-              [](const GraphInput& x, const GraphInput& y) {
+              [](const Graph::Input& x, const Graph::Input& y) {
                 return x.name == y.name && x.info.dtype == y.info.dtype &&
                        x.info.shape == y.info.shape && x.info.device == y.info.device;
               }) &&
          same(a.constants(), b.constants(),
-              [](const GraphConstant& x, const GraphConstant& y) {
+              [](const Graph::Constant& x, const Graph::Constant& y) {
                 return x.name == y.name && Attribute(x.value) == Attribute(y.value);
               }) &&
          same(a.nodes(), b.nodes(), [](const OperatorDef& x, const OperatorDef& y) {
@@ -26226,13 +25870,13 @@ OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
          });
 }
 
-OPKIT_INLINE const Graph* GraphOf(const SubgraphBase& subgraph) {
+OPKIT_INLINE const Graph* GraphOf(const detail::SubgraphBase& subgraph) {
   const auto* box = dynamic_cast<const detail::GraphSubgraph*>(&subgraph);
   return box ? &box->graph : nullptr;
 }
 
 OPKIT_INLINE const Graph* SubgraphOf(const OperatorDef& def, std::string_view name) {
-  const SubgraphBase* found = def.FindSubgraph(name);
+  const detail::SubgraphBase* found = def.FindSubgraph(name);
   return found ? GraphOf(*found) : nullptr;
 }
 
@@ -26322,7 +25966,7 @@ class DotWriter {
       const std::string maker = MakerOf(drawn, output);
       DrawNode(drawn.indent, box, output, "shape=ellipse, peripheries=2, fillcolor=\"#f6d9c9\"");
       DrawEdge(drawn.indent, maker, box,
-               drawn.types ? "label=" + Quote(ToString(drawn.types->at(output))) : "");
+               drawn.types ? "label=" + Quote(ToString(drawn.types->Get(output))) : "");
     }
   }
   // Returns the box of a value. Draws a red one if nothing makes it: the graph has an error.
@@ -26346,7 +25990,7 @@ class DotWriter {
       draw(StrCat(drawn.prefix, "i", i), graph.inputs()[i].name, graph.inputs()[i].info,
            "shape=ellipse, fillcolor=\"#cfe8cf\"");
     for (size_t i = 0; i < graph.constants().size(); ++i)
-      if (const GraphConstant& constant = graph.constants()[i];
+      if (const Graph::Constant& constant = graph.constants()[i];
           options_.constants || graph.IsOutput(constant.name))
         draw(StrCat(drawn.prefix, "c", i), constant.name, TensorInfo::Of(constant.value),
              "shape=note, fillcolor=\"#eeeeee\"");
@@ -26396,7 +26040,7 @@ class DotWriter {
     }
   }
   static std::string Describe(const std::string& value, const GraphTypes* types) {
-    return types ? value + "\n" + ToString(types->at(value)) : value;
+    return types ? value + "\n" + ToString(types->Get(value)) : value;
   }
   OPKIT_COLD void DrawSubgraph(const NamedSubgraph& item, const std::string& box,
                                const std::string& indent) {
@@ -26889,431 +26533,6 @@ OPKIT_INLINE std::string ExplainMode(const Schedule& schedule, double ns_per_nod
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_MODE_IPP_
 
-// ---- opkit/graph/passes/impl/common_subexpressions.ipp
-// MergeCommonSubexpressions' definition: visits the nodes in the order of a run, so that a node's
-// inputs are merged before the node itself is compared.
-#ifndef OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
-#define OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// One run of the pass: the constructor finds equal nodes and constants, Result builds the graph.
-class SubexpressionMerger {
- public:
-  explicit SubexpressionMerger(const Graph& graph)
-      : graph_(graph),
-        view_(graph),
-        control_(ControlNames(graph)),
-        removed_(Index(graph.num_nodes()), 0) {
-    for (int value = 0; value < view_.num_values(); ++value) same_.push_back(value);
-    called_ = same_;
-    MergeConstants();
-    Candidates known;
-    for (const int node : view_.order()) {
-      if (IsWaitedFor(graph.node(node), control_) || !IsRepeatable(view_, node)) continue;
-      const int first =
-          known.FindOrAdd(Key(node), node, [&](int other) { return IsSame(other, node); });
-      if (first != node) Merge(first, node);
-    }
-  }
-
-  Graph Result() const {
-    std::vector<OperatorDef> nodes;
-    for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[node]) continue;
-      OperatorDef& def = nodes.emplace_back(graph_.node(node));
-      const auto ins = view_.inputs(node), outs = view_.outputs(node);
-      for (size_t i = 0; i < ins.size(); ++i)
-        if (ins[i] >= 0 && def.inputs()[i] != Name(Same(ins[i])))
-          def.mutable_inputs()[i] = Name(Same(ins[i]));
-      for (size_t o = 0; o < outs.size(); ++o)
-        if (outs[o] >= 0 && def.outputs()[o] != Name(outs[o]))
-          def.mutable_outputs()[o] = Name(outs[o]);
-    }
-    std::vector<GraphConstant> constants;
-    for (const GraphConstant& constant : graph_.constants()) {
-      const int value = view_.FindValue(constant.name);
-      if (Same(value) == value || view_.IsOutput(value)) constants.push_back(constant);
-    }
-    return WithContents(graph_, std::move(constants), std::move(nodes));
-  }
-
- private:
-  // Nodes or constants, grouped by a key. Only members of one group can be equal.
-  class Candidates {
-   public:
-    // Returns the member of the group for which same(member) is true. If there is none, adds
-    // `number` and returns it.
-    template <class F>
-    int FindOrAdd(const std::string& key, int number, F&& same) {
-      const size_t group = Index(keys_.Add(key));
-      if (group == members_.size()) members_.emplace_back();
-      for (const int member : members_[group])
-        if (same(member)) return member;
-      members_[group].push_back(number);
-      return number;
-    }
-
-   private:
-    NameIndex keys_;
-    std::vector<std::vector<int>> members_;  // by the number in `keys_`
-  };
-
-  int Same(int value) const { return same_[value]; }
-  const std::string& Name(int value) const { return view_.name(called_[value]); }
-
-  void MergeConstants() {
-    Candidates known;
-    for (int value = 0; value < view_.num_values(); ++value) {
-      const Tensor* tensor = view_.constant(value);
-      if (!tensor) continue;
-      const auto same = [&](int other) {
-        return Attribute(*view_.constant(other)) == Attribute(*tensor);
-      };
-      same_[value] = known.FindOrAdd(FirstBytes(*tensor), value, same);
-    }
-  }
-  // Returns the group key of a constant: its type and up to 256 bytes of its data.
-  static std::string FirstBytes(const Tensor& tensor) {
-    std::string out = ToString(tensor);
-    const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
-    if (!plain || !IsHostAccessible(tensor.device().type)) return out;
-    return out.append(static_cast<const char*>(tensor.raw_data()),
-                      Index((std::min)(tensor.nbytes(), int64_t{256})));
-  }
-
-  std::string Key(int node) const {
-    std::string key = graph_.node(node).type();
-    for (const int value : view_.inputs(node))
-      key += std::to_string(value < 0 ? -1 : Same(value)) + ',';
-    return key;
-  }
-  bool IsSame(int a, int b) const {
-    const auto ins_a = view_.inputs(a), ins_b = view_.inputs(b);
-    const auto outs_a = view_.outputs(a), outs_b = view_.outputs(b);
-    const auto same_input = [&](int x, int y) {
-      return (x < 0) == (y < 0) && (x < 0 || Same(x) == Same(y));
-    };
-    const auto same_output = [](int x, int y) { return (x < 0) == (y < 0); };
-    return std::equal(ins_a.begin(), ins_a.end(), ins_b.begin(), ins_b.end(), same_input) &&
-           std::equal(outs_a.begin(), outs_a.end(), outs_b.begin(), outs_b.end(), same_output) &&
-           SameOperation(graph_.node(a), graph_.node(b));
-  }
-  // Merges `node` into `first`. Outputs of the graph keep their names: `first` takes such names of
-  // `node`. If an output of `first` has such a name itself, both nodes stay, but other nodes read
-  // only `first`.
-  void Merge(int first, int node) {
-    const auto kept = view_.outputs(first), gone = view_.outputs(node);
-    bool names_clash = false;
-    for (size_t o = 0; o < gone.size(); ++o)
-      names_clash |= gone[o] >= 0 && view_.IsOutput(gone[o]) && view_.IsOutput(called_[kept[o]]);
-    removed_[node] = !names_clash;
-    for (size_t o = 0; o < gone.size(); ++o) {
-      if (gone[o] < 0) continue;
-      same_[gone[o]] = kept[o];
-      if (!names_clash && view_.IsOutput(gone[o])) called_[kept[o]] = gone[o];
-    }
-  }
-
-  const Graph& graph_;
-  const GraphView view_;
-  const NameIndex control_;
-  IndexedVector<char> removed_;  // by node
-  IndexedVector<int> same_;      // by value: the value that is read instead
-  IndexedVector<int> called_;    // by value: the value whose name it gets
-};
-
-}  // namespace detail
-
-OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
-  return detail::SubexpressionMerger(graph).Result();
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
-
-// ---- opkit/graph/passes/impl/constant_folding.ipp
-// FoldConstants' definition: visits the nodes in the order of a run and keeps the data of every
-// value that is known.
-#ifndef OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
-#define OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// One run of the pass: the constructor evaluates nodes, Result builds the graph.
-class ConstantFolder {
- public:
-  ConstantFolder(const Graph& graph, const FoldOptions& options)
-      : graph_(graph),
-        options_(options),
-        view_(graph),
-        control_(ControlNames(graph)),
-        known_(Index(view_.num_values())),
-        folded_(Index(graph.num_nodes()), 0) {
-    for (int value = 0; value < view_.num_values(); ++value)
-      if (view_.IsConstant(value)) known_[value] = *view_.constant(value);
-    for (const int node : view_.order()) folded_[node] = Folds(node);
-  }
-
-  Graph Result() const {
-    std::vector<GraphConstant> constants;
-    for (const GraphConstant& constant : graph_.constants()) {
-      const int value = view_.FindValue(constant.name);
-      if (view_.consumers(value).empty() || IsNeeded(value)) constants.push_back(constant);
-    }
-    std::vector<OperatorDef> nodes;
-    for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (!folded_[node]) {
-        nodes.push_back(graph_.node(node));
-        continue;
-      }
-      for (const int value : view_.outputs(node))
-        if (value >= 0 && IsNeeded(value)) constants.push_back({view_.name(value), known_[value]});
-    }
-    return WithContents(graph_, std::move(constants), std::move(nodes));
-  }
-
- private:
-  // True if the value is an output of the graph or a node that is not folded reads it.
-  bool IsNeeded(int value) const {
-    bool needed = view_.IsOutput(value);
-    for (const int node : view_.consumers(value)) needed |= !folded_[node];
-    return needed;
-  }
-  bool Folds(int node) {
-    const OperatorDef& def = graph_.node(node);
-    for (const int value : view_.inputs(node))
-      if (value >= 0 && !known_[value].initialized()) return false;
-    for (const int value : view_.outputs(node))  // a constant may not be written to
-      if (value >= 0 && view_.IsRewritten(value)) return false;
-    if (IsWaitedFor(def, control_) || !def.control_inputs().empty() || !MayEvaluate(def))
-      return false;
-    try {
-      return !IsTooLarge(def, node) && Run(def, node);
-    } catch (...) {
-      return false;  // the node fails again, and reports its error, when the graph runs
-    }
-  }
-  // True if the outputs exceed max_bytes. Counts 0 bytes for an output whose size the schema cannot
-  // infer.
-  bool IsTooLarge(const OperatorDef& def, int node) const {
-    std::vector<TensorInfo> inputs;
-    for (const int value : view_.inputs(node))
-      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::OfConstant(known_[value]));
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-    double bytes = 0;
-    for (const TensorInfo& output : schema.InferOutputs(def, std::move(inputs)))
-      bytes += static_cast<double>(OpSchema::Bytes(output));
-    return bytes > static_cast<double>(options_.max_bytes);
-  }
-  bool Run(const OperatorDef& def, int node) {
-    std::vector<const Tensor*> inputs;
-    for (const int value : view_.inputs(node))
-      inputs.push_back(value < 0 ? nullptr : &known_[value]);
-    std::vector<Tensor> results = EvaluateNode(def, inputs);
-    const auto outs = view_.outputs(node);
-    int64_t bytes = 0;
-    for (size_t o = 0; o < outs.size(); ++o) {
-      if (outs[o] < 0) continue;
-      bytes += results[o].nbytes();
-      if (!results[o].initialized() || bytes > options_.max_bytes) return false;
-    }
-    for (size_t o = 0; o < outs.size(); ++o)
-      if (outs[o] >= 0) known_[outs[o]] = std::move(results[o]);
-    return true;
-  }
-
-  const Graph& graph_;
-  const FoldOptions options_;
-  const GraphView view_;
-  const NameIndex control_;
-  IndexedVector<Tensor> known_;  // by value; uninitialized if the data is not known
-  IndexedVector<char> folded_;   // by node
-};
-
-}  // namespace detail
-
-OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options) {
-  return detail::ConstantFolder(graph, options).Result();
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
-
-// ---- opkit/graph/passes/impl/dead_nodes.ipp
-// RemoveDeadNodes' definition: marks nodes as live, backwards from outputs, nodes with an effect
-// and rewrites of inputs.
-#ifndef OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
-#define OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// The set of nodes that RemoveDeadNodes keeps.
-class LiveNodes {
- public:
-  explicit LiveNodes(const GraphView& view)
-      : graph_(view.graph()), view_(view), live_(Index(view.num_nodes()), 0) {
-    for (int node = 0; node < view.num_nodes(); ++node) {
-      named_.emplace(graph_.node(node).name(), node);
-      if (HasEffect(graph_.node(node))) Mark(node);
-    }
-    for (const auto& rewrite : view.rewrites())  // an input's memory belongs to the caller
-      if (view.IsInput(rewrite.value)) Mark(rewrite.node);
-    for (const int output : view.outputs()) Need(output, view.num_nodes());
-    while (!todo_.empty()) {
-      const int node = todo_.back();
-      todo_.pop_back();
-      for (const int value : view.inputs(node))
-        if (value >= 0) Need(value, node);
-      for (const std::string& name : graph_.node(node).control_inputs()) Mark(named_.at(name));
-    }
-  }
-
-  bool operator[](int node) const { return live_[node] != 0; }
-
- private:
-  void Mark(int node) {
-    if (!std::exchange(live_[node], 1)) todo_.push_back(node);
-  }
-  // Marks the producer of the value and the nodes that rewrite it before node `reader`.
-  void Need(int value, int reader) {
-    if (view_.producer(value) >= 0) Mark(view_.producer(value));
-    if (!view_.IsRewritten(value)) return;
-    for (const auto& rewrite : view_.rewrites())
-      if (rewrite.value == value && rewrite.node < reader) Mark(rewrite.node);
-  }
-
-  const Graph& graph_;
-  const GraphView& view_;
-  std::map<std::string_view, int> named_;
-  IndexedVector<char> live_;
-  std::vector<int> todo_;
-};
-
-}  // namespace detail
-
-OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
-  const GraphView view(graph);
-  const detail::LiveNodes live(view);
-  std::vector<OperatorDef> nodes;
-  for (int node = 0; node < graph.num_nodes(); ++node)
-    if (live[node]) nodes.push_back(graph.node(node));
-  std::vector<GraphConstant> constants;
-  for (const GraphConstant& constant : graph.constants()) {
-    const int value = view.FindValue(constant.name);
-    const auto readers = view.consumers(value);
-    if (view.IsOutput(value) ||
-        std::any_of(readers.begin(), readers.end(), [&](int node) { return live[node]; }))
-      constants.push_back(constant);
-  }
-  return detail::WithContents(graph, std::move(constants), std::move(nodes));
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
-
-// ---- opkit/graph/passes/standard_passes.hpp
-// The passes of DefaultPasses that rewrite standard operators. Each header of ops/ that registers
-// one of these operators includes its pass: a header-only program without them does not compile it.
-#ifndef OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
-#define OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Hooks that hard_swish.hpp and batch_normalization.hpp fill.
-OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
-    "MergeHardSwish", "opkit/graph/passes/hard_swish.hpp"};
-OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normalization{
-    "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
-
-// ---- opkit/graph/impl/passes.ipp
-// PassList's definitions, and the default list of passes.
-#ifndef OPKIT_GRAPH_IMPL_PASSES_IPP_
-#define OPKIT_GRAPH_IMPL_PASSES_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-OPKIT_INLINE PassList& PassList::Remove(std::string_view name) {
-  passes_.erase(Find(name));
-  return *this;
-}
-
-OPKIT_INLINE std::vector<std::string> PassList::names() const {
-  std::vector<std::string> names;
-  for (const auto& known : passes_) names.push_back(known->name);
-  return names;
-}
-
-OPKIT_INLINE PassList::Entries::const_iterator PassList::Find(std::string_view name) const {
-  for (auto pass = passes_.begin(); pass != passes_.end(); ++pass)
-    if ((*pass)->name == name) return pass;
-  Throw(ErrorCode::kNotFound, "the list has no pass '", name, "'", SuggestName(name, names()));
-}
-
-OPKIT_INLINE PassList& PassList::Insert(Entries::const_iterator place, std::string name,
-                                        Pass pass) {
-  if (name.empty() || !pass)
-    Throw(ErrorCode::kInvalidArgument, "pass '", name, "' needs a name and a function");
-  for (const auto& known : passes_)
-    if (known->name == name)
-      Throw(ErrorCode::kAlreadyExists, "the list has a pass '", name,
-            "' already; give this one another name");
-  auto entry = detail::MakeIntrusive<Entry>();
-  entry->name = std::move(name);
-  entry->run = std::move(pass);
-  passes_.insert(place, std::move(entry));
-  return *this;
-}
-
-OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch, UnknownOperators unknown) const {
-  Check(graph, unknown);
-  for (const auto& pass : passes_) {
-    Graph before;
-    if (watch) before = graph;
-    const std::vector<std::string> outputs = graph.outputs();
-    try {
-      graph = pass->run(std::move(graph));
-      Check(graph, unknown);
-      for (const std::string& output : outputs)
-        if (!graph.IsOutput(output))
-          Throw(ErrorCode::kInvalidArgument, "the pass removed output '", output,
-                "' of the graph; a pass keeps what a run returns");
-    } catch (...) {
-      detail::RethrowInContext("in pass '" + pass->name + "'");
-    }
-    if (watch) watch(pass->name, before, graph);
-  }
-  return graph;
-}
-
-OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
-  PassList passes;
-  const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
-  passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
-  if (detail::g_merge_hard_swish)
-    passes.Add("merge_hard_swish",
-               [](const Graph& graph) { return detail::g_merge_hard_swish(graph); });
-  if (detail::g_fold_batch_normalization)
-    passes.Add("fold_batch_normalization",
-               [](const Graph& graph) { return detail::g_fold_batch_normalization(graph); });
-  return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_PASSES_IPP_
-
 // ---- opkit/graph/impl/selection.ipp
 // Writes and parses the text of a selection.
 #ifndef OPKIT_GRAPH_IMPL_SELECTION_IPP_
@@ -27347,14 +26566,14 @@ inline std::string TakeField(std::string_view line, size_t& at) {
 
 }  // namespace detail
 
-OPKIT_INLINE const SelectedKernel* Selection::Find(std::string_view node) const {
-  const auto found = std::ranges::find(nodes, node, &SelectedKernel::node);
+OPKIT_INLINE const Selection::Node* Selection::Find(std::string_view node) const {
+  const auto found = std::ranges::find(nodes, node, &Selection::Node::node);
   return found == nodes.end() ? nullptr : &*found;
 }
 
 OPKIT_INLINE std::string ToString(const Selection& selection) {
   std::string text;
-  for (const SelectedKernel& one : selection.nodes) {
+  for (const Selection::Node& one : selection.nodes) {
     detail::AppendField(text, one.node, '\t');
     detail::AppendField(text, one.op, '\t');
     detail::AppendField(text, one.backend, '\t');
@@ -27370,7 +26589,7 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
     const size_t end = (std::min)(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
     text.remove_prefix((std::min)(end + 1, text.size()));
-    SelectedKernel& one = selection.nodes.emplace_back();
+    Selection::Node& one = selection.nodes.emplace_back();
     size_t at = 0;
     one.node = detail::TakeField(line, at);
     one.op = detail::TakeField(line, at);
@@ -27583,10 +26802,10 @@ constexpr double EstimatedCopyNs(int64_t bytes) {
 class KernelSelector {
  public:
   struct Options {
-    BackendNeed backend_need = kPreferred;
+    OperatorDef::BackendNeed backend_need = kPreferred;
     const Selection* forced = nullptr;
     const std::vector<Device>* devices = nullptr;  // devices for nodes that name none
-    SelectionObjective objective = SelectionObjective::kTime;
+    Selection::Objective objective = Selection::Objective::kTime;
   };
 
   // `types` has the inferred types. Selection sets the layouts and devices of the values that nodes
@@ -27623,8 +26842,10 @@ class KernelSelector {
     return options_.devices && !options_.devices->empty() && def.device() == Device{};
   }
   void FindForced();
-  void CheckForcedDevice(const SelectedKernel& forced, const OperatorDef& def) const;
-  const SelectedKernel* Forced(int node) const { return forced_.empty() ? nullptr : forced_[node]; }
+  void CheckForcedDevice(const Selection::Node& forced, const OperatorDef& def) const;
+  const Selection::Node* Forced(int node) const {
+    return forced_.empty() ? nullptr : forced_[node];
+  }
 
   const GraphView& view_;
   GraphTypes& types_;
@@ -27637,7 +26858,7 @@ class KernelSelector {
   };
   IndexedVector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
   // By node, empty if nothing is forced: its forced kernel or null, and its name in selections.
-  IndexedVector<const SelectedKernel*> forced_;
+  IndexedVector<const Selection::Node*> forced_;
   IndexedVector<std::string> names_;
 };
 
@@ -27667,7 +26888,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // numbers of PlannedMemory; those of bodies are included.
 struct ArenaPlan {
   Device device;
-  std::vector<RunValue> values;
+  IndexedVector<RunValue> values;
   std::vector<uint8_t> bounded;  // by value: 1 if its bytes are an upper bound
   std::vector<InPlaceOption> inplace;
   MemoryLifetimes lifetimes;
@@ -27684,7 +26905,7 @@ struct ArenaPlan {
   int64_t OffsetOf(size_t value) const {
     const int buffer = lifetimes.buffer_of[value];
     if (buffer < 0) return -1;
-    return plan.offsets[Index(buffer)] + lifetimes.offset_in_buffer[value];
+    return plan.offsets[buffer] + lifetimes.offset_in_buffer[value];
   }
 };
 
@@ -27698,13 +26919,13 @@ class PlannedMemory {
  public:
   // The options of PlanArenas.
   struct Options {
-    PlanMemoryOptions plan;
+    PlanOptions::MemoryOptions plan;
     bool walked = false;       // steps run one after the other, in their order
     std::vector<int> donated;  // donated inputs, as values of the view
   };
 
   // The specialization must have its schedule and its bodies before PlanArenas is called.
-  PlannedMemory(const Specialization& plan, const PlanMemoryOptions& options)
+  PlannedMemory(const Specialization& plan, const PlanOptions::MemoryOptions& options)
       : plan_(plan), most_bound_bytes_(options.most_bound_bytes) {}
   // Plans the memory of the outermost graph and of all bodies in it. Throws kOutOfMemory, with the
   // values that are live together, if a capacity is too small; else the errors of PlanMemory.
@@ -27752,7 +26973,7 @@ class PlannedMemory {
   void CheckCapacity(const ArenaPlan& arena, int64_t capacity) const;
   void AddNaive(const RunValue& value);
   bool Verify(const ArenaPlan& arena) const;
-  void AddTouches(std::vector<RunValue>& values) const;
+  void AddTouches(IndexedVector<RunValue>& values) const;
   std::string DescribeMemory(size_t number) const;
   std::string NameOfStep(int step) const;
   int BufferOf(const ArenaPlan& arena, int value) const {
@@ -27822,7 +27043,7 @@ class Specialization final : public RefCounted {
   struct Options {
     bool walked = false;  // steps run one after the other, in their order
     bool in_order = false;
-    PlanMemoryOptions memory;
+    PlanOptions::MemoryOptions memory;
     ConvertedConstants* converted_constants = nullptr;  // the converted constants of the plan
     KernelSelector::Options selection = {};
     // Donated inputs, as values of the plan's graph; none in a body.
@@ -28096,7 +27317,7 @@ struct ViewedGraph {
 // Shared by the copies of a Plan and by its executors. Thread-safe where a function says so.
 class PlanState final : public RefCounted {
  public:
-  // The effect of PlanMemoryOptions::recompute, with the numbers of MemorySummary.
+  // The effect of PlanOptions::memory.recompute, with the numbers of MemorySummary.
   struct Recomputed {
     int nodes = 0;
     double share = 0;
@@ -28177,7 +27398,7 @@ class PlanState final : public RefCounted {
   bool HasKernel(const OperatorDef& def) const;
   void FindDonated();
   IntrusivePtr<Specialization> MakeOf(const GraphView& view, std::vector<TensorInfo> inputs,
-                                      const PlanMemoryOptions& memory) const;
+                                      const PlanOptions::MemoryOptions& memory) const;
 
   PlanOptions options_;
   const std::shared_ptr<const PartitionReport> partition_report_;
@@ -28213,16 +27434,16 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // there when the run starts, and takes no bytes.
 struct RecomputeProblem {
   struct Step {
-    std::vector<int> inputs, outputs;  // values, each once
+    detail::IndexedVector<int> inputs, outputs;  // values, each once
     // Pairs {i, o}: outputs[o] may take the bytes of inputs[i] if this step is its last reader.
     std::vector<std::pair<int, int>> in_place = {};
     double cost = 1;  // cost of running the step once more
     int64_t scratch_bytes = 0;
     bool repeatable = true;  // may run again, and later than at its place here
   };
-  std::vector<Step> steps;
-  std::vector<int64_t> bytes;  // by value: its bytes; 0 for a value that lies elsewhere
-  std::vector<uint8_t> kept;   // by value: 1 if it is read after the run
+  detail::IndexedVector<Step> steps;
+  detail::IndexedVector<int64_t> bytes;  // by value: its bytes; 0 for a value that lies elsewhere
+  detail::IndexedVector<uint8_t> kept;   // by value: 1 if it is read after the run
 };
 
 // The order of steps that Recompute returns; a step of the problem may run several times.
@@ -28247,7 +27468,7 @@ struct RecomputedRun {
 // the run, for its cost. If values that it reads are gone by then, their steps run again before it.
 // At the end, steps that need not run again after all are dropped. XLA's HloRematerialization and
 // Kusumoto et al. (2019) choose by such a ratio. Chen et al. (2016, "Training Deep Nets with
-// Sublinear Memory Cost") run segments of a chain again as a whole where their first reader comes.
+// Sublinear Memory Cost") run whole segments of a chain again, each before its first reader.
 //
 // Time is quadratic in the steps. Throws kInvalidArgument, with the step or the value, for a value
 // that is out of range, made twice or made after it is read; an in-place pair out of range;
@@ -28260,7 +27481,7 @@ RecomputedRun Recompute(const RecomputeProblem& problem, int64_t bytes);
 
 // ---- opkit/graph/plan/recomputed_graph.hpp
 // FitByRecomputation: fits a plan's memory into its capacity by computing values again
-// (PlanMemoryOptions::recompute). Compile calls it after the passes, instead of specializing the
+// (PlanOptions::memory.recompute). Compile calls it after the passes, instead of specializing the
 // graph as it is.
 #ifndef OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
@@ -28295,9 +27516,9 @@ class RecomputedGraph {
   double CostOf(int node) const;
 
   const Specialization& found_;
-  const GraphView& view_;                // view of the plan's graph
-  std::vector<std::vector<int>> parts_;  // by step: nodes of the plan's graph
-  RecomputeProblem problem_;             // its values are those of the plan's graph
+  const GraphView& view_;                  // view of the plan's graph
+  IndexedVector<std::vector<int>> parts_;  // by step: nodes of the plan's graph
+  RecomputeProblem problem_;               // its values are those of the plan's graph
 };
 
 // Specializes the plan for the shapes of its graph; computes nodes again if the plan does not fit
@@ -28411,7 +27632,7 @@ OPKIT_INLINE GraphTypes Plan::types() const {
 }
 OPKIT_INLINE TensorInfo Plan::type(std::string_view value) const {
   const auto latest = state_->Latest();
-  TensorInfo info = (latest ? latest->plan_types() : *state_->types_for_any()).at(value);
+  TensorInfo info = (latest ? latest->plan_types() : *state_->types_for_any()).Get(value);
   if (graph().IsOutput(value)) info.layout = Layout();
   return info;
 }
@@ -28458,12 +27679,12 @@ OPKIT_INLINE std::string ToString(const Plan& plan) {
 }
 OPKIT_INLINE std::string ToString(const Plan& plan,
                                   const std::vector<std::pair<std::string, Shape>>& shapes) {
-  std::vector<GraphInput> known;
+  std::vector<Graph::Input> known;
   for (const auto& [name, shape] : shapes) known.push_back({name, {DType::kUndefined, shape}});
   const GraphTypes types = InferGraph(plan.state()->view(), known);
   std::vector<TensorInfo> inputs;
-  for (const GraphInput& input : plan.graph().inputs()) {
-    inputs.push_back(types.at(input.name));
+  for (const Graph::Input& input : plan.graph().inputs()) {
+    inputs.push_back(types.Get(input.name));
     if (inputs.back().dtype == DType::kUndefined || !inputs.back().shape.is_known())
       Throw(ErrorCode::kInvalidArgument, "ToString needs the dtype and the shape of every input, '",
             input.name, "' is ", ToString(inputs.back()));
@@ -28552,15 +27773,16 @@ inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options,
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
-  const InvocationScope scope(InvocationKind::kPhase,
-                              [] { return SpanNames{InternName("Compile")}; });
+  const InvocationScope scope(Invocation::Kind::kPhase,
+                              [] { return detail::SpanNames{InternName("Compile")}; });
   if (options.memory.release_constants)
-    detail::CheckInputsKnown(graph, "PlanMemoryOptions::release_constants", "what is dropped");
+    detail::CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");
   if (options.memory.recompute) {
     if (options.memory.capacity_bytes == 0)
-      Throw(ErrorCode::kInvalidArgument,
-            "PlanMemoryOptions::recompute needs capacity_bytes: the bytes that the plan is to fit");
-    detail::CheckInputsKnown(graph, "PlanMemoryOptions::recompute", "other nodes to run again");
+      Throw(
+          ErrorCode::kInvalidArgument,
+          "PlanOptions::memory.recompute needs capacity_bytes: the bytes that the plan is to fit");
+    detail::CheckInputsKnown(graph, "PlanOptions::memory.recompute", "other nodes to run again");
   }
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
   const detail::PreferenceScope preferring(*preferences);
@@ -28652,8 +27874,8 @@ struct ReplayWorker {
   int64_t completed = 0;       // nodes, not yet subtracted from those that remain
   int64_t next_wake = 0;       // value of `completed` from which it may wake another thread
   Invocation invocation;       // the run's
-  bool active = false;         // counts in active_
-  bool searching = false;      // counts in searching_
+  bool active = false;         // is counted in active_
+  bool searching = false;      // is counted in searching_
   bool caller = false;         // the thread that called Run; the others are helpers
 };
 
@@ -28737,7 +27959,7 @@ class ReplayCore : public RefCounted {
   const Body body;
 
  protected:
-  enum class Watch : char {  // why a thread may not just run its next node
+  enum class Watch : char {  // what a thread checks before its next node
     kNothing,
     kDeadline,
     kStop,  // no body is called any more
@@ -29187,7 +28409,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     int first_place, end_place;
     int first_wait, end_wait;
     int stream;
-    InvocationKind kind;
+    Invocation::Kind kind;
     bool direct, asynchronous;
     bool implied = false;  // no event reports its end: later device steps wait for it
   };
@@ -29358,11 +28580,11 @@ class BoundPlan final : public RefCounted, public BodyRunner {
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
-// ---- opkit/graph/plan/tensor_bindings.hpp
+// ---- opkit/graph/plan/impl/tensor_bindings.ipp
 // TensorBindings: the caller's tensors that runs of an executor read inputs from and write outputs
-// to, checked against the graph and against each other.
-#ifndef OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
-#define OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
+// to, checked against the graph and against each other. A part of executor.ipp.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -29387,7 +28609,14 @@ class TensorBindings {
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  TensorBindings(const GraphView& view, std::span<const int> donated);
+  OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
+    for (const auto& input : view.graph().inputs())
+      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+    for (const int value : donated) inputs_[value].donated = true;
+    for (const auto& rewrite : view.rewrites())  // inputs are the first values
+      if (view.IsInput(rewrite.value)) inputs_[rewrite.value].rewritten = true;
+    for (int value : view.outputs()) outputs_.push_back({value, {}, false});
+  }
 
   std::vector<Input>& inputs() { return inputs_; }
   const std::vector<Input>& inputs() const { return inputs_; }
@@ -29399,20 +28628,94 @@ class TensorBindings {
   // Returns the input of that name; null if the graph has none.
   Input* FindInput(std::string_view name) { return Find(inputs_, name); }
   Output* FindOutput(std::string_view name) { return Find(outputs_, name); }
-  [[noreturn]] void ThrowUnknown(std::string_view name) const;
+  [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {
+    std::vector<std::string> names;
+    for (const Input& input : inputs_) names.push_back(this->name(input));
+    for (const Output& output : outputs_) names.push_back(this->name(output));
+    Throw(ErrorCode::kNotFound, "the graph has no input or output '", name, "'",
+          SuggestName(name, names));
+  }
 
   // Throws for a tensor that the graph does not take as this input.
-  void Check(const Input& input, const Tensor& tensor) const;
+  void Check(const Input& input, const Tensor& tensor) const {
+    const std::string& name = this->name(input);
+    const TensorInfo& info = view_.graph().FindInput(name)->info;
+    if (!tensor.initialized())
+      Throw(ErrorCode::kUninitialized, "the tensor given for input '", name, "' has no data");
+    const bool dtype_differs = DTypeDiffers(info, tensor);
+    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()))
+      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '", name,
+            "' of the graph is ", ToString(info), ", but the tensor given is ", tensor);
+    if (MemoryDevice(tensor.device()) != MemoryDevice(info.device))
+      Throw(ErrorCode::kInvalidArgument, "input '", name, "' of the graph is on ",
+            ToString(info.device), ", but the tensor given is ", tensor, "; copy it there first");
+    if (!tensor.layout().is_standard())
+      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name,
+            "' must have the standard layout, but is ", tensor);
+    if (!tensor.is_dense() && (input.rewritten || !IsHostAccessible(tensor.device().type)))
+      Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
+            input.rewritten ? "the graph writes to it" : "it is not on the host");
+    if (input.rewritten || input.donated) CheckApartFromGraph("given for input", name, tensor);
+  }
+
   // Throws for a tensor that this output cannot be written to, whatever type the output has.
-  void Check(const Output& output, const Tensor& tensor) const;
+  void Check(const Output& output, const Tensor& tensor) const {
+    if (!tensor.initialized() || !tensor.is_dense() || !tensor.layout().is_standard())
+      Throw(ErrorCode::kInvalidArgument, "the tensor bound to output '", name(output),
+            "' must have memory and be dense, but is ", tensor);
+    if (view_.producer(output.value) < 0)
+      Throw(ErrorCode::kInvalidArgument, "output '", name(output),
+            "' of the graph is an input or a constant itself, and cannot be bound");
+    CheckApartFromGraph("bound to output", name(output), tensor);
+  }
+
   // Throws for a tensor that differs from the output's type.
-  void CheckType(const Output& output, const TensorInfo& info, const Tensor& tensor) const;
+  void CheckType(const Output& output, const TensorInfo& info, const Tensor& tensor) const {
+    const bool dtype_differs = DTypeDiffers(info, tensor);
+    if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()) ||
+        MemoryDevice(info.device) != MemoryDevice(tensor.device()))
+      Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "output '",
+            name(output), "' of the graph is ", ToString(info), " on ", ToString(info.device),
+            ", but the tensor bound to it is ", tensor);
+  }
 
   // Returns the input types of the next run. Throws kInvalidArgument for an input without a tensor.
-  std::vector<TensorInfo> InputTypes() const;
+  std::vector<TensorInfo> InputTypes() const {
+    std::vector<TensorInfo> infos;
+    for (const Input& input : inputs_) {
+      if (input.tensor.dtype() == DType::kUndefined)
+        Throw(ErrorCode::kInvalidArgument, "nothing was given for input '", name(input),
+              "' of the graph; Run({{\"", name(input), "\", tensor}}), or Bind it");
+      infos.push_back(TensorInfo::Of(input.tensor));
+      infos.back().layout = Layout();
+    }
+    return infos;
+  }
+
   // Throws kInvalidArgument if the graph writes to memory that another tensor here shares.
-  void CheckOverlaps() const;
-  bool IsInputMemory(const Tensor& tensor) const;
+  void CheckOverlaps() const {
+    const auto share = [&](const Tensor& a, const Tensor& b, const char* what, int first,
+                           int second) {
+      if (a.SharesMemoryWith(b))
+        Throw(ErrorCode::kInvalidArgument, what, " '", view_.name(first), "' and '",
+              view_.name(second), "' share memory, and the graph writes to it; give each its own");
+    };
+    for (size_t i = 0; i < outputs_.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        share(outputs_[i].bound, outputs_[j].bound, "the tensors bound to the outputs",
+              outputs_[j].value, outputs_[i].value);
+    for (const Input& input : inputs_)
+      for (const Input& other : inputs_)
+        if ((input.rewritten || input.donated) && &input != &other)
+          share(input.tensor, other.tensor, "the tensors given for the inputs", input.value,
+                other.value);
+  }
+
+  bool IsInputMemory(const Tensor& tensor) const {
+    for (const Input& input : inputs_)
+      if (input.tensor.SharesMemoryWith(tensor)) return true;
+    return false;
+  }
 
  private:
   template <class Item>
@@ -29422,11 +28725,36 @@ class TensorBindings {
     return nullptr;
   }
   // Throws kInvalidArgument for memory that the graph holds and that runs would overwrite.
-  void CheckApartFromGraph(const char* use, const std::string& name, const Tensor& tensor) const;
+  void CheckApartFromGraph(const char* use, const std::string& name, const Tensor& tensor) const {
+    if (const std::string holder = HolderOf(view_.graph(), tensor); !holder.empty())
+      Throw(ErrorCode::kInvalidArgument, "the tensor ", use, " '", name, "' shares memory with ",
+            holder, " of the graph, which runs would overwrite; give it memory of its own");
+  }
+
   // Returns the constant or attribute, in subgraphs too, that shares memory with the tensor; empty
   // if there is none.
-  static std::string HolderOf(const Graph& graph, const Tensor& tensor);
-  static std::vector<Tensor> TensorsOf(const Attribute& attribute);
+  OPKIT_COLD static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
+    for (const Graph::Constant& constant : graph.constants())
+      if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
+    for (const OperatorDef& def : graph.nodes()) {
+      for (const NamedAttribute& arg : def.args())
+        for (const Tensor& held : TensorsOf(arg.value))
+          if (held.SharesMemoryWith(tensor))
+            return StrCat("attribute '", arg.name, "' of node ", ToString(def));
+      for (const NamedSubgraph& item : def.subgraphs())
+        if (const Graph* inner = GraphOf(*item.graph))
+          if (std::string holder = HolderOf(*inner, tensor); !holder.empty())
+            return StrCat(holder, " of '", item.name, "'");
+    }
+    return {};
+  }
+
+  static std::vector<Tensor> TensorsOf(const Attribute& attribute) {
+    if (attribute.type() == AttributeType::kTensor) return {attribute.Get<Tensor>()};
+    if (attribute.type() != AttributeType::kTensors) return {};
+    return attribute.Get<std::vector<Tensor>>();
+  }
+
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
     return info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
   }
@@ -29439,7 +28767,7 @@ class TensorBindings {
 }  // namespace detail
 }}  // namespace opkit
 
-#endif  // OPKIT_GRAPH_PLAN_TENSOR_BINDINGS_HPP_
+#endif  // OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
 
 // ---- opkit/graph/impl/executor.ipp
 // The executor's definitions. A run claims the executor, puts the caller's tensors into the blobs
@@ -29453,7 +28781,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 OPKIT_INLINE void NamedTensors::Add(const std::string& name, const Tensor& tensor) {
   items_.push_back({name, tensor});
 }
-OPKIT_INLINE const Tensor* NamedTensors::find(std::string_view name) const {
+OPKIT_INLINE const Tensor* NamedTensors::Find(std::string_view name) const {
   for (const NamedTensor& item : items_)
     if (item.name == name) return &item.tensor;
   return nullptr;
@@ -29462,8 +28790,8 @@ OPKIT_INLINE const Tensor& NamedTensors::operator[](size_t position) const {
   if (position < items_.size()) return items_[position].tensor;
   Throw(ErrorCode::kOutOfRange, "there is no output ", position, ": the graph has ", items_.size());
 }
-OPKIT_INLINE const Tensor& NamedTensors::at(std::string_view name) const {
-  if (const Tensor* found = find(name)) return *found;
+OPKIT_INLINE const Tensor& NamedTensors::Get(std::string_view name) const {
+  if (const Tensor* found = Find(name)) return *found;
   std::vector<std::string> names;
   for (const NamedTensor& item : items_) names.push_back(item.name);
   Throw(ErrorCode::kNotFound, "there is no output '", name, "'", SuggestName(name, names));
@@ -29505,7 +28833,7 @@ class Executor::Impl {
     event_.SetScheduled();
     claim.Keep();
     run_state_ = RunState::kRunningAsync;
-    const InvocationScope scope(InvocationKind::kRun, RunNames);
+    const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     if (scope.is_recorded()) event_.state()->SetSpan(CurrentInvocation().id);
     self_.StartAllObservers();
     current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
@@ -29642,11 +28970,11 @@ class Executor::Impl {
           "handle is finished before the run is)");
   }
 
-  static SpanNames RunNames() { return {InternName("Executor::Run")}; }
+  static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
   void RunClaimed(Timeout timeout) {
     Prepare();
-    const InvocationScope scope(InvocationKind::kRun, RunNames);
-    ObserverScope<Executor> observers(self_);
+    const InvocationScope scope(Invocation::Kind::kRun, RunNames);
+    detail::ObserverScope<Executor> observers(self_);
     try {
       current_->Run(timeout);
     } catch (...) {
@@ -29795,8 +29123,8 @@ class Executor::Impl {
       if (Made(output)) TakeBack(output);
   }
 
-  // Copies outputs, and inputs that the graph rewrites, to the caller's tensors where an operator
-  // left them elsewhere.
+  // Copies outputs, and inputs that the graph rewrites, to the caller's tensors if an operator left
+  // them in other memory.
   void FinalizeOutputs() {
     for (const Input& input : bindings_.inputs())
       if (input.rewritten) WriteBack(input);
@@ -29939,7 +29267,7 @@ class BodyGradient final : public GradientMakerBase {
   std::vector<OperatorDef> GetGradientDefs() override {
     AddSeeds();
     std::vector<std::string> wanted;
-    for (const GraphInput& input : body_.inputs())
+    for (const Graph::Input& input : body_.inputs())
       if (input.info.dtype != DType::kBool && !IsInteger(input.info.dtype))
         wanted.push_back(input.name);
     if (seeds_.empty() || wanted.empty()) return {};
@@ -29974,7 +29302,7 @@ class BodyGradient final : public GradientMakerBase {
         Throw(ErrorCode::kUnsupported, "the gradient of output '", Def().outputs()[o], "' is ",
               ToString(given), ", which is sparse; a graph's gradients are dense");
       const std::string seed = backward_.FreshName(output + "_grad_given");
-      const TensorInfo& info = types.at(output);
+      const TensorInfo& info = types.Get(output);
       backward_.AddInput(seed, info.dtype, info.shape, info.device);
       outer_.push_back(given.dense);
       seeds_.emplace_back(output, seed);
@@ -30006,12 +29334,12 @@ class BodyGradient final : public GradientMakerBase {
       for (const std::string& input : def.inputs()) read.Add(input);
     Graph out;
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
-      const GraphInput& input = graph.inputs()[i];
+      const Graph::Input& input = graph.inputs()[i];
       if (read.Find(input.name) < 0) continue;
       out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
       node.Input(outer_[i]);
     }
-    for (const GraphConstant& constant : graph.constants())
+    for (const Graph::Constant& constant : graph.constants())
       out.AddConstant(constant.name, constant.value);
     for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
     for (const std::string& output : graph.outputs()) out.AddOutput(output);
@@ -30064,8 +29392,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 class GradientNodes {
  public:
   explicit GradientNodes(const Graph& graph) : graph_(graph), num_before_(graph.num_nodes()) {
-    for (const GraphInput& input : graph.inputs()) names_.Reserve(input.name);
-    for (const GraphConstant& constant : graph.constants()) names_.Reserve(constant.name);
+    for (const Graph::Input& input : graph.inputs()) names_.Reserve(input.name);
+    for (const Graph::Constant& constant : graph.constants()) names_.Reserve(constant.name);
     for (const OperatorDef& def : graph.nodes())
       for (const std::string& name : def.outputs())
         if (!name.empty()) names_.Reserve(name);
@@ -30524,1979 +29852,6 @@ OPKIT_INLINE GradientMap AddGradients(Graph& graph, const std::string& loss,
 
 #endif  // OPKIT_GRAPH_GRADIENT_IMPL_GRADIENTS_IPP_
 
-// ---- opkit/graph/memory/bit_matrix.hpp
-// BitMatrix: a relation between numbered things, such as the steps that precede each step, as rows
-// of bits.
-#ifndef OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
-#define OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Rows of bits, each of whole 64-bit words, so that a row is searched word by word.
-class BitMatrix {
- public:
-  BitMatrix() = default;
-  BitMatrix(size_t rows, size_t columns) : words_((columns + 63) / 64), bits_(rows * words_) {}
-
-  size_t words() const { return words_; }  // words per row
-  uint64_t* row(size_t i) { return bits_.data() + i * words_; }
-  const uint64_t* row(size_t i) const { return bits_.data() + i * words_; }
-  const std::vector<uint64_t>& bits() const { return bits_; }
-
-  bool Get(size_t i, size_t j) const { return (row(i)[j / 64] >> (j % 64)) & 1; }
-  void Set(size_t i, size_t j) { row(i)[j / 64] |= uint64_t{1} << (j % 64); }
-  void Clear(size_t i, size_t j) { row(i)[j / 64] &= ~(uint64_t{1} << (j % 64)); }
-  // Sets in row i every bit that is set in row j.
-  void Include(size_t i, size_t j) {
-    const uint64_t* const from = row(j);
-    uint64_t* const to = row(i);
-    for (size_t w = 0, words = words_; w < words; ++w) to[w] |= from[w];
-  }
-
- private:
-  size_t words_ = 0;
-  std::vector<uint64_t> bits_;
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
-
-// ---- opkit/graph/memory/flat_lists.hpp
-// FlatLists: many short lists of numbers in one array, such as the conflicts of buffers, the
-// predecessors of steps, or the buffers live in each section.
-#ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
-#define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// List i is items[starts[i]] up to items[starts[i + 1]].
-struct FlatLists {
-  std::vector<int64_t> starts;
-  IndexedVector<int> items;
-
-  FlatLists() = default;
-  // `visit(add)` calls add(list, item) for every item, those of one list from the last to the
-  // first. It is called twice: the first time items are counted, the second time stored.
-  template <class Visit>
-  FlatLists(size_t lists, Visit visit) : starts(lists + 1, 0) {
-    visit([&](size_t list, size_t) { ++starts[list]; });
-    std::partial_sum(starts.begin(), starts.end(), starts.begin());
-    items.resize(Index(starts.back()));
-    visit([&](size_t list, size_t item) { items[--starts[list]] = static_cast<int>(item); });
-  }
-
-  bool empty() const { return starts.empty(); }
-  std::span<const int> of(size_t list) const {
-    return {items.data() + starts[list], items.data() + starts[list + 1]};
-  }
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
-
-// ---- opkit/graph/memory/impl/lifetimes.ipp
-// Definitions of FindLifetimes: the order of steps, values merged into buffers, their conflicts.
-#ifndef OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
-#define OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-inline constexpr int64_t kMostExactConflicts = 8'000'000;
-
-// The order of steps: Precedes(u, v) is true if step u has completed before step v starts, in every
-// legal run. It may be false if that is not known, but is never wrongly true.
-class StepOrder {
- public:
-  StepOrder(const RunOrder& run, bool exact)
-      : run_(run), predecessors_(Index(run.nodes), [&](auto add) {
-          for (size_t e = run.after.size(); e-- > 0;)
-            add(Index(run.after[e]), Index(run.before[e]));
-        }) {
-    const size_t n = Index(run.nodes);
-    if (!run.stages.empty()) {
-      ClockByStages();
-    } else if (exact) {
-      before_ = BitMatrix(n, n);
-      for (size_t v = 0; v < n; ++v) {
-        start_.push_back(static_cast<int64_t>(v));
-        done_.push_back(static_cast<int64_t>(v) + 1);
-        for (int before : predecessors_.of(v)) {
-          before_.Include(v, Index(before));
-          before_.Set(v, Index(before));
-        }
-      }
-      end_ = run.nodes;
-    } else {
-      ClockByLongestPath();
-    }
-  }
-
-  bool Precedes(int u, int v) const {
-    if (has_matrix()) return before_.Get(Index(v), Index(u));
-    return done_[u] <= start_[v] || HasPath(u, v);
-  }
-  bool has_matrix() const { return words() > 0; }
-  size_t words() const { return before_.words(); }
-  // Returns the steps that precede v, as bits. Only with a matrix.
-  const uint64_t* Before(int v) const { return before_.row(Index(v)); }
-
-  // Return the times of step v. Without a matrix, done(u) <= start(v) only if u precedes v; with a
-  // matrix, the times are those of the stored order.
-  int64_t start(int v) const { return start_[v]; }
-  int64_t done(int v) const { return done_[v]; }
-  // Return a time before every step, and a time after every step.
-  int64_t begin() const { return -1; }
-  int64_t end() const { return end_; }
-
- private:
-  // Sets the times from the stages. A synchronous step is done when its stage is; an asynchronous
-  // one, when a successor has started. HasPath finds the order inside a stage.
-  void ClockByStages() {
-    const size_t n = Index(run_.nodes);
-    end_ = n == 0 ? 0 : int64_t{run_.stages[n - 1]} + 1;
-    for (size_t v = 0; v < n; ++v) {
-      start_.push_back(run_.stages[v]);
-      const bool asynchronous = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
-      done_.push_back(asynchronous ? end_ : int64_t{run_.stages[v]} + 1);
-    }
-    const auto alone = [&](size_t v) {
-      return (v == 0 || run_.stages[v - 1] != run_.stages[v]) &&
-             (v + 1 == n || run_.stages[v + 1] != run_.stages[v]);
-    };
-    for (size_t e = 0; e < run_.before.size(); ++e) {
-      const size_t after = Index(run_.after[e]);
-      const int64_t done = start_[after] + (alone(after) ? 0 : 1);
-      int64_t& known = done_[run_.before[e]];
-      if (done < known && done > start_[run_.before[e]]) known = done;
-    }
-  }
-
-  // Sets the times from the longest path, whose steps are the ticks. A step off the path starts
-  // after the last tick that precedes it and is done before the first tick that it precedes.
-  void ClockByLongestPath() {
-    const size_t n = Index(run_.nodes);
-    IndexedVector<int> depth(n, 0), via(n, -1), tick(n, -1);
-    int last = 0;
-    for (size_t v = 0; v < n; ++v) {
-      for (int u : predecessors_.of(v)) {
-        if (depth[u] < depth[v]) continue;
-        depth[v] = depth[u] + 1;
-        via[v] = u;
-      }
-      if (depth[v] > depth[last]) last = static_cast<int>(v);
-    }
-    if (n == 0) return;
-    const int ticks = depth[last] + 1;
-    for (int v = last; v >= 0; v = via[v]) tick[v] = depth[v];
-    end_ = 2 * int64_t{ticks};
-    start_.assign(n, -1);
-    done_.assign(n, end_);
-    for (size_t v = 0; v < n; ++v) {
-      for (int before : predecessors_.of(v)) {
-        const size_t u = Index(before);
-        const int64_t after = tick[u] >= 0 ? 2 * int64_t{tick[u]} + 1 : start_[u];
-        start_[v] = (std::max)(start_[v], after);
-      }
-      if (tick[v] >= 0) start_[v] = 2 * int64_t{tick[v]};
-    }
-    for (size_t v = n; v-- > 0;) {
-      if (tick[v] >= 0) done_[v] = 2 * int64_t{tick[v]} + 1;
-      const int64_t before = tick[v] >= 0 ? 2 * int64_t{tick[v]} : done_[v];
-      for (int u : predecessors_.of(v)) done_[u] = (std::min)(done_[u], before);
-    }
-  }
-
-  // Walks edges backwards from v. Stops after kMostVisits and then returns false.
-  bool HasPath(int u, int v) const {
-    constexpr size_t kMostVisits = 256;
-    if (u >= v) return false;
-    std::vector<int> visits(1, v);
-    for (size_t i = 0; i < visits.size(); ++i)
-      for (int before : predecessors_.of(Index(visits[i]))) {
-        if (before == u) return true;
-        if (before > u && visits.size() < kMostVisits) visits.push_back(before);
-      }
-    return false;
-  }
-
-  const RunOrder& run_;
-  const FlatLists predecessors_;  // predecessors of each step
-  IndexedVector<int64_t> start_, done_;
-  int64_t end_ = 0;
-  BitMatrix before_;  // [v] holds the steps that precede v; empty unless the order is exact
-};
-
-inline void CheckRunOrder(const RunOrder& run) {
-  if (run.nodes < 0)
-    Throw(ErrorCode::kInvalidArgument, "expected 0 or more steps, found ", run.nodes);
-  const size_t n = Index(run.nodes);
-  if (run.before.size() != run.after.size())
-    Throw(ErrorCode::kInvalidArgument, "expected both ends of every edge, found ",
-          run.before.size(), " in `before` and ", run.after.size(), " in `after`");
-  for (size_t e = 0; e < run.before.size(); ++e)
-    if (run.before[e] < 0 || run.before[e] >= run.after[e] || run.after[e] >= run.nodes)
-      Throw(ErrorCode::kInvalidArgument, "edge ", e, " goes from step ", run.before[e], " to step ",
-            run.after[e], ": expected 0 <= before < after < ", run.nodes);
-  if (!run.stages.empty() && run.stages.size() != n)
-    Throw(ErrorCode::kInvalidArgument, "expected a stage for each of ", n,
-          " steps, or none; found ", run.stages.size());
-  for (size_t v = 1; v < run.stages.size(); ++v)
-    if (run.stages[v] < run.stages[v - 1])
-      Throw(ErrorCode::kInvalidArgument, "step ", v, " has stage ", run.stages[v],
-            ", less than the step before it: expected ascending stages");
-  if (!run.stages.empty() && run.stages[0] < 0)
-    Throw(ErrorCode::kInvalidArgument, "step 0 has stage ", run.stages[0], ": expected 0 or more");
-  if (!run.asynchronous.empty() && run.asynchronous.size() != n)
-    Throw(ErrorCode::kInvalidArgument, "expected `asynchronous` for each of ", n,
-          " steps, or none; found ", run.asynchronous.size());
-}
-
-inline void CheckRunValue(const RunOrder& run, const std::vector<RunValue>& values, size_t i) {
-  const RunValue& value = values[i];
-  if (value.bytes < 0)
-    Throw(ErrorCode::kInvalidArgument, "value ", i, " has ", value.bytes,
-          " bytes: expected 0 or more");
-  if (value.alignment <= 0 || (value.alignment & (value.alignment - 1)) != 0)
-    Throw(ErrorCode::kInvalidArgument, "value ", i, " has alignment ", value.alignment,
-          ": expected a power of two");
-  if (value.producer < -1 || value.producer >= run.nodes)
-    Throw(ErrorCode::kInvalidArgument, "value ", i, " is made by step ", value.producer,
-          ": expected one of the ", run.nodes, " steps, or -1 for what is there before");
-  for (int user : value.users)
-    if (user < 0 || user >= run.nodes)
-      Throw(ErrorCode::kInvalidArgument, "value ", i, " is read by step ", user,
-            ": expected one of the ", run.nodes, " steps");
-  if (value.view_of < 0) return;
-  if (Index(value.view_of) >= values.size())
-    Throw(ErrorCode::kInvalidArgument, "value ", i, " is a view of value ", value.view_of,
-          ": expected one of the ", values.size(), " values");
-  const int64_t viewed = values[Index(value.view_of)].bytes;
-  if (value.view_offset < 0 || value.view_offset > viewed ||
-      value.bytes > viewed - value.view_offset)
-    Throw(ErrorCode::kInvalidArgument, "value ", i, " views ", value.bytes, " bytes from byte ",
-          value.view_offset, " of value ", value.view_of, ", which has ", viewed, " bytes");
-}
-
-// Merges values into buffers. A root is a value that is no view; its members are its views and the
-// values that were granted its bytes. Members that joined by grants follow each other: every touch
-// of one precedes the next granted step. So a further step is compared only with the last such step
-// and the members that joined then, and chains cost linear time.
-class ValueMerger {
- public:
-  ValueMerger(const RunOrder& run, const std::vector<RunValue>& values, const StepOrder& order)
-      : values_(values),
-        order_(order),
-        root_(values.size()),
-        offset_(values.size()),
-        last_step_(values.size(), -1),
-        last_joined_(values.size(), 0) {
-    const size_t n = values.size();
-    members_.resize(n);
-    for (size_t i = 0; i < n; ++i) {
-      CheckRunValue(run, values, i);
-      CheckUsers(i);
-      size_t at = i, hops = 0;
-      for (; values[at].view_of >= 0; at = Index(values[at].view_of)) {
-        if (Index(values[at].view_of) >= n || ++hops > n)
-          Throw(ErrorCode::kInvalidArgument, "value ", i, " is a view of itself");
-        offset_[i] += values[at].view_offset;
-      }
-      root_[i] = static_cast<int>(at);
-      members_[at].push_back(static_cast<int>(i));
-    }
-  }
-
-  // Lets the option's output share the input's buffer if that is safe. Returns false otherwise.
-  bool Grant(const InPlaceOption& option, size_t index) {
-    CheckOption(option, index);
-    const size_t input = Index(option.input);
-    const size_t output = Index(option.output);
-    const size_t kept = Index(root_[input]);
-    const size_t merged = Index(root_[output]);
-    if (kept == merged || merged != output || values_[kept].external || values_[merged].external)
-      return false;
-    if (values_[output].bytes > values_[input].bytes ||
-        offset_[input] % values_[output].alignment != 0)
-      return false;
-    if (last_step_[kept] >= 0 && !order_.Precedes(last_step_[kept], option.node)) return false;
-    int reads = 0;
-    for (size_t at = last_joined_[kept]; at < members_[kept].size(); ++at) {
-      const RunValue& value = values_[Index(members_[kept][at])];
-      if (value.kept || value.external) return false;
-      for (int user : value.users)
-        if (user == option.node)
-          ++reads;
-        else if (!order_.Precedes(user, option.node))
-          return false;
-      if (value.producer >= 0 && !order_.Precedes(value.producer, option.node)) return false;
-    }
-    if (reads != 1) return false;
-    for (int i : members_[merged]) {
-      const RunValue& value = values_[Index(i)];
-      if (value.producer != option.node &&
-          (value.producer < 0 || !order_.Precedes(option.node, value.producer)))
-        return false;
-      for (int user : value.users)
-        if (user != option.node && !order_.Precedes(option.node, user)) return false;
-    }
-    const bool alone = last_step_[merged] < 0;
-    last_step_[kept] = alone ? option.node : last_step_[merged];
-    last_joined_[kept] = members_[kept].size() + (alone ? 0 : last_joined_[merged]);
-    for (int i : members_[merged]) {
-      root_[i] = static_cast<int>(kept);
-      offset_[i] += offset_[input];
-      members_[kept].push_back(i);
-    }
-    members_[merged].clear();
-    return true;
-  }
-
-  const std::vector<int>& members(size_t root) const { return members_[root]; }
-  int64_t offset(size_t value) const { return offset_[value]; }
-
- private:
-  void CheckUsers(size_t i) const {
-    const RunValue& value = values_[i];
-    if (value.producer < 0) return;
-    for (int user : value.users)
-      if (user < value.producer ||
-          (order_.has_matrix() && user != value.producer && !order_.Precedes(value.producer, user)))
-        Throw(ErrorCode::kInvalidArgument, "value ", i, " is read by step ", user,
-              ", which no edge orders after step ", value.producer, ", which makes it");
-  }
-  void CheckOption(const InPlaceOption& option, size_t index) const {
-    const auto count = static_cast<int>(values_.size());
-    if (option.input < 0 || option.input >= count || option.output < 0 || option.output >= count)
-      Throw(ErrorCode::kInvalidArgument, "in-place option ", index, " is of values ", option.input,
-            " and ", option.output, ": expected two of the ", count, " values");
-    const std::vector<int>& users = values_[Index(option.input)].users;
-    if (std::find(users.begin(), users.end(), option.node) == users.end() ||
-        values_[Index(option.output)].producer != option.node)
-      Throw(ErrorCode::kInvalidArgument, "in-place option ", index, ": expected step ", option.node,
-            " to read value ", option.input, " and to make value ", option.output);
-  }
-
-  const std::vector<RunValue>& values_;
-  const StepOrder& order_;
-  IndexedVector<int> root_;
-  IndexedVector<int64_t> offset_;  // offset of each value in its root's buffer
-  std::vector<std::vector<int>> members_;
-  std::vector<int> last_step_;  // by root: the step of the last grant; -1: nothing was granted
-  // By root: index in its members_ of the first member that joined last.
-  std::vector<size_t> last_joined_;
-};
-
-// The steps that touch each buffer, and flags: live from the run's begin, live to its end.
-struct BufferUses {
-  FlatLists steps;
-  std::vector<uint8_t> from_begin, to_end;
-};
-
-// Lists the pairs of buffers of which neither precedes the other. A buffer precedes another if all
-// steps that touch it have completed before any step that touches the other starts. Returns false
-// if there are too many conflicts to list.
-inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
-                               MemoryConflicts* conflicts) {
-  const size_t n = uses.from_begin.size(), words = order.words();
-  BitMatrix precedes(n, n);               // [b] holds the buffers that precede buffer b
-  IndexedVector<uint64_t> common(words);  // steps that precede every touch of b
-  const auto all_in_common = [&](size_t a) {
-    for (int step : uses.steps.of(a))
-      if (!((common[Index(step) / 64] >> (step % 64)) & 1)) return false;
-    return true;
-  };
-  for (size_t b = 0; b < n; ++b) {
-    if (uses.from_begin[b]) continue;
-    common.assign(words, ~uint64_t{0});
-    for (int step : uses.steps.of(b)) {
-      const uint64_t* before = order.Before(step);
-      for (size_t w = 0; w < words; ++w) common[w] &= before[w];
-    }
-    for (size_t a = 0; a < n; ++a) {
-      if (uses.to_end[a] || a == b) continue;
-      if (all_in_common(a)) precedes.Set(b, a);
-    }
-  }
-  for (size_t b = 0; b < n; ++b)
-    for (size_t a = 0; a < n; ++a)
-      if (precedes.Get(b, a)) precedes.Set(a, b);
-  int64_t apart = 0;
-  for (uint64_t word : precedes.bits()) apart += std::popcount(word);
-  const auto all = static_cast<int64_t>(n) * (static_cast<int64_t>(n) - 1);
-  if (all - apart > 2 * kMostExactConflicts) return false;
-  conflicts->others.reserve(Index(all - apart));
-  for (size_t b = 0; b < n; ++b) {
-    conflicts->starts.push_back(static_cast<int64_t>(conflicts->others.size()));
-    for (size_t a = 0; a < n; ++a)
-      if (a != b && !precedes.Get(b, a)) conflicts->others.push_back(static_cast<int>(a));
-  }
-  conflicts->starts.push_back(static_cast<int64_t>(conflicts->others.size()));
-  return true;
-}
-
-inline MemoryLifetimes BuildLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
-                                      const std::vector<InPlaceOption>& in_place, bool exact) {
-  const StepOrder order(run, exact);
-  ValueMerger merger(run, values, order);
-  MemoryLifetimes out;
-  for (size_t i = 0; i < in_place.size(); ++i)
-    out.granted.push_back(merger.Grant(in_place[i], i) ? 1 : 0);
-  out.exact = exact || !run.stages.empty();
-  for (size_t v = 1; v < run.stages.size(); ++v)
-    if (run.stages[v] == run.stages[v - 1]) out.exact = false;
-  out.buffer_of.assign(values.size(), -1);
-  out.offset_in_buffer.assign(values.size(), 0);
-  BufferUses uses;
-  for (size_t root = 0; root < values.size(); ++root) {
-    if (merger.members(root).empty() || values[root].external) continue;
-    MemoryInterval buffer{order.end(), order.begin(), values[root].bytes, 1};
-    uses.steps.starts.push_back(static_cast<int64_t>(uses.steps.items.size()));
-    bool from_begin = false, to_end = false;
-    for (int member : merger.members(root)) {
-      const size_t m = Index(member);
-      const RunValue& value = values[m];
-      out.buffer_of[m] = static_cast<int>(out.buffers.size());
-      out.offset_in_buffer[m] = merger.offset(m);
-      if (value.view_of < 0 && value.alignment > buffer.alignment)
-        buffer.alignment = value.alignment;
-      from_begin |= value.producer < 0;
-      to_end |= value.kept;
-      if (value.producer >= 0) uses.steps.items.push_back(value.producer);
-      uses.steps.items.insert(uses.steps.items.end(), value.users.begin(), value.users.end());
-    }
-    for (size_t at = Index(uses.steps.starts.back()); at < uses.steps.items.size(); ++at) {
-      const int step = uses.steps.items[at];
-      buffer.lower = (std::min)(buffer.lower, order.start(step));
-      buffer.upper = (std::max)(buffer.upper, order.done(step));
-    }
-    if (from_begin) buffer.lower = order.begin();
-    if (to_end) buffer.upper = order.end();
-    if (buffer.upper <= buffer.lower) buffer.upper = buffer.lower + 1;
-    uses.from_begin.push_back(from_begin);
-    uses.to_end.push_back(to_end);
-    out.buffers.push_back(buffer);
-  }
-  uses.steps.starts.push_back(static_cast<int64_t>(uses.steps.items.size()));
-  if (order.has_matrix() && !ListExactConflicts(order, uses, &out.conflicts))
-    return BuildLifetimes(run, values, in_place, false);
-  return out;
-}
-
-OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run, const std::vector<RunValue>& values,
-                                           const std::vector<InPlaceOption>& in_place,
-                                           const LifetimeOptions& options) {
-  CheckRunOrder(run);
-  const bool exact = run.stages.empty() && run.nodes > 0 && run.nodes <= options.exact_nodes;
-  return BuildLifetimes(run, values, in_place, exact);
-}
-
-}}}  // namespace opkit::detail
-
-#endif  // OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
-
-// ---- opkit/graph/memory/problem.hpp
-// The memory planner's internal form of its input: checked, without empty buffers, with sizes and
-// alignments in the largest unit that divides them all. Time is cut into the fewest sections that
-// distinguish the lifetimes. Also two types that all placing methods share: the best placing so
-// far, and a budget.
-#ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
-#define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// The buffers to place, numbered without the empty ones. All sizes are in `unit` bytes.
-struct MemoryProblem {
-  int count = 0;               // buffers that have a size
-  std::vector<int> buffer;     // by buffer: its index in the planner's input
-  std::vector<int> size;       // in units
-  std::vector<int> alignment;  // in units, a power of two
-  IndexedVector<int> lower;    // sections [lower, upper) in which it is live
-  std::vector<int> upper;
-  int sections = 0;
-  std::vector<int> total;  // the units live in each section
-  // By buffer: the buffers that conflict with it; empty if there are too many to list.
-  FlatLists conflicts;
-  bool spans_decide = true;  // conflicts are those of the spans, no others
-  int64_t pairs = 0;         // number of conflicts
-  int64_t unit = 1;          // bytes
-  int64_t rounding = 1;      // bytes that every size was rounded up to
-  int bound = 0;             // units: no arena is smaller
-  int64_t bound_bytes = 0;
-  int64_t naive_bytes = 0;
-};
-
-// A solution: the offset of each buffer, in units.
-struct Placing {
-  std::vector<int> offsets;
-  int height = 0;
-  const char* method = nullptr;  // null: there is no placing yet
-
-  void KeepLower(const std::vector<int>& new_offsets, int new_height, const char* new_method) {
-    if (method && new_height >= height) return;
-    offsets = new_offsets;
-    height = new_height;
-    method = new_method;
-  }
-};
-
-// The time and the steps that a search may spend.
-struct SearchBudget {
-  int64_t deadline_ns = -1;  // negative: none
-  int64_t steps = 0;         // steps left; a search subtracts those that it takes
-  uint64_t seed = 0;
-  int enough = 0;  // units: a placing this low ends the search
-
-  bool is_late() const { return deadline_ns >= 0 && MonotonicNs() >= deadline_ns; }
-};
-
-inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
-
-// Returns, for each buffer, the units that are live in the most crowded section of its span.
-std::vector<int64_t> Peaks(const MemoryProblem& problem);
-
-std::vector<int64_t> Lengths(const MemoryProblem& problem);
-
-// Returns the indices of `keys` by ascending key; equal keys keep their order.
-template <class Key>
-std::vector<int> SortedBy(const std::vector<Key>& keys) {
-  return SortedOrder(keys.size(), [&](int a, int b) { return keys[Index(a)] < keys[Index(b)]; });
-}
-
-inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {
-  return (bytes + power_of_two - 1) & -power_of_two;
-}
-
-// Fills in sizes, alignments and their unit.
-void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem);
-
-// Cuts time into sections. A section ends when a buffer ends after another began: the live set of
-// any other moment is part of a section's live set.
-void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem);
-
-// Lists the conflicts of overlapping spans. Takes time and space in proportion to their number.
-void ListConflicts(MemoryProblem* problem);
-
-// Checks the conflicts and renumbers them without the empty buffers.
-void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProblem* problem);
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
-
-// ---- opkit/graph/memory/search/fit.hpp
-// Ways to place buffers one after the other, each as low as possible: between its conflicts, on top
-// of them, or as an allocator at run time would.
-#ifndef OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
-#define OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// A buffer that was placed.
-struct PlacedSpan {
-  int offset, end, buffer;
-  bool operator<(const PlacedSpan& other) const { return offset < other.offset; }
-};
-// Sorts by offset. Equal offsets may come in any order: no result of Place depends on it.
-inline void SortByOffset(std::vector<PlacedSpan>& spans) { std::sort(spans.begin(), spans.end()); }
-
-// Places buffers one by one, each at the lowest offset where it fits between the placed buffers of
-// its conflict list. Fills gaps below the top; O(conflicts).
-class LowestFit {
- public:
-  explicit LowestFit(const MemoryProblem& problem) : problem_(problem) {}
-
-  // Places all buffers and writes all of `offsets`. Returns the height.
-  int Place(const std::vector<int>& order, std::vector<int>* offsets) {
-    offsets->assign(order.size(), -1);
-    int height = 0;
-    for (int buffer : order) {
-      const size_t b = Index(buffer);
-      taken_.clear();
-      for (int other : problem_.conflicts.of(b)) {
-        const int offset = (*offsets)[Index(other)];
-        if (offset >= 0) taken_.push_back({offset, offset + problem_.size[Index(other)], other});
-      }
-      SortByOffset(taken_);
-      int free = 0;
-      for (const auto& [begin, end, other] : taken_) {
-        if (begin - free >= problem_.size[b]) break;
-        if (end > free) free = AlignUnits(end, problem_.alignment[b]);
-      }
-      (*offsets)[b] = free;
-      height = (std::max)(height, free + problem_.size[b]);
-    }
-    return height;
-  }
-
- private:
-  const MemoryProblem& problem_;
-  std::vector<PlacedSpan> taken_;
-};
-
-inline constexpr int kMostInMatrix = 8192;  // 8 MiB of bits
-
-// Places the tail of an order anew on the buffers of its head. Conflicts are a bit matrix and
-// placed buffers are kept by offset, so that a scan for a gap has no branch to mispredict.
-class MatrixFit {
- public:
-  explicit MatrixFit(const MemoryProblem& problem, bool used = true)
-      : problem_(problem), count_(Index(problem.count)) {
-    if (!used) return;
-    conflicts_ = BitMatrix(count_, count_);
-    for (size_t i = 0; i < count_; ++i)
-      for (int other : problem.conflicts.of(i)) conflicts_.Set(i, Index(other));
-  }
-
-  // Places order[first] and the buffers behind it; those before it lie at `offsets`. Returns the
-  // height, or -1 as soon as it is above `limit`.
-  int Place(const std::vector<int>& order, size_t first, int limit, std::vector<int>* offsets) {
-    placed_.clear();
-    int height = 0;
-    for (size_t at = 0; at < first; ++at) {
-      const size_t b = Index(order[at]);
-      const int end = (*offsets)[b] + problem_.size[b];
-      placed_.push_back({(*offsets)[b], end, order[at]});
-      height = (std::max)(height, end);
-    }
-    SortByOffset(placed_);
-    for (size_t at = first; at < count_; ++at) {
-      const size_t b = Index(order[at]);
-      const uint64_t* conflict = conflicts_.row(b);
-      const int size = problem_.size[b], alignment = problem_.alignment[b];
-      int offset = 0, top = 0;
-      for (const PlacedSpan& span : placed_) {
-        const auto other = static_cast<unsigned>(span.buffer);
-        const int in_conflict = static_cast<int>((conflict[other / 64] >> (other % 64)) & 1);
-        if (in_conflict & static_cast<int>(span.offset - offset >= size)) break;
-        top = (std::max)(top, span.end & -in_conflict);
-        offset = AlignUnits(top, alignment);
-      }
-      const int end = offset + size;
-      height = (std::max)(height, end);
-      if (height > limit) return -1;
-      (*offsets)[b] = offset;
-      const PlacedSpan span{offset, end, order[at]};
-      placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), span), span);
-    }
-    return height;
-  }
-
- private:
-  const MemoryProblem& problem_;
-  const size_t count_;
-  BitMatrix conflicts_;
-  std::vector<PlacedSpan> placed_;  // sorted by offset
-};
-
-// The top of all placed buffers, over time. Used if there are more conflicts than can be listed.
-// Raise and Highest cost O(log sections) each.
-class Skyline {
- public:
-  explicit Skyline(int sections) {
-    while (leaves_ < Index(sections)) leaves_ *= 2;
-    highest_.assign(2 * leaves_, 0);
-    floor_.assign(2 * leaves_, 0);
-  }
-  int Highest(int lower, int upper) const {
-    return Highest(1, 0, leaves_, {Index(lower), Index(upper)});
-  }
-  // Raises a span to a height that is not below Highest(lower, upper).
-  void Raise(int lower, int upper, int height) {
-    Raise(1, 0, leaves_, {Index(lower), Index(upper)}, height);
-  }
-
- private:
-  struct Span {
-    size_t lower, upper;
-  };
-  // highest_[node]: the highest point in the node's span, without the floors of nodes above it.
-  // floor_[node]: the height to which its whole span was raised.
-  int Highest(size_t node, size_t begin, size_t end, Span span) const {
-    if (span.upper <= begin || end <= span.lower) return 0;
-    if (span.lower <= begin && end <= span.upper) return highest_[node];
-    const size_t middle = (begin + end) / 2;
-    const int left = Highest(2 * node, begin, middle, span);
-    const int right = Highest(2 * node + 1, middle, end, span);
-    return (std::max)({left, right, floor_[node]});
-  }
-  void Raise(size_t node, size_t begin, size_t end, Span span, int height) {
-    if (span.upper <= begin || end <= span.lower) return;
-    highest_[node] = (std::max)(highest_[node], height);
-    if (span.lower <= begin && end <= span.upper) {
-      floor_[node] = height;
-      return;
-    }
-    const size_t middle = (begin + end) / 2;
-    Raise(2 * node, begin, middle, span, height);
-    Raise(2 * node + 1, middle, end, span, height);
-  }
-
-  size_t leaves_ = 1;
-  std::vector<int> highest_, floor_;
-};
-
-inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& order,
-                          std::vector<int>* offsets) {
-  Skyline skyline(problem.sections);
-  offsets->assign(order.size(), 0);
-  int height = 0;
-  for (int buffer : order) {
-    const size_t b = Index(buffer);
-    const int offset =
-        AlignUnits(skyline.Highest(problem.lower[b], problem.upper[b]), problem.alignment[b]);
-    skyline.Raise(problem.lower[b], problem.upper[b], offset + problem.size[b]);
-    (*offsets)[b] = offset;
-    height = (std::max)(height, offset + problem.size[b]);
-  }
-  return height;
-}
-
-// Places buffers as an allocator at run time would: in the order in which they begin, each into the
-// smallest gap that fits, else on top of the live buffers. O(live buffers) for each.
-inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_lower,
-                       std::vector<int>* offsets) {
-  offsets->assign(by_lower.size(), 0);
-  std::vector<int> live;  // live buffers in the order of their offsets
-  int height = 0;
-  for (int buffer : by_lower) {
-    const size_t b = Index(buffer);
-    const int size = problem.size[b];
-    int best = -1, best_gap = 0, free = 0;
-    size_t kept = 0, place = 0;
-    for (int other : live) {
-      const size_t o = Index(other);
-      if (problem.upper[o] <= problem.lower[b]) continue;
-      const int start = AlignUnits(free, problem.alignment[b]);
-      const int gap = (*offsets)[o] - start;
-      if (gap >= size && (best < 0 || gap < best_gap)) {
-        best = start;
-        best_gap = gap;
-        place = kept;
-      }
-      free = (*offsets)[o] + problem.size[o];
-      live[kept++] = other;
-    }
-    if (best < 0) {
-      best = AlignUnits(free, problem.alignment[b]);
-      place = kept;
-    }
-    live.resize(kept);
-    live.insert(live.begin() + static_cast<std::ptrdiff_t>(place), buffer);
-    (*offsets)[b] = best;
-    height = (std::max)(height, best + size);
-  }
-  return height;
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
-
-// ---- opkit/graph/memory/search/greedy.hpp
-// The greedy portfolio of the memory planner. No single order of placing is the best for all
-// problems, so several are tried.
-#ifndef OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
-#define OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Returns the buffers by descending key; equal keys by descending size.
-inline std::vector<int> OrderBy(const MemoryProblem& problem, const std::vector<int64_t>& keys) {
-  return SortedOrder(keys.size(), [&](int i, int j) {
-    const size_t a = Index(i), b = Index(j);
-    return keys[a] != keys[b] ? keys[a] > keys[b] : problem.size[a] > problem.size[b];
-  });
-}
-
-// The work that the portfolio may do, in conflicts that it looks at; about 20 ns each.
-inline constexpr int64_t kPortfolioWork = 15'000'000;
-
-// Tries several orders and keeps the best; stops at `enough` units.
-inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best) {
-  const size_t n = Index(problem.count);
-  const IndexedVector<int64_t> size(problem.size.begin(), problem.size.end());
-  const std::vector<int64_t> alignment(problem.alignment.begin(), problem.alignment.end());
-  const std::vector<int64_t> length = Lengths(problem);
-  std::vector<int64_t> area(n), start(n), peak(n), crowd(n);
-  const bool listed = !problem.conflicts.empty();
-  for (size_t i = 0; i < n; ++i) {
-    area[i] = size[i] * length[i];
-    start[i] = -problem.lower[i];
-    if (!listed) continue;
-    for (int other : problem.conflicts.of(i)) crowd[i] += size[other];
-  }
-  std::vector<int> offsets;
-  int64_t work = 0;
-  if (problem.spans_decide && problem.pairs <= 25 * kPortfolioWork) {
-    const int height = PlaceInTime(problem, OrderBy(problem, start), &offsets);
-    best->KeepLower(offsets, height, "greedy in time");
-    work += problem.pairs / 2;
-  }
-  if (problem.spans_decide && problem.pairs <= 2 * kPortfolioWork) peak = Peaks(problem);
-  // A matrix of all pairs is faster than lists that hold more than a sixteenth of them.
-  const int64_t all_pairs = int64_t{problem.count} * problem.count / 2;
-  const bool dense = listed && problem.count <= kMostInMatrix && problem.pairs > all_pairs / 16;
-  LowestFit fit(problem);
-  MatrixFit matrix_fit(problem, dense);
-  const struct {
-    const char* name;
-    const std::vector<int64_t>& keys;
-  } kOrders[] = {
-      {"greedy by size", size},
-      {"greedy by lifetime", length},
-      {"greedy by area", area},
-      {"greedy by crowd", crowd},
-      {"greedy by peak", peak},
-      {"greedy by start", start},
-      // Padding is least where the coarsest alignments lie lowest.
-      {"greedy by alignment", alignment},
-  };
-  for (const auto& [name, keys] : kOrders) {
-    if ((best->method && best->height <= enough) || work > kPortfolioWork) return;
-    const std::vector<int> order = OrderBy(problem, keys);
-    int height = 0;
-    if (dense) {
-      offsets.assign(n, 0);
-      height = matrix_fit.Place(order, 0, (std::numeric_limits<int>::max)(), &offsets);
-      work += all_pairs / 16;
-    } else if (listed) {
-      height = fit.Place(order, &offsets);
-      work += 2 * problem.pairs + 10 * problem.count;
-    } else {
-      height = PlaceOnSkyline(problem, order, &offsets);
-      work += 20 * problem.count;
-    }
-    best->KeepLower(offsets, height, name);
-  }
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
-
-// ---- opkit/graph/memory/search/max_weight_antichain.hpp
-// The exact lower bound if conflicts are more than overlapping spans of time: the largest set of
-// buffers that are all in conflict. It proves that an arena cannot be made smaller, so that no
-// search is begun in vain.
-#ifndef OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
-#define OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Finds the largest total size of buffers of which none comes before another. A buffer passes units
-// to buffers that come later and do not conflict with it, each unit to at most one of them. When as
-// many units as possible have been passed, the units that are left are the size of that set, by
-// Dilworth's theorem with weights.
-//
-// This is a maximum flow by augmenting paths, those of much flow first (capacity scaling: Gabow
-// 1985). The sets that it searches are bits. Takes 20 us for 20 buffers, 0.5 ms for 200, 15 ms for
-// 1,000.
-class MaxWeightAntichain {
- public:
-  explicit MaxWeightAntichain(const MemoryProblem& problem)
-      : count_(Index(problem.count)),
-        later_(count_, count_),
-        predecessors_(count_, count_),
-        flow_(count_ * count_, 0),
-        left_(problem.size),
-        room_(problem.size) {
-    for (size_t i = 0; i < count_; ++i) {
-      for (size_t j = 0; j < count_; ++j)
-        if (problem.upper[i] <= problem.lower[j]) later_.Set(i, j);
-      for (int other : problem.conflicts.of(i)) later_.Clear(i, Index(other));
-    }
-  }
-
-  // Returns the largest total size, in units. Call it once.
-  int64_t Weight() {
-    for (least_ = 1 << 28; least_ > 0; least_ /= 2)
-      while (AugmentAll()) continue;
-    return std::accumulate(left_.begin(), left_.end(), int64_t{0});
-  }
-
- private:
-  // Does one round over all buffers. Returns false if none could pass least_ units.
-  bool AugmentAll() {
-    bool any = false;
-    unseen_.assign(later_.words(), ~uint64_t{0});
-    for (size_t i = 0; i < count_; ++i)
-      while (left_[i] >= least_) {
-        const int passed = Augment(i, left_[i]);
-        if (passed == 0) break;
-        left_[i] -= passed;
-        any = true;
-      }
-    return any;
-  }
-  // Passes up to `units` of buffer i, at least least_, to one later buffer that has room for them
-  // or can make room. Returns how many; 0 if it finds no such buffer.
-  int Augment(size_t i, int units) {
-    for (size_t w = 0; w < unseen_.size(); ++w)
-      while (const uint64_t later = later_.row(i)[w] & unseen_[w]) {
-        const size_t j = 64 * w + Index(std::countr_zero(later));
-        int passed = 0;
-        if (room_[j] >= least_) {
-          passed = (std::min)(units, room_[j]);
-          room_[j] -= passed;
-        } else {
-          unseen_[w] &= ~(later & -later);
-          passed = Replace(j, units);
-        }
-        if (passed == 0) continue;
-        flow_[i * count_ + j] += passed;
-        predecessors_.Set(j, i);
-        return passed;
-      }
-    return 0;
-  }
-  // Makes room for up to `units` in buffer j: a buffer that has passed units to j passes them
-  // elsewhere. Returns how many.
-  int Replace(size_t j, int units) {
-    for (size_t w = 0; w < unseen_.size(); ++w)
-      for (uint64_t left = predecessors_.row(j)[w]; left != 0; left &= left - 1) {
-        const size_t k = 64 * w + Index(std::countr_zero(left));
-        int& flow = flow_[k * count_ + j];
-        if (flow < least_) continue;
-        const int passed = Augment(k, (std::min)(units, flow));
-        if (passed == 0) continue;
-        flow -= passed;
-        if (flow == 0) predecessors_.Clear(j, k);
-        return passed;
-      }
-    return 0;
-  }
-
-  const size_t count_;
-  BitMatrix later_;         // row i: the buffers to which buffer i may pass units
-  BitMatrix predecessors_;  // row i: the buffers that have passed units to buffer i
-  std::vector<int> flow_;   // [i * count_ + j]: units passed from i to j
-  std::vector<int> left_, room_;
-  std::vector<uint64_t> unseen_;
-  int least_ = 0;
-};
-
-inline constexpr int kMostInExactBound = 1024;  // 4 MiB of flow_
-
-// Raises a bound that is not exact yet, for at most kMostInExactBound buffers. If "before" is no
-// partial order, the bound may stay below the largest set.
-inline void RaiseBoundByFlow(MemoryProblem* problem) {
-  if (problem->spans_decide || problem->count > kMostInExactBound) return;
-  const int64_t weight = MaxWeightAntichain(*problem).Weight();
-  problem->bound = (std::max)(problem->bound, static_cast<int>(weight));
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
-
-// ---- opkit/graph/memory/search/anneal.hpp
-// Simulated annealing over the order in which buffers are placed, each at the lowest free offset.
-// The search for problems whose conflicts are more than overlapping spans of time.
-#ifndef OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
-#define OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Searches for a lower placing by moves in the order. A move takes a buffer that reaches the
-// height, or one placed before it that conflicts with it, and places it earlier. Of the
-// neighbourhoods tried (insert anywhere, swap, move a block, several inserts, the topmost buffers
-// alone) this one came lowest in equal time. A few buffers whose bound cannot be reached have soon
-// been in every order: the search gives up after many moves that found nothing lower. For at most
-// kMostInMatrix buffers.
-inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
-  const size_t n = Index(problem.count);
-  // Temperature at the start, as a share of the bound; falls to 0 as the budget is used up.
-  constexpr double kHeat = 0.003;
-  const int64_t patience = int64_t{2000} * problem.count;  // moves
-  RandomGenerator random(budget->seed);
-  const auto below = [&](size_t m) { return Index(random() % m); };
-  MatrixFit placer(problem);
-  std::vector<int> offsets = best->offsets, order = SortedBy(offsets), place(n);
-  std::vector<int> candidate, earlier, trial;
-  int height = placer.Place(order, 0, 1 << 30, &offsets);
-  best->KeepLower(offsets, height, "annealing");
-  const int64_t began_ns = MonotonicNs(), all_steps = budget->steps;
-  for (int64_t idle = 0; best->height > budget->enough && budget->steps > 0 && idle < patience;
-       ++idle) {
-    budget->steps -= int64_t{problem.count} * (problem.count / 8 + 1);
-    double left = static_cast<double>(budget->steps) / static_cast<double>(all_steps);
-    if (budget->deadline_ns >= 0) {
-      const int64_t now_ns = MonotonicNs();
-      if (now_ns >= budget->deadline_ns) return;
-      left = (std::min)(left, static_cast<double>(budget->deadline_ns - now_ns) /
-                                  static_cast<double>(budget->deadline_ns - began_ns));
-    }
-    earlier.clear();
-    for (size_t i = 0; i < n; ++i) {
-      place[Index(order[i])] = static_cast<int>(i);
-      if (offsets[i] + problem.size[i] == height) earlier.push_back(static_cast<int>(i));
-    }
-    size_t moved = Index(earlier[below(earlier.size())]);
-    if (below(2) == 0) {
-      earlier.clear();
-      for (int other : problem.conflicts.of(moved))
-        if (place[Index(other)] < place[moved]) earlier.push_back(other);
-      if (!earlier.empty()) moved = Index(earlier[below(earlier.size())]);
-    }
-    const int from = place[moved];
-    if (from == 0) continue;
-    const size_t to = below(Index(from));
-    candidate = order;
-    std::rotate(candidate.begin() + static_cast<std::ptrdiff_t>(to), candidate.begin() + from,
-                candidate.begin() + from + 1);
-    const double heat = kHeat * left * problem.bound;
-    const int limit = height + static_cast<int>(-heat * std::log(1 - random.uniform()));
-    trial = offsets;
-    const int reached = placer.Place(candidate, to, limit, &trial);
-    if (reached < 0) continue;
-    height = reached;
-    order.swap(candidate);
-    offsets.swap(trial);
-    if (height < best->height) idle = 0;
-    best->KeepLower(offsets, height, "annealing");
-  }
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
-
-// ---- opkit/graph/memory/search/skyline_search.hpp
-// The search for a placing under a given ceiling, if spans of time alone decide conflicts. Buffers
-// are stacked on a skyline (address over time). Each step takes a valley of it, a run of sections
-// lower than both neighbours, and decides what lies on its floor at one of its two edges. That is
-// one of the few buffers that reach the edge and fit between the walls, or nothing; then the space
-// below the next height is lost.
-//
-// A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
-// as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices per recorded failure is
-// decided first (dom/wdeg: Boussemart et al., ECAI 2004). A search that has failed too often starts
-// again with other preferences, but remembers where it failed.
-#ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
-#define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-enum class SearchEnd { kFound, kImpossible, kGaveUp };
-
-// The search of a placement on a skyline. The weights that a Run learns serve the next Run. Not
-// thread-safe.
-class SkylineSearch {
- public:
-  explicit SkylineSearch(const MemoryProblem& problem)
-      : problem_(problem),
-        count_(Index(problem.count)),
-        sections_(Index(problem.sections)),
-        cover_(sections_,
-               [&](auto add) {
-                 for (size_t i = count_; i-- > 0;)
-                   for (size_t s = Lower(i); s < Upper(i); ++s) add(s, i);
-               }),
-        weight_(sections_, 1.0) {}
-
-  // Looks for a placing of at most `ceiling` units; prefers buffers of low rank. Gives up after
-  // `max_nodes` nodes or at the deadline (negative: none). kImpossible: there is no such placing.
-  SearchEnd Run(int ceiling, const std::vector<int>& rank, int64_t max_nodes, int64_t deadline_ns) {
-    ceiling_ = ceiling;
-    rank_ = &rank;
-    nodes_ = 0;
-    Reset();
-    if (!Consistent()) return SearchEnd::kImpossible;
-    OpenFrame();
-    while (!frames_.empty()) {
-      Frame& frame = frames_.back();
-      Undo(frame);
-      if (!Advance(&frame)) {
-        choices_.resize(frame.first);
-        frames_.pop_back();
-        continue;
-      }
-      if (!Consistent()) continue;
-      if (unplaced_ == 0) return SearchEnd::kFound;
-      if (++nodes_ >= max_nodes ||
-          (deadline_ns >= 0 && nodes_ % 64 == 0 && MonotonicNs() >= deadline_ns))
-        return SearchEnd::kGaveUp;
-      OpenFrame();
-    }
-    return SearchEnd::kImpossible;
-  }
-
-  // The placing that Run found; valid after kFound.
-  const std::vector<int>& offsets() const { return offsets_; }
-  int height() const {
-    int height = 0;
-    for (size_t i = 0; i < count_; ++i) height = (std::max)(height, offsets_[i] + problem_.size[i]);
-    return height;
-  }
-  int64_t nodes() const { return nodes_; }
-
-  // Reduces the weight of old failures, compared with those of the next restart.
-  void Forget() {
-    for (double& weight : weight_) weight = 1 + (weight - 1) * 0.9;
-  }
-
- private:
-  static constexpr int kNone =
-      1 << 30;  // lowest offset of a placed buffer; floor where all are placed
-
-  // A node of the search: the choices at one edge, and the choice taken.
-  struct Frame {
-    size_t section = 0;  // the edge that is decided
-    int floor = 0;
-    size_t first = 0, next = 0, end = 0;  // indices in choices_
-    size_t trail = 0;
-    int placed = -1;
-    bool passed = false;  // the leave-empty branch has been tried
-  };
-
-  size_t Lower(size_t i) const { return Index(problem_.lower[i]); }
-  size_t Upper(size_t i) const { return Index(problem_.upper[i]); }
-
-  void Reset();
-
-  // Raises buffer j's lowest offset, and marks the sections that had their floor from it as dirty.
-  void Lift(size_t j, int offset);
-  void Record(int changed, int old) { trail_.push_back({changed, old}); }
-
-  // Brings the floors up to date. Returns false if some section cannot hold its unplaced buffers.
-  bool Consistent();
-
-  void Undo(const Frame& frame);
-
-  // Takes the frame's next choice. Returns false if there is none left.
-  bool Advance(Frame* frame);
-
-  // True if an equal buffer has been tried in this frame before.
-  bool IsTwin(const Frame& frame, size_t i) const {
-    for (size_t at = frame.first; at + 1 < frame.next; ++at) {
-      const size_t j = Index(choices_[at]);
-      if (problem_.lower[i] == problem_.lower[j] && problem_.upper[i] == problem_.upper[j] &&
-          problem_.size[i] == problem_.size[j] && problem_.alignment[i] == problem_.alignment[j])
-        return true;
-    }
-    return false;
-  }
-
-  void Place(size_t i, int offset);
-
-  // Leaves the floor empty at the edge: raises its buffers to the next height where one may lie.
-  // Returns false if they cannot lie there under the ceiling.
-  bool Pass(const Frame& frame);
-
-  int Choices(size_t s) const {
-    int choices = 0;
-    for (int i : cover_.of(s)) choices += lowest_[i] == floor_[s];
-    return choices;
-  }
-
-  // Picks the edge to decide next and lists the buffers that may lie there, by rank.
-  void OpenFrame();
-
-  const MemoryProblem& problem_;
-  const size_t count_, sections_;
-  const FlatLists cover_;       // the buffers that are live in each section
-  std::vector<double> weight_;  // 1 plus the number of failures of each section
-  std::vector<uint8_t> dirty_mark_;
-  std::vector<int> dirty_;
-
-  int ceiling_ = 0;
-  const std::vector<int>* rank_ = nullptr;
-  int64_t nodes_ = 0;
-  size_t unplaced_ = 0;
-  IndexedVector<int> lowest_;  // the offset of each buffer on top of the placed ones
-  std::vector<int> offsets_;
-  IndexedVector<int> floor_;      // the lowest of `lowest_` in each section
-  std::vector<int> unplaced_in_;  // the units not yet placed in each section
-  struct Change {
-    int changed, old;  // buffer i as i, section s as ~s
-  };
-  std::vector<Change> trail_;
-  std::vector<int> choices_;
-  std::vector<Frame> frames_;
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
-
-// ---- opkit/graph/memory/search/skyline_restarts.hpp
-// Restarts of SkylineSearch under ceilings between the lower bound and the best height known.
-#ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
-#define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Draws the order in which a restart prefers buffers: long, large or crowded ones first, in random
-// proportions.
-inline std::vector<int> DrawRanks(const MemoryProblem& problem, const std::vector<int64_t>& length,
-                                  const std::vector<int64_t>& peak, RandomGenerator& random) {
-  const size_t n = length.size();
-  const auto log = [](int64_t x) { return std::log(static_cast<double>(x)); };
-  const double by_length = 2 * random.uniform() - 0.2, by_size = 2 * random.uniform() - 0.2;
-  const double by_peak = random.uniform() < 0.5 ? 20 * random.uniform() : 0;
-  const double noise = random.uniform() < 0.5 ? 0.5 * random.uniform() : 0;
-  std::vector<int64_t> keys(n);
-  for (size_t i = 0; i < n; ++i)
-    keys[i] = static_cast<int64_t>(-1e6 * (by_length * log(length[i]) +
-                                           by_size * log(problem.size[i]) + by_peak * log(peak[i]) +
-                                           (noise > 0 ? noise * random.normal() : 0)));
-  const std::vector<int> order = SortedBy(keys);
-  IndexedVector<int> rank(n);
-  for (size_t i = 0; i < n; ++i) rank[order[i]] = static_cast<int>(i);
-  return rank;
-}
-
-// Returns number i, from 1, of the sequence 1 1 2 1 1 2 4 … (Luby, Sinclair, Zuckerman 1993).
-inline int64_t Luby(int64_t i) {
-  for (;;) {
-    int64_t size = 1;
-    while (size < i) size = 2 * size + 1;
-    if (size == i) return (size + 1) / 2;
-    i -= size / 2;
-  }
-}
-
-// Restarts the search until its budget is spent or the best placing is low enough. Every other
-// restart tries the lowest ceiling that is not known to be impossible. The others halve the way to
-// it, and go back up towards the best height after a failure.
-inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
-  constexpr int64_t kNodes = 250;
-  RandomGenerator random(budget->seed);
-  const std::vector<int64_t> length = Lengths(problem), peak = Peaks(problem);
-  SkylineSearch search(problem);
-  int lowest = problem.bound, middle = 0;
-  for (int64_t round = 0; best->height > budget->enough && best->height > lowest; ++round) {
-    if (budget->steps <= 0 || budget->is_late()) return;
-    const bool boldly = round % 2 == 0;
-    if (middle < lowest || middle >= best->height) middle = lowest + (best->height - lowest) / 2;
-    const int goal = (std::max)(budget->enough, lowest);
-    const int ceiling = boldly || middle < goal ? goal : middle;
-    const IndexedVector<int> rank = DrawRanks(problem, length, peak, random);
-    const int64_t nodes = problem.count + kNodes * Luby(round / 2 + 1);
-    const int64_t affordable = budget->steps / problem.count + 1;
-    const SearchEnd end =
-        search.Run(ceiling, rank, (std::min)(nodes, affordable), budget->deadline_ns);
-    budget->steps -= (search.nodes() + 1) * problem.count;
-    search.Forget();
-    if (end == SearchEnd::kFound) {
-      best->KeepLower(search.offsets(), search.height(), "search");
-      middle = lowest + (best->height - lowest) / 2;
-    } else if (end == SearchEnd::kImpossible) {
-      lowest = ceiling + 1;
-    } else if (!boldly) {
-      middle = ceiling + (best->height - ceiling + 1) / 2;
-    }
-  }
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
-
-// ---- opkit/graph/memory/search/search.hpp
-// The searches that follow the greedy portfolio until time or steps run out. To add one, write a
-// function with the parameters of AnnealOrder and give it a row in kPlannerSearches.
-#ifndef OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
-#define OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-struct PlannerSearch {
-  const char* name;  // for MemorySearchOptions::name
-  bool (*applies)(const MemoryProblem& problem);
-  void (*run)(const MemoryProblem& problem, SearchBudget* budget, Placing* best);
-};
-
-// In the order of preference.
-inline constexpr PlannerSearch kPlannerSearches[] = {
-    {"skyline", [](const MemoryProblem& problem) { return problem.spans_decide; }, RestartSkyline},
-    {"annealing", [](const MemoryProblem& problem) { return problem.count <= kMostInMatrix; },
-     AnnealOrder},
-};
-
-inline void CheckSearchName(const std::string& name) {
-  std::vector<std::string> names;
-  for (const PlannerSearch& search : kPlannerSearches) names.push_back(search.name);
-  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
-    Throw(ErrorCode::kNotFound, "the memory planner has no search '", name, "'",
-          SuggestName(name, names));
-}
-
-// Runs the search of that name, if it can take the problem; for an empty name, the first one that
-// can. Does nothing if no conflicts are listed or the placing is low enough.
-inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
-                          SearchBudget* budget, Placing* best) {
-  if (problem.conflicts.empty() || best->height <= budget->enough) return;
-  for (const PlannerSearch& search : kPlannerSearches)
-    if ((name.empty() || name == search.name) && search.applies(problem))
-      return search.run(problem, budget, best);
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
-
-// ---- opkit/graph/memory/impl/plan_memory.ipp
-// Definitions of PlanMemory: makes the problem, places it greedily, raises the bound, searches.
-#ifndef OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
-#define OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// The most pairs of buffers for which conflicts are listed, so that placing can fill gaps.
-inline constexpr int64_t kMostListedPairs = 8'000'000;
-
-inline MemoryPlan FinishPlan(const MemoryProblem& problem, size_t buffers, const Placing& best) {
-  MemoryPlan plan;
-  plan.offsets.assign(buffers, 0);
-  plan.lower_bound_bytes = problem.bound_bytes;
-  if (!problem.spans_decide)
-    plan.lower_bound_bytes = (std::max)(problem.bound_bytes, problem.bound * problem.unit);
-  plan.naive_bytes = problem.naive_bytes;
-  for (size_t i = 0; i < best.offsets.size(); ++i)
-    plan.offsets[Index(problem.buffer[i])] = best.offsets[i] * problem.unit;
-  plan.arena_bytes = best.height * problem.unit;
-  if (best.method) plan.method = best.method;
-  return plan;
-}
-
-inline int64_t StepLimit(const MemoryProblem& problem, const MemorySearchOptions& options) {
-  if (options.max_steps >= 0) return options.max_steps;
-  if (!options.time_budget.is_forever()) return (std::numeric_limits<int64_t>::max)();
-  constexpr int64_t kDefault = MemorySearchOptions::kDefaultSteps;
-  constexpr int64_t kPerSquare = MemorySearchOptions::kStepsPerSquare;
-  const int64_t square = int64_t{problem.count} * problem.count;
-  return problem.spans_decide || square > kDefault / kPerSquare ? kDefault : kPerSquare * square;
-}
-
-}  // namespace detail
-
-OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
-                                   const MemorySearchOptions& options) {
-  return PlanMemory(intervals, MemoryConflicts(), options);
-}
-
-OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
-                                   const MemoryConflicts& conflicts,
-                                   const MemorySearchOptions& options) {
-  const int64_t began_ns = detail::MonotonicNs();
-  detail::CheckSearchName(options.name);
-  detail::MemoryProblem problem;
-  MeasureBuffers(buffers, &problem);
-  CutSections(buffers, &problem);
-  if (!conflicts.empty())
-    TakeConflicts(conflicts, buffers.size(), &problem);
-  else if (problem.pairs <= detail::kMostListedPairs)
-    ListConflicts(&problem);
-  detail::Placing best;
-  detail::SearchBudget budget;
-  const int64_t most_steps = budget.steps = StepLimit(problem, options);
-  if (problem.count > 0) {
-    const auto enough_units = [&] {
-      return static_cast<int>(
-          (std::max)(options.enough_bytes / problem.unit, int64_t{problem.bound}));
-    };
-    TryPortfolio(problem, enough_units(), &best);
-    if (best.height > problem.bound) RaiseBoundByFlow(&problem);
-    budget.deadline_ns = options.time_budget.DeadlineNs();
-    budget.seed = options.seed;
-    budget.enough = enough_units();
-    detail::SearchPlacing(options.name, problem, &budget, &best);
-  }
-  MemoryPlan plan = FinishPlan(problem, buffers.size(), best);
-  plan.steps = most_steps - budget.steps;
-  plan.seconds = static_cast<double>(detail::MonotonicNs() - began_ns) * 1e-9;
-  return plan;
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
-
-// ---- opkit/graph/memory/impl/verify.ipp
-// The verifier of memory plans: examines every pair of values that share bytes, and follows the
-// executor's rules step by step to check that all uses of one end before the other begins.
-#ifndef OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
-#define OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// "value 3 'x' (bytes 64 to 128)"
-inline std::string DescribePlaced(const char* what, size_t i, const std::vector<std::string>& names,
-                                  int64_t address, int64_t bytes) {
-  return StrCat(what, " ", i, i < names.size() && !names[i].empty() ? " '" + names[i] + "'" : "",
-                " (bytes ", address, " to ", address + bytes, ")");
-}
-
-OPKIT_COLD inline std::string FindPlacingFault(const char* what, size_t i,
-                                               const std::vector<std::string>& names,
-                                               int64_t address, int64_t bytes, int64_t alignment,
-                                               int64_t arena_bytes) {
-  if (address < 0 || address > arena_bytes || bytes > arena_bytes - address)
-    return StrCat(what, " ", i, i < names.size() ? " '" + names[i] + "'" : "", " of ", bytes,
-                  " bytes at ", address, " is not inside the arena of ", arena_bytes, " bytes");
-  if (address % alignment != 0)
-    return StrCat(DescribePlaced(what, i, names, address, bytes), " is not aligned to ", alignment,
-                  " bytes");
-  return "";
-}
-
-inline bool ShareBytes(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
-  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
-}
-
-// Examines every pair of values that share bytes. A value and its views are one family: the value's
-// bytes are needed from the first touch of any of them to the last.
-class RunVerifier {
- public:
-  RunVerifier(const RunOrder& run, const std::vector<RunValue>& values,
-              const std::vector<InPlaceOption>& in_place, const std::vector<int64_t>& addresses,
-              const std::vector<std::string>& names)
-      : run_(run), values_(values), in_place_(in_place), addresses_(addresses), names_(names) {}
-
-  std::string FindFault(int64_t arena_bytes) {
-    const size_t n = values_.size();
-    if (addresses_.size() != n)
-      return StrCat("expected an address for each of ", n, " values, found ", addresses_.size());
-    for (size_t i = 0; i < n; ++i) family_.push_back(Family(i));
-    for (size_t i = 0; i < n; ++i) {
-      const RunValue& value = values_[i];
-      if (!Planned(i)) continue;
-      const std::string fault =
-          FindPlacingFault("value", i, names_, addresses_[i], value.bytes,
-                           value.view_of < 0 ? value.alignment : 1, arena_bytes);
-      if (!fault.empty()) return fault;
-      if (value.view_of >= 0 &&
-          addresses_[i] != addresses_[Index(value.view_of)] + value.view_offset)
-        return StrCat(Describe(i), " is not where it views ", Describe(Index(value.view_of)),
-                      ", at byte ", value.view_offset, " of it");
-    }
-    CollectPairs();
-    CheckOrder();
-    for (const Pair& pair : pairs_)
-      if (!pair.first_precedes && !pair.second_precedes) return Explain(pair);
-    return "";
-  }
-
- private:
-  // Two values, neither a view, that share bytes. Each flag holds until an order disproves it.
-  struct Pair {
-    size_t first, second;
-    bool first_precedes, second_precedes;
-    int early, late;  // steps that disprove the order in which the two are stored
-  };
-
-  // Returns the value that value i is a view of, through any number of views; i if it is no view.
-  size_t Family(size_t i) const {
-    while (values_[i].view_of >= 0) i = Index(values_[i].view_of);
-    return i;
-  }
-  bool Planned(size_t i) const { return !values_[family_[i]].external; }
-  std::string Describe(size_t i) const {
-    return DescribePlaced("value", i, names_, addresses_[i], values_[i].bytes);
-  }
-
-  void CollectPairs() {
-    const size_t n = values_.size();
-    kept_.assign(n, 0);
-    there_.assign(n, 0);
-    touches_.resize(n);
-    for (size_t i = 0; i < n; ++i) {
-      const size_t family = family_[i];
-      if (values_[i].kept) kept_[family] = 1;
-      if (values_[i].producer < 0) there_[family] = 1;
-      if (values_[i].producer >= 0) touches_[family].push_back({values_[i].producer, i});
-      for (int user : values_[i].users) touches_[family].push_back({user, i});
-    }
-    for (size_t b = 0; b < n; ++b)
-      for (size_t a = 0; Planned(b) && family_[b] == b && a < b; ++a)
-        if (Planned(a) && family_[a] == a &&
-            ShareBytes(addresses_[a], values_[a].bytes, addresses_[b], values_[b].bytes))
-          pairs_.push_back({a, b, !kept_[a] && !there_[b], !kept_[b] && !there_[a], -1, -1});
-  }
-
-  // True if `step` may write value b over a value of family a: the step touches that family only by
-  // reading this one value once, b fits at its address, and the kernel permits it.
-  bool MayOverwrite(int step, size_t a, size_t b) const {
-    size_t read = 0;
-    int touches = 0;
-    for (const Touch& touch : touches_[a]) {
-      if (touch.step != step) continue;
-      read = touch.value;
-      ++touches;
-    }
-    if (touches != 1 || values_[b].producer != step || addresses_[read] != addresses_[b] ||
-        values_[b].bytes > values_[read].bytes)
-      return false;
-    return std::any_of(in_place_.begin(), in_place_.end(), [&](const InPlaceOption& option) {
-      return option.node == step && Index(option.input) == read && Index(option.output) == b;
-    });
-  }
-
-  // Finds, for 64 steps at a time, which steps start only after these have completed, and updates
-  // the pairs. Follows the executor's rules step by step: a step starts after the steps on its
-  // edges have completed and those of lower stages have returned.
-  void CheckOrder() {
-    const size_t n = Index(run_.nodes);
-    IndexedVector<std::vector<int>> before(n);
-    for (size_t e = 0; e < run_.before.size(); ++e) before[run_.after[e]].push_back(run_.before[e]);
-    std::vector<uint8_t> touched(values_.size());
-    for (size_t first = 0; first < n; first += 64) {
-      IndexedVector<uint64_t> started(n, 0),
-          completed(n, 0);  // bit k: step first + k has completed
-      uint64_t lower_stages = 0, this_stage = 0;
-      for (size_t v = first; v < n; ++v) {
-        if (!run_.stages.empty() && v > first && run_.stages[v] != run_.stages[v - 1]) {
-          lower_stages |= this_stage;
-          this_stage = 0;
-        }
-        started[v] = lower_stages;
-        for (int u : before[v]) started[v] |= completed[u];
-        completed[v] = started[v] | (v < first + 64 ? uint64_t{1} << (v - first) : 0);
-        const bool returns_early = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
-        if (!run_.stages.empty()) this_stage |= returns_early ? started[v] : completed[v];
-      }
-      for (size_t i = 0; i < values_.size(); ++i)
-        touched[i] = std::any_of(touches_[i].begin(), touches_[i].end(), [&](const Touch& touch) {
-          return first <= Index(touch.step) && Index(touch.step) < first + 64;
-        });
-      for (Pair& pair : pairs_) {
-        if (!touched[pair.first] && !touched[pair.second]) continue;
-        Disprove(first, started, pair.first, pair.second, &pair.first_precedes, &pair);
-        Disprove(first, started, pair.second, pair.first, &pair.second_precedes, nullptr);
-      }
-    }
-  }
-
-  // Clears `precedes` if one of the 64 steps touches a, and need not have completed when some step
-  // that touches b starts.
-  void Disprove(size_t first, const std::vector<uint64_t>& started, size_t a, size_t b,
-                bool* precedes, Pair* witness) {
-    if (!*precedes) return;
-    for (const Touch& early : touches_[a]) {
-      const size_t bit = Index(early.step);
-      if (bit < first || bit >= first + 64) continue;
-      for (const Touch& late : touches_[b]) {
-        if ((started[Index(late.step)] >> (bit - first)) & 1) continue;
-        if (late.step == early.step && MayOverwrite(late.step, a, b)) continue;
-        *precedes = false;
-        if (!witness) return;
-        witness->early = early.step;
-        witness->late = late.step;
-      }
-    }
-  }
-
-  OPKIT_COLD std::string Explain(const Pair& pair) const {
-    std::string text = StrCat(Describe(pair.first), " and ", Describe(pair.second),
-                              " share bytes and can be live together: ");
-    if (pair.early >= 0)
-      return text + StrCat("step ", pair.early,
-                           ", which touches the first, need not have completed ", "when step ",
-                           pair.late, ", which touches the second, starts");
-    return text + (kept_[pair.first] ? "the first is kept to the end of the run"
-                                     : "the second is there from the start of the run");
-  }
-
-  const RunOrder& run_;
-  const std::vector<RunValue>& values_;
-  const std::vector<InPlaceOption>& in_place_;
-  const std::vector<int64_t>& addresses_;
-  const std::vector<std::string>& names_;
-  std::vector<size_t> family_;  // by value: see Family()
-  // A family's properties stand at the index of its value that is no view.
-  struct Touch {
-    int step;
-    size_t value;
-  };
-  std::vector<std::vector<Touch>> touches_;
-  std::vector<uint8_t> kept_;   // 1 if the bytes are needed until the end of the run
-  std::vector<uint8_t> there_;  // 1 if the bytes are needed from the start of the run
-  std::vector<Pair> pairs_;
-};
-
-inline void ThrowFault(const std::string& fault) {
-  if (!fault.empty()) Throw(ErrorCode::kFailedPrecondition, "the memory plan is wrong: ", fault);
-}
-
-}  // namespace detail
-
-OPKIT_INLINE void VerifyMemoryPlan(const detail::RunOrder& run,
-                                   const std::vector<detail::RunValue>& values,
-                                   const std::vector<detail::InPlaceOption>& in_place,
-                                   const std::vector<int64_t>& addresses, int64_t arena_bytes,
-                                   const std::vector<std::string>& names) {
-  detail::RunVerifier verifier(run, values, in_place, addresses, names);
-  detail::ThrowFault(verifier.FindFault(arena_bytes));
-}
-
-OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers,
-                                   const MemoryConflicts& conflicts, const MemoryPlan& plan) {
-  if (plan.offsets.size() != buffers.size())
-    detail::ThrowFault(StrCat("expected an offset for each of ", buffers.size(), " buffers, found ",
-                              plan.offsets.size()));
-  const auto refuse = [&](size_t a, size_t b, const char* why) {
-    if (detail::ShareBytes(plan.offsets[a], buffers[a].size, plan.offsets[b], buffers[b].size))
-      detail::ThrowFault(
-          StrCat(detail::DescribePlaced("buffer", a, {}, plan.offsets[a], buffers[a].size), " and ",
-                 detail::DescribePlaced("buffer", b, {}, plan.offsets[b], buffers[b].size),
-                 " share bytes and can be live together: ", why));
-  };
-  for (size_t b = 0; b < buffers.size(); ++b) {
-    detail::ThrowFault(detail::FindPlacingFault("buffer", b, {}, plan.offsets[b], buffers[b].size,
-                                                buffers[b].alignment, plan.arena_bytes));
-    for (size_t a = 0; a < b; ++a)
-      if (buffers[a].lower < buffers[b].upper && buffers[b].lower < buffers[a].upper)
-        refuse(a, b, "their spans overlap");
-    if (conflicts.empty()) continue;
-    for (int other : conflicts.of(b))
-      refuse(b, detail::Index(other), "they are listed as a conflict");
-  }
-}
-
-OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
-                                   const MemoryPlan& plan) {
-  VerifyMemoryPlan(intervals, {}, plan);
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
-
-// ---- opkit/graph/print/impl/memory_csv.ipp
-// The reader of memory tables, which checks every cell, and the writer.
-#ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
-#define OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// Parses one text, line by line.
-class MemoryCsvReader {
- public:
-  explicit MemoryCsvReader(std::string_view text) : rest_(text) {
-    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // spreadsheets write it in UTF-8
-    if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
-  }
-
-  MemoryTable Read() {
-    MemoryTable table;
-    ReadHeader();
-    NameIndex ids;
-    while (NextLine()) {
-      if (line_.empty()) continue;
-      cells_ = Cells();
-      if (cells_.size() != header_cells_)
-        Fail("expected ", header_cells_, " cells as in the header, found ", cells_.size());
-      const std::string_view id = cells_[columns_[kId]];
-      if (id.find('\r') != id.npos) Fail("id '", id, "' has a carriage return inside");
-      if (ids.Find(id) >= 0) Fail("id '", id, "' stands in an earlier line as well");
-      ids.Add(id);
-      table.ids.emplace_back(id);
-      const MemoryInterval buffer{Number(kLower), Number(kUpper), Number(kSize)};
-      if (buffer.lower >= buffer.upper)
-        Fail("lower is ", buffer.lower, " and upper ",
-             StrCat(buffer.upper, ": expected lower < upper"));
-      if (buffer.size < 0) Fail("size is ", buffer.size, ": expected 0 or more");
-      table.buffers.push_back(buffer);
-      if (columns_[kOffset] < 0) continue;
-      table.offsets.push_back(Number(kOffset));
-      if (table.offsets.back() < 0)
-        Fail("offset is ", table.offsets.back(), ": expected 0 or more");
-    }
-    return table;
-  }
-
- private:
-  enum Column { kId, kLower, kUpper, kSize, kOffset, kColumns };
-  static constexpr const char* kNames[kColumns] = {"id", "lower", "upper", "size", "offset"};
-
-  bool NextLine() {
-    if (rest_.empty()) return false;
-    ++number_;
-    line_ = rest_.substr(0, rest_.find('\n'));
-    rest_.remove_prefix((std::min)(line_.size() + 1, rest_.size()));
-    if (line_.ends_with('\r')) line_.remove_suffix(1);
-    return true;
-  }
-  std::vector<std::string_view> Cells() const {
-    std::vector<std::string_view> cells;
-    for (size_t at = 0; at <= line_.size(); at += cells.back().size() + 1)
-      cells.push_back(line_.substr(at, line_.find(',', at) - at));
-    return cells;
-  }
-  void ReadHeader() {
-    if (!NextLine()) number_ = 1;
-    const std::vector<std::string_view> cells = Cells();
-    header_cells_ = cells.size();
-    size_t known = 0;
-    for (int column = 0; column < kColumns; ++column) {
-      const auto found = std::find(cells.begin(), cells.end(), kNames[column]);
-      columns_[column] = found == cells.end() ? -1 : static_cast<int>(found - cells.begin());
-      known += columns_[column] >= 0;
-    }
-    const size_t expected = columns_[kOffset] >= 0 ? 5 : 4;
-    if (known != expected || header_cells_ != expected)
-      Fail("expected the columns id,lower,upper,size and perhaps offset, found '", line_, "'");
-  }
-  int64_t Number(Column column) const {
-    const std::string_view cell = cells_[columns_[column]];
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-    if (error != std::errc() || end != cell.data() + cell.size())
-      Fail("expected a 64-bit integer as ", kNames[column], ", found '", StrCat(cell, "'"));
-    return value;
-  }
-  [[noreturn]] void Fail(const Text& a, const Text& b, const Text& c, const Text& d = {}) const {
-    Throw(ErrorCode::kInvalidArgument, "line ", number_, ": ", StrCat(a, b, c, d));
-  }
-
-  std::string_view rest_, line_;
-  IndexedVector<std::string_view> cells_;  // the cells of line_
-  int columns_[kColumns];                  // index of each column in a line; -1: not in the header
-  size_t header_cells_ = 0;
-  int number_ = 0;  // number of line_, from 1
-};
-
-}  // namespace detail
-
-OPKIT_INLINE MemoryTable ParseMemoryCsv(std::string_view text) {
-  return detail::MemoryCsvReader(text).Read();
-}
-
-OPKIT_INLINE std::string ToCsv(const std::vector<MemoryInterval>& buffers,
-                               const std::vector<int64_t>& offsets,
-                               const std::vector<std::string>& ids) {
-  if ((!offsets.empty() && offsets.size() != buffers.size()) ||
-      (!ids.empty() && ids.size() != buffers.size()))
-    Throw(ErrorCode::kInvalidArgument, "expected an offset and an id for each of ", buffers.size(),
-          " buffers, or none; found ", offsets.size(), " offsets and ", ids.size(), " ids");
-  std::string text = offsets.empty() ? "id,lower,upper,size\n" : "id,lower,upper,size,offset\n";
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    if (!ids.empty() && ids[i].find_first_of(",\n\r") != std::string::npos)
-      Throw(ErrorCode::kInvalidArgument, "id '", ids[i], "' of buffer ", i,
-            " has a comma or a line end, which a cell cannot hold");
-    text += StrCat(ids.empty() ? std::to_string(i) : ids[i], ",", buffers[i].lower, ",",
-                   buffers[i].upper, ",", buffers[i].size);
-    if (!offsets.empty()) text += StrCat(",", offsets[i]);
-    text += '\n';
-  }
-  return text;
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_CSV_IPP_
-
-// ---- opkit/graph/print/impl/memory_svg.ipp
-// ToSvg's definition: scales, axes, rectangles and the legend.
-#ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
-#define OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// Writes one picture.
-class MemorySvg {
- public:
-  OPKIT_COLD MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
-                       const MemorySvgOptions& options)
-      : buffers_(buffers), plan_(plan), options_(options) {
-    if (plan.offsets.size() != buffers.size())
-      Throw(ErrorCode::kInvalidArgument, "expected an offset for each of ", buffers.size(),
-            " buffers, found ", plan.offsets.size());
-    if (!options.names.empty() && options.names.size() != buffers.size())
-      Throw(ErrorCode::kInvalidArgument, "expected a name for each of ", buffers.size(),
-            " buffers, or none; found ", options.names.size());
-    if (!buffers.empty()) shortest_ = Length(buffers[0]);
-    if (!buffers.empty()) begin_ = static_cast<double>(buffers[0].lower);
-    for (const MemoryInterval& buffer : buffers) {
-      begin_ = (std::min)(begin_, static_cast<double>(buffer.lower));
-      end_ = (std::max)(end_, static_cast<double>(buffer.upper));
-      longest_ = (std::max)(longest_, Length(buffer));
-      shortest_ = (std::min)(shortest_, Length(buffer));
-    }
-    if (begin_ >= end_) end_ = begin_ + 1;
-    top_ = plan.arena_bytes > 0 ? static_cast<double>(plan.arena_bytes) : 1;
-  }
-
-  OPKIT_COLD std::string Draw() {
-    Add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="@" height="@" viewBox="0 0 @ @")"
-        R"( font-family="sans-serif" font-size="12">)"
-        "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-        {options_.width, options_.height, options_.width, options_.height});
-    Add("<text x=\"@\" y=\"24\" font-size=\"17\" font-weight=\"bold\">@</text>\n",
-        {kLeft, EscapeXml(options_.title)});
-    Add("<text x=\"@\" y=\"44\" fill=\"#444\">@ arena, lower bound @, ratio @; @ without sharing; "
-        "@ buffers, @</text>\n",
-        {kLeft, FormatBytes(plan_.arena_bytes), FormatBytes(plan_.lower_bound_bytes),
-         Rounded(plan_.ratio(), 4), FormatBytes(plan_.naive_bytes), buffers_.size(),
-         EscapeXml(plan_.method)});
-    DrawAxes();
-    for (size_t i = 0; i < buffers_.size(); ++i) DrawBuffer(i);
-    DrawBound();
-    DrawLegend();
-    return out_ + "</svg>\n";
-  }
-
- private:
-  static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
-
-  // Appends `form` and replaces each '@' in it by the next part.
-  OPKIT_COLD void Add(std::string_view form, std::initializer_list<Text> parts) {
-    for (const Text& part : parts) {
-      out_ += form.substr(0, form.find('@'));
-      part.AppendTo(out_);
-      form.remove_prefix(form.find('@') + 1);
-    }
-    out_ += form;
-  }
-  static std::string Rounded(double value, int digits = 2) {
-    char text[64];
-    const auto end =
-        std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
-    return std::string(text, end.ptr);
-  }
-  // Returns a text such as "1.5 MiB".
-  OPKIT_COLD static std::string FormatBytes(int64_t bytes) {
-    const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    int unit = 0;
-    auto value = static_cast<double>(bytes);
-    for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
-    char digits[32];
-    const auto end = std::to_chars(digits, digits + sizeof digits, value,
-                                   std::chars_format::general, value >= 1000 ? 4 : 3);
-    return std::string(digits, end.ptr) + " " + kUnits[unit];
-  }
-  OPKIT_COLD static std::string EscapeXml(std::string_view text) {
-    constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
-    std::string out;
-    for (const char c : text) {
-      const size_t entity = std::string_view("&<>\"").find(c);
-      if (entity != std::string_view::npos)
-        out += kEntities[entity];
-      else
-        out += static_cast<unsigned char>(c) < 32 ? ' ' : c;  // XML has no control characters
-    }
-    return out;
-  }
-  static double Length(const MemoryInterval& buffer) {
-    return static_cast<double>(buffer.upper) - static_cast<double>(buffer.lower);
-  }
-  double X(double time) const {
-    return kLeft + (time - begin_) / (end_ - begin_) * (options_.width - kLeft - kRight);
-  }
-  double Y(double address) const {
-    const int bottom = options_.height - kBottom;
-    return bottom - address / top_ * (bottom - kTop);
-  }
-  void Line(double x1, double y1, double x2, double y2, const char* style) {
-    Add("<line x1=\"@\" y1=\"@\" x2=\"@\" y2=\"@\" @/>\n",
-        {Rounded(x1), Rounded(y1), Rounded(x2), Rounded(y2), style});
-  }
-  void Label(double x, double y, const char* style, std::string_view text) {
-    Add("<text x=\"@\" y=\"@\" @>@</text>\n", {Rounded(x), Rounded(y), style, EscapeXml(text)});
-  }
-
-  // Draws grid lines that are 1, 2, 5, 10, … steps of time apart (about eight at most), and lines
-  // that are a power of two of bytes apart (about six at most).
-  OPKIT_COLD void DrawAxes() {
-    constexpr const char* kGrid = "stroke=\"#ddd\"";
-    double step = 1, bytes = 1;
-    for (int i = 0; step * 8 < end_ - begin_; ++i) step *= i % 3 == 1 ? 2.5 : 2;
-    while (bytes * 6 < top_) bytes *= 2;
-    for (double time = step * std::trunc(begin_ / step); time <= end_; time += step) {
-      if (time < begin_) continue;
-      Line(X(time), kTop, X(time), Y(0), kGrid);
-      Label(X(time), Y(0) + 17, "text-anchor=\"middle\"", StrCat(static_cast<int64_t>(time)));
-    }
-    for (double address = 0; address <= top_; address += bytes) {
-      Line(kLeft, Y(address), X(end_), Y(address), kGrid);
-      Label(kLeft - 8, Y(address) + 4, "text-anchor=\"end\"",
-            FormatBytes(static_cast<int64_t>(address)));
-    }
-    Label((kLeft + X(end_)) / 2, options_.height - 14, "text-anchor=\"middle\"",
-          options_.time_label);
-    Add("<text transform=\"translate(18 @) rotate(-90)\" text-anchor=\"middle\">address</text>\n",
-        {Rounded((kTop + Y(0)) / 2)});
-  }
-
-  // Returns a colour from blue (0) to red (1).
-  static std::string Colour(double share) {
-    return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
-  }
-
-  OPKIT_COLD void DrawBuffer(size_t i) {
-    const MemoryInterval& buffer = buffers_[i];
-    if (buffer.size == 0) return;
-    const auto lower = static_cast<double>(buffer.lower);
-    const auto offset = static_cast<double>(plan_.offsets[i]);
-    const double x = X(lower), width = X(static_cast<double>(buffer.upper)) - x;
-    const double y = Y(offset + static_cast<double>(buffer.size)), height = Y(offset) - y;
-    const double life = std::log(Length(buffer) / shortest_);  // colours have a logarithmic scale
-    const std::string name = options_.names.empty() ? std::to_string(i) : options_.names[i];
-    Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"@\" fill=\"@\" stroke=\"#333\" "
-        "stroke-width=\"0.5\"><title>@: @ at @, live from @ to @</title></rect>\n",
-        {Rounded(x), Rounded(y), Rounded(width), Rounded(height),
-         Colour(longest_ > shortest_ ? life / std::log(longest_ / shortest_) : 0), EscapeXml(name),
-         FormatBytes(buffer.size), plan_.offsets[i], buffer.lower, buffer.upper});
-    // Draw a label if there is room for it; a character is about 7 pixels wide.
-    if (height >= 13 && width >= 7 * static_cast<double>(name.size()) + 6)
-      Label(x + width / 2, y + height / 2 + 4, "text-anchor=\"middle\" pointer-events=\"none\"",
-            name);
-  }
-
-  void DrawBound() {
-    if (plan_.lower_bound_bytes <= 0) return;
-    const double y = Y(static_cast<double>(plan_.lower_bound_bytes));
-    Line(kLeft, y, X(end_), y, "stroke=\"#c00\" stroke-dasharray=\"6 4\"");
-    Label(X(end_) - 4, y + 14, "text-anchor=\"end\" fill=\"#c00\"", "lower bound");
-  }
-
-  OPKIT_COLD void DrawLegend() {
-    const double y = options_.height - 24;
-    constexpr int kSteps = 8, kWidth = 16;
-    const double left = options_.width - kRight - kSteps * kWidth - 60;
-    Label(left - 6, y + 10, "text-anchor=\"end\"", "lives short");
-    for (int i = 0; i < kSteps; ++i)
-      Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"12\" fill=\"@\"/>\n",
-          {Rounded(left + i * kWidth), Rounded(y), kWidth,
-           Colour(static_cast<double>(i) / (kSteps - 1))});
-    Label(left + kSteps * kWidth + 6, y + 10, "", "long");
-  }
-
-  const std::vector<MemoryInterval>& buffers_;
-  const MemoryPlan& plan_;
-  const MemorySvgOptions& options_;
-  double begin_ = 0, end_ = 0, shortest_ = 1, longest_ = 1, top_ = 1;
-  std::string out_;
-};
-
-}  // namespace detail
-
-OPKIT_INLINE std::string ToSvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
-                               const MemorySvgOptions& options) {
-  return detail::MemorySvg(buffers, plan, options).Draw();
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
-
 // ---- opkit/graph/print/impl/print.ipp
 // ToString's definition: the lines of a graph, and the difference of the lines of two graphs.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
@@ -32528,9 +29883,9 @@ inline std::vector<std::string> GraphLines(const Graph& graph, const std::string
   const auto on = [](Device device) {
     return device == Device{} ? std::string() : " on " + ToString(device);
   };
-  for (const GraphInput& input : graph.inputs())
+  for (const Graph::Input& input : graph.inputs())
     add(StrCat("input ", input.name, " ", ToString(input.info), on(input.info.device)));
-  for (const GraphConstant& constant : graph.constants())
+  for (const Graph::Constant& constant : graph.constants())
     add(StrCat("constant ", constant.name, " ", constant.value.dtype(),
                ToString(constant.value.shape()), on(constant.value.device())));
   for (const OperatorDef& def : graph.nodes()) {
@@ -32639,229 +29994,6 @@ OPKIT_INLINE std::string ToString(const Graph& before, const Graph& after) {
 
 #endif  // OPKIT_GRAPH_PRINT_IMPL_PRINT_IPP_
 
-// ---- opkit/graph/impl/net_benchmark.ipp
-// NetBenchmark's definitions: the sums by operator type, and the table.
-#ifndef OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
-#define OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-inline std::string Fixed(double value, int digits) {
-  char buffer[64];  // std::to_chars ignores the program's locale
-  const auto end =
-      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed, digits);
-  return end.ec == std::errc() ? std::string(buffer, end.ptr) : StrCat(value);
-}
-
-}  // namespace detail
-
-OPKIT_INLINE void NetBenchmark::SumUp() {
-  double total = 0;
-  for (const NetBenchmarkRow& row : nodes) total += row.ms;
-  types.clear();
-  for (NetBenchmarkRow& row : nodes) {
-    row.share = total > 0 ? row.ms / total : 0;
-    auto sum = std::find_if(types.begin(), types.end(),
-                            [&](const NetBenchmarkRow& type) { return type.op == row.op; });
-    if (sum == types.end()) sum = types.insert(sum, {.op = row.op, .name = "", .count = 0});
-    ++sum->count;
-    sum->ms += row.ms;
-    sum->share += row.share;
-    sum->flops += row.flops;
-    sum->bytes += row.bytes;
-  }
-  detail::StableSort(types, [](auto& a, auto& b) { return a.ms > b.ms; });
-}
-
-OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
-  using detail::Fixed;
-  std::vector<std::vector<std::string>> table{{"node", "op", "ms", "share", "GFLOP/s", "GB/s"}};
-  const auto add = [&](const NetBenchmarkRow& row, std::string node, const std::string& more) {
-    table.push_back({std::move(node), row.op + more, Fixed(row.ms, 4),
-                     Fixed(row.share * 100, 1) + "%", row.flops > 0 ? Fixed(row.gflops(), 2) : "-",
-                     row.bytes > 0 ? Fixed(row.gigabytes(), 2) : "-"});
-  };
-  for (const NetBenchmarkRow& row : benchmark.nodes)
-    add(row, std::to_string(row.node), row.name.empty() ? "" : " '" + row.name + "'");
-  table.push_back({});
-  for (const NetBenchmarkRow& row : benchmark.types) add(row, "", StrCat(" x", row.count));
-  std::vector<size_t> widths(table[0].size(), 0);
-  for (const auto& line : table)
-    for (size_t c = 0; c < line.size(); ++c) widths[c] = (std::max)(widths[c], line[c].size());
-  std::string out;
-  for (const auto& line : table) {
-    for (size_t c = 0; c < line.size(); ++c) {
-      const std::string fill(widths[c] - line[c].size(), ' ');
-      out += (c ? "  " : "") + (c == 1 ? line[c] + fill : fill + line[c]);
-    }
-    out += "\n";
-  }
-  return StrCat(out, "\nnet: ", Fixed(benchmark.net_ms, 4), " ms, the median of ", benchmark.runs,
-                " runs\n");
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
-
-// ---- opkit/graph/impl/simple_net.ipp
-// SimpleNet's definitions: fills the workspace, runs the nodes and times them.
-#ifndef OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
-#define OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-// Puts a constant into the workspace. Throws kAlreadyExists if its blob has other contents.
-inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& value) {
-  Blob* blob = ws.CreateBlob(name);
-  if (blob->empty()) *blob->GetMutable<Tensor>() = value;
-  if (!blob->IsType<Tensor>() || Attribute(blob->Get<Tensor>()) != Attribute(value))
-    Throw(ErrorCode::kAlreadyExists, "blob '", name,
-          "' of the workspace holds something else than the graph's constant of that name; "
-          "rename one of them");
-}
-
-// Throws the errors of SimpleNet::Run for inputs that differ from the graph's declarations.
-inline void CheckInputs(const Graph& graph, Workspace& ws) {
-  NameIndex symbols;
-  std::vector<int64_t> extents;
-  for (const GraphInput& input : graph.inputs()) {
-    const Tensor& found = *ws.GetTensor(input.name);
-    const auto fail = [&](ErrorCode code, const std::string& more = "") {
-      Throw(code, "input '", input.name, "' of the graph is ", ToString(found), ", expected ",
-            input.info, more);
-    };
-    if (input.info.dtype != DType::kUndefined && found.dtype() != input.info.dtype)
-      fail(found.initialized() ? ErrorCode::kTypeMismatch : ErrorCode::kUninitialized);
-    const SymbolicShape& declared = input.info.shape;
-    if (!declared.has_rank()) continue;
-    bool fits = declared.rank() == found.rank();
-    for (int axis = 0; fits && axis < declared.rank(); ++axis) {
-      const Dim& dim = declared[axis];
-      if (dim.is_symbol()) {
-        const size_t number = Index(symbols.Add(dim.symbol()));
-        if (number == extents.size()) extents.push_back(found.shape()[axis]);
-        if (extents[number] != found.shape()[axis])
-          fail(ErrorCode::kInvalidArgument,
-               StrCat(" where ", dim.symbol(), " is ", extents[number], " in an input before"));
-      }
-      fits = !dim.is_known() || dim.value() == found.shape()[axis];
-    }
-    if (!fits) fail(ErrorCode::kInvalidArgument);
-  }
-}
-
-// Returns the types of all values for the inputs in the workspace. Returns nullopt if these do not
-// fit the graph; Run then reports the error.
-inline std::optional<GraphTypes> TypesNow(const GraphView& view, Workspace& ws) {
-  std::vector<GraphInput> inputs = view.graph().inputs();
-  for (GraphInput& input : inputs)
-    if (ws.HasTensor(input.name) && ws.GetTensor(input.name)->initialized())
-      input.info = TensorInfo::Of(*ws.GetTensor(input.name));
-  try {
-    return InferGraph(view, inputs);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-// Returns the median of times in ns, in ms.
-inline double MedianMs(std::vector<int64_t> times) {
-  std::sort(times.begin(), times.end());
-  const size_t n = times.size();
-  return static_cast<double>(times[(n - 1) / 2] + times[n / 2]) * 0.5e-6;
-}
-
-inline NetBenchmarkRow BenchmarkRow(const OperatorBase& op, const Workspace& ws, double ms) {
-  const OperatorDef& def = op.def();
-  const OpCost cost = OpRegistry::Global()
-                          .GetSchema(def.type())
-                          .Cost(def, TypesIn(ws, def.inputs()), TypesIn(ws, def.outputs()));
-  return {.op = def.type(),
-          .name = def.name(),
-          .node = op.net_position(),
-          .ms = ms,
-          .flops = static_cast<double>(cost.flops),
-          .bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written)};
-}
-
-}  // namespace detail
-
-OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
-    : graph_(std::move(graph)), workspace_(ws) {
-  if (!ws) Throw(ErrorCode::kInvalidArgument, "a net needs a workspace");
-  Check(graph_);
-  for (const GraphInput& input : graph_.inputs())
-    if (!ws->HasBlob(input.name))
-      Throw(ErrorCode::kNotFound, "input '", input.name,
-            "' of the graph is not in the workspace; create it before the net",
-            SuggestName(input.name, ws->Blobs()));
-  std::vector<std::string> made;
-  try {
-    for (const GraphConstant& constant : graph_.constants()) {
-      if (!ws->HasBlob(constant.name)) made.push_back(constant.name);
-      detail::PutConstant(*ws, constant.name, constant.value);
-    }
-    const GraphView view(graph_);
-    const std::optional<GraphTypes> types = detail::TypesNow(view, *ws);
-    for (const int node : view.order()) {
-      const OperatorDef& def = graph_.node(node);
-      for (const std::string& output : def.outputs())
-        if (!output.empty() && !ws->HasBlob(output)) made.push_back(output);
-      ops_.push_back(types ? CreateSelected(def, ws, types->Of(view.inputs(node)),
-                                            types->Of(view.outputs(node)),
-                                            {.net_position = node, .any_shapes = true})
-                           : CreateOperator(def, ws, node));
-    }
-  } catch (...) {
-    ops_.clear();
-    for (const std::string& name : made) ws->RemoveBlob(name);
-    throw;
-  }
-}
-
-OPKIT_INLINE bool SimpleNet::Run() {
-  const InvocationScope scope(InvocationKind::kRun,
-                              [] { return SpanNames{InternName("SimpleNet::Run")}; });
-  ObserverScope<SimpleNet> observers(*this);
-  detail::CheckInputs(graph_, *workspace_);
-  for (const auto& op : ops_) op->Run();
-  observers.Succeeded();
-  return true;
-}
-
-OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmarkOptions& options) {
-  if (options.runs < 1 || options.warmup < 0)
-    Throw(ErrorCode::kInvalidArgument, "a benchmark of ", options.runs, " runs after ",
-          options.warmup, " for warming up; expected at least one run");
-  for (int i = 0; i < options.warmup; ++i) Run();
-  const auto time_ns = [](auto&& run) {
-    const int64_t start_ns = detail::MonotonicNs();
-    run();
-    return detail::MonotonicNs() - start_ns;
-  };
-  std::vector<int64_t> whole;
-  for (int i = 0; i < options.runs; ++i) whole.push_back(time_ns([&] { Run(); }));
-  std::vector<std::vector<int64_t>> times(ops_.size());
-  for (int i = 0; i < options.runs; ++i)
-    for (size_t at = 0; at < ops_.size(); ++at)
-      times[at].push_back(time_ns([&] { ops_[at]->Run(); }));
-  NetBenchmark result;
-  result.runs = options.runs;
-  result.net_ms = detail::MedianMs(whole);
-  for (size_t at = 0; at < ops_.size(); ++at)
-    result.nodes.push_back(
-        detail::BenchmarkRow(*ops_[at], *workspace_, detail::MedianMs(times[at])));
-  result.SumUp();
-  return result;
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
-
 // ---- opkit/graph/body_inference.hpp
 // Type inference of the graphs that nodes carry ("bodies"). Only MakeSubgraph and operators with
 // bodies include this file: a header-only program without them does not compile it.
@@ -32922,7 +30054,7 @@ class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
   }
   std::string Describe() const override {
     std::vector<std::string> inputs;
-    for (const GraphInput& input : graph.inputs()) inputs.push_back(input.name);
+    for (const Graph::Input& input : graph.inputs()) inputs.push_back(input.name);
     return StrCat("graph ", inputs, " -> ", graph.outputs(), " of ", graph.num_nodes(), " nodes");
   }
   void Infer(InferenceContext& context) const override {
@@ -32946,7 +30078,7 @@ class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
 
 }  // namespace detail
 
-OPKIT_INLINE detail::IntrusivePtr<const SubgraphBase> MakeSubgraph(Graph graph) {
+OPKIT_INLINE detail::IntrusivePtr<const detail::SubgraphBase> MakeSubgraph(Graph graph) {
   detail::UseInferenceOfGraphSubgraphs();
   return detail::MakeIntrusive<detail::GraphInNode>(std::move(graph));
 }
@@ -33005,12 +30137,14 @@ class NodeReplacer {
  private:
   // Replaces the names of replaced nodes in the control inputs.
   void RenameControl(OperatorDef& def, const NameIndex& renamed,
-                     const std::vector<size_t>& by) const;
-  // Sorts the units by Kahn's algorithm; of several ready units, the unit with the least first node
-  // comes first.
+                     const IndexedVector<size_t>& by) const;
+  // Returns the units in topological order; of several ready units, the unit with the least first
+  // node comes first.
   std::vector<int> Order() const;
-  [[noreturn]] void ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
-                                   const std::vector<int>& waits) const;
+  bool IsNew(int unit) const { return Index(unit) < replacements_.size(); }
+  const OperatorDef& DefOf(int unit) const {
+    return IsNew(unit) ? replacements_[Index(unit)].def : view_.graph().node(units_[unit]);
+  }
 
   const GraphView& view_;
   const std::vector<NodeReplacement>& replacements_;
@@ -33034,9 +30168,9 @@ OPKIT_INLINE ExtractedSubgraph ExtractSubgraph(const GraphView& view, const std:
   detail::CheckNodeSet(view, nodes);
   std::vector<int> sorted(nodes);
   std::sort(sorted.begin(), sorted.end());
-  std::vector<char> inside(detail::Index(view.num_nodes()), 0);
+  detail::IndexedVector<char> inside(detail::Index(view.num_nodes()), 0);
   for (const int node : sorted)
-    if (std::exchange(inside[detail::Index(node)], 1))
+    if (std::exchange(inside[node], 1))
       Throw(ErrorCode::kInvalidArgument, "node ", ToString(view.graph().node(node)),
             " is named twice");
   const std::vector<int> path = PathThroughOutside(CutProblemOf(view), inside);
@@ -33238,7 +30372,7 @@ struct AbiGraph : RefCounted {
       for (int value = 0; value < graph_view.num_values(); ++value)
         AddType(graph_view.name(value), (*types)[value]);
     else
-      for (const GraphInput& input : graph.inputs()) AddType(input.name, input.info);
+      for (const Graph::Input& input : graph.inputs()) AddType(input.name, input.info);
     ShowTypes();
   }
 
@@ -33318,7 +30452,7 @@ inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
     const auto value = known.find(input);
     TensorInfo info;
     if (value != known.end()) info = InfoOfAbi(*value->second);
-    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
+    if (const Graph::Input* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
     graph.AddInput(input, info.dtype, info.shape, info.device);
   }
   const auto constants =
@@ -33378,7 +30512,7 @@ class PlannedHostedGraph final : public HostedGraph {
     for (size_t i = 0; i < inputs.size(); ++i) executor_.Bind(graph.inputs()[i].name, inputs[i]);
     for (size_t o = 0; o < outputs.size(); ++o) executor_.Bind(graph.outputs()[o], outputs[o]);
     const auto unbind = [&] {  // the tensors belong to the operator
-      for (const GraphInput& input : graph.inputs()) executor_.Bind(input.name, Tensor());
+      for (const Graph::Input& input : graph.inputs()) executor_.Bind(input.name, Tensor());
       for (const std::string& output : graph.outputs()) executor_.Bind(output, Tensor());
     };
     try {
@@ -33413,73 +30547,6 @@ inline IntrusivePtr<HostedGraph> MakeHostedGraph(const opkit_graph* graph) {
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_HOSTED_GRAPH_HPP_
-
-// ---- opkit/graph/partition/measure.hpp
-// IsFaster: measures whether a partitioner's operator is faster than the nodes that it would
-// replace. Only files with definitions include this header.
-#ifndef OPKIT_GRAPH_PARTITION_MEASURE_HPP_
-#define OPKIT_GRAPH_PARTITION_MEASURE_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Returns the shortest time of several runs of a plan of the graph, in ns: a disturbance can only
-// make a run longer. Inputs are zeros, which every operator accepts as indices and lengths.
-inline double MeasureNs(const Graph& graph) {
-  constexpr int kLeastRuns = 3, kMostRuns = 100;
-  constexpr int64_t kEnoughNs = 20'000'000;
-  std::vector<NamedTensor> inputs;
-  for (const GraphInput& input : graph.inputs()) {
-    Tensor tensor(input.info.shape.ToShape(), input.info.dtype);
-    if (tensor.nbytes() > 0)
-      std::memset(tensor.raw_mutable_data(), 0, static_cast<size_t>(tensor.nbytes()));
-    inputs.push_back({input.name, std::move(tensor)});
-  }
-  const PassList none;
-  Executor executor(Compile(graph, {.passes = &none}));
-  executor.Run(inputs);
-  int64_t best = INT64_MAX;
-  const int64_t begin = MonotonicNs();
-  for (int run = 0; run < kLeastRuns || (run < kMostRuns && MonotonicNs() - begin < kEnoughNs);
-       ++run) {
-    const int64_t start = MonotonicNs();
-    executor.Run(inputs);
-    best = (std::min)(best, MonotonicNs() - start);
-  }
-  return static_cast<double>(best);
-}
-
-// True if a run of `def` takes less time than a run of the nodes of `body`. The time of `def`
-// includes the copies that it makes of its inputs and outputs. Stores both times in `entry`.
-// Returns true without a measurement if an operator of the body is not registered. Throws
-// kFailedPrecondition for an input with open dtype or shape, kUnsupported for a node on a device
-// whose memory the host cannot access, and the errors of a run.
-inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& entry) {
-  for (const OperatorDef& node : body.nodes())
-    if (!OpRegistry::Global().FindSchema(node.type())) return true;
-  if (!IsHostAccessible(def.device().type))
-    Throw(ErrorCode::kUnsupported, "accept_if_faster measures on the host, and ", ToString(def),
-          " runs on ", def.device());
-  Graph whole;
-  for (const GraphInput& input : body.inputs()) {
-    if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
-      Throw(ErrorCode::kFailedPrecondition,
-            "accept_if_faster needs the dtype and shape of every value, and '", input.name, "' is ",
-            ToString(input.info), "; give the inputs of the graph shapes");
-    whole.AddInput(input.name, input.info.dtype, input.info.shape);
-  }
-  OperatorDef alone(def);
-  alone.mutable_control_inputs().clear();
-  whole.AddNode(std::move(alone));
-  for (const std::string& output : body.outputs()) whole.AddOutput(output);
-  entry.flat_ns = MeasureNs(body);
-  entry.own_ns = MeasureNs(whole);
-  return entry.own_ns < entry.flat_ns;
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PARTITION_MEASURE_HPP_
 
 // ---- opkit/graph/partition/options.hpp
 // PartitionLimits: the options that every partitioner has, parsed from a program's options, and the
@@ -33520,9 +30587,64 @@ namespace detail {
 // The graph between two partitioners.
 struct PartitionState {
   Graph graph;
-  std::vector<std::vector<int>> origin;  // by node: the nodes of the first graph that it represents
-  std::vector<char> taken;               // by node: 1 if a partitioner made it
+  // By node: the nodes of the first graph that it represents.
+  IndexedVector<std::vector<int>> origin;
+  IndexedVector<char> taken;  // by node: 1 if a partitioner made it
 };
+
+// Returns the shortest time of several runs of a plan of the graph, in ns: a disturbance can only
+// make a run longer. Inputs are zeros, which every operator accepts as indices and lengths.
+inline double MeasureNs(const Graph& graph) {
+  constexpr int kLeastRuns = 3, kMostRuns = 100;
+  constexpr int64_t kEnoughNs = 20'000'000;
+  std::vector<NamedTensor> inputs;
+  for (const Graph::Input& input : graph.inputs()) {
+    Tensor tensor(input.info.shape.ToShape(), input.info.dtype);
+    if (tensor.nbytes() > 0)
+      std::memset(tensor.raw_mutable_data(), 0, static_cast<size_t>(tensor.nbytes()));
+    inputs.push_back({input.name, std::move(tensor)});
+  }
+  const PassList none;
+  Executor executor(Compile(graph, {.passes = &none}));
+  executor.Run(inputs);
+  int64_t best = INT64_MAX;
+  const int64_t begin = MonotonicNs();
+  for (int run = 0; run < kLeastRuns || (run < kMostRuns && MonotonicNs() - begin < kEnoughNs);
+       ++run) {
+    const int64_t start = MonotonicNs();
+    executor.Run(inputs);
+    best = (std::min)(best, MonotonicNs() - start);
+  }
+  return static_cast<double>(best);
+}
+
+// True if a run of `def` takes less time than a run of the nodes of `body`. The time of `def`
+// includes the copies that it makes of its inputs and outputs. Stores both times in `entry`.
+// Returns true without a measurement if an operator of the body is not registered. Throws
+// kFailedPrecondition for an input with open dtype or shape, kUnsupported for a node on a device
+// whose memory the host cannot access, and the errors of a run.
+inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& entry) {
+  for (const OperatorDef& node : body.nodes())
+    if (!OpRegistry::Global().FindSchema(node.type())) return true;
+  if (!IsHostAccessible(def.device().type))
+    Throw(ErrorCode::kUnsupported, "accept_if_faster measures on the host, and ", ToString(def),
+          " runs on ", def.device());
+  Graph whole;
+  for (const Graph::Input& input : body.inputs()) {
+    if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
+      Throw(ErrorCode::kFailedPrecondition,
+            "accept_if_faster needs the dtype and shape of every value, and '", input.name, "' is ",
+            ToString(input.info), "; give the inputs of the graph shapes");
+    whole.AddInput(input.name, input.info.dtype, input.info.shape);
+  }
+  OperatorDef alone(def);
+  alone.mutable_control_inputs().clear();
+  whole.AddNode(std::move(alone));
+  for (const std::string& output : body.outputs()) whole.AddOutput(output);
+  entry.flat_ns = MeasureNs(body);
+  entry.own_ns = MeasureNs(whole);
+  return entry.own_ns < entry.flat_ns;
+}
 
 // The run of one partitioner on one graph.
 class PartitionRun {
@@ -33567,25 +30689,20 @@ class PartitionRun {
     problem_.kinds = answer.kinds();
     problem_.classes = answer.sets();
     CheckExcludedNodes();
-    const auto in = [](const std::vector<std::string>& list, const std::string& name) {
-      return std::find(list.begin(), list.end(), name) != list.end();
-    };
     for (int node = 0; node < view_.num_nodes(); ++node) {
       const OperatorDef& def = state_.graph.node(node);
-      int& kind = problem_.kinds[Index(node)];
-      if (!state_.taken.empty() && state_.taken[Index(node)] && !limits_.see_taken)
+      if (state_.taken[node] && !limits_.see_taken)
         Keep(node, "taken already");
-      else if (kind == kNotTaken)
-        why_[node] =
-            answer.reasons()[Index(node)].empty() ? "unsupported" : answer.reasons()[Index(node)];
-      else if (in(limits_.exclude_ops, def.type()))
+      else if (problem_.kinds[node] == kNotTaken)
+        why_[node] = answer.reasons()[node].empty() ? "unsupported" : answer.reasons()[node];
+      else if (Contains(limits_.exclude_ops, def.type()))
         Keep(node, StrCat("excluded: operator ", def.type()));
-      else if (!def.name().empty() && in(limits_.exclude_nodes, def.name()))
+      else if (!def.name().empty() && Contains(limits_.exclude_nodes, def.name()))
         Keep(node, "excluded by name");
     }
   }
   void Keep(int node, std::string why) {
-    problem_.kinds[Index(node)] = kNotTaken;
+    problem_.kinds[node] = kNotTaken;
     why_[node] = std::move(why);
   }
   void CheckExcludedNodes() const {
@@ -33610,10 +30727,10 @@ class PartitionRun {
       cut = CutSubgraphs(problem_);
       bool changed = false;
       for (const GraphView::Rewrite& rewrite : structure_.rewrites()) {
-        const int group = cut.group[Index(rewrite.node)];
+        const int group = cut.group[rewrite.node];
         if (group < 0) continue;
         const int maker = structure_.producer(rewrite.value);
-        if (maker >= 0 && cut.group[Index(maker)] == group && round < kMaxRounds) continue;
+        if (maker >= 0 && cut.group[maker] == group && round < kMaxRounds) continue;
         Keep(rewrite.node, StrCat("rewrites '", structure_.name(rewrite.value),
                                   "', which is made outside of the subgraph"));
         changed = true;
@@ -33622,10 +30739,10 @@ class PartitionRun {
     }
     groups_.resize(Index(cut.num_groups));
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (cut.group[Index(node)] < 0) continue;
-      Group& group = groups_[cut.group[Index(node)]];
+      if (cut.group[node] < 0) continue;
+      Group& group = groups_[cut.group[node]];
       group.nodes.push_back(node);
-      group.kind = (std::max)(group.kind, problem_.kinds[Index(node)]);
+      group.kind = (std::max)(group.kind, problem_.kinds[node]);
     }
     group_of_ = std::move(cut.group);
   }
@@ -33685,7 +30802,7 @@ class PartitionRun {
     const int other = neighbours_[g];
     if (other < 0 || paths_left_ == 0) return "";
     --paths_left_;
-    std::vector<char> inside(group_of_.size(), 0);
+    IndexedVector<char> inside(group_of_.size(), 0);
     for (size_t node = 0; node < group_of_.size(); ++node)
       inside[node] = group_of_[node] == g || group_of_[node] == other;
     const std::vector<int> path = PathThroughOutside(problem_, inside);
@@ -33772,7 +30889,7 @@ class PartitionRun {
     entry.inputs = extracted.inputs;
     entry.outputs = extracted.outputs;
     const auto add = [&](const std::string& name, uint64_t& bytes) {
-      const TensorInfo& info = types_.at(name);
+      const TensorInfo& info = types_.Get(name);
       if (info.dtype == DType::kUndefined || !info.shape.is_known())
         ++entry.open_values;
       else
@@ -33781,7 +30898,7 @@ class PartitionRun {
     for (const std::string& name : entry.inputs) add(name, entry.input_bytes);
     for (const std::string& name : entry.outputs) add(name, entry.output_bytes);
     for (const int node : group.nodes) {
-      for (const int original : state_.origin[Index(node)]) entry.nodes.push_back(original);
+      for (const int original : state_.origin[node]) entry.nodes.push_back(original);
       AddCost(node, entry);
     }
     std::sort(entry.nodes.begin(), entry.nodes.end());
@@ -33804,7 +30921,7 @@ class PartitionRun {
     std::string list;
     int outside = 0;
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (why_[node].empty() || (!state_.taken.empty() && state_.taken[Index(node)])) continue;
+      if (why_[node].empty() || state_.taken[node]) continue;
       constexpr int kMaxListed = 50;
       if (++outside <= kMaxListed)
         list += StrCat("\n  ", state_.graph.node(node), ": ", why_[node]);
@@ -33822,8 +30939,8 @@ class PartitionRun {
       report_.subgraphs.push_back(std::move(group.entry));
     }
     for (int node = 0; node < view_.num_nodes(); ++node) {
-      if (why_[node].empty() || (!state_.taken.empty() && state_.taken[Index(node)])) continue;
-      for (const int original : state_.origin[Index(node)])
+      if (why_[node].empty() || state_.taken[node]) continue;
+      for (const int original : state_.origin[node])
         report_.nodes[Index(original)].refused.emplace_back(request_.name, why_[node]);
     }
   }
@@ -33835,11 +30952,9 @@ class PartitionRun {
     for (const std::vector<int>& nodes : replacer.NodesInOrder()) {
       std::vector<int> origin;
       for (const int node : nodes)
-        origin.insert(origin.end(), state_.origin[Index(node)].begin(),
-                      state_.origin[Index(node)].end());
+        origin.insert(origin.end(), state_.origin[node].begin(), state_.origin[node].end());
       next.origin.push_back(std::move(origin));
-      const bool was_taken = !state_.taken.empty() && state_.taken[Index(nodes[0])];
-      next.taken.push_back(why_[nodes[0]].empty() || was_taken);
+      next.taken.push_back(why_[nodes[0]].empty() || state_.taken[nodes[0]]);
     }
     return next;
   }
@@ -33873,7 +30988,7 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
   PartitionReport made;
   made.graph = graph;
   made.nodes.resize(detail::Index(graph.num_nodes()));
-  detail::PartitionState state{graph, {}, {}};
+  detail::PartitionState state{graph, {}, std::vector<char>(made.nodes.size(), 0)};
   for (int node = 0; node < graph.num_nodes(); ++node) state.origin.push_back({node});
   for (const PartitionerRequest& request : partitioners) try {
       state = detail::PartitionRun(state, request, made).Run();
@@ -34021,7 +31136,7 @@ class GroupGraph {
     const int x = kind_[a], y = kind_[b];
     if (x == kNotTaken || y == kNotTaken) return false;
     if (x != y && x != kAnySubgraph && y != kAnySubgraph) return false;
-    if (!class_.empty() && class_[Index(a)] != class_[Index(b)]) return false;
+    if (!class_.empty() && class_[a] != class_[b]) return false;
     return max_size_ <= 0 || int64_t{size_[a]} + size_[b] <= max_size_;
   }
 
@@ -34046,17 +31161,14 @@ class GroupGraph {
     Walk& walk = at_front_ ? backward_ : forward_;
     std::sort(walk.met.begin(), walk.met.end(),
               [this](int x, int y) { return label_[x] < label_[y]; });
-    if (at_front_)
-      MoveBefore(walk.met, a);
-    else
-      MoveAfter(walk.met, b);
+    Move(walk.met, at_front_ ? a : b, at_front_);
     return true;
   }
   // Examines the next edge of a walk. `mine` and `theirs` are the stamps of both walks' groups.
-  Step Advance(Walk& walk, std::vector<std::vector<int>>& edges, int from, int to, int mine,
+  Step Advance(Walk& walk, IndexedVector<std::vector<int>>& edges, int from, int to, int mine,
                int theirs) {
     auto& [group, done] = walk.path.back();
-    std::vector<int>& list = edges[Index(group)];
+    std::vector<int>& list = edges[group];
     if (done == list.size()) {
       walk.path.pop_back();
       return Step::kOn;
@@ -34092,7 +31204,7 @@ class GroupGraph {
     size_[root] += size_[child];
     kind_[root] = (std::max)(kind_[root], kind_[child]);
     for (auto* edges : {&out_, &in_}) {
-      std::vector<int>&to = (*edges)[Index(root)], &from = (*edges)[Index(child)];
+      std::vector<int>&to = (*edges)[root], &from = (*edges)[child];
       to.insert(to.end(), from.begin(), from.end());
       from = {};
     }
@@ -34107,52 +31219,36 @@ class GroupGraph {
   }
   // Puts group g at the position and label of group `place`, which leaves the list.
   void TakePlace(int g, int place) {
-    const int left = before_[g] = before_[place];
-    const int right = after_[g] = after_[place];
     label_[g] = label_[place];
-    (left < 0 ? first_ : after_[left]) = g;
-    if (right >= 0) before_[right] = g;
+    LinkBetween(before_[place], g, after_[place]);
   }
+
   void LinkBetween(int left, int g, int right) {
     before_[g] = left;
     after_[g] = right;
     (left < 0 ? first_ : after_[left]) = g;
     if (right >= 0) before_[right] = g;
   }
-  // Moves groups directly before group `place`, in their order. Assigns labels close to that of the
-  // left neighbour, which keeps the gap before `place` for later moves.
-  void MoveBefore(const std::vector<int>& groups, int place) {
+
+  // Moves groups, in their order, directly before group `place` or directly after it. Assigns
+  // labels close to that of the neighbour there, which keeps the gap at `place` for later moves.
+  void Move(const std::vector<int>& groups, int place, bool before) {
     if (groups.empty()) return;
     for (const int g : groups) Unlink(g);
-    const int left = before_[place];
-    const int64_t low = left < 0 ? 0 : label_[left];
-    const int64_t step = StepOf(label_[place] - low, groups.size());
-    int last = left;
-    int64_t label = low;
+    int left = before ? before_[place] : place;
+    const int right = before ? place : after_[place];
+    const int64_t low = left < 0 ? 0 : label_[left], high = right < 0 ? kEnd : label_[right];
+    const int64_t step = StepOf(high - low, groups.size());
+    int64_t label = before ? low + step : high - step * static_cast<int64_t>(groups.size());
     for (const int g : groups) {
-      LinkBetween(last, g, place);
-      label_[g] = label += step;
-      last = g;
-    }
-    if (step == 0) Relabel();
-  }
-  // Moves groups directly after group `place`, with labels close to that of the right neighbour.
-  void MoveAfter(const std::vector<int>& groups, int place) {
-    if (groups.empty()) return;
-    for (const int g : groups) Unlink(g);
-    const int right = after_[place];
-    const int64_t high = right < 0 ? kEnd : label_[right];
-    const int64_t step = StepOf(high - label_[place], groups.size());
-    int last = place;
-    int64_t label = high - step * static_cast<int64_t>(groups.size());
-    for (const int g : groups) {
-      LinkBetween(last, g, right);
+      LinkBetween(left, g, right);
       label_[g] = label;
       label += step;
-      last = g;
+      left = g;
     }
     if (step == 0) Relabel();
   }
+
   // Returns the distance of `count` new labels in a gap; 0 if the gap is too small.
   static int64_t StepOf(int64_t gap, size_t count) {
     const auto needed = static_cast<int64_t>(count) + 1;
@@ -34168,7 +31264,7 @@ class GroupGraph {
   const int max_size_;
   // All vectors are by node; the data of a group is at the node that represents it.
   IndexedVector<int> parent_, size_, kind_;
-  const std::vector<int>& class_;
+  const IndexedVector<int>& class_;
   IndexedVector<std::vector<int>> out_, in_;
   IndexedVector<int64_t> label_;       // increases along the list
   IndexedVector<int> before_, after_;  // neighbours in the list
@@ -34188,8 +31284,7 @@ class SubgraphCutter {
       : problem_(problem), place_(problem.order.size(), -1) {
     Check();
     for (const GraphView::Edge& edge : problem.joins)
-      if (problem.kinds[Index(edge.from)] != kNotTaken &&
-          problem.kinds[Index(edge.to)] != kNotTaken)
+      if (problem.kinds[edge.from] != kNotTaken && problem.kinds[edge.to] != kNotTaken)
         joins_.push_back(edge);
     for (const int kind : problem.kinds) taken_ += kind != kNotTaken;
   }
@@ -34254,10 +31349,10 @@ class SubgraphCutter {
     result.group.assign(problem_.order.size(), -1);
     IndexedVector<int> number(problem_.order.size(), -1);
     for (const int node : problem_.order) {
-      if (problem_.kinds[Index(node)] == kNotTaken) continue;
+      if (problem_.kinds[node] == kNotTaken) continue;
       int& known = number[groups.Find(node)];
       if (known < 0) known = result.num_groups++;
-      result.group[Index(node)] = known;
+      result.group[node] = known;
     }
     return result;
   }
@@ -34319,29 +31414,26 @@ OPKIT_INLINE CutResult CutSubgraphs(const CutProblem& problem) {
 }
 
 OPKIT_INLINE std::vector<int> PathThroughOutside(const CutProblem& problem,
-                                                 const std::vector<char>& inside) {
+                                                 const detail::IndexedVector<char>& inside) {
   using detail::Index;
   const size_t n = problem.order.size();
   if (inside.size() != n)
     Throw(ErrorCode::kInvalidArgument, "PathThroughOutside needs a flag for each of ", n,
           " nodes, found ", inside.size());
-  detail::IndexedVector<size_t> first(n + 1, 0);
-  for (const GraphView::Edge& edge : problem.edges) ++first[Index(edge.from) + 1];
-  for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
-  std::vector<int> targets(problem.edges.size());
-  detail::IndexedVector<size_t> next(first.begin(), first.end() - 1);
-  for (const GraphView::Edge& edge : problem.edges) targets[next[edge.from]++] = edge.to;
+  const detail::FlatLists targets(n, [&](auto add) {
+    for (auto edge = problem.edges.rbegin(); edge != problem.edges.rend(); ++edge)
+      add(edge->from, edge->to);
+  });
   // For each node outside that a path from the set reaches: the node before it on that path.
   detail::IndexedVector<int> from(n, -1);
   for (const int node : problem.order) {
-    if (!inside[Index(node)] && from[node] < 0) continue;
-    for (size_t i = first[node]; i < first[Index(node) + 1]; ++i) {
-      const int to = targets[i];
-      if (!inside[Index(to)]) {
+    if (!inside[node] && from[node] < 0) continue;
+    for (const int to : targets.of(node)) {
+      if (!inside[to]) {
         if (from[to] < 0) from[to] = node;
-      } else if (!inside[Index(node)]) {
+      } else if (!inside[node]) {
         std::vector<int> path{to, node};
-        while (!inside[Index(path.back())]) path.push_back(from[path.back()]);
+        while (!inside[path.back()]) path.push_back(from[path.back()]);
         return {path.rbegin(), path.rend()};
       }
     }
@@ -34479,17 +31571,16 @@ OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-inline size_t AnsweredNode(const PartitionView& view, int node) {
+inline void CheckAnsweredNode(const PartitionView& view, int node) {
   if (node < 0 || node >= view.num_nodes())
-    Throw(ErrorCode::kOutOfRange, "the answer names node ", node, " of a graph that has ",
-          view.num_nodes());
-  return Index(node);
+    Throw(ErrorCode::kOutOfRange, "the answer names node ", node, ", but the graph has ",
+          view.num_nodes(), " nodes");
 }
 
 }  // namespace detail
 
 OPKIT_INLINE void PartitionAnswer::Take(int node, int kind, int set) {
-  const size_t at = detail::AnsweredNode(*view_, node);
+  detail::CheckAnsweredNode(*view_, node);
   if (kind < kAnySubgraph)
     Throw(ErrorCode::kOutOfRange, "the answer takes node ", ToString(view_->graph().node(node)),
           " for the kind ", kind,
@@ -34497,9 +31588,9 @@ OPKIT_INLINE void PartitionAnswer::Take(int node, int kind, int set) {
   if (set < 0)
     Throw(ErrorCode::kOutOfRange, "the answer puts node ", ToString(view_->graph().node(node)),
           " into the set ", set, "; it is a number from 0 on");
-  kinds_[at] = kind;
-  sets_[at] = set;
-  reasons_[at].clear();
+  kinds_[node] = kind;
+  sets_[node] = set;
+  reasons_[node].clear();
 }
 OPKIT_INLINE void PartitionAnswer::Take(std::string_view name, int kind, int set) {
   const PartitionNode node = view_->FindNode(name);
@@ -34513,9 +31604,9 @@ OPKIT_INLINE void PartitionAnswer::Take(std::string_view name, int kind, int set
   Take(node.index(), kind, set);
 }
 OPKIT_INLINE void PartitionAnswer::Refuse(int node, std::string why) {
-  const size_t at = detail::AnsweredNode(*view_, node);
-  kinds_[at] = kNotTaken;
-  reasons_[at] = std::move(why);
+  detail::CheckAnsweredNode(*view_, node);
+  kinds_[node] = kNotTaken;
+  reasons_[node] = std::move(why);
 }
 
 OPKIT_INLINE bool SubgraphReview::IsArg(int i) const {
@@ -34561,7 +31652,8 @@ inline Attribute ReadAs(AttributeType type, const Attribute& text) {
 OPKIT_INLINE void SubgraphReview::SetAttribute(const std::string& name, Attribute value) {
   if (value.type() == AttributeType::kString)
     if (const OpSchema* schema = OpRegistry::Global().FindSchema(def_->type()))
-      if (const AttributeSchema* declared = schema->FindAttribute(name); declared && declared->type)
+      if (const detail::AttributeSchema* declared = schema->FindAttribute(name);
+          declared && declared->type)
         value = detail::ReadAs(*declared->type, value);
   def_->mutable_args().Set(name, std::move(value));
 }
@@ -34711,7 +31803,7 @@ class OPKIT_EXPORT MxFailure : public Error {
 // MxFailure, without the text.
 template <class F>
 void CheckMxReturn(const char* what, F&& f) {
-  static_cast<void>(ProgramHost());  // makes the host that keeps the text
+  static_cast<void>(HostTable::Global());  // makes the host that keeps the text
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
   if (!IsProgramHost(g_host))
@@ -34801,7 +31893,7 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   StringMapArgument options(arguments), attributes;
   TensorMapArgument::Items constants;
   std::vector<IntrusivePtr<TensorSlot>> slots;  // own the extents to which the views point
-  for (const GraphConstant& constant : review.body().constants()) {
+  for (const Graph::Constant& constant : review.body().constants()) {
     slots.push_back(MakeIntrusive<TensorSlot>());
     slots.back()->Bind(constant.value, OpReq::kWrite);
     constants.emplace_back(constant.name, slots.back()->view);
@@ -34829,6 +31921,483 @@ OPKIT_INLINE GraphPartitionerHost::GraphPartitionerHost(const char* name, const 
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
+
+// ---- opkit/graph/passes/node_pass.hpp
+// NodePass: the base of the passes FoldConstants, FoldBatchNormalization, MergeHardSwish and
+// MergeCommonSubexpressions. Only files with definitions include this header.
+#ifndef OPKIT_GRAPH_PASSES_NODE_PASS_HPP_
+#define OPKIT_GRAPH_PASSES_NODE_PASS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The base of passes that examine a graph node by node and remove some of its nodes.
+class NodePass {
+ protected:
+  explicit NodePass(const Graph& graph)
+      : graph_(graph),
+        view_(graph),
+        control_(ControlNames(graph)),
+        removed_(Index(graph.num_nodes()), 0) {}
+
+  // True if the node waits for another node by name, or another node waits for it.
+  bool HasControlEdges(int node) const {
+    return IsWaitedFor(graph_.node(node), control_) || !graph_.node(node).control_inputs().empty();
+  }
+  // True if the node has this operator, of ONNX's own domain.
+  bool IsStandard(int node, std::string_view op) const {
+    if (graph_.node(node).type() != op) return false;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(graph_.node(node).type());
+    return schema && schema->is_standard();
+  }
+  // Returns the only reader of a value; -1 if it has several, or if the graph returns the value.
+  int OnlyReader(int value) const {
+    const auto readers = view_.consumers(value);
+    return view_.IsOutput(value) || readers.size() != 1 ? -1 : readers[0];
+  }
+  // Returns the types of the graph's values, which the first call infers. Returns null for a graph
+  // without consistent types: Compile finds the error again and reports it.
+  const GraphTypes* Types() {
+    if (!types_) try {
+        types_ = InferGraph(view_);
+      } catch (const Error&) {
+        return nullptr;
+      }
+    return &*types_;
+  }
+  // Returns the graph with these nodes and constants, but without the constants of which all
+  // readers are gone.
+  Graph WithNodes(std::vector<OperatorDef> nodes, std::vector<Graph::Constant> constants) const {
+    NameIndex read;
+    for (const OperatorDef& def : nodes)
+      for (const std::string& input : def.inputs()) read.Add(input);
+    std::erase_if(constants, [&](const Graph::Constant& constant) {
+      const int value = view_.FindValue(constant.name);
+      return value >= 0 && !view_.IsOutput(value) && !view_.consumers(value).empty() &&
+             read.Find(constant.name) < 0;
+    });
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+  const Graph& graph_;
+  const GraphView view_;
+  const NameIndex control_;
+  IndexedVector<char> removed_;  // by node
+
+ private:
+  std::optional<GraphTypes> types_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_NODE_PASS_HPP_
+
+// ---- opkit/graph/passes/impl/common_subexpressions.ipp
+// MergeCommonSubexpressions' definition: visits the nodes in the order of a run, so that a node's
+// inputs are merged before the node itself is compared.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// One run of the pass: the constructor finds equal nodes and constants, Result builds the graph.
+class SubexpressionMerger : NodePass {
+ public:
+  explicit SubexpressionMerger(const Graph& graph) : NodePass(graph) {
+    for (int value = 0; value < view_.num_values(); ++value) same_.push_back(value);
+    called_ = same_;
+    MergeConstants();
+    Candidates known;
+    for (const int node : view_.order()) {
+      if (IsWaitedFor(graph.node(node), control_) || !IsRepeatable(view_, node)) continue;
+      const int first =
+          known.FindOrAdd(Key(node), node, [&](int other) { return IsSame(other, node); });
+      if (first != node) Merge(first, node);
+    }
+  }
+
+  Graph Result() const {
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[node]) continue;
+      OperatorDef& def = nodes.emplace_back(graph_.node(node));
+      const auto ins = view_.inputs(node), outs = view_.outputs(node);
+      for (size_t i = 0; i < ins.size(); ++i)
+        if (ins[i] >= 0 && def.inputs()[i] != Name(Same(ins[i])))
+          def.mutable_inputs()[i] = Name(Same(ins[i]));
+      for (size_t o = 0; o < outs.size(); ++o)
+        if (outs[o] >= 0 && def.outputs()[o] != Name(outs[o]))
+          def.mutable_outputs()[o] = Name(outs[o]);
+    }
+    std::vector<Graph::Constant> constants;
+    for (const Graph::Constant& constant : graph_.constants()) {
+      const int value = view_.FindValue(constant.name);
+      if (Same(value) == value || view_.IsOutput(value)) constants.push_back(constant);
+    }
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  // Nodes or constants, grouped by a key. Only members of one group can be equal.
+  class Candidates {
+   public:
+    // Returns the member of the group for which same(member) is true. If there is none, adds
+    // `number` and returns it.
+    template <class F>
+    int FindOrAdd(const std::string& key, int number, F&& same) {
+      const size_t group = Index(keys_.Add(key));
+      if (group == members_.size()) members_.emplace_back();
+      for (const int member : members_[group])
+        if (same(member)) return member;
+      members_[group].push_back(number);
+      return number;
+    }
+
+   private:
+    NameIndex keys_;
+    std::vector<std::vector<int>> members_;  // by the number in `keys_`
+  };
+
+  int Same(int value) const { return same_[value]; }
+  const std::string& Name(int value) const { return view_.name(called_[value]); }
+
+  void MergeConstants() {
+    Candidates known;
+    for (int value = 0; value < view_.num_values(); ++value) {
+      const Tensor* tensor = view_.constant(value);
+      if (!tensor) continue;
+      const auto same = [&](int other) {
+        return Attribute(*view_.constant(other)) == Attribute(*tensor);
+      };
+      same_[value] = known.FindOrAdd(FirstBytes(*tensor), value, same);
+    }
+  }
+  // Returns the group key of a constant: its type and up to 256 bytes of its data.
+  static std::string FirstBytes(const Tensor& tensor) {
+    std::string out = ToString(tensor);
+    const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
+    if (!plain || !IsHostAccessible(tensor.device().type)) return out;
+    return out.append(static_cast<const char*>(tensor.raw_data()),
+                      Index((std::min)(tensor.nbytes(), int64_t{256})));
+  }
+
+  std::string Key(int node) const {
+    std::string key = graph_.node(node).type();
+    for (const int value : view_.inputs(node))
+      key += std::to_string(value < 0 ? -1 : Same(value)) + ',';
+    return key;
+  }
+  bool IsSame(int a, int b) const {
+    const auto ins_a = view_.inputs(a), ins_b = view_.inputs(b);
+    const auto outs_a = view_.outputs(a), outs_b = view_.outputs(b);
+    const auto same_input = [&](int x, int y) {
+      return (x < 0) == (y < 0) && (x < 0 || Same(x) == Same(y));
+    };
+    const auto same_output = [](int x, int y) { return (x < 0) == (y < 0); };
+    return std::equal(ins_a.begin(), ins_a.end(), ins_b.begin(), ins_b.end(), same_input) &&
+           std::equal(outs_a.begin(), outs_a.end(), outs_b.begin(), outs_b.end(), same_output) &&
+           SameOperation(graph_.node(a), graph_.node(b));
+  }
+  // Merges `node` into `first`. Outputs of the graph keep their names: `first` takes such names of
+  // `node`. If an output of `first` has such a name itself, both nodes stay, but other nodes read
+  // only `first`.
+  void Merge(int first, int node) {
+    const auto kept = view_.outputs(first), gone = view_.outputs(node);
+    bool names_clash = false;
+    for (size_t o = 0; o < gone.size(); ++o)
+      names_clash |= gone[o] >= 0 && view_.IsOutput(gone[o]) && view_.IsOutput(called_[kept[o]]);
+    removed_[node] = !names_clash;
+    for (size_t o = 0; o < gone.size(); ++o) {
+      if (gone[o] < 0) continue;
+      same_[gone[o]] = kept[o];
+      if (!names_clash && view_.IsOutput(gone[o])) called_[kept[o]] = gone[o];
+    }
+  }
+
+  IndexedVector<int> same_;    // by value: the value that is read instead
+  IndexedVector<int> called_;  // by value: the value whose name it gets
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph MergeCommonSubexpressions(const Graph& graph) {
+  return detail::SubexpressionMerger(graph).Result();
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_COMMON_SUBEXPRESSIONS_IPP_
+
+// ---- opkit/graph/passes/impl/constant_folding.ipp
+// FoldConstants' definition: visits the nodes in the order of a run and keeps the data of every
+// value that is known.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// One run of the pass: the constructor evaluates nodes, Result builds the graph.
+class ConstantFolder : NodePass {
+ public:
+  ConstantFolder(const Graph& graph, const FoldOptions& options)
+      : NodePass(graph), options_(options), known_(Index(view_.num_values())) {
+    for (int value = 0; value < view_.num_values(); ++value)
+      if (view_.IsConstant(value)) known_[value] = *view_.constant(value);
+    for (const int node : view_.order()) removed_[node] = Folds(node);
+  }
+
+  Graph Result() const {
+    std::vector<Graph::Constant> constants;
+    for (const Graph::Constant& constant : graph_.constants()) {
+      const int value = view_.FindValue(constant.name);
+      if (view_.consumers(value).empty() || IsNeeded(value)) constants.push_back(constant);
+    }
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (!removed_[node]) {
+        nodes.push_back(graph_.node(node));
+        continue;
+      }
+      for (const int value : view_.outputs(node))
+        if (value >= 0 && IsNeeded(value)) constants.push_back({view_.name(value), known_[value]});
+    }
+    return WithContents(graph_, std::move(constants), std::move(nodes));
+  }
+
+ private:
+  // True if the value is an output of the graph or a node that is not folded reads it.
+  bool IsNeeded(int value) const {
+    bool needed = view_.IsOutput(value);
+    for (const int node : view_.consumers(value)) needed |= !removed_[node];
+    return needed;
+  }
+  bool Folds(int node) {
+    const OperatorDef& def = graph_.node(node);
+    for (const int value : view_.inputs(node))
+      if (value >= 0 && !known_[value].initialized()) return false;
+    for (const int value : view_.outputs(node))  // a constant may not be written to
+      if (value >= 0 && view_.IsRewritten(value)) return false;
+    if (HasControlEdges(node) || !MayEvaluate(def)) return false;
+    try {
+      return !IsTooLarge(def, node) && Run(def, node);
+    } catch (...) {
+      return false;  // the node fails again, and reports its error, when the graph runs
+    }
+  }
+  // True if the outputs exceed max_bytes. Counts 0 bytes for an output whose size the schema cannot
+  // infer.
+  bool IsTooLarge(const OperatorDef& def, int node) const {
+    std::vector<TensorInfo> inputs;
+    for (const int value : view_.inputs(node))
+      inputs.push_back(value < 0 ? TensorInfo() : TensorInfo::OfConstant(known_[value]));
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    double bytes = 0;
+    for (const TensorInfo& output : schema.InferOutputs(def, std::move(inputs)))
+      bytes += static_cast<double>(OpSchema::Bytes(output));
+    return bytes > static_cast<double>(options_.max_bytes);
+  }
+  bool Run(const OperatorDef& def, int node) {
+    std::vector<const Tensor*> inputs;
+    for (const int value : view_.inputs(node))
+      inputs.push_back(value < 0 ? nullptr : &known_[value]);
+    std::vector<Tensor> results = EvaluateNode(def, inputs);
+    const auto outs = view_.outputs(node);
+    int64_t bytes = 0;
+    for (size_t o = 0; o < outs.size(); ++o) {
+      if (outs[o] < 0) continue;
+      bytes += results[o].nbytes();
+      if (!results[o].initialized() || bytes > options_.max_bytes) return false;
+    }
+    for (size_t o = 0; o < outs.size(); ++o)
+      if (outs[o] >= 0) known_[outs[o]] = std::move(results[o]);
+    return true;
+  }
+
+  const FoldOptions options_;
+  IndexedVector<Tensor> known_;  // by value; uninitialized if the data is not known
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph FoldConstants(const Graph& graph, const FoldOptions& options) {
+  return detail::ConstantFolder(graph, options).Result();
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_CONSTANT_FOLDING_IPP_
+
+// ---- opkit/graph/passes/impl/dead_nodes.ipp
+// RemoveDeadNodes' definition: marks nodes as live, backwards from outputs, nodes with an effect
+// and rewrites of inputs.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// The set of nodes that RemoveDeadNodes keeps.
+class LiveNodes {
+ public:
+  explicit LiveNodes(const GraphView& view)
+      : graph_(view.graph()), view_(view), live_(Index(view.num_nodes()), 0) {
+    for (int node = 0; node < view.num_nodes(); ++node) {
+      named_.emplace(graph_.node(node).name(), node);
+      if (HasEffect(graph_.node(node))) Mark(node);
+    }
+    for (const auto& rewrite : view.rewrites())  // an input's memory belongs to the caller
+      if (view.IsInput(rewrite.value)) Mark(rewrite.node);
+    for (const int output : view.outputs()) Need(output, view.num_nodes());
+    while (!todo_.empty()) {
+      const int node = todo_.back();
+      todo_.pop_back();
+      for (const int value : view.inputs(node))
+        if (value >= 0) Need(value, node);
+      for (const std::string& name : graph_.node(node).control_inputs()) Mark(named_.at(name));
+    }
+  }
+
+  bool operator[](int node) const { return live_[node] != 0; }
+
+ private:
+  void Mark(int node) {
+    if (!std::exchange(live_[node], 1)) todo_.push_back(node);
+  }
+  // Marks the producer of the value and the nodes that rewrite it before node `reader`.
+  void Need(int value, int reader) {
+    if (view_.producer(value) >= 0) Mark(view_.producer(value));
+    if (!view_.IsRewritten(value)) return;
+    for (const auto& rewrite : view_.rewrites())
+      if (rewrite.value == value && rewrite.node < reader) Mark(rewrite.node);
+  }
+
+  const Graph& graph_;
+  const GraphView& view_;
+  std::map<std::string_view, int> named_;
+  IndexedVector<char> live_;
+  std::vector<int> todo_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
+  const GraphView view(graph);
+  const detail::LiveNodes live(view);
+  std::vector<OperatorDef> nodes;
+  for (int node = 0; node < graph.num_nodes(); ++node)
+    if (live[node]) nodes.push_back(graph.node(node));
+  std::vector<Graph::Constant> constants;
+  for (const Graph::Constant& constant : graph.constants()) {
+    const int value = view.FindValue(constant.name);
+    const auto readers = view.consumers(value);
+    if (view.IsOutput(value) ||
+        std::any_of(readers.begin(), readers.end(), [&](int node) { return live[node]; }))
+      constants.push_back(constant);
+  }
+  return detail::WithContents(graph, std::move(constants), std::move(nodes));
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_DEAD_NODES_IPP_
+
+// ---- opkit/graph/passes/standard_passes.hpp
+// The passes of DefaultPasses that rewrite standard operators. Each header of ops/ that registers
+// one of these operators includes its pass: a header-only program without them does not compile it.
+#ifndef OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
+#define OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Hooks that hard_swish.hpp and batch_normalization.hpp fill.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
+    "MergeHardSwish", "opkit/graph/passes/hard_swish.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normalization{
+    "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
+
+// ---- opkit/graph/impl/passes.ipp
+// PassList's definitions, and the default list of passes.
+#ifndef OPKIT_GRAPH_IMPL_PASSES_IPP_
+#define OPKIT_GRAPH_IMPL_PASSES_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+OPKIT_INLINE PassList& PassList::Remove(std::string_view name) {
+  passes_.erase(Find(name));
+  return *this;
+}
+
+OPKIT_INLINE std::vector<std::string> PassList::names() const {
+  std::vector<std::string> names;
+  for (const auto& known : passes_) names.push_back(known->name);
+  return names;
+}
+
+OPKIT_INLINE PassList::Entries::const_iterator PassList::Find(std::string_view name) const {
+  for (auto pass = passes_.begin(); pass != passes_.end(); ++pass)
+    if ((*pass)->name == name) return pass;
+  Throw(ErrorCode::kNotFound, "the list has no pass '", name, "'", SuggestName(name, names()));
+}
+
+OPKIT_INLINE PassList& PassList::Insert(Entries::const_iterator place, std::string name,
+                                        Pass pass) {
+  if (name.empty() || !pass)
+    Throw(ErrorCode::kInvalidArgument, "pass '", name, "' needs a name and a function");
+  for (const auto& known : passes_)
+    if (known->name == name)
+      Throw(ErrorCode::kAlreadyExists, "the list has a pass '", name,
+            "' already; give this one another name");
+  auto entry = detail::MakeIntrusive<Entry>();
+  entry->name = std::move(name);
+  entry->run = std::move(pass);
+  passes_.insert(place, std::move(entry));
+  return *this;
+}
+
+OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch, UnknownOperators unknown) const {
+  Check(graph, unknown);
+  for (const auto& pass : passes_) {
+    Graph before;
+    if (watch) before = graph;
+    const std::vector<std::string> outputs = graph.outputs();
+    try {
+      graph = pass->run(std::move(graph));
+      Check(graph, unknown);
+      for (const std::string& output : outputs)
+        if (!graph.IsOutput(output))
+          Throw(ErrorCode::kInvalidArgument, "the pass removed output '", output,
+                "' of the graph; a pass keeps what a run returns");
+    } catch (...) {
+      detail::RethrowInContext("in pass '" + pass->name + "'");
+    }
+    if (watch) watch(pass->name, before, graph);
+  }
+  return graph;
+}
+
+OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
+  PassList passes;
+  const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
+  passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
+  if (detail::g_merge_hard_swish)
+    passes.Add("merge_hard_swish",
+               [](const Graph& graph) { return detail::g_merge_hard_swish(graph); });
+  if (detail::g_fold_batch_normalization)
+    passes.Add("fold_batch_normalization",
+               [](const Graph& graph) { return detail::g_fold_batch_normalization(graph); });
+  return passes.Add("merge_common_subexpressions", MergeCommonSubexpressions);
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_PASSES_IPP_
 
 // ---- opkit/graph/passes/impl/named_pass.ipp
 // The definitions of the registry of passes.
@@ -35080,7 +32649,8 @@ class OpenedObject final : public SharedObject {
     memory.file = memfd_create(path_.substr(path_.rfind('/') + 1, 200).c_str(), MFD_CLOEXEC);
     if (Write(memory.file, bytes)) {
       std::string name = StrCat("/proc/self/fd/", memory.file);
-      // Makes the name new: numbers of files are reused, and a mapped image keeps its name.
+      // Changes the name until no loaded image has it: the system reuses file numbers, and a mapped
+      // image keeps its name.
       while (IsLoaded(name)) name.insert(0, 1, '/');
       failure = Load(name);
       if (handle_) return;
@@ -35304,8 +32874,9 @@ class KernelCalls : public RefCounted {
 #endif  // OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 
 // ---- opkit/plugin/load/library_ops.hpp
-// Imports the operators of a loaded library into its host: they become records like those of
-// REGISTER_OP, with functions that call the library's. Included by the definitions of library.hpp.
+// Imports the parts of a loaded library into its host. Operators become records like those of
+// REGISTER_OP, with functions that call the library's. AddParts reads the other parts: layouts,
+// devices, partitioners, passes, backends. Included by the definitions of library.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 #define OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
@@ -35327,6 +32898,35 @@ template <class Call>
 void CallOperatorFunction(const char* what, const std::string& op, const std::string& library,
                           Call call) {
   CallLibraryFunction(library, call, what, " of operator ", op);
+}
+
+// Returns the name of a part. Throws kInvalidArgument if it is missing or cannot be a name.
+inline std::string PartName(const LoadedLibrary& loaded, const char* name, const char* what) {
+  if (!name || !*name) RefuseDescription(loaded.image->name, StrCat("gives a ", what, " no name"));
+  CheckLibraryText(loaded.image->name, name, StrCat("a ", what));
+  return name;
+}
+
+// Calls add(loaded, part) for each part. Checks first that its struct has at least the members of
+// its first version.
+template <class Struct>
+void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, const char* what,
+              void (*add)(LoadedLibrary&, const Struct&)) {
+  const std::string& library = loaded.image->name;
+  if (count > kMostParts || (count > 0 && !IsUsable(all)))
+    RefuseDescription(library, StrCat("has ", count, " descriptions of a ", what,
+                                      !all             ? ", which are null"
+                                      : IsAligned(all) ? ""
+                                                       : ", which are not aligned"));
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!IsReadable(all[i], offsetof(Struct, author) + sizeof(void*)))
+      RefuseDescription(library, StrCat("has a ", what, " at ", i,
+                                        " that is null or shorter than its first version"));
+    if constexpr (requires { all[i]->file; })
+      CheckLibraryTextEnds(library, all[i]->file, "the name of a file");
+    if constexpr (requires { all[i]->name; }) PartName(loaded, all[i]->name, what);
+    add(loaded, *all[i]);
+  }
 }
 
 // Makes a record, which was read from `op`, call the library's functions.
@@ -35363,48 +32963,6 @@ void RemovePartitioners(LoadedLibrary& loaded);
 }}  // namespace opkit
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
-
-// ---- opkit/plugin/load/library_parts.hpp
-// Reads from a library's description its parts besides operators: layouts, devices, partitioners,
-// passes, backends. Included by the definitions of library.hpp.
-#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
-#define OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Returns the name of a part. Throws kInvalidArgument if it is missing or cannot be a name.
-inline std::string PartName(const LoadedLibrary& loaded, const char* name, const char* what) {
-  if (!name || !*name) RefuseDescription(loaded.image->name, StrCat("gives a ", what, " no name"));
-  CheckLibraryText(loaded.image->name, name, StrCat("a ", what));
-  return name;
-}
-
-// Calls add(loaded, part) for each part. Checks first that its struct has at least the members of
-// its first version.
-template <class Struct>
-void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, const char* what,
-              void (*add)(LoadedLibrary&, const Struct&)) {
-  const std::string& library = loaded.image->name;
-  if (count > kMostParts || (count > 0 && !IsUsable(all)))
-    RefuseDescription(library, StrCat("has ", count, " descriptions of a ", what,
-                                      !all             ? ", which are null"
-                                      : IsAligned(all) ? ""
-                                                       : ", which are not aligned"));
-  for (uint64_t i = 0; i < count; ++i) {
-    if (!IsReadable(all[i], offsetof(Struct, author) + sizeof(void*)))
-      RefuseDescription(library, StrCat("has a ", what, " at ", i,
-                                        " that is null or shorter than its first version"));
-    if constexpr (requires { all[i]->file; })
-      CheckLibraryTextEnds(library, all[i]->file, "the name of a file");
-    if constexpr (requires { all[i]->name; }) PartName(loaded, all[i]->name, what);
-    add(loaded, *all[i]);
-  }
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTS_HPP_
 
 // ---- opkit/plugin/impl/library.ipp
 // Loads, registers and unloads libraries.
@@ -35449,20 +33007,20 @@ class Faults {
 
 // Throws if this program cannot read the library's description.
 inline void CheckLibrary(const opkit_library& library, const std::string& name) {
-  const auto refuse = [&](const Text& what, const Text& mend = {},
-                          ErrorCode code = ErrorCode::kInvalidArgument) {
-    RefuseDescription(name, what, mend, code);
-  };
-  if (!IsAligned(&library)) refuse("describes itself at an address that is not aligned");
+  if (!IsAligned(&library))
+    RefuseDescription(name, "describes itself at an address that is not aligned");
   if (library.abi_major != OPKIT_ABI_MAJOR)
-    refuse(StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
-                  " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
-           StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
-           ErrorCode::kUnsupported);
+    RefuseDescription(
+        name,
+        StrCat("was compiled for version ", library.abi_major, ".", library.abi_minor,
+               " of the ABI, this program has ", OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR),
+        StrCat("compile it with headers of ABI version ", OPKIT_ABI_MAJOR),
+        ErrorCode::kUnsupported);
   if (!IsReadable(&library))
-    refuse(StrCat("describes itself in ", library.size, " bytes, where version 1.0 has ",
-                  kFirstBytes<opkit_library>),
-           "fill in opkit_library.size with sizeof(opkit_library)");
+    RefuseDescription(name,
+                      StrCat("describes itself in ", library.size, " bytes, where version 1.0 has ",
+                             kFirstBytes<opkit_library>),
+                      "fill in opkit_library.size with sizeof(opkit_library)");
   CheckLibraryText(name, library.name, "opkit_library.name");
   CheckLibraryText(name, library.version, "opkit_library.version");
   if (OPKIT_ABI_HAS(&library, own_version))
@@ -35473,15 +33031,12 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
 inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                                                const std::string& name) {
   constexpr uint64_t kMostOps = 1'000'000;
-  const auto refuse = [&](const Text& what, const Text& mend = {},
-                          ErrorCode code = ErrorCode::kInvalidArgument) {
-    RefuseDescription(name, what, mend, code);
-  };
   if (library.num_ops > 0 && !IsUsable(library.ops))
-    refuse(
-        StrCat("has operators, but opkit_library.ops is ", library.ops ? "not aligned" : "null"));
+    RefuseDescription(name, StrCat("has operators, but opkit_library.ops is ",
+                                   library.ops ? "not aligned" : "null"));
   if (library.num_ops > kMostOps)
-    refuse(StrCat("says it has ", library.num_ops, " operators"), "at most a million");
+    RefuseDescription(name, StrCat("says it has ", library.num_ops, " operators"),
+                      "at most a million");
   std::vector<FunctionRecord> records;
   std::set<std::string> names;
   Faults faults;
@@ -35490,8 +33045,8 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
   faults.ThrowIfAny();
   const auto add = [&](const std::string& op) {
     if (!names.insert(op).second)
-      refuse(StrCat("has two operators named ", op), "remove or rename one",
-             ErrorCode::kAlreadyExists);
+      RefuseDescription(name, StrCat("has two operators named ", op), "remove or rename one",
+                        ErrorCode::kAlreadyExists);
   };
   for (const FunctionRecord& record : records) {
     add(record->name);
@@ -35505,8 +33060,7 @@ inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
 class LockedLibraries {
  public:
   LockedLibraries() : lock_(MutexOf(table_)) { t_has_library_table = true; }
-  LockedLibraries(const LockedLibraries&) = delete;
-  LockedLibraries& operator=(const LockedLibraries&) = delete;
+  LockedLibraries(LockedLibraries&&) = delete;
   ~LockedLibraries() { t_has_library_table = false; }
   std::vector<LoadedLibraryPtr>& all() const { return table_.libraries; }
 
@@ -35554,7 +33108,7 @@ class LibraryLoader {
     image.object = std::move(object);
     image.name = UniqueName(name);
     CallEntry(image, "refuses to be loaded: ", [&] {
-      image.library = entry(&ProgramHost());
+      image.library = entry(&HostTable::Global());
       std::string& why = CurrentHostError().text;
       if (!image.library && why.empty()) why = "its entry returned null and does not say why";
       return image.library ? OPKIT_OK : OPKIT_FAILED;
@@ -35762,6 +33316,14 @@ class LibraryLoader {
   static std::string BackendBeside(const LoadedLibrary& loaded, const std::string& backend) {
     return backend.empty() ? loaded.backend : loaded.backend + "." + backend;
   }
+  // Returns the numbers of inputs and outputs; -1 for a number that attributes decide.
+  static std::pair<int, int> ArityWithoutAttributes(FunctionOpRecord& record) {
+    try {
+      return FunctionArity(record, Arguments());
+    } catch (const Error&) {  // the function requires an attribute
+      return {-1, -1};
+    }
+  }
   // Throws for an operator of version 1.1 or later that lacks a required function. The schema of an
   // existing operator can replace it; a graph that the node carries can replace types and shapes.
   static void CheckComplete(const LibraryImage& image, FunctionOpRecord& record) {
@@ -35777,11 +33339,7 @@ class LibraryLoader {
     need(op.parse_attrs || carries_graph, "parseAttrs",
          "nothing says how many inputs and outputs a node has",
          "add .setParseAttrs(f), or declare them by .input(name) and .output(name)");
-    int inputs = -1, outputs = -1;
-    try {
-      std::tie(inputs, outputs) = FunctionArity(record, Arguments());
-    } catch (const Error&) {  // the arity depends on attributes
-    }
+    const auto [inputs, outputs] = ArityWithoutAttributes(record);
     if (record.Has(OPKIT_OP_ALLOCATES_OUTPUTS)) return;
     if (carries_graph && !op.infer_type && !op.infer_shape) return;
     need(op.infer_shape || outputs == 0, "inferShape", "nothing says the shapes of its outputs",
@@ -35812,10 +33370,10 @@ class LibraryLoader {
   static bool MayDifferentiate(FunctionOpRecord& record, const std::string& backward) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(backward);
     if (!schema) return true;
+    const auto [inputs, outputs] = ArityWithoutAttributes(record);
+    const bool known = inputs >= 0 && outputs >= 0;
     try {
-      const auto [inputs, outputs] = FunctionArity(record, Arguments());
       const auto [from, to] = schema->Arity(Arguments());
-      const bool known = inputs >= 0 && outputs >= 0;
       return (!known || from < 0 || from == 2 * outputs + inputs) &&
              (inputs < 0 || to < 0 || to == inputs);
     } catch (const Error&) {  // the arity depends on attributes
@@ -35895,6 +33453,13 @@ class LibraryLoader {
   LockedLibraries table_;
 };
 
+template <class Part>
+std::vector<std::string> NamesOf(const std::vector<IntrusivePtr<const Part>>& parts) {
+  std::vector<std::string> names;
+  for (const auto& part : parts) names.push_back(part->name());
+  return names;
+}
+
 // Logs warnings about a loaded library. Called without the table's lock, since the log hook may
 // call functions of Library.
 inline void Warn(const LoadedLibrary& loaded) {
@@ -35947,7 +33512,9 @@ OPKIT_INLINE std::vector<Library> Library::All() {
 }
 
 OPKIT_INLINE detail::LoadedLibrary& Library::loaded() const {
-  if (!loaded_) Throw(ErrorCode::kFailedPrecondition, "this Library is none: it was not loaded");
+  if (!loaded_)
+    Throw(ErrorCode::kFailedPrecondition,
+          "this Library holds no library; Library::Load returns one that does");
   return *loaded_;
 }
 OPKIT_INLINE const detail::LibraryImage& Library::image() const {
@@ -35966,15 +33533,11 @@ OPKIT_INLINE std::vector<std::string> Library::operators() const {
 }
 OPKIT_INLINE std::vector<std::string> Library::partitioners() const {
   static_cast<void>(image());
-  std::vector<std::string> names;
-  for (const auto& one : loaded_->partitioners) names.push_back(one->name());
-  return names;
+  return detail::NamesOf(loaded_->partitioners);
 }
 OPKIT_INLINE std::vector<std::string> Library::passes() const {
   static_cast<void>(image());
-  std::vector<std::string> names;
-  for (const auto& one : loaded_->passes) names.push_back(one->name());
-  return names;
+  return detail::NamesOf(loaded_->passes);
 }
 OPKIT_INLINE UnloadReport Library::Unload() { return detail::LibraryLoader().Unload(loaded()); }
 
@@ -35995,28 +33558,28 @@ OPKIT_INLINE std::string detail::UserCodeName(const ProfileSpan& span) {
 
 OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
   const std::string name = span.name ? InternedName(span.name) : "(unnamed)";
-  if (span.custom == 0 || span.kind == InvocationKind::kEngine) return name;
+  if (span.custom == 0 || span.kind == Invocation::Kind::kEngine) return name;
   const std::string path = InternedName(span.custom);
-  if (span.kind == InvocationKind::kCustomOperator)
+  if (span.kind == Invocation::Kind::kCustomOperator)
     return span.adopted ? detail::UserCodeName(span) : path;
   return StrCat(path, "::", name);
 }
 
 OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
-  if (span.kind == InvocationKind::kEngine) return "engine";
+  if (span.kind == Invocation::Kind::kEngine) return "engine";
   if (span.custom != 0) return "Custom Operators";
   switch (span.kind) {
-    case InvocationKind::kUserCode:
+    case Invocation::Kind::kUserCode:
       return "user";
-    case InvocationKind::kConverter:
+    case Invocation::Kind::kConverter:
       return "converter";
-    case InvocationKind::kCopy:
+    case Invocation::Kind::kCopy:
       return "copy";
-    case InvocationKind::kRun:
+    case Invocation::Kind::kRun:
       return "run";
-    case InvocationKind::kTask:
+    case Invocation::Kind::kTask:
       return "task";
-    case InvocationKind::kPhase:
+    case Invocation::Kind::kPhase:
       return "phase";
     default:
       return "operator";
@@ -36037,8 +33600,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The result of MannWhitneyTest.
 struct MannWhitney {
-  // Number of pairs, one number of `a` and one of `b`, whose larger number is in `b`. A pair of
-  // equal numbers counts a half.
+  // The number of pairs (x of `a`, y of `b`) with y > x. A pair of equal numbers counts a half.
   double u = 0;
   // Two-sided probability of a U at least as far from its mean if both samples have the same
   // distribution. 1 if a sample is empty or all numbers are equal.
@@ -36077,7 +33639,7 @@ class PerName {
   }
 
  private:
-  std::map<std::tuple<uint32_t, uint32_t, InvocationKind, bool, uint32_t, uint32_t, uint32_t>,
+  std::map<std::tuple<uint32_t, uint32_t, Invocation::Kind, bool, uint32_t, uint32_t, uint32_t>,
            Value>
       values_;
 };
@@ -36135,7 +33697,7 @@ OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, TimesOf
   for (const ProfileSpan& span : profile.spans) {
     // An adopted span of a task is its run. Other adopted spans are parts of a run that has its own
     // span.
-    if (span.open || (span.adopted && span.kind != InvocationKind::kTask)) continue;
+    if (span.open || (span.adopted && span.kind != Invocation::Kind::kTask)) continue;
     const uint32_t node = of == TimesOf::kNodes ? span.node : 0;
     std::vector<double>*& list = known.Of(span, node);
     if (!list)
@@ -36809,7 +34371,7 @@ class PerfettoTrace final : TraceVisitor {
     }
     event_ = {};
     if (span.adopted || span.pushed >= 0 || AsynchronousTime(span).second >= 0 ||
-        span.kind == InvocationKind::kCustomOperator)
+        span.kind == Invocation::Kind::kCustomOperator)
       Annotate(event_, "id", span.id);
     if (span.node != 0) OnFact({TraceFact::Kind::kText, "node", 0, Text(span.node)});
     VisitFacts(span);
@@ -36970,15 +34532,15 @@ class ProfileTableMaker {
         [&](const ProfileSpan& span) {
           // An adopted span of a task is its run. Other adopted spans are parts of a run that has
           // its own span.
-          if (!span.adopted || span.kind == InvocationKind::kTask) AddRun(span);
+          if (!span.adopted || span.kind == Invocation::Kind::kTask) AddRun(span);
         },
         [](const ProfileSpan&, int64_t, int64_t) {},
         [&](const ProfileSpan& span, int64_t self) {
           domains_[DomainOf(span)].self += self;
           // Adopted spans of other invocations are in the run's total already. Those of a custom
           // operator are its user code, which has a row of its own.
-          if (!span.adopted || span.kind == InvocationKind::kCustomOperator ||
-              span.kind == InvocationKind::kTask)
+          if (!span.adopted || span.kind == Invocation::Kind::kCustomOperator ||
+              span.kind == Invocation::Kind::kTask)
             SumsOf(span).row.self += self;
         });
   }
@@ -37197,10 +34759,10 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
 
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
 
-// ---- opkit/profile/impl/report.ipp
+// ---- opkit/profile/impl/save_report.ipp
 // Calls the writer of reports, if the program has one.
-#ifndef OPKIT_PROFILE_IMPL_REPORT_IPP_
-#define OPKIT_PROFILE_IMPL_REPORT_IPP_
+#ifndef OPKIT_PROFILE_IMPL_SAVE_REPORT_IPP_
+#define OPKIT_PROFILE_IMPL_SAVE_REPORT_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 OPKIT_INLINE void SaveReport(const Profile& profile, const std::string& path,
@@ -37215,7 +34777,7 @@ OPKIT_INLINE void SaveReport(const Profile& profile, const std::string& path,
 
 }}  // namespace opkit
 
-#endif  // OPKIT_PROFILE_IMPL_REPORT_IPP_
+#endif  // OPKIT_PROFILE_IMPL_SAVE_REPORT_IPP_
 
 // ---- opkit/profile/crash_trace.hpp
 // CrashTrace: writes the profile of a process that a fatal signal ends. Profiler::Start arms it if
@@ -37291,7 +34853,7 @@ enum class RecordType : uint8_t {
 // `end` raw ticks of the clock, `name` and `node` interned names.
 struct SpanRecord {
   RecordType type = RecordType::kSpan;
-  InvocationKind kind = InvocationKind::kNone;
+  Invocation::Kind kind = Invocation::Kind::kNone;
   int8_t device_type = 0, device_index = 0;
   uint32_t name = 0, node = 0, custom = 0;
   uint64_t id = 0, parent = 0;
@@ -37735,15 +35297,15 @@ OPKIT_INLINE Profile Profiler::Read() { return detail::Recorder::Global().Read()
 
 OPKIT_INLINE void ProfileCount(std::string_view counter, double value) {
   if (detail::CurrentSpanSink())
-    detail::Recorder::Global().Count(SpanNames::OfText(counter), value);
+    detail::Recorder::Global().Count(detail::SpanNames::OfText(counter), value);
 }
 OPKIT_INLINE void ProfileMark(std::string_view name) {
   if (detail::CurrentSpanSink())
-    detail::Recorder::Global().Mark(SpanNames::OfText(name), /*frame=*/false);
+    detail::Recorder::Global().Mark(detail::SpanNames::OfText(name), /*frame=*/false);
 }
 OPKIT_INLINE void ProfileFrame(std::string_view name) {
   if (detail::CurrentSpanSink())
-    detail::Recorder::Global().Mark(SpanNames::OfText(name), /*frame=*/true);
+    detail::Recorder::Global().Mark(detail::SpanNames::OfText(name), /*frame=*/true);
 }
 
 OPKIT_INLINE bool detail::ProfileByEnvironment() { return EnvironmentSession::Global().Begin(); }
@@ -38785,7 +36347,7 @@ class alignas(kCacheLine) VarState {
     VarWaiter* waiters = nullptr;
     bool last = false;
     if (access.writes()) {
-      // Acquire: pairs with Enqueue, so that the next access is whole.
+      // Acquire: pairs with Enqueue, so that all members of the next access are visible.
       const uintptr_t next = access.next.load(std::memory_order_acquire);
       if ((next & Access::kWrite) != 0) {
         ready.AddIfGranted(Access::Untagged(next)->op());
@@ -38825,7 +36387,7 @@ class alignas(kCacheLine) VarState {
  private:
   void Enqueue(Access& access) {
     if (tail_) {
-      // Release: a writer that finds it without the lock sees the access whole.
+      // Release: a writer that finds the access without the lock sees all its members.
       tail_->next.store(access.Tagged(), std::memory_order_release);
     } else {
       head_ = &access;
@@ -39259,7 +36821,7 @@ inline OpSlot EngineCore::Prepare(VarList reads, VarList writes, const PushOptio
   op->mode = closure.asynchronous ? OpMode::kAsynchronous : OpMode::kSynchronous;
   op->updates = options.update;
   const Invocation pusher = CurrentInvocation();
-  op->invocation = {NextInvocationIds(1), pusher.id, InvocationKind::kTask, pusher.custom};
+  op->invocation = {NextInvocationIds(1), pusher.id, Invocation::Kind::kTask, pusher.custom};
   if (SpanSink* sink = CurrentSpanSink()) [[unlikely]]
     sink->Pushed(op->invocation, op->span_names());
   try {
@@ -40175,6 +37737,314 @@ OPKIT_INLINE void TaskGroup::Wait() {
 
 #endif  // OPKIT_ENGINE_IMPL_TASK_GROUP_IPP_
 
+// ---- opkit/op/gradient/impl/gradient_maker.ipp
+// The definitions of GradientNames and GradientMakerBase.
+#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+struct GradientNames::Table : detail::RefCounted {
+  struct Row {
+    const std::string* value = nullptr;     // the value that this name is a gradient of
+    const std::string* gradient = nullptr;  // the gradient of this value
+    int next = 0;  // next suffix to try for a taken name, so that many uses stay cheap; 0: free
+  };
+  std::map<std::string, Row> rows;  // the rows point to these names
+};
+OPKIT_INLINE GradientNames::GradientNames() : table_(new Table) {}
+OPKIT_INLINE GradientNames::~GradientNames() = default;
+OPKIT_INLINE void GradientNames::Reserve(const std::string& name) {
+  Table::Row& row = table_->rows[name];
+  if (row.value)
+    Throw(ErrorCode::kAlreadyExists, "value '", name,
+          "' has the name that was given to the gradient of '", *row.value,
+          "'; reserve the graph's names before naming gradients");
+  if (row.next == 0) row.next = 1;
+}
+OPKIT_INLINE void GradientNames::ReserveNamesOf(const OperatorDef& def,
+                                                const std::vector<GradientValue>& g_output) {
+  auto reserve = [&](const std::string& name) {
+    if (!name.empty() && !IsGradient(name)) Reserve(name);
+  };
+  for (const std::string& name : def.inputs()) reserve(name);
+  for (const std::string& name : def.outputs()) reserve(name);
+  for (const GradientValue& value : g_output)
+    for (const std::string* name : {&value.dense, &value.indices, &value.values}) reserve(*name);
+}
+OPKIT_INLINE const std::string& GradientNames::Of(const std::string& value) {
+  Table::Row& row = table_->rows[value];
+  if (!row.gradient) row.gradient = &table_->rows.try_emplace(Fresh(value)).first->first;
+  return *row.gradient;
+}
+OPKIT_INLINE std::string GradientNames::Fresh(const std::string& value, const std::string& suffix) {
+  std::string name = value + suffix;
+  int& next = table_->rows[name].next;
+  while (table_->rows[name].next != 0) name = StrCat(value, suffix, "_", next++);
+  Table::Row& row = table_->rows[name];
+  row.next = 1;
+  row.value = &table_->rows.try_emplace(value).first->first;
+  return name;
+}
+OPKIT_INLINE const std::string* GradientNames::ValueOf(const std::string& name) const {
+  const auto it = table_->rows.find(name);
+  return it == table_->rows.end() ? nullptr : it->second.value;
+}
+
+OPKIT_INLINE GradientMakerBase::GradientMakerBase(const OperatorDef& def,
+                                                  std::vector<GradientValue> g_output)
+    : def_(def), g_output_(std::move(g_output)), g_input_(def.inputs().size()) {}
+OPKIT_INLINE GradientMakerBase::~GradientMakerBase() = default;
+OPKIT_INLINE std::vector<OperatorDef> GradientMakerBase::GetGradientDefs() {
+  Throw(ErrorCode::kUnsupported, "the gradient maker of operator ", def_.type(),
+        " must override GetGradientDefs() or Get()");
+}
+OPKIT_INLINE GradientOpsMeta GradientMakerBase::Get() {
+  return {GetGradientDefs(), g_input_};  // in this order: GetGradientDefs fills g_input_
+}
+
+OPKIT_INLINE const std::string& GradientMakerBase::GI(int i) {
+  std::string& name = Gradient(i, false).dense;
+  if (!name.empty()) return name;
+  const auto here = def_.inputs().begin() + i;
+  const bool repeated = std::find(def_.inputs().begin(), here, *here) != here;
+  if (!repeated) name = Names().Of(*here);
+  // For an operator in place, the value's gradient may be the output gradient itself.
+  if (repeated || std::ranges::count(g_output_, name, &GradientValue::dense) > 0)
+    name = Names().Fresh(*here);
+  return name;
+}
+OPKIT_INLINE std::string GradientMakerBase::Temporary(const std::string& hint) {
+  return Names().Fresh(def_.outputs().empty() ? def_.type() : def_.outputs()[0], "_grad_" + hint);
+}
+OPKIT_INLINE GradientNames& GradientMakerBase::Names() {
+  if (!names_) {
+    names_ = &own_names_;
+    names_->ReserveNamesOf(def_, g_output_);
+  }
+  return *names_;
+}
+
+OPKIT_INLINE size_t GradientMakerBase::Check(int i, size_t count, const char* what) const {
+  if (i < 0 || detail::Index(i) >= count)
+    Throw(ErrorCode::kOutOfRange, "the gradient maker of ", def_, " asks for ", what, " ", i,
+          " of ", count);
+  return detail::Index(i);
+}
+OPKIT_INLINE const GradientValue& GradientMakerBase::Given(int i, bool sparse) const {
+  const GradientValue& value = GradOut(i);
+  if (sparse ? value.IsSparse() : value.IsDense()) return value;
+  Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_, " needs a ",
+        sparse ? "sparse" : "dense", " gradient of output ", i, " '", O(i), "', but ",
+        value.IsEmpty() ? "none was given" : "was given " + ToString(value));
+}
+OPKIT_INLINE GradientValue& GradientMakerBase::Gradient(int i, bool sparse) {
+  GradientValue& value = g_input_[Check(i, g_input_.size(), "input")];
+  if (sparse ? value.IsDense() : value.IsSparse())
+    Throw(ErrorCode::kInvalidArgument, "the gradient maker of ", def_,
+          " makes the gradient of input ", i, " '", I(i), "' both dense and sparse");
+  return value;
+}
+OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string GradientValue::*part,
+                                                          const char* suffix) {
+  std::string& name = Gradient(i, true).*part;
+  if (name.empty()) name = Names().Fresh(I(i), suffix);
+  return name;
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
+
+// ---- opkit/op/gradient/gradient_hook.hpp
+// Hooks into the registry of gradients, for code that must also link without it: they stay empty if
+// a program registers no gradient.
+#ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+#define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// True if a gradient is registered for an operator, including the kinds that declare that there is
+// none. RegisterGradient fills it.
+OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
+    "a gradient", "opkit/op/gradient/gradient.hpp"};
+// Frees a library's registry of gradients when the library is unloaded. The registry fills it.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
+    "a gradient", "opkit/op/gradient/gradient.hpp"};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
+
+// ---- opkit/op/gradient/impl/gradient.ipp
+// The definitions of GradientRegistry and GetGradientForOp.
+#ifndef OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+#define OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+struct GradientRegistry::State {
+  detail::Mutex mutex;
+  NameMap<GradientRegistration> gradients;
+};
+OPKIT_INLINE GradientRegistry::GradientRegistry() : state_(new State) {}
+OPKIT_INLINE GradientRegistry::~GradientRegistry() { delete state_; }
+OPKIT_INLINE GradientRegistry& GradientRegistry::Global() {
+  static auto* registry = [] {
+    if (!detail::HasOwnRegistries()) return &OfProgram();
+    detail::g_delete_gradients.Fill([] { delete &Global(); });
+    return new GradientRegistry;
+  }();
+  return *registry;
+}
+OPKIT_INLINE void GradientRegistry::Add(const std::string& op, GradientRegistration registration) {
+  detail::MutexLock lock(state_->mutex);
+  const bool added = !state_->gradients.Has(op);
+  GradientRegistration& known = state_->gradients[op];
+  if (added) {
+    known = std::move(registration);
+    constexpr const char* kMacros[] = {"REGISTER_GRADIENT", "NO_GRADIENT", "SHOULD_NOT_DO_GRADIENT",
+                                       "GRADIENT_NOT_IMPLEMENTED_YET"};
+    OpRegistry::Global().ExpectOperator(
+        op, StrCat(kMacros[static_cast<int>(known.kind)], "(", op, ") stands at ", known.Place()));
+  }
+  if (added || detail::SamePlace(known.file, known.line, registration.file, registration.line))
+    return;
+  known.problem = StrCat("two gradients of operator ", op, ": at ", known.Place(), " and at ",
+                         registration.Place(), "; remove one of them");
+  OpRegistry::Global().AddProblem(op, known.problem);
+}
+OPKIT_INLINE GradientRegistration* GradientRegistry::Find(const std::string& op) const {
+  detail::MutexLock lock(state_->mutex);
+  return state_->gradients.Find(op);
+}
+OPKIT_INLINE void GradientRegistry::Remove(const std::string& op) {
+  detail::MutexLock lock(state_->mutex);
+  state_->gradients.Erase(op);
+  OpRegistry::Global().ForgetExpected(op);
+}
+OPKIT_INLINE std::string GradientRegistry::FindMisspelt(const std::string& op) const {
+  detail::MutexLock lock(state_->mutex);
+  std::vector<std::string> without_operator;
+  for (const auto& row : state_->gradients)
+    if (!OpRegistry::Global().FindSchema(row.name)) without_operator.push_back(row.name);
+  const std::string nearest = NearestName(op, without_operator);
+  if (nearest.empty()) return {};
+  return StrCat("; the gradient at ", state_->gradients.Find(nearest)->Place(), " is that of '",
+                nearest, "', which no operator is called: is it meant for ", op, "?");
+}
+
+OPKIT_INLINE bool HasGradient(const std::string& op) {
+  const GradientRegistration* found = GradientRegistry::Global().Find(op);
+  return found && found->kind == GradientKind::kMaker;
+}
+
+namespace detail {
+
+inline void CheckOutputGradients(const OperatorDef& def,
+                                 const std::vector<GradientValue>& g_output) {
+  if (g_output.size() != def.outputs().size())
+    Throw(ErrorCode::kInvalidArgument, "operator ", def, " has ", def.outputs().size(),
+          " outputs, but ", g_output.size(),
+          " output gradients were given; give one for each, an empty GradientValue where none "
+          "flows");
+  if (const OpSchema* schema = OpRegistry::Global().FindSchema(def.type())) CheckNode(*schema, def);
+}
+// Makes the gradient of a node that runs its only graph; returns false for any other node.
+inline bool MakeCarriedGradient(const OpSchema& schema, const OperatorDef& def,
+                                const std::vector<GradientValue>& g_output, GradientNames& names,
+                                GradientOpsMeta& meta) {
+  if (!schema.needs_subgraph() || def.subgraphs().size() != 1) return false;
+  CheckOutputGradients(def, g_output);
+  names.ReserveNamesOf(def, g_output);
+  return InContext(
+      [&] { return def.subgraphs()[0].graph->MakeGradient(def, g_output, names, meta); },
+      [&] { return StrCat("in the gradient of the graph that ", def, " carries"); });
+}
+
+}  // namespace detail
+
+OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                              const std::vector<GradientValue>& g_output,
+                                              GradientNames& names) {
+  const detail::RegistryUse use;
+  const std::string& op = def.type();
+  GradientRegistration* registration = GradientRegistry::Global().Find(op);
+  if (!registration) {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);  // throws for an unknown operator
+    if (GradientOpsMeta meta; detail::MakeCarriedGradient(schema, def, g_output, names, meta))
+      return meta;
+    Throw(ErrorCode::kNotFound, "operator ", op, " has no gradient: write REGISTER_GRADIENT(", op,
+          ", Maker), or NO_GRADIENT(", op,
+          ") if none flows through it, or SHOULD_NOT_DO_GRADIENT or GRADIENT_NOT_IMPLEMENTED_YET",
+          GradientRegistry::Global().FindMisspelt(op));
+  }
+  if (!registration->problem.empty()) Throw(ErrorCode::kAlreadyExists, registration->problem);
+  if (registration->kind == GradientKind::kShouldNot)
+    Throw(ErrorCode::kUnsupported, "operator ", def,
+          " must not be differentiated (SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
+          "); stop the gradient before it reaches this node");
+  if (registration->kind == GradientKind::kNotImplemented)
+    Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
+          " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
+          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
+  detail::CheckOutputGradients(def, g_output);
+  if (registration->kind == GradientKind::kNone)
+    return {{}, std::vector<GradientValue>(def.inputs().size())};
+  names.ReserveNamesOf(def, g_output);
+  try {
+    GradientOpsMeta meta = registration->make(def, g_output, names);
+    if (meta.g_input.size() != def.inputs().size())
+      Throw(ErrorCode::kInvalidArgument, "it names ", meta.g_input.size(), " input gradients for ",
+            def.inputs().size(), " inputs");
+    return meta;
+  } catch (...) {
+    detail::RethrowInContext(
+        StrCat("in the gradient maker of ", def, ", registered at ", registration->Place()));
+  }
+}
+OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
+                                              const std::vector<GradientValue>& g_output) {
+  GradientNames names;
+  return GetGradientForOp(def, g_output, names);
+}
+
+namespace detail {
+
+OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const OperatorDef& def,
+                                              GradientNames& names) {
+  maker.UseNames(&names);
+  GradientOpsMeta meta = maker.Get();
+  for (OperatorDef& op : meta.ops) {
+    op.IsGradientOp(true);
+    if (maker.CopyDeviceOption()) op.Device(def.device());
+    if (maker.CopyEngine()) op.Backends(def.backends());
+    if (!maker.CopyArguments()) continue;
+    const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
+    for (const NamedAttribute& arg : def.args())
+      if (!op.args().Has(arg.name) && (!schema || schema->TakesArgument(arg.name)))
+        op.Arg(arg.name, arg.value);
+  }
+  return meta;
+}
+inline bool IsGradientRegistered(const std::string& op) {
+  return GradientRegistry::Global().Find(op);
+}
+OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
+                                   GradientRegistration::Make make, const char* file,
+                                   int line) noexcept {
+  return Registered([&] {
+    g_has_gradient.Fill(&IsGradientRegistered);
+    GradientRegistry::Global().Add(op, {kind, std::move(make), file, line, {}});
+  });
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
+
 // ---- opkit/op/impl/kernel_candidates.ipp
 // The definitions of KernelCandidates and CreateSelected.
 #ifndef OPKIT_OP_IMPL_KERNEL_CANDIDATES_IPP_
@@ -40240,9 +38110,7 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       continue;
     }
     if (!kernel->propose) {
-      KernelCandidate& plain = out.emplace_back();
-      plain.kernel = kernel;
-      plain.backend = kernel->backend;
+      KernelCandidate& plain = out.emplace_back(KernelCandidate{kernel, {}, {}, kernel->backend});
       for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
         for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
           if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
@@ -40475,7 +38343,7 @@ OPKIT_INLINE std::string ToMarkdown(const OpSchema& schema) {
   out += detail::ValueTable("Outputs", outputs, schema.outputs());
   if (!schema.attributes().empty()) {
     out += "\n**Attributes**\n\n| name | type | default | |\n|---|---|---|---|\n";
-    for (const AttributeSchema& attribute : schema.attributes())
+    for (const detail::AttributeSchema& attribute : schema.attributes())
       out += StrCat("| ", detail::Cell(attribute.name), " | ",
                     !attribute.values.empty() ? detail::Cell(detail::ValueList(attribute.values))
                     : attribute.type          ? ToString(*attribute.type)
@@ -40761,7 +38629,7 @@ class ForeignValues {
  private:
   // True if the tensor is in the memory of a constant, which an operator may return as its output.
   bool IsConstant(const Tensor& tensor) const {
-    for (const GraphConstant& constant : plan_.graph().constants())
+    for (const Graph::Constant& constant : plan_.graph().constants())
       if (constant.value.storage() == tensor.storage()) return true;
     return false;
   }
@@ -40846,7 +38714,7 @@ class OutputKeepers {
 
  private:
   Executor& executor_;
-  // Each keeper with the first node of its operator.
+  // One keeper for each operator, with the first node of the operator.
   std::vector<std::pair<int, OutputKeeper*>> keepers_;
 };
 
@@ -40871,6 +38739,1741 @@ OPKIT_INLINE std::vector<NodeValue> RunKeepingValues(Executor& executor,
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_DEBUG_IMPL_RUN_VALUES_IPP_
+
+// ---- opkit/graph/memory/bit_matrix.hpp
+// BitMatrix: a relation between numbered things, such as the steps that precede each step, as rows
+// of bits.
+#ifndef OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
+#define OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Rows of bits, each of whole 64-bit words, so that a row is searched word by word.
+class BitMatrix {
+ public:
+  BitMatrix() = default;
+  BitMatrix(size_t rows, size_t columns) : words_((columns + 63) / 64), bits_(rows * words_) {}
+
+  size_t words() const { return words_; }  // words per row
+  uint64_t* row(std::integral auto i) { return bits_.data() + Index(i) * words_; }
+  const uint64_t* row(std::integral auto i) const { return bits_.data() + Index(i) * words_; }
+  const std::vector<uint64_t>& bits() const { return bits_; }
+
+  bool Get(std::integral auto i, std::integral auto j) const {
+    return row(i)[Index(j) / 64] & Bit(j);
+  }
+  void Set(std::integral auto i, std::integral auto j) { row(i)[Index(j) / 64] |= Bit(j); }
+  void Clear(std::integral auto i, std::integral auto j) { row(i)[Index(j) / 64] &= ~Bit(j); }
+  // Sets in row i every bit that is set in row j.
+  void Include(std::integral auto i, std::integral auto j) {
+    const uint64_t* const from = row(j);
+    uint64_t* const to = row(i);
+    for (size_t w = 0, words = words_; w < words; ++w) to[w] |= from[w];
+  }
+
+ private:
+  static uint64_t Bit(std::integral auto j) { return uint64_t{1} << (Index(j) % 64); }
+
+  size_t words_ = 0;
+  std::vector<uint64_t> bits_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
+
+// ---- opkit/graph/memory/impl/lifetimes.ipp
+// Definitions of FindLifetimes: the order of steps, values merged into buffers, their conflicts.
+#ifndef OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
+#define OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+inline constexpr int64_t kMostExactConflicts = 8'000'000;
+
+// The order of steps: Precedes(u, v) is true if step u has completed before step v starts, in every
+// legal run. It may be false if that is not known, but is never wrongly true.
+class StepOrder {
+ public:
+  StepOrder(const RunOrder& run, bool exact)
+      : run_(run), predecessors_(Index(run.nodes), [&](auto add) {
+          for (size_t e = run.after.size(); e-- > 0;) add(run.after[e], run.before[e]);
+        }) {
+    if (!run.stages.empty()) {
+      ClockByStages();
+    } else if (exact) {
+      before_ = BitMatrix(Index(run.nodes), Index(run.nodes));
+      for (int v = 0; v < run.nodes; ++v) {
+        start_.push_back(v);
+        done_.push_back(v + 1);
+        for (int before : predecessors_.of(v)) {
+          before_.Include(v, before);
+          before_.Set(v, before);
+        }
+      }
+      end_ = run.nodes;
+    } else {
+      ClockByLongestPath();
+    }
+  }
+
+  bool Precedes(int u, int v) const {
+    if (has_matrix()) return before_.Get(v, u);
+    return done_[u] <= start_[v] || HasPath(u, v);
+  }
+  bool has_matrix() const { return words() > 0; }
+  size_t words() const { return before_.words(); }
+  // Returns the steps that precede v, as bits. Only with a matrix.
+  const uint64_t* Before(int v) const { return before_.row(v); }
+
+  // Return the times of step v. Without a matrix, done(u) <= start(v) only if u precedes v; with a
+  // matrix, the times are those of the stored order.
+  int64_t start(int v) const { return start_[v]; }
+  int64_t done(int v) const { return done_[v]; }
+  // Return a time before every step, and a time after every step.
+  int64_t begin() const { return -1; }
+  int64_t end() const { return end_; }
+
+ private:
+  // Sets the times from the stages. A synchronous step is done when its stage is; an asynchronous
+  // one, when a successor has started. HasPath finds the order inside a stage.
+  void ClockByStages() {
+    const int n = run_.nodes;
+    end_ = n == 0 ? 0 : int64_t{run_.stages.back()} + 1;
+    for (int v = 0; v < n; ++v) {
+      start_.push_back(run_.stages[v]);
+      const bool asynchronous = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
+      done_.push_back(asynchronous ? end_ : int64_t{run_.stages[v]} + 1);
+    }
+    const auto alone = [&](int v) {
+      return (v == 0 || run_.stages[v - 1] != run_.stages[v]) &&
+             (v + 1 == n || run_.stages[v + 1] != run_.stages[v]);
+    };
+    for (size_t e = 0; e < run_.before.size(); ++e) {
+      const int after = run_.after[e];
+      const int64_t done = start_[after] + (alone(after) ? 0 : 1);
+      int64_t& known = done_[run_.before[e]];
+      if (done < known && done > start_[run_.before[e]]) known = done;
+    }
+  }
+
+  // Sets the times from the longest path, whose steps are the ticks. A step off the path starts
+  // after the last tick that precedes it and is done before the first tick that it precedes.
+  void ClockByLongestPath() {
+    const int n = run_.nodes;
+    IndexedVector<int> depth(Index(n), 0), via(Index(n), -1), tick(Index(n), -1);
+    int last = 0;
+    for (int v = 0; v < n; ++v) {
+      for (int u : predecessors_.of(v)) {
+        if (depth[u] < depth[v]) continue;
+        depth[v] = depth[u] + 1;
+        via[v] = u;
+      }
+      if (depth[v] > depth[last]) last = v;
+    }
+    if (n == 0) return;
+    const int ticks = depth[last] + 1;
+    for (int v = last; v >= 0; v = via[v]) tick[v] = depth[v];
+    end_ = 2 * int64_t{ticks};
+    start_.assign(depth.size(), -1);
+    done_.assign(depth.size(), end_);
+    for (int v = 0; v < n; ++v) {
+      for (int u : predecessors_.of(v)) {
+        const int64_t after = tick[u] >= 0 ? 2 * int64_t{tick[u]} + 1 : start_[u];
+        start_[v] = (std::max)(start_[v], after);
+      }
+      if (tick[v] >= 0) start_[v] = 2 * int64_t{tick[v]};
+    }
+    for (int v = n - 1; v >= 0; --v) {
+      if (tick[v] >= 0) done_[v] = 2 * int64_t{tick[v]} + 1;
+      const int64_t before = tick[v] >= 0 ? 2 * int64_t{tick[v]} : done_[v];
+      for (int u : predecessors_.of(v)) done_[u] = (std::min)(done_[u], before);
+    }
+  }
+
+  // Walks edges backwards from v. Stops after kMostVisits and then returns false.
+  bool HasPath(int u, int v) const {
+    constexpr size_t kMostVisits = 256;
+    if (u >= v) return false;
+    std::vector<int> visits(1, v);
+    for (size_t i = 0; i < visits.size(); ++i)
+      for (int before : predecessors_.of(visits[i])) {
+        if (before == u) return true;
+        if (before > u && visits.size() < kMostVisits) visits.push_back(before);
+      }
+    return false;
+  }
+
+  const RunOrder& run_;
+  const FlatLists predecessors_;  // predecessors of each step
+  IndexedVector<int64_t> start_, done_;
+  int64_t end_ = 0;
+  BitMatrix before_;  // [v] holds the steps that precede v; empty unless the order is exact
+};
+
+inline void CheckRunOrder(const RunOrder& run) {
+  if (run.nodes < 0)
+    Throw(ErrorCode::kInvalidArgument, "expected 0 or more steps, found ", run.nodes);
+  const size_t n = Index(run.nodes);
+  if (run.before.size() != run.after.size())
+    Throw(ErrorCode::kInvalidArgument, "expected both ends of every edge, found ",
+          run.before.size(), " in `before` and ", run.after.size(), " in `after`");
+  for (size_t e = 0; e < run.before.size(); ++e)
+    if (run.before[e] < 0 || run.before[e] >= run.after[e] || run.after[e] >= run.nodes)
+      Throw(ErrorCode::kInvalidArgument, "edge ", e, " goes from step ", run.before[e], " to step ",
+            run.after[e], ": expected 0 <= before < after < ", run.nodes);
+  if (!run.stages.empty() && run.stages.size() != n)
+    Throw(ErrorCode::kInvalidArgument, "expected a stage for each of ", n,
+          " steps, or none; found ", run.stages.size());
+  for (size_t v = 1; v < run.stages.size(); ++v)
+    if (run.stages[v] < run.stages[v - 1])
+      Throw(ErrorCode::kInvalidArgument, "step ", v, " has stage ", run.stages[v],
+            ", less than the step before it: expected ascending stages");
+  if (!run.stages.empty() && run.stages[0] < 0)
+    Throw(ErrorCode::kInvalidArgument, "step 0 has stage ", run.stages[0], ": expected 0 or more");
+  if (!run.asynchronous.empty() && run.asynchronous.size() != n)
+    Throw(ErrorCode::kInvalidArgument, "expected `asynchronous` for each of ", n,
+          " steps, or none; found ", run.asynchronous.size());
+}
+
+inline void CheckRunValue(const RunOrder& run, const IndexedVector<RunValue>& values, size_t i) {
+  const RunValue& value = values[i];
+  if (value.bytes < 0)
+    Throw(ErrorCode::kInvalidArgument, "value ", i, " has ", value.bytes,
+          " bytes: expected 0 or more");
+  if (value.alignment <= 0 || (value.alignment & (value.alignment - 1)) != 0)
+    Throw(ErrorCode::kInvalidArgument, "value ", i, " has alignment ", value.alignment,
+          ": expected a power of two");
+  if (value.producer < -1 || value.producer >= run.nodes)
+    Throw(ErrorCode::kInvalidArgument, "value ", i, " is made by step ", value.producer,
+          ": expected one of the ", run.nodes, " steps, or -1 for what is there before");
+  for (int user : value.users)
+    if (user < 0 || user >= run.nodes)
+      Throw(ErrorCode::kInvalidArgument, "value ", i, " is read by step ", user,
+            ": expected one of the ", run.nodes, " steps");
+  if (value.view_of < 0) return;
+  if (Index(value.view_of) >= values.size())
+    Throw(ErrorCode::kInvalidArgument, "value ", i, " is a view of value ", value.view_of,
+          ": expected one of the ", values.size(), " values");
+  const int64_t viewed = values[value.view_of].bytes;
+  if (value.view_offset < 0 || value.view_offset > viewed ||
+      value.bytes > viewed - value.view_offset)
+    Throw(ErrorCode::kInvalidArgument, "value ", i, " views ", value.bytes, " bytes from byte ",
+          value.view_offset, " of value ", value.view_of, ", which has ", viewed, " bytes");
+}
+
+// Merges values into buffers. A root is a value that is no view; its members are its views and the
+// values that were granted its bytes. Members that joined by grants follow each other: every touch
+// of one precedes the next granted step. So a further step is compared only with the last such step
+// and the members that joined then, and chains cost linear time.
+class ValueMerger {
+ public:
+  ValueMerger(const RunOrder& run, const IndexedVector<RunValue>& values, const StepOrder& order)
+      : values_(values),
+        order_(order),
+        root_(values.size()),
+        offset_(values.size()),
+        last_step_(values.size(), -1),
+        last_joined_(values.size(), 0) {
+    const size_t n = values.size();
+    members_.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      CheckRunValue(run, values, i);
+      CheckUsers(i);
+      size_t hops = 0;
+      int at = static_cast<int>(i);
+      for (; values[at].view_of >= 0; at = values[at].view_of) {
+        if (Index(values[at].view_of) >= n || ++hops > n)
+          Throw(ErrorCode::kInvalidArgument, "value ", i, " is a view of itself");
+        offset_[i] += values[at].view_offset;
+      }
+      root_[i] = at;
+      members_[at].push_back(static_cast<int>(i));
+    }
+  }
+
+  // Lets the option's output share the input's buffer if that is safe. Returns false otherwise.
+  bool Grant(const InPlaceOption& option, size_t index) {
+    CheckOption(option, index);
+    const int input = option.input, output = option.output;
+    const int kept = root_[input], merged = root_[output];
+    if (kept == merged || merged != output || values_[kept].external || values_[merged].external)
+      return false;
+    if (values_[output].bytes > values_[input].bytes ||
+        offset_[input] % values_[output].alignment != 0)
+      return false;
+    if (last_step_[kept] >= 0 && !order_.Precedes(last_step_[kept], option.node)) return false;
+    int reads = 0;
+    for (size_t at = last_joined_[kept]; at < members_[kept].size(); ++at) {
+      const RunValue& value = values_[members_[kept][at]];
+      if (value.kept || value.external) return false;
+      for (int user : value.users)
+        if (user == option.node)
+          ++reads;
+        else if (!order_.Precedes(user, option.node))
+          return false;
+      if (value.producer >= 0 && !order_.Precedes(value.producer, option.node)) return false;
+    }
+    if (reads != 1) return false;
+    for (int i : members_[merged]) {
+      const RunValue& value = values_[i];
+      if (value.producer != option.node &&
+          (value.producer < 0 || !order_.Precedes(option.node, value.producer)))
+        return false;
+      for (int user : value.users)
+        if (user != option.node && !order_.Precedes(option.node, user)) return false;
+    }
+    const bool alone = last_step_[merged] < 0;
+    last_step_[kept] = alone ? option.node : last_step_[merged];
+    last_joined_[kept] = members_[kept].size() + (alone ? 0 : last_joined_[merged]);
+    for (int i : members_[merged]) {
+      root_[i] = kept;
+      offset_[i] += offset_[input];
+      members_[kept].push_back(i);
+    }
+    members_[merged].clear();
+    return true;
+  }
+
+  const std::vector<int>& members(int root) const { return members_[root]; }
+  int64_t offset(int value) const { return offset_[value]; }
+
+ private:
+  void CheckUsers(size_t i) const {
+    const RunValue& value = values_[i];
+    if (value.producer < 0) return;
+    for (int user : value.users)
+      if (user < value.producer ||
+          (order_.has_matrix() && user != value.producer && !order_.Precedes(value.producer, user)))
+        Throw(ErrorCode::kInvalidArgument, "value ", i, " is read by step ", user,
+              ", which no edge orders after step ", value.producer, ", which makes it");
+  }
+  void CheckOption(const InPlaceOption& option, size_t index) const {
+    const auto count = static_cast<int>(values_.size());
+    if (option.input < 0 || option.input >= count || option.output < 0 || option.output >= count)
+      Throw(ErrorCode::kInvalidArgument, "in-place option ", index, " is of values ", option.input,
+            " and ", option.output, ": expected two of the ", count, " values");
+    const std::vector<int>& users = values_[option.input].users;
+    if (std::find(users.begin(), users.end(), option.node) == users.end() ||
+        values_[option.output].producer != option.node)
+      Throw(ErrorCode::kInvalidArgument, "in-place option ", index, ": expected step ", option.node,
+            " to read value ", option.input, " and to make value ", option.output);
+  }
+
+  const IndexedVector<RunValue>& values_;
+  const StepOrder& order_;
+  IndexedVector<int> root_;
+  IndexedVector<int64_t> offset_;  // offset of each value in its root's buffer
+  IndexedVector<std::vector<int>> members_;
+  IndexedVector<int> last_step_;  // by root: the step of the last grant; -1: nothing was granted
+  // By root: index in its members_ of the first member that joined last.
+  IndexedVector<size_t> last_joined_;
+};
+
+// The steps that touch each buffer, and flags: live from the run's begin, live to its end.
+struct BufferUses {
+  FlatLists steps;
+  std::vector<uint8_t> from_begin, to_end;
+};
+
+// Lists the pairs of buffers of which neither precedes the other. A buffer precedes another if all
+// steps that touch it have completed before any step that touches the other starts. Returns false
+// if there are too many conflicts to list.
+inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
+                               MemoryConflicts* conflicts) {
+  const size_t n = uses.from_begin.size(), words = order.words();
+  BitMatrix precedes(n, n);               // [b] holds the buffers that precede buffer b
+  IndexedVector<uint64_t> common(words);  // steps that precede every touch of b
+  const auto all_in_common = [&](size_t a) {
+    for (int step : uses.steps.of(a))
+      if (!((common[Index(step) / 64] >> (step % 64)) & 1)) return false;
+    return true;
+  };
+  for (size_t b = 0; b < n; ++b) {
+    if (uses.from_begin[b]) continue;
+    common.assign(words, ~uint64_t{0});
+    for (int step : uses.steps.of(b)) {
+      const uint64_t* before = order.Before(step);
+      for (size_t w = 0; w < words; ++w) common[w] &= before[w];
+    }
+    for (size_t a = 0; a < n; ++a) {
+      if (uses.to_end[a] || a == b) continue;
+      if (all_in_common(a)) precedes.Set(b, a);
+    }
+  }
+  for (size_t b = 0; b < n; ++b)
+    for (size_t a = 0; a < n; ++a)
+      if (precedes.Get(b, a)) precedes.Set(a, b);
+  int64_t apart = 0;
+  for (uint64_t word : precedes.bits()) apart += std::popcount(word);
+  const auto all = static_cast<int64_t>(n) * (static_cast<int64_t>(n) - 1);
+  if (all - apart > 2 * kMostExactConflicts) return false;
+  conflicts->others.reserve(Index(all - apart));
+  for (size_t b = 0; b < n; ++b) {
+    conflicts->starts.push_back(static_cast<int64_t>(conflicts->others.size()));
+    for (size_t a = 0; a < n; ++a)
+      if (a != b && !precedes.Get(b, a)) conflicts->others.push_back(static_cast<int>(a));
+  }
+  conflicts->starts.push_back(static_cast<int64_t>(conflicts->others.size()));
+  return true;
+}
+
+inline MemoryLifetimes BuildLifetimes(const RunOrder& run, const IndexedVector<RunValue>& values,
+                                      const std::vector<InPlaceOption>& in_place, bool exact) {
+  const StepOrder order(run, exact);
+  ValueMerger merger(run, values, order);
+  MemoryLifetimes out;
+  for (size_t i = 0; i < in_place.size(); ++i)
+    out.granted.push_back(merger.Grant(in_place[i], i) ? 1 : 0);
+  out.exact = exact || !run.stages.empty();
+  for (size_t v = 1; v < run.stages.size(); ++v)
+    if (run.stages[v] == run.stages[v - 1]) out.exact = false;
+  out.buffer_of.assign(values.size(), -1);
+  out.offset_in_buffer.assign(values.size(), 0);
+  BufferUses uses;
+  for (int root = 0; root < static_cast<int>(values.size()); ++root) {
+    if (merger.members(root).empty() || values[root].external) continue;
+    MemoryInterval buffer{order.end(), order.begin(), values[root].bytes, 1};
+    uses.steps.starts.push_back(static_cast<int64_t>(uses.steps.items.size()));
+    bool from_begin = false, to_end = false;
+    for (int m : merger.members(root)) {
+      const RunValue& value = values[m];
+      out.buffer_of[m] = static_cast<int>(out.buffers.size());
+      out.offset_in_buffer[m] = merger.offset(m);
+      if (value.view_of < 0 && value.alignment > buffer.alignment)
+        buffer.alignment = value.alignment;
+      from_begin |= value.producer < 0;
+      to_end |= value.kept;
+      if (value.producer >= 0) uses.steps.items.push_back(value.producer);
+      uses.steps.items.insert(uses.steps.items.end(), value.users.begin(), value.users.end());
+    }
+    for (size_t at = Index(uses.steps.starts.back()); at < uses.steps.items.size(); ++at) {
+      const int step = uses.steps.items[at];
+      buffer.lower = (std::min)(buffer.lower, order.start(step));
+      buffer.upper = (std::max)(buffer.upper, order.done(step));
+    }
+    if (from_begin) buffer.lower = order.begin();
+    if (to_end) buffer.upper = order.end();
+    if (buffer.upper <= buffer.lower) buffer.upper = buffer.lower + 1;
+    uses.from_begin.push_back(from_begin);
+    uses.to_end.push_back(to_end);
+    out.buffers.push_back(buffer);
+  }
+  uses.steps.starts.push_back(static_cast<int64_t>(uses.steps.items.size()));
+  if (order.has_matrix() && !ListExactConflicts(order, uses, &out.conflicts))
+    return BuildLifetimes(run, values, in_place, false);
+  return out;
+}
+
+OPKIT_INLINE MemoryLifetimes FindLifetimes(const RunOrder& run,
+                                           const IndexedVector<RunValue>& values,
+                                           const std::vector<InPlaceOption>& in_place,
+                                           const LifetimeOptions& options) {
+  CheckRunOrder(run);
+  const bool exact = run.stages.empty() && run.nodes > 0 && run.nodes <= options.exact_nodes;
+  return BuildLifetimes(run, values, in_place, exact);
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_GRAPH_MEMORY_IMPL_LIFETIMES_IPP_
+
+// ---- opkit/graph/memory/problem.hpp
+// The memory planner's internal form of its input: checked, without empty buffers, with sizes and
+// alignments in the largest unit that divides them all. Time is cut into the fewest sections that
+// distinguish the lifetimes. Also two types that all placing methods share: the best placing so
+// far, and a budget.
+#ifndef OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
+#define OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The buffers to place, numbered without the empty ones. All sizes are in `unit` bytes.
+struct MemoryProblem {
+  int count = 0;                    // buffers that have a size
+  IndexedVector<int> buffer;        // by buffer: its index in the planner's input
+  IndexedVector<int> size;          // in units
+  IndexedVector<int> alignment;     // in units, a power of two
+  IndexedVector<int> lower, upper;  // sections [lower, upper) in which it is live
+  int sections = 0;
+  IndexedVector<int> total;  // the units live in each section
+  // By buffer: the buffers that conflict with it; empty if there are too many to list.
+  FlatLists conflicts;
+  bool spans_decide = true;  // conflicts are those of the spans, no others
+  int64_t pairs = 0;         // number of conflicts
+  int64_t unit = 1;          // bytes
+  int64_t rounding = 1;      // bytes that every size was rounded up to
+  int bound = 0;             // units: no arena is smaller
+  int64_t bound_bytes = 0;
+  int64_t naive_bytes = 0;
+};
+
+// A solution: the offset of each buffer, in units.
+struct Placing {
+  IndexedVector<int> offsets;
+  int height = 0;
+  const char* method = nullptr;  // null: there is no placing yet
+
+  void KeepLower(const IndexedVector<int>& new_offsets, int new_height, const char* new_method) {
+    if (method && new_height >= height) return;
+    offsets = new_offsets;
+    height = new_height;
+    method = new_method;
+  }
+};
+
+// The time and the steps that a search may spend.
+struct SearchBudget {
+  int64_t deadline_ns = -1;  // negative: none
+  int64_t steps = 0;         // steps left; a search subtracts those that it takes
+  uint64_t seed = 0;
+  int enough = 0;  // units: a placing this low ends the search
+
+  bool is_late() const { return deadline_ns >= 0 && MonotonicNs() >= deadline_ns; }
+};
+
+inline int AlignUnits(int offset, int alignment) { return (offset + alignment - 1) & -alignment; }
+
+// Returns, for each buffer, the units that are live in the most crowded section of its span.
+IndexedVector<int64_t> Peaks(const MemoryProblem& problem);
+
+IndexedVector<int64_t> Lengths(const MemoryProblem& problem);
+
+// Returns the indices of `keys` by ascending key; equal keys keep their order.
+template <class Key>
+std::vector<int> SortedBy(const IndexedVector<Key>& keys) {
+  return SortedOrder(keys.size(), [&](int a, int b) { return keys[a] < keys[b]; });
+}
+
+inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {
+  return (bytes + power_of_two - 1) & -power_of_two;
+}
+
+// Fills in sizes, alignments and their unit.
+void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem);
+
+// Cuts time into sections. A section ends when a buffer ends after another began: the live set of
+// any other moment is part of a section's live set.
+void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem);
+
+// Lists the conflicts of overlapping spans. Takes time and space in proportion to their number.
+void ListConflicts(MemoryProblem* problem);
+
+// Checks the conflicts and renumbers them without the empty buffers.
+void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProblem* problem);
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
+
+// ---- opkit/graph/memory/search/fit.hpp
+// Ways to place buffers one after the other, each as low as possible: between its conflicts, on top
+// of them, or as an allocator at run time would.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// A buffer that was placed.
+struct PlacedSpan {
+  int offset, end, buffer;
+  bool operator<(const PlacedSpan& other) const { return offset < other.offset; }
+};
+// Sorts by offset. Equal offsets may come in any order: no result of Place depends on it.
+inline void SortByOffset(std::vector<PlacedSpan>& spans) { std::sort(spans.begin(), spans.end()); }
+
+// Places buffers one by one, each at the lowest offset where it fits between the placed buffers of
+// its conflict list. Fills gaps below the top; O(conflicts).
+class LowestFit {
+ public:
+  explicit LowestFit(const MemoryProblem& problem) : problem_(problem) {}
+
+  // Places all buffers and writes all of `offsets`. Returns the height.
+  int Place(const std::vector<int>& order, IndexedVector<int>* offsets) {
+    offsets->assign(order.size(), -1);
+    int height = 0;
+    for (int b : order) {
+      taken_.clear();
+      for (int other : problem_.conflicts.of(b)) {
+        const int offset = (*offsets)[other];
+        if (offset >= 0) taken_.push_back({offset, offset + problem_.size[other], other});
+      }
+      SortByOffset(taken_);
+      int free = 0;
+      for (const auto& [begin, end, other] : taken_) {
+        if (begin - free >= problem_.size[b]) break;
+        if (end > free) free = AlignUnits(end, problem_.alignment[b]);
+      }
+      (*offsets)[b] = free;
+      height = (std::max)(height, free + problem_.size[b]);
+    }
+    return height;
+  }
+
+ private:
+  const MemoryProblem& problem_;
+  std::vector<PlacedSpan> taken_;
+};
+
+inline constexpr int kMostInMatrix = 8192;  // 8 MiB of bits
+
+// Places the tail of an order anew on the buffers of its head. Conflicts are a bit matrix and
+// placed buffers are kept by offset, so that a scan for a gap has no branch to mispredict.
+class MatrixFit {
+ public:
+  explicit MatrixFit(const MemoryProblem& problem, bool used = true)
+      : problem_(problem), count_(Index(problem.count)) {
+    if (!used) return;
+    conflicts_ = BitMatrix(count_, count_);
+    for (size_t i = 0; i < count_; ++i)
+      for (int other : problem.conflicts.of(i)) conflicts_.Set(i, other);
+  }
+
+  // Places order[first] and the buffers behind it; those before it lie at `offsets`. Returns the
+  // height, or -1 as soon as it is above `limit`.
+  int Place(const std::vector<int>& order, size_t first, int limit, IndexedVector<int>* offsets) {
+    placed_.clear();
+    int height = 0;
+    for (size_t at = 0; at < first; ++at) {
+      const int b = order[at], end = (*offsets)[b] + problem_.size[b];
+      placed_.push_back({(*offsets)[b], end, b});
+      height = (std::max)(height, end);
+    }
+    SortByOffset(placed_);
+    for (size_t at = first; at < count_; ++at) {
+      const int b = order[at];
+      const uint64_t* conflict = conflicts_.row(b);
+      const int size = problem_.size[b], alignment = problem_.alignment[b];
+      int offset = 0, top = 0;
+      for (const PlacedSpan& span : placed_) {
+        const auto other = static_cast<unsigned>(span.buffer);
+        const int in_conflict = static_cast<int>((conflict[other / 64] >> (other % 64)) & 1);
+        if (in_conflict & static_cast<int>(span.offset - offset >= size)) break;
+        top = (std::max)(top, span.end & -in_conflict);
+        offset = AlignUnits(top, alignment);
+      }
+      const int end = offset + size;
+      height = (std::max)(height, end);
+      if (height > limit) return -1;
+      (*offsets)[b] = offset;
+      const PlacedSpan span{offset, end, b};
+      placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), span), span);
+    }
+    return height;
+  }
+
+ private:
+  const MemoryProblem& problem_;
+  const size_t count_;
+  BitMatrix conflicts_;
+  std::vector<PlacedSpan> placed_;  // sorted by offset
+};
+
+// The top of all placed buffers, over time. Used if there are more conflicts than can be listed.
+// Raise and Highest cost O(log sections) each.
+class Skyline {
+ public:
+  explicit Skyline(int sections) {
+    while (leaves_ < Index(sections)) leaves_ *= 2;
+    highest_.assign(2 * leaves_, 0);
+    floor_.assign(2 * leaves_, 0);
+  }
+  int Highest(int lower, int upper) const {
+    return Highest(1, 0, leaves_, {Index(lower), Index(upper)});
+  }
+  // Raises a span to a height that is not below Highest(lower, upper).
+  void Raise(int lower, int upper, int height) {
+    Raise(1, 0, leaves_, {Index(lower), Index(upper)}, height);
+  }
+
+ private:
+  struct Span {
+    size_t lower, upper;
+  };
+  // highest_[node]: the highest point in the node's span, without the floors of nodes above it.
+  // floor_[node]: the height to which its whole span was raised.
+  int Highest(size_t node, size_t begin, size_t end, Span span) const {
+    if (span.upper <= begin || end <= span.lower) return 0;
+    if (span.lower <= begin && end <= span.upper) return highest_[node];
+    const size_t middle = (begin + end) / 2;
+    const int left = Highest(2 * node, begin, middle, span);
+    const int right = Highest(2 * node + 1, middle, end, span);
+    return (std::max)({left, right, floor_[node]});
+  }
+  void Raise(size_t node, size_t begin, size_t end, Span span, int height) {
+    if (span.upper <= begin || end <= span.lower) return;
+    highest_[node] = (std::max)(highest_[node], height);
+    if (span.lower <= begin && end <= span.upper) {
+      floor_[node] = height;
+      return;
+    }
+    const size_t middle = (begin + end) / 2;
+    Raise(2 * node, begin, middle, span, height);
+    Raise(2 * node + 1, middle, end, span, height);
+  }
+
+  size_t leaves_ = 1;
+  std::vector<int> highest_, floor_;
+};
+
+inline int PlaceOnSkyline(const MemoryProblem& problem, const std::vector<int>& order,
+                          IndexedVector<int>* offsets) {
+  Skyline skyline(problem.sections);
+  offsets->assign(order.size(), 0);
+  int height = 0;
+  for (int b : order) {
+    const int offset =
+        AlignUnits(skyline.Highest(problem.lower[b], problem.upper[b]), problem.alignment[b]);
+    skyline.Raise(problem.lower[b], problem.upper[b], offset + problem.size[b]);
+    (*offsets)[b] = offset;
+    height = (std::max)(height, offset + problem.size[b]);
+  }
+  return height;
+}
+
+// Places buffers as an allocator at run time would: in the order in which they begin, each into the
+// smallest gap that fits, else on top of the live buffers. O(live buffers) for each.
+inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_lower,
+                       IndexedVector<int>* offsets) {
+  offsets->assign(by_lower.size(), 0);
+  std::vector<int> live;  // live buffers in the order of their offsets
+  int height = 0;
+  for (int b : by_lower) {
+    const int size = problem.size[b];
+    int best = -1, best_gap = 0, free = 0;
+    size_t kept = 0, place = 0;
+    for (int o : live) {
+      if (problem.upper[o] <= problem.lower[b]) continue;
+      const int start = AlignUnits(free, problem.alignment[b]);
+      const int gap = (*offsets)[o] - start;
+      if (gap >= size && (best < 0 || gap < best_gap)) {
+        best = start;
+        best_gap = gap;
+        place = kept;
+      }
+      free = (*offsets)[o] + problem.size[o];
+      live[kept++] = o;
+    }
+    if (best < 0) {
+      best = AlignUnits(free, problem.alignment[b]);
+      place = kept;
+    }
+    live.resize(kept);
+    live.insert(live.begin() + static_cast<std::ptrdiff_t>(place), b);
+    (*offsets)[b] = best;
+    height = (std::max)(height, best + size);
+  }
+  return height;
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
+
+// ---- opkit/graph/memory/search/greedy.hpp
+// The greedy portfolio of the memory planner. No single order of placing is the best for all
+// problems, so several are tried.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Returns the buffers by descending key; equal keys by descending size.
+inline std::vector<int> OrderBy(const MemoryProblem& problem, const IndexedVector<int64_t>& keys) {
+  return SortedOrder(keys.size(), [&](int a, int b) {
+    return keys[a] != keys[b] ? keys[a] > keys[b] : problem.size[a] > problem.size[b];
+  });
+}
+
+// The work that the portfolio may do, in conflicts that it looks at; about 20 ns each.
+inline constexpr int64_t kPortfolioWork = 15'000'000;
+
+// Tries several orders and keeps the best; stops at `enough` units.
+inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best) {
+  const size_t n = Index(problem.count);
+  const IndexedVector<int64_t> size(problem.size.begin(), problem.size.end());
+  const IndexedVector<int64_t> alignment(problem.alignment.begin(), problem.alignment.end());
+  const IndexedVector<int64_t> length = Lengths(problem);
+  IndexedVector<int64_t> area(n), start(n), peak(n), crowd(n);
+  const bool listed = !problem.conflicts.empty();
+  for (size_t i = 0; i < n; ++i) {
+    area[i] = size[i] * length[i];
+    start[i] = -problem.lower[i];
+    if (!listed) continue;
+    for (int other : problem.conflicts.of(i)) crowd[i] += size[other];
+  }
+  IndexedVector<int> offsets;
+  int64_t work = 0;
+  if (problem.spans_decide && problem.pairs <= 25 * kPortfolioWork) {
+    const int height = PlaceInTime(problem, OrderBy(problem, start), &offsets);
+    best->KeepLower(offsets, height, "greedy in time");
+    work += problem.pairs / 2;
+  }
+  if (problem.spans_decide && problem.pairs <= 2 * kPortfolioWork) peak = Peaks(problem);
+  // A matrix of all pairs is faster than lists that hold more than a sixteenth of them.
+  const int64_t all_pairs = int64_t{problem.count} * problem.count / 2;
+  const bool dense = listed && problem.count <= kMostInMatrix && problem.pairs > all_pairs / 16;
+  LowestFit fit(problem);
+  MatrixFit matrix_fit(problem, dense);
+  const struct {
+    const char* name;
+    const IndexedVector<int64_t>& keys;
+  } kOrders[] = {
+      {"greedy by size", size},
+      {"greedy by lifetime", length},
+      {"greedy by area", area},
+      {"greedy by crowd", crowd},
+      {"greedy by peak", peak},
+      {"greedy by start", start},
+      // Padding is least where the coarsest alignments lie lowest.
+      {"greedy by alignment", alignment},
+  };
+  for (const auto& [name, keys] : kOrders) {
+    if ((best->method && best->height <= enough) || work > kPortfolioWork) return;
+    const std::vector<int> order = OrderBy(problem, keys);
+    int height = 0;
+    if (dense) {
+      offsets.assign(n, 0);
+      height = matrix_fit.Place(order, 0, (std::numeric_limits<int>::max)(), &offsets);
+      work += all_pairs / 16;
+    } else if (listed) {
+      height = fit.Place(order, &offsets);
+      work += 2 * problem.pairs + 10 * problem.count;
+    } else {
+      height = PlaceOnSkyline(problem, order, &offsets);
+      work += 20 * problem.count;
+    }
+    best->KeepLower(offsets, height, name);
+  }
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
+
+// ---- opkit/graph/memory/search/max_weight_antichain.hpp
+// The exact lower bound if conflicts are more than overlapping spans of time: the largest set of
+// buffers that are all in conflict. It proves that an arena cannot be made smaller, so that no
+// search is begun in vain.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Finds the largest total size of buffers of which none comes before another. A buffer passes units
+// to buffers that come later and do not conflict with it, each unit to at most one of them. When as
+// many units as possible have been passed, the units that are left are the size of that set, by
+// Dilworth's theorem with weights.
+//
+// This is a maximum flow by augmenting paths, those of much flow first (capacity scaling: Gabow
+// 1985). The sets that it searches are bits. Takes 20 us for 20 buffers, 0.5 ms for 200, 15 ms for
+// 1,000.
+class MaxWeightAntichain {
+ public:
+  explicit MaxWeightAntichain(const MemoryProblem& problem)
+      : count_(Index(problem.count)),
+        later_(count_, count_),
+        predecessors_(count_, count_),
+        flow_(count_ * count_, 0),
+        left_(problem.size),
+        room_(problem.size) {
+    for (size_t i = 0; i < count_; ++i) {
+      for (size_t j = 0; j < count_; ++j)
+        if (problem.upper[i] <= problem.lower[j]) later_.Set(i, j);
+      for (int other : problem.conflicts.of(i)) later_.Clear(i, other);
+    }
+  }
+
+  // Returns the largest total size, in units. Call it once.
+  int64_t Weight() {
+    for (least_ = 1 << 28; least_ > 0; least_ /= 2)
+      while (AugmentAll()) continue;
+    return std::accumulate(left_.begin(), left_.end(), int64_t{0});
+  }
+
+ private:
+  // Does one round over all buffers. Returns false if none could pass least_ units.
+  bool AugmentAll() {
+    bool any = false;
+    unseen_.assign(later_.words(), ~uint64_t{0});
+    for (size_t i = 0; i < count_; ++i)
+      while (left_[i] >= least_) {
+        const int passed = Augment(i, left_[i]);
+        if (passed == 0) break;
+        left_[i] -= passed;
+        any = true;
+      }
+    return any;
+  }
+  // Passes up to `units` of buffer i, at least least_, to one later buffer that has room for them
+  // or can make room. Returns how many; 0 if it finds no such buffer.
+  int Augment(size_t i, int units) {
+    for (size_t w = 0; w < unseen_.size(); ++w)
+      while (const uint64_t later = later_.row(i)[w] & unseen_[w]) {
+        const size_t j = 64 * w + Index(std::countr_zero(later));
+        int passed = 0;
+        if (room_[j] >= least_) {
+          passed = (std::min)(units, room_[j]);
+          room_[j] -= passed;
+        } else {
+          unseen_[w] &= ~(later & -later);
+          passed = Replace(j, units);
+        }
+        if (passed == 0) continue;
+        flow_[i * count_ + j] += passed;
+        predecessors_.Set(j, i);
+        return passed;
+      }
+    return 0;
+  }
+  // Makes room for up to `units` in buffer j: a buffer that has passed units to j passes them
+  // elsewhere. Returns how many.
+  int Replace(size_t j, int units) {
+    for (size_t w = 0; w < unseen_.size(); ++w)
+      for (uint64_t left = predecessors_.row(j)[w]; left != 0; left &= left - 1) {
+        const size_t k = 64 * w + Index(std::countr_zero(left));
+        int& flow = flow_[k * count_ + j];
+        if (flow < least_) continue;
+        const int passed = Augment(k, (std::min)(units, flow));
+        if (passed == 0) continue;
+        flow -= passed;
+        if (flow == 0) predecessors_.Clear(j, k);
+        return passed;
+      }
+    return 0;
+  }
+
+  const size_t count_;
+  BitMatrix later_;         // row i: the buffers to which buffer i may pass units
+  BitMatrix predecessors_;  // row i: the buffers that have passed units to buffer i
+  std::vector<int> flow_;   // [i * count_ + j]: units passed from i to j
+  std::vector<int> left_, room_;
+  std::vector<uint64_t> unseen_;
+  int least_ = 0;
+};
+
+inline constexpr int kMostInExactBound = 1024;  // 4 MiB of flow_
+
+// Raises a bound that is not exact yet, for at most kMostInExactBound buffers. If "before" is no
+// partial order, the bound may stay below the largest set.
+inline void RaiseBoundByFlow(MemoryProblem* problem) {
+  if (problem->spans_decide || problem->count > kMostInExactBound) return;
+  const int64_t weight = MaxWeightAntichain(*problem).Weight();
+  problem->bound = (std::max)(problem->bound, static_cast<int>(weight));
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
+
+// ---- opkit/graph/memory/search/anneal.hpp
+// Simulated annealing over the order in which buffers are placed, each at the lowest free offset.
+// The search for problems whose conflicts are more than overlapping spans of time.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Searches for a lower placing by moves in the order. A move takes a buffer that reaches the
+// height, or one placed before it that conflicts with it, and places it earlier. Of the
+// neighbourhoods tried (insert anywhere, swap, move a block, several inserts, the topmost buffers
+// alone) this one came lowest in equal time. A few buffers whose bound cannot be reached have soon
+// been in every order: the search gives up after many moves that found nothing lower. For at most
+// kMostInMatrix buffers.
+inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
+  // Temperature at the start, as a share of the bound; falls to 0 as the budget is used up.
+  constexpr double kHeat = 0.003;
+  const int64_t patience = int64_t{2000} * problem.count;  // moves
+  RandomGenerator random(budget->seed);
+  const auto below = [&](size_t m) { return Index(random() % m); };
+  MatrixFit placer(problem);
+  IndexedVector<int> offsets = best->offsets, place(offsets.size()), trial;
+  std::vector<int> order = SortedBy(offsets), candidate, earlier;
+  int height = placer.Place(order, 0, 1 << 30, &offsets);
+  best->KeepLower(offsets, height, "annealing");
+  const int64_t began_ns = MonotonicNs(), all_steps = budget->steps;
+  for (int64_t idle = 0; best->height > budget->enough && budget->steps > 0 && idle < patience;
+       ++idle) {
+    budget->steps -= int64_t{problem.count} * (problem.count / 8 + 1);
+    double left = static_cast<double>(budget->steps) / static_cast<double>(all_steps);
+    if (budget->deadline_ns >= 0) {
+      const int64_t now_ns = MonotonicNs();
+      if (now_ns >= budget->deadline_ns) return;
+      left = (std::min)(left, static_cast<double>(budget->deadline_ns - now_ns) /
+                                  static_cast<double>(budget->deadline_ns - began_ns));
+    }
+    earlier.clear();
+    for (int i = 0; i < problem.count; ++i) {
+      place[order[Index(i)]] = i;
+      if (offsets[i] + problem.size[i] == height) earlier.push_back(i);
+    }
+    int moved = earlier[below(earlier.size())];
+    if (below(2) == 0) {
+      earlier.clear();
+      for (int other : problem.conflicts.of(moved))
+        if (place[other] < place[moved]) earlier.push_back(other);
+      if (!earlier.empty()) moved = earlier[below(earlier.size())];
+    }
+    const int from = place[moved];
+    if (from == 0) continue;
+    const size_t to = below(Index(from));
+    candidate = order;
+    std::rotate(candidate.begin() + static_cast<std::ptrdiff_t>(to), candidate.begin() + from,
+                candidate.begin() + from + 1);
+    const double heat = kHeat * left * problem.bound;
+    const int limit = height + static_cast<int>(-heat * std::log(1 - random.uniform()));
+    trial = offsets;
+    const int reached = placer.Place(candidate, to, limit, &trial);
+    if (reached < 0) continue;
+    height = reached;
+    order.swap(candidate);
+    offsets.swap(trial);
+    if (height < best->height) idle = 0;
+    best->KeepLower(offsets, height, "annealing");
+  }
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
+
+// ---- opkit/graph/memory/search/skyline_search.hpp
+// The search for a placing under a given ceiling, if spans of time alone decide conflicts. Buffers
+// are stacked on a skyline (address over time). Each step takes a valley of it, a run of sections
+// lower than both neighbours, and decides what lies on its floor at one of its two edges. That is
+// one of the few buffers that reach the edge and fit between the walls, or nothing; then the space
+// below the next height is lost.
+//
+// A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
+// as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices per recorded failure is
+// decided first (dom/wdeg: Boussemart et al., ECAI 2004). A search that has failed too often starts
+// again with other preferences, but remembers where it failed.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+enum class SearchEnd { kFound, kImpossible, kGaveUp };
+
+// The search of a placement on a skyline. The weights that a Run learns serve the next Run. Not
+// thread-safe.
+class SkylineSearch {
+ public:
+  explicit SkylineSearch(const MemoryProblem& problem)
+      : problem_(problem),
+        count_(problem.count),
+        sections_(problem.sections),
+        cover_(Index(sections_),
+               [&](auto add) {
+                 for (int i = count_ - 1; i >= 0; --i)
+                   for (int s = problem.lower[i]; s < problem.upper[i]; ++s) add(s, i);
+               }),
+        weight_(Index(sections_), 1.0) {}
+
+  // Looks for a placing of at most `ceiling` units; prefers buffers of low rank. Gives up after
+  // `max_nodes` nodes or at the deadline (negative: none). kImpossible: there is no such placing.
+  SearchEnd Run(int ceiling, const IndexedVector<int>& rank, int64_t max_nodes,
+                int64_t deadline_ns) {
+    ceiling_ = ceiling;
+    rank_ = &rank;
+    nodes_ = 0;
+    Reset();
+    if (!Consistent()) return SearchEnd::kImpossible;
+    OpenFrame();
+    while (!frames_.empty()) {
+      Frame& frame = frames_.back();
+      Undo(frame);
+      if (!Advance(&frame)) {
+        choices_.resize(frame.first);
+        frames_.pop_back();
+        continue;
+      }
+      if (!Consistent()) continue;
+      if (unplaced_ == 0) return SearchEnd::kFound;
+      if (++nodes_ >= max_nodes ||
+          (deadline_ns >= 0 && nodes_ % 64 == 0 && MonotonicNs() >= deadline_ns))
+        return SearchEnd::kGaveUp;
+      OpenFrame();
+    }
+    return SearchEnd::kImpossible;
+  }
+
+  // The placing that Run found; valid after kFound.
+  const IndexedVector<int>& offsets() const { return offsets_; }
+  int height() const {
+    int height = 0;
+    for (int i = 0; i < count_; ++i) height = (std::max)(height, offsets_[i] + problem_.size[i]);
+    return height;
+  }
+  int64_t nodes() const { return nodes_; }
+
+  // Reduces the weight of old failures, compared with those of the next restart.
+  void Forget() {
+    for (double& weight : weight_) weight = 1 + (weight - 1) * 0.9;
+  }
+
+ private:
+  static constexpr int kNone =
+      1 << 30;  // lowest offset of a placed buffer; floor where all are placed
+
+  // A node of the search: the choices at one edge, and the choice taken.
+  struct Frame {
+    int section = 0;  // the edge that is decided
+    int floor = 0;
+    size_t first = 0, next = 0, end = 0;  // indices in choices_
+    size_t trail = 0;
+    int placed = -1;
+    bool passed = false;  // the leave-empty branch has been tried
+  };
+
+  void Reset() {
+    lowest_.assign(Index(count_), 0);
+    offsets_.assign(lowest_.size(), 0);
+    floor_.assign(weight_.size(), 0);
+    unplaced_in_.assign(problem_.total.begin(), problem_.total.begin() + sections_);
+    unplaced_ = count_;
+    frames_.clear();
+    choices_.clear();
+    trail_.clear();
+    dirty_mark_.assign(weight_.size(), 1);
+    dirty_.resize(weight_.size());
+    std::iota(dirty_.begin(), dirty_.end(), 0);
+  }
+
+  // Raises buffer j's lowest offset, and marks the sections that had their floor from it as dirty.
+  void Lift(int j, int offset) {
+    const int old = lowest_[j];
+    Record(j, old);
+    lowest_[j] = offset;
+    for (int s = problem_.lower[j]; s < problem_.upper[j]; ++s)
+      if (floor_[s] == old && !dirty_mark_[s]) {
+        dirty_mark_[s] = 1;
+        dirty_.push_back(s);
+      }
+  }
+
+  void Record(int changed, int old) { trail_.push_back({changed, old}); }
+
+  // Brings the floors up to date. Returns false if some section cannot hold its unplaced buffers.
+  bool Consistent() {
+    bool consistent = true;
+    for (int s : dirty_) {
+      dirty_mark_[s] = 0;
+      if (!consistent) continue;
+      int floor = kNone;
+      for (int i : cover_.of(s)) floor = (std::min)(floor, lowest_[i]);
+      if (floor != floor_[s]) {
+        Record(~s, floor_[s]);
+        floor_[s] = floor;
+      }
+      if (floor != kNone && floor + unplaced_in_[s] > ceiling_) {
+        weight_[s] += 1;
+        consistent = false;
+      }
+    }
+    dirty_.clear();
+    return consistent;
+  }
+
+  void Undo(const Frame& frame) {
+    for (; trail_.size() > frame.trail; trail_.pop_back()) {
+      const auto [changed, old] = trail_.back();
+      if (changed >= 0)
+        lowest_[changed] = old;
+      else
+        floor_[~changed] = old;
+    }
+    if (frame.placed < 0) return;
+    const int i = frame.placed;
+    for (int s = problem_.lower[i]; s < problem_.upper[i]; ++s) unplaced_in_[s] += problem_.size[i];
+    ++unplaced_;
+  }
+
+  // Takes the frame's next choice. Returns false if there is none left.
+  bool Advance(Frame* frame) {
+    frame->placed = -1;
+    while (frame->next < frame->end) {
+      const int i = choices_[frame->next++];
+      if (frame->floor + problem_.size[i] > ceiling_ || IsTwin(*frame, i)) continue;
+      Place(i, frame->floor);
+      frame->placed = i;
+      return true;
+    }
+    if (frame->passed) return false;
+    frame->passed = true;
+    return Pass(*frame);
+  }
+
+  // True if an equal buffer has been tried in this frame before.
+  bool IsTwin(const Frame& frame, int i) const {
+    for (size_t at = frame.first; at + 1 < frame.next; ++at) {
+      const int j = choices_[at];
+      if (problem_.lower[i] == problem_.lower[j] && problem_.upper[i] == problem_.upper[j] &&
+          problem_.size[i] == problem_.size[j] && problem_.alignment[i] == problem_.alignment[j])
+        return true;
+    }
+    return false;
+  }
+
+  void Place(int i, int offset) {
+    const int top = offset + problem_.size[i];
+    offsets_[i] = offset;
+    --unplaced_;
+    for (int s = problem_.lower[i]; s < problem_.upper[i]; ++s) unplaced_in_[s] -= problem_.size[i];
+    Lift(i, kNone);
+    for (int j : problem_.conflicts.of(i))
+      if (lowest_[j] < top) Lift(j, AlignUnits(top, problem_.alignment[j]));
+  }
+
+  // Leaves the floor empty at the edge: raises its buffers to the next height where one may lie.
+  // Returns false if they cannot lie there under the ceiling.
+  bool Pass(const Frame& frame) {
+    const int s = frame.section;
+    int next = kNone;
+    for (int i : cover_.of(s)) {
+      if (lowest_[i] > frame.floor)
+        next = (std::min)(next, lowest_[i]);
+      else  // the buffer rests on a buffer of the valley that does not reach the edge
+        for (int j : problem_.conflicts.of(i)) {
+          const int top = lowest_[j] + problem_.size[j];
+          if (top < next && !(problem_.lower[j] <= s && s < problem_.upper[j])) next = top;
+        }
+    }
+    if (next >= kNone || next + unplaced_in_[s] > ceiling_) {
+      weight_[s] += 1;
+      return false;
+    }
+    for (int i : cover_.of(s))
+      if (lowest_[i] < next) Lift(i, AlignUnits(next, problem_.alignment[i]));
+    return true;
+  }
+
+  int Choices(int s) const {
+    int choices = 0;
+    for (int i : cover_.of(s)) choices += lowest_[i] == floor_[s];
+    return choices;
+  }
+
+  // Picks the edge to decide next and lists the buffers that may lie there, by rank.
+  void OpenFrame() {
+    double best = 0;
+    int edge = sections_;
+    const auto consider = [&](int s) {
+      const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
+      // Among equal edges the lowest is taken; the share of the floor in the score stays below any
+      // other difference.
+      const double score =
+          (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
+      if (edge < sections_ && score >= best) return;
+      best = score;
+      edge = s;
+    };
+    for (int left = 0; left < sections_;) {
+      int right = left + 1;
+      while (right < sections_ && floor_[right] == floor_[left]) ++right;
+      if (floor_[left] != kNone && (left == 0 || floor_[left - 1] > floor_[left]) &&
+          (right == sections_ || floor_[right] > floor_[left])) {
+        consider(left);
+        if (right - left > 1) consider(right - 1);
+      }
+      left = right;
+    }
+    Frame frame;
+    frame.section = edge;
+    frame.floor = floor_[edge];
+    frame.first = frame.next = choices_.size();
+    frame.trail = trail_.size();
+    for (int i : cover_.of(edge)) {
+      if (lowest_[i] != frame.floor) continue;
+      const auto is_before = [&](int a, int b) { return (*rank_)[a] < (*rank_)[b]; };
+      const auto first = choices_.begin() + static_cast<std::ptrdiff_t>(frame.first);
+      choices_.insert(std::lower_bound(first, choices_.end(), i, is_before), i);
+    }
+    frame.end = choices_.size();
+    frames_.push_back(frame);
+  }
+
+  const MemoryProblem& problem_;
+  const int count_, sections_;
+  const FlatLists cover_;         // the buffers that are live in each section
+  IndexedVector<double> weight_;  // 1 plus the number of failures of each section
+  IndexedVector<uint8_t> dirty_mark_;
+  std::vector<int> dirty_;
+
+  int ceiling_ = 0;
+  const IndexedVector<int>* rank_ = nullptr;
+  int64_t nodes_ = 0;
+  int unplaced_ = 0;
+  IndexedVector<int> lowest_;  // the offset of each buffer on top of the placed ones
+  IndexedVector<int> offsets_;
+  IndexedVector<int> floor_;        // the lowest of `lowest_` in each section
+  IndexedVector<int> unplaced_in_;  // the units not yet placed in each section
+  struct Change {
+    int changed, old;  // buffer i as i, section s as ~s
+  };
+  std::vector<Change> trail_;
+  std::vector<int> choices_;
+  std::vector<Frame> frames_;
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
+
+// ---- opkit/graph/memory/search/skyline_restarts.hpp
+// Restarts of SkylineSearch under ceilings between the lower bound and the best height known.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Draws the order in which a restart prefers buffers: long, large or crowded ones first, in random
+// proportions.
+inline IndexedVector<int> DrawRanks(const MemoryProblem& problem,
+                                    const IndexedVector<int64_t>& length,
+                                    const IndexedVector<int64_t>& peak, RandomGenerator& random) {
+  const size_t n = length.size();
+  const auto log = [](int64_t x) { return std::log(static_cast<double>(x)); };
+  const double by_length = 2 * random.uniform() - 0.2, by_size = 2 * random.uniform() - 0.2;
+  const double by_peak = random.uniform() < 0.5 ? 20 * random.uniform() : 0;
+  const double noise = random.uniform() < 0.5 ? 0.5 * random.uniform() : 0;
+  IndexedVector<int64_t> keys(n);
+  for (size_t i = 0; i < n; ++i)
+    keys[i] = static_cast<int64_t>(-1e6 * (by_length * log(length[i]) +
+                                           by_size * log(problem.size[i]) + by_peak * log(peak[i]) +
+                                           (noise > 0 ? noise * random.normal() : 0)));
+  const std::vector<int> order = SortedBy(keys);
+  IndexedVector<int> rank(n);
+  for (size_t i = 0; i < n; ++i) rank[order[i]] = static_cast<int>(i);
+  return rank;
+}
+
+// Returns number i, from 1, of the sequence 1 1 2 1 1 2 4 … (Luby, Sinclair, Zuckerman 1993).
+inline int64_t Luby(int64_t i) {
+  for (;;) {
+    int64_t size = 1;
+    while (size < i) size = 2 * size + 1;
+    if (size == i) return (size + 1) / 2;
+    i -= size / 2;
+  }
+}
+
+// Restarts the search until its budget is spent or the best placing is low enough. Every other
+// restart tries the lowest ceiling that is not known to be impossible. The others try a ceiling
+// half way between that one and the best height, and a higher one after each failure.
+inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
+  constexpr int64_t kNodes = 250;
+  RandomGenerator random(budget->seed);
+  const IndexedVector<int64_t> length = Lengths(problem), peak = Peaks(problem);
+  SkylineSearch search(problem);
+  int lowest = problem.bound, middle = 0;
+  for (int64_t round = 0; best->height > budget->enough && best->height > lowest; ++round) {
+    if (budget->steps <= 0 || budget->is_late()) return;
+    const bool boldly = round % 2 == 0;
+    if (middle < lowest || middle >= best->height) middle = lowest + (best->height - lowest) / 2;
+    const int goal = (std::max)(budget->enough, lowest);
+    const int ceiling = boldly || middle < goal ? goal : middle;
+    const IndexedVector<int> rank = DrawRanks(problem, length, peak, random);
+    const int64_t nodes = problem.count + kNodes * Luby(round / 2 + 1);
+    const int64_t affordable = budget->steps / problem.count + 1;
+    const SearchEnd end =
+        search.Run(ceiling, rank, (std::min)(nodes, affordable), budget->deadline_ns);
+    budget->steps -= (search.nodes() + 1) * problem.count;
+    search.Forget();
+    if (end == SearchEnd::kFound) {
+      best->KeepLower(search.offsets(), search.height(), "search");
+      middle = lowest + (best->height - lowest) / 2;
+    } else if (end == SearchEnd::kImpossible) {
+      lowest = ceiling + 1;
+    } else if (!boldly) {
+      middle = ceiling + (best->height - ceiling + 1) / 2;
+    }
+  }
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
+
+// ---- opkit/graph/memory/search/search.hpp
+// The searches that follow the greedy portfolio until time or steps run out. To add one, write a
+// function with the parameters of AnnealOrder and give it a row in kPlannerSearches.
+#ifndef OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
+#define OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+struct PlannerSearch {
+  const char* name;  // for MemorySearchOptions::name
+  bool (*applies)(const MemoryProblem& problem);
+  void (*run)(const MemoryProblem& problem, SearchBudget* budget, Placing* best);
+};
+
+// In the order of preference.
+inline constexpr PlannerSearch kPlannerSearches[] = {
+    {"skyline", [](const MemoryProblem& problem) { return problem.spans_decide; }, RestartSkyline},
+    {"annealing", [](const MemoryProblem& problem) { return problem.count <= kMostInMatrix; },
+     AnnealOrder},
+};
+
+inline void CheckSearchName(const std::string& name) {
+  std::vector<std::string> names;
+  for (const PlannerSearch& search : kPlannerSearches) names.push_back(search.name);
+  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+    Throw(ErrorCode::kNotFound, "the memory planner has no search '", name, "'",
+          SuggestName(name, names));
+}
+
+// Runs the search of that name, if it can take the problem; for an empty name, the first one that
+// can. Does nothing if no conflicts are listed or the placing is low enough.
+inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
+                          SearchBudget* budget, Placing* best) {
+  if (problem.conflicts.empty() || best->height <= budget->enough) return;
+  for (const PlannerSearch& search : kPlannerSearches)
+    if ((name.empty() || name == search.name) && search.applies(problem))
+      return search.run(problem, budget, best);
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
+
+// ---- opkit/graph/memory/impl/plan_memory.ipp
+// Definitions of PlanMemory: makes the problem, places it greedily, raises the bound, searches.
+#ifndef OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
+#define OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// The most pairs of buffers for which conflicts are listed, so that placing can fill gaps.
+inline constexpr int64_t kMostListedPairs = 8'000'000;
+
+inline MemoryPlan FinishPlan(const MemoryProblem& problem, size_t buffers, const Placing& best) {
+  MemoryPlan plan;
+  plan.offsets.assign(buffers, 0);
+  plan.lower_bound_bytes = problem.bound_bytes;
+  if (!problem.spans_decide)
+    plan.lower_bound_bytes = (std::max)(problem.bound_bytes, problem.bound * problem.unit);
+  plan.naive_bytes = problem.naive_bytes;
+  for (size_t i = 0; i < best.offsets.size(); ++i)
+    plan.offsets[problem.buffer[i]] = best.offsets[i] * problem.unit;
+  plan.arena_bytes = best.height * problem.unit;
+  if (best.method) plan.method = best.method;
+  return plan;
+}
+
+inline int64_t StepLimit(const MemoryProblem& problem, const MemorySearchOptions& options) {
+  if (options.max_steps >= 0) return options.max_steps;
+  if (!options.time_budget.is_forever()) return (std::numeric_limits<int64_t>::max)();
+  constexpr int64_t kDefault = MemorySearchOptions::kDefaultSteps;
+  constexpr int64_t kPerSquare = MemorySearchOptions::kStepsPerSquare;
+  const int64_t square = int64_t{problem.count} * problem.count;
+  return problem.spans_decide || square > kDefault / kPerSquare ? kDefault : kPerSquare * square;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
+                                   const MemorySearchOptions& options) {
+  return PlanMemory(intervals, MemoryConflicts(), options);
+}
+
+OPKIT_INLINE MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers,
+                                   const MemoryConflicts& conflicts,
+                                   const MemorySearchOptions& options) {
+  const int64_t began_ns = detail::MonotonicNs();
+  detail::CheckSearchName(options.name);
+  detail::MemoryProblem problem;
+  MeasureBuffers(buffers, &problem);
+  CutSections(buffers, &problem);
+  if (!conflicts.empty())
+    TakeConflicts(conflicts, buffers.size(), &problem);
+  else if (problem.pairs <= detail::kMostListedPairs)
+    ListConflicts(&problem);
+  detail::Placing best;
+  detail::SearchBudget budget;
+  const int64_t most_steps = budget.steps = StepLimit(problem, options);
+  if (problem.count > 0) {
+    const auto enough_units = [&] {
+      return static_cast<int>(
+          (std::max)(options.enough_bytes / problem.unit, int64_t{problem.bound}));
+    };
+    TryPortfolio(problem, enough_units(), &best);
+    if (best.height > problem.bound) RaiseBoundByFlow(&problem);
+    budget.deadline_ns = options.time_budget.DeadlineNs();
+    budget.seed = options.seed;
+    budget.enough = enough_units();
+    detail::SearchPlacing(options.name, problem, &budget, &best);
+  }
+  MemoryPlan plan = FinishPlan(problem, buffers.size(), best);
+  plan.steps = most_steps - budget.steps;
+  plan.seconds = static_cast<double>(detail::MonotonicNs() - began_ns) * 1e-9;
+  return plan;
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_IMPL_PLAN_MEMORY_IPP_
+
+// ---- opkit/graph/memory/impl/verify.ipp
+// The verifier of memory plans: examines every pair of values that share bytes, and follows the
+// executor's rules step by step to check that all uses of one end before the other begins.
+#ifndef OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
+#define OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// "value 3 'x' (bytes 64 to 128)"
+inline std::string DescribePlaced(const char* what, size_t i, const std::vector<std::string>& names,
+                                  int64_t address, int64_t bytes) {
+  return StrCat(what, " ", i, i < names.size() && !names[i].empty() ? " '" + names[i] + "'" : "",
+                " (bytes ", address, " to ", address + bytes, ")");
+}
+
+OPKIT_COLD inline std::string FindPlacingFault(const char* what, size_t i,
+                                               const std::vector<std::string>& names,
+                                               int64_t address, int64_t bytes, int64_t alignment,
+                                               int64_t arena_bytes) {
+  if (address < 0 || address > arena_bytes || bytes > arena_bytes - address)
+    return StrCat(what, " ", i, i < names.size() ? " '" + names[i] + "'" : "", " of ", bytes,
+                  " bytes at ", address, " is not inside the arena of ", arena_bytes, " bytes");
+  if (address % alignment != 0)
+    return StrCat(DescribePlaced(what, i, names, address, bytes), " is not aligned to ", alignment,
+                  " bytes");
+  return "";
+}
+
+inline bool ShareBytes(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
+  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+}
+
+// Examines every pair of values that share bytes. A value and its views are one family: the value's
+// bytes are needed from the first touch of any of them to the last.
+class RunVerifier {
+ public:
+  RunVerifier(const RunOrder& run, const IndexedVector<RunValue>& values,
+              const std::vector<InPlaceOption>& in_place, const IndexedVector<int64_t>& addresses,
+              const std::vector<std::string>& names)
+      : run_(run), values_(values), in_place_(in_place), addresses_(addresses), names_(names) {}
+
+  std::string FindFault(int64_t arena_bytes) {
+    const size_t n = values_.size();
+    if (addresses_.size() != n)
+      return StrCat("expected an address for each of ", n, " values, found ", addresses_.size());
+    for (size_t i = 0; i < n; ++i) family_.push_back(Family(i));
+    for (size_t i = 0; i < n; ++i) {
+      const RunValue& value = values_[i];
+      if (!Planned(i)) continue;
+      const std::string fault =
+          FindPlacingFault("value", i, names_, addresses_[i], value.bytes,
+                           value.view_of < 0 ? value.alignment : 1, arena_bytes);
+      if (!fault.empty()) return fault;
+      if (value.view_of >= 0 && addresses_[i] != addresses_[value.view_of] + value.view_offset)
+        return StrCat(Describe(i), " is not where it views ", Describe(Index(value.view_of)),
+                      ", at byte ", value.view_offset, " of it");
+    }
+    CollectPairs();
+    CheckOrder();
+    for (const Pair& pair : pairs_)
+      if (!pair.first_precedes && !pair.second_precedes) return Explain(pair);
+    return "";
+  }
+
+ private:
+  // Two values, neither a view, that share bytes. Each flag holds until an order disproves it.
+  struct Pair {
+    size_t first, second;
+    bool first_precedes, second_precedes;
+    int early, late;  // steps that disprove the order in which the two are stored
+  };
+
+  // Returns the value that value i is a view of, through any number of views; i if it is no view.
+  size_t Family(size_t i) const {
+    while (values_[i].view_of >= 0) i = Index(values_[i].view_of);
+    return i;
+  }
+  bool Planned(size_t i) const { return !values_[family_[i]].external; }
+  std::string Describe(size_t i) const {
+    return DescribePlaced("value", i, names_, addresses_[i], values_[i].bytes);
+  }
+
+  void CollectPairs() {
+    const size_t n = values_.size();
+    kept_.assign(n, 0);
+    there_.assign(n, 0);
+    touches_.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      const size_t family = family_[i];
+      if (values_[i].kept) kept_[family] = 1;
+      if (values_[i].producer < 0) there_[family] = 1;
+      if (values_[i].producer >= 0) touches_[family].push_back({values_[i].producer, i});
+      for (int user : values_[i].users) touches_[family].push_back({user, i});
+    }
+    for (size_t b = 0; b < n; ++b)
+      for (size_t a = 0; Planned(b) && family_[b] == b && a < b; ++a)
+        if (Planned(a) && family_[a] == a &&
+            ShareBytes(addresses_[a], values_[a].bytes, addresses_[b], values_[b].bytes))
+          pairs_.push_back({a, b, !kept_[a] && !there_[b], !kept_[b] && !there_[a], -1, -1});
+  }
+
+  // True if `step` may write value b over a value of family a: the step touches that family only by
+  // reading this one value once, b fits at its address, and the kernel permits it.
+  bool MayOverwrite(int step, size_t a, size_t b) const {
+    size_t read = 0;
+    int touches = 0;
+    for (const Touch& touch : touches_[a]) {
+      if (touch.step != step) continue;
+      read = touch.value;
+      ++touches;
+    }
+    if (touches != 1 || values_[b].producer != step || addresses_[read] != addresses_[b] ||
+        values_[b].bytes > values_[read].bytes)
+      return false;
+    return std::any_of(in_place_.begin(), in_place_.end(), [&](const InPlaceOption& option) {
+      return option.node == step && Index(option.input) == read && Index(option.output) == b;
+    });
+  }
+
+  // Finds, for 64 steps at a time, which steps start only after these have completed, and updates
+  // the pairs. Follows the executor's rules step by step: a step starts after the steps on its
+  // edges have completed and those of lower stages have returned.
+  void CheckOrder() {
+    const size_t n = Index(run_.nodes);
+    IndexedVector<std::vector<int>> before(n);
+    for (size_t e = 0; e < run_.before.size(); ++e) before[run_.after[e]].push_back(run_.before[e]);
+    std::vector<uint8_t> touched(values_.size());
+    for (size_t first = 0; first < n; first += 64) {
+      IndexedVector<uint64_t> started(n, 0),
+          completed(n, 0);  // bit k: step first + k has completed
+      uint64_t lower_stages = 0, this_stage = 0;
+      for (size_t v = first; v < n; ++v) {
+        if (!run_.stages.empty() && v > first && run_.stages[v] != run_.stages[v - 1]) {
+          lower_stages |= this_stage;
+          this_stage = 0;
+        }
+        started[v] = lower_stages;
+        for (int u : before[v]) started[v] |= completed[u];
+        completed[v] = started[v] | (v < first + 64 ? uint64_t{1} << (v - first) : 0);
+        const bool returns_early = !run_.asynchronous.empty() && run_.asynchronous[v] != 0;
+        if (!run_.stages.empty()) this_stage |= returns_early ? started[v] : completed[v];
+      }
+      for (size_t i = 0; i < values_.size(); ++i)
+        touched[i] = std::any_of(touches_[i].begin(), touches_[i].end(), [&](const Touch& touch) {
+          return first <= Index(touch.step) && Index(touch.step) < first + 64;
+        });
+      for (Pair& pair : pairs_) {
+        if (!touched[pair.first] && !touched[pair.second]) continue;
+        Disprove(first, started, pair.first, pair.second, &pair.first_precedes, &pair);
+        Disprove(first, started, pair.second, pair.first, &pair.second_precedes, nullptr);
+      }
+    }
+  }
+
+  // Clears `precedes` if one of the 64 steps touches a, and need not have completed when some step
+  // that touches b starts.
+  void Disprove(size_t first, const IndexedVector<uint64_t>& started, size_t a, size_t b,
+                bool* precedes, Pair* witness) {
+    if (!*precedes) return;
+    for (const Touch& early : touches_[a]) {
+      const size_t bit = Index(early.step);
+      if (bit < first || bit >= first + 64) continue;
+      for (const Touch& late : touches_[b]) {
+        if ((started[late.step] >> (bit - first)) & 1) continue;
+        if (late.step == early.step && MayOverwrite(late.step, a, b)) continue;
+        *precedes = false;
+        if (!witness) return;
+        witness->early = early.step;
+        witness->late = late.step;
+      }
+    }
+  }
+
+  OPKIT_COLD std::string Explain(const Pair& pair) const {
+    std::string text = StrCat(Describe(pair.first), " and ", Describe(pair.second),
+                              " share bytes and can be live together: ");
+    if (pair.early >= 0)
+      return text + StrCat("step ", pair.early,
+                           ", which touches the first, need not have completed ", "when step ",
+                           pair.late, ", which touches the second, starts");
+    return text + (kept_[pair.first] ? "the first is kept to the end of the run"
+                                     : "the second is there from the start of the run");
+  }
+
+  const RunOrder& run_;
+  const IndexedVector<RunValue>& values_;
+  const std::vector<InPlaceOption>& in_place_;
+  const IndexedVector<int64_t>& addresses_;
+  const std::vector<std::string>& names_;
+  std::vector<size_t> family_;  // by value: see Family()
+  // A family's properties stand at the index of its value that is no view.
+  struct Touch {
+    int step;
+    size_t value;
+  };
+  std::vector<std::vector<Touch>> touches_;
+  std::vector<uint8_t> kept_;   // 1 if the bytes are needed until the end of the run
+  std::vector<uint8_t> there_;  // 1 if the bytes are needed from the start of the run
+  std::vector<Pair> pairs_;
+};
+
+inline void ThrowFault(const std::string& fault) {
+  if (!fault.empty()) Throw(ErrorCode::kFailedPrecondition, "the memory plan is wrong: ", fault);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void VerifyMemoryPlan(const detail::RunOrder& run,
+                                   const detail::IndexedVector<detail::RunValue>& values,
+                                   const std::vector<detail::InPlaceOption>& in_place,
+                                   const detail::IndexedVector<int64_t>& addresses,
+                                   int64_t arena_bytes, const std::vector<std::string>& names) {
+  detail::RunVerifier verifier(run, values, in_place, addresses, names);
+  detail::ThrowFault(verifier.FindFault(arena_bytes));
+}
+
+OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& buffers,
+                                   const MemoryConflicts& conflicts, const MemoryPlan& plan) {
+  if (plan.offsets.size() != buffers.size())
+    detail::ThrowFault(StrCat("expected an offset for each of ", buffers.size(), " buffers, found ",
+                              plan.offsets.size()));
+  const auto refuse = [&](size_t a, size_t b, const char* why) {
+    if (detail::ShareBytes(plan.offsets[a], buffers[a].size, plan.offsets[b], buffers[b].size))
+      detail::ThrowFault(
+          StrCat(detail::DescribePlaced("buffer", a, {}, plan.offsets[a], buffers[a].size), " and ",
+                 detail::DescribePlaced("buffer", b, {}, plan.offsets[b], buffers[b].size),
+                 " share bytes and can be live together: ", why));
+  };
+  for (size_t b = 0; b < buffers.size(); ++b) {
+    detail::ThrowFault(detail::FindPlacingFault("buffer", b, {}, plan.offsets[b], buffers[b].size,
+                                                buffers[b].alignment, plan.arena_bytes));
+    for (size_t a = 0; a < b; ++a)
+      if (buffers[a].lower < buffers[b].upper && buffers[b].lower < buffers[a].upper)
+        refuse(a, b, "their spans overlap");
+    if (conflicts.empty()) continue;
+    for (int other : conflicts.of(b))
+      refuse(b, detail::Index(other), "they are listed as a conflict");
+  }
+}
+
+OPKIT_INLINE void VerifyMemoryPlan(const std::vector<MemoryInterval>& intervals,
+                                   const MemoryPlan& plan) {
+  VerifyMemoryPlan(intervals, {}, plan);
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
 // ---- opkit/graph/passes/impl/batch_normalization.ipp
 // FoldBatchNormalization's definition: visits the nodes in the order of a run, and combines for
@@ -40901,13 +40504,9 @@ struct ChannelScaling {
 };
 
 // One run of the pass: the constructor finds the nodes to fold, Result builds the graph.
-class BatchNormalizationFolder {
+class BatchNormalizationFolder : NodePass {
  public:
-  explicit BatchNormalizationFolder(const Graph& graph)
-      : graph_(graph),
-        view_(graph),
-        control_(ControlNames(graph)),
-        removed_(Index(graph.num_nodes()), 0) {
+  explicit BatchNormalizationFolder(const Graph& graph) : NodePass(graph) {
     for (const int node : view_.order()) {
       if (std::optional<ChannelScaling> found = IsTied(node) ? std::nullopt : Scaling(node)) {
         Base& base = bases_.at(base_of_[found_input_]);
@@ -40926,7 +40525,7 @@ class BatchNormalizationFolder {
 
   Graph Result() const {
     if (!has_folded_) return graph_;
-    std::vector<GraphConstant> constants = graph_.constants();
+    std::vector<Graph::Constant> constants = graph_.constants();
     std::vector<OperatorDef> nodes;
     for (int node = 0; node < graph_.num_nodes(); ++node) {
       if (removed_[node]) continue;
@@ -40935,8 +40534,7 @@ class BatchNormalizationFolder {
       if (base != bases_.end() && base->second.output != view_.outputs(node)[0])
         Scale(base->second, def, constants);
     }
-    DropUnread(nodes, constants);
-    return WithContents(graph_, std::move(constants), std::move(nodes));
+    return WithNodes(std::move(nodes), std::move(constants));
   }
 
  private:
@@ -40947,16 +40545,9 @@ class BatchNormalizationFolder {
     ChannelScaling scaling;
   };
 
-  // True if the node is of this operator of ONNX's own domain.
-  static bool Is(const OperatorDef& def, std::string_view op) {
-    if (def.type() != op) return false;
-    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-    return schema && schema->is_standard();
-  }
   // True if the node has control edges, a rewritten output, or not exactly one output.
   bool IsTied(int node) const {
-    const OperatorDef& def = graph_.node(node);
-    if (IsWaitedFor(def, control_) || !def.control_inputs().empty()) return true;
+    if (HasControlEdges(node)) return true;
     const auto outputs = view_.outputs(node);
     for (size_t o = 0; o < outputs.size(); ++o)
       if (o == 0 ? outputs[o] < 0 || view_.IsRewritten(outputs[o]) : outputs[o] >= 0) return true;
@@ -40986,34 +40577,30 @@ class BatchNormalizationFolder {
   }
   // Returns the channels of a node whose weights can be scaled; 0 for any other node.
   size_t ScalableChannels(int node) const {
-    const OperatorDef& def = graph_.node(node);
     if (IsTied(node)) return 0;
     const Tensor* numbers = Floats(node, 1);
     if (!numbers || numbers->rank() < 1) return 0;
     const size_t channels = Index(numbers->dim(0));
-    if (Is(def, "Conv") && numbers->rank() >= 3)
+    if (IsStandard(node, "Conv") && numbers->rank() >= 3)
       return LacksInput(node, 2) || Floats(node, 2) ? channels : 0;
-    if (Is(def, "BatchNormalization") && numbers->rank() == 1 && HasStatistics(node, channels))
+    if (IsStandard(node, "BatchNormalization") && numbers->rank() == 1 &&
+        HasStatistics(node, channels))
       return channels;
     return 0;
   }
   // Returns the rank of a base's output; -1 if it is unknown.
   int RankOf(const Base& base) {
-    if (Is(graph_.node(base.node), "Conv")) return Floats(base.node, 1)->rank();
-    if (!types_) try {
-        types_ = InferGraph(view_);
-      } catch (const Error&) {
-        return -1;  // Compile finds the error again and reports it
-      }
-    const SymbolicShape& shape = (*types_)[view_.outputs(base.node)[0]].shape;
+    if (IsStandard(base.node, "Conv")) return Floats(base.node, 1)->rank();
+    const GraphTypes* const types = Types();
+    if (!types) return -1;
+    const SymbolicShape& shape = (*types)[view_.outputs(base.node)[0]].shape;
     return shape.has_rank() ? shape.rank() : -1;
   }
   // Returns the base that makes the value, if `node` is its only reader and may be folded into the
   // base by device and backend; else null.
   const Base* BaseOf(int value, int node) const {
     const auto found = value < 0 ? base_of_.end() : base_of_.find(value);
-    if (found == base_of_.end() || view_.IsOutput(value) || view_.consumers(value).size() != 1)
-      return nullptr;
+    if (found == base_of_.end() || OnlyReader(value) < 0) return nullptr;
     const OperatorDef &def = graph_.node(node), &base = graph_.node(found->second);
     const bool same_place =
         def.device() == base.device() &&
@@ -41026,18 +40613,18 @@ class BatchNormalizationFolder {
   std::optional<ChannelScaling> Scaling(int node) {
     const OperatorDef& def = graph_.node(node);
     const auto inputs = view_.inputs(node);
-    if (Is(def, "BatchNormalization")) {
+    if (IsStandard(node, "BatchNormalization")) {
       const Base* base = BaseOf(inputs[0], node);
       if (!base || !HasStatistics(node, base->scaling.factors.size())) return {};
       found_input_ = inputs[0];
       return Together(*base, Normalization(node, base->scaling.factors.size()));
     }
-    const bool is_product = Is(def, "Mul") || Is(def, "Div");
-    if (!is_product && !Is(def, "Add") && !Is(def, "Sub")) return {};
+    const bool is_product = IsStandard(node, "Mul") || IsStandard(node, "Div");
+    if (!is_product && !IsStandard(node, "Add") && !IsStandard(node, "Sub")) return {};
     for (size_t i = 0; i < 2; ++i) {
       const Base* base = BaseOf(inputs[i], node);
       const Tensor* numbers = Floats(node, 1 - i);
-      if (!base || !numbers || (i == 1 && Is(def, "Div"))) continue;
+      if (!base || !numbers || (i == 1 && def.type() == "Div")) continue;
       const size_t channels = base->scaling.factors.size();
       if (!IsByChannel(numbers->shape(), channels, RankOf(*base))) continue;
       ChannelScaling scaling(channels);
@@ -41102,7 +40689,7 @@ class BatchNormalizationFolder {
   }
 
   // Gives the node weights that include its scaling, and the output name of the last folded node.
-  void Scale(const Base& base, OperatorDef& def, std::vector<GraphConstant>& constants) const {
+  void Scale(const Base& base, OperatorDef& def, std::vector<Graph::Constant>& constants) const {
     const bool is_conv = def.type() == "Conv";
     const ChannelScaling& scaling = base.scaling;
     const auto channels = static_cast<int64_t>(scaling.factors.size());
@@ -41128,26 +40715,8 @@ class BatchNormalizationFolder {
     add(2, std::move(bias), "@B");
     def.mutable_outputs()[0] = view_.name(base.output);
   }
-  // Drops the constants whose readers were all removed.
-  void DropUnread(const std::vector<OperatorDef>& nodes,
-                  std::vector<GraphConstant>& constants) const {
-    NameIndex read;
-    for (const OperatorDef& def : nodes)
-      for (const std::string& input : def.inputs()) read.Add(input);
-    std::erase_if(constants, [&](const GraphConstant& constant) {
-      const int value = view_.FindValue(constant.name);
-      return value >= 0 && !view_.IsOutput(value) && !view_.consumers(value).empty() &&
-             read.Find(constant.name) < 0;
-    });
-  }
-
-  const Graph& graph_;
-  const GraphView view_;
-  const NameIndex control_;
-  IndexedVector<char> removed_;  // by node
-  std::map<int, Base> bases_;    // by node
-  std::map<int, int> base_of_;   // by value: the node of the base whose output it is
-  std::optional<GraphTypes> types_;
+  std::map<int, Base> bases_;   // by node
+  std::map<int, int> base_of_;  // by value: the node of the base whose output it is
   int found_input_ = -1;
   bool has_folded_ = false;
 };
@@ -41177,14 +40746,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // One run of the pass: the constructor finds the patterns, Result builds the graph.
-class HardSwishMerger {
+class HardSwishMerger : NodePass {
  public:
-  explicit HardSwishMerger(const Graph& graph)
-      : graph_(graph),
-        view_(graph),
-        control_(ControlNames(graph)),
-        removed_(Index(graph.num_nodes()), 0),
-        nodes_(graph.nodes()) {
+  explicit HardSwishMerger(const Graph& graph) : NodePass(graph), nodes_(graph.nodes()) {
     for (int node = 0; node < graph.num_nodes(); ++node)
       if (Is(node, "Mul")) Look(node);
   }
@@ -41192,19 +40756,9 @@ class HardSwishMerger {
   Graph Result() const {
     if (!has_merged_) return graph_;
     std::vector<OperatorDef> nodes;
-    NameIndex read;
-    for (int node = 0; node < graph_.num_nodes(); ++node) {
-      if (removed_[node]) continue;
-      nodes.push_back(nodes_[node]);
-      for (const std::string& input : nodes.back().inputs()) read.Add(input);
-    }
-    std::vector<GraphConstant> constants = graph_.constants();
-    std::erase_if(constants, [&](const GraphConstant& constant) {
-      const int value = view_.FindValue(constant.name);
-      return !view_.IsOutput(value) && !view_.consumers(value).empty() &&
-             read.Find(constant.name) < 0;
-    });
-    return WithContents(graph_, std::move(constants), std::move(nodes));
+    for (int node = 0; node < graph_.num_nodes(); ++node)
+      if (!removed_[node]) nodes.push_back(nodes_[node]);
+    return WithNodes(std::move(nodes), graph_.constants());
   }
 
  private:
@@ -41213,12 +40767,8 @@ class HardSwishMerger {
   // True if the node is of this standard operator, has one output and no control edges, and neither
   // reads nor makes a rewritten value.
   bool Is(int node, std::string_view op) const {
-    const OperatorDef& def = graph_.node(node);
-    if (def.type() != op || IsWaitedFor(def, control_) || !def.control_inputs().empty())
-      return false;
-    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-    if (!schema || !schema->is_standard() || view_.outputs(node).size() != 1) return false;
-    return view_.outputs(node)[0] >= 0 && !UsesRewritten(view_, node);
+    return IsStandard(node, op) && !HasControlEdges(node) && view_.outputs(node).size() == 1 &&
+           view_.outputs(node)[0] >= 0 && !UsesRewritten(view_, node);
   }
   static bool IsNear(float a, float b) { return std::fabs(a - b) <= 1e-6f * std::fabs(b); }
   // True if the value is a float32 constant with one element that is near this number.
@@ -41233,13 +40783,8 @@ class HardSwishMerger {
   bool KeepShape(int x, std::initializer_list<int> numbers) {
     for (const int number : numbers) {
       if (view_.constant(number)->rank() == 0) continue;
-      if (!types_) try {
-          types_ = InferGraph(view_);
-        } catch (const Error&) {
-          return false;  // Compile finds the error again and reports it
-        }
-      const SymbolicShape& shape = (*types_)[x].shape;
-      if (!shape.has_rank() || shape.rank() == 0) return false;
+      const GraphTypes* const types = Types();
+      if (!types || !(*types)[x].shape.has_rank() || (*types)[x].shape.rank() == 0) return false;
     }
     return true;
   }
@@ -41249,9 +40794,8 @@ class HardSwishMerger {
   // Returns the node that makes the value, if it is of this operator and the value has only one
   // reader; else -1.
   int MakerOf(int value, std::string_view op) const {
-    const int node = value < 0 ? -1 : view_.producer(value);
-    if (node < 0 || view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
-    return Is(node, op) ? node : -1;
+    const int node = value < 0 || OnlyReader(value) < 0 ? -1 : view_.producer(value);
+    return node >= 0 && Is(node, op) ? node : -1;
   }
   // True if the nodes have the same device and backend.
   bool AreTogether(std::initializer_list<int> nodes) const {
@@ -41292,8 +40836,8 @@ class HardSwishMerger {
   // Returns the only reader of the product, if it divides the product by 6; else -1.
   int SixthOf(int product) const {
     const int value = view_.outputs(product)[0];
-    if (view_.IsOutput(value) || view_.consumers(value).size() != 1) return -1;
-    const int node = view_.consumers(value)[0];
+    const int node = OnlyReader(value);
+    if (node < 0) return -1;
     if (Is(node, "Div")) return Input(node, 0) == value && IsNumber(Input(node, 1), 6) ? node : -1;
     if (!Is(node, "Mul")) return -1;
     const size_t other = Input(node, 0) == value ? 1 : 0;
@@ -41311,12 +40855,7 @@ class HardSwishMerger {
     has_merged_ = true;
   }
 
-  const Graph& graph_;
-  const GraphView view_;
-  const NameIndex control_;
-  IndexedVector<char> removed_;  // by node
   IndexedVector<OperatorDef> nodes_;
-  std::optional<GraphTypes> types_;
   bool has_merged_ = false;
 };
 
@@ -41371,9 +40910,9 @@ struct ConvertedGraph::Builder {
         constants(converted_constants),
         outputs_on(device_of_outputs) {
     const Graph& plan = view.graph();
-    for (const GraphInput& input : plan.inputs())
+    for (const Graph::Input& input : plan.inputs())
       graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-    for (const GraphConstant& constant : plan.constants())
+    for (const Graph::Constant& constant : plan.constants())
       graph.AddConstant(constant.name, constant.value);
     std::vector<OperatorDef> nodes = plan.nodes();
     // An output that must be converted gives its name to the converted value.
@@ -41564,7 +41103,7 @@ class ConvertLayoutOp final : public Operator<CPUContext> {
  public:
   ConvertLayoutOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
       : Operator<CPUContext>(def, ws, config) {
-    set_invocation_kind(InvocationKind::kConverter);
+    set_invocation_kind(Invocation::Kind::kConverter);
   }
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     KernelConfig config;
@@ -41601,7 +41140,7 @@ class CopyToDeviceOp final : public Operator<CPUContext> {
  public:
   CopyToDeviceOp(const OperatorDef& def, Workspace* ws)
       : Operator<CPUContext>(def, ws), target_(TargetOf(def)) {
-    set_invocation_kind(InvocationKind::kCopy);
+    set_invocation_kind(Invocation::Kind::kCopy);
   }
   bool RunOnDevice() override {
     Tensor from = InputBlob(0).Get<Tensor>();
@@ -41621,7 +41160,7 @@ OPKIT_OPERATOR_SCHEMA(CopyToDevice)
     .NumInputs(1)
     .NumOutputs(1)
     .IdenticalTypeAndShape()
-    .Arg<int64_t>("device_type", "the number of the device's type", {}, true)
+    .RequiredArg<int64_t>("device_type", "the number of the device's type")
     .Arg<int64_t>("device_index", "the device among those of its type", 0)
     .InputsCanCrossDevices()
     .DeviceInferenceFunction([](const OperatorDef& def) -> OpSchema::DevicePlacement {
@@ -41704,7 +41243,7 @@ struct FusedGraph::Builder {
     const int next = view.consumers(value)[0];
     const OperatorDef& def = view.graph().node(next);
     const std::string& backend = chain.choice.kernel->backend;
-    const SelectedKernel* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
+    const Selection::Node* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
     const bool is_chosen = (chosen && chosen->backend != backend) ||
                            (def.requires_backends() && def.backends() != backend);
     if (!IsFree(next) || !def.control_inputs().empty() || is_part[next] || is_chosen ||
@@ -41808,6 +41347,201 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsMakeFusedGraph =
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 
+// ---- opkit/graph/print/impl/memory_svg.ipp
+// ToSvg's definition: scales, axes, rectangles and the legend.
+#ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
+#define OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Writes one picture.
+class MemorySvg {
+ public:
+  OPKIT_COLD MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+                       const MemorySvgOptions& options)
+      : buffers_(buffers), plan_(plan), options_(options) {
+    if (plan.offsets.size() != buffers.size())
+      Throw(ErrorCode::kInvalidArgument, "expected an offset for each of ", buffers.size(),
+            " buffers, found ", plan.offsets.size());
+    if (!options.names.empty() && options.names.size() != buffers.size())
+      Throw(ErrorCode::kInvalidArgument, "expected a name for each of ", buffers.size(),
+            " buffers, or none; found ", options.names.size());
+    if (!buffers.empty()) shortest_ = Length(buffers[0]);
+    if (!buffers.empty()) begin_ = static_cast<double>(buffers[0].lower);
+    for (const MemoryInterval& buffer : buffers) {
+      begin_ = (std::min)(begin_, static_cast<double>(buffer.lower));
+      end_ = (std::max)(end_, static_cast<double>(buffer.upper));
+      longest_ = (std::max)(longest_, Length(buffer));
+      shortest_ = (std::min)(shortest_, Length(buffer));
+    }
+    if (begin_ >= end_) end_ = begin_ + 1;
+    top_ = plan.arena_bytes > 0 ? static_cast<double>(plan.arena_bytes) : 1;
+  }
+
+  OPKIT_COLD std::string Draw() {
+    Add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="@" height="@" viewBox="0 0 @ @")"
+        R"( font-family="sans-serif" font-size="12">)"
+        "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+        {options_.width, options_.height, options_.width, options_.height});
+    Add("<text x=\"@\" y=\"24\" font-size=\"17\" font-weight=\"bold\">@</text>\n",
+        {kLeft, EscapeXml(options_.title)});
+    Add("<text x=\"@\" y=\"44\" fill=\"#444\">@ arena, lower bound @, ratio @; @ without sharing; "
+        "@ buffers, @</text>\n",
+        {kLeft, FormatBytes(plan_.arena_bytes), FormatBytes(plan_.lower_bound_bytes),
+         Rounded(plan_.ratio(), 4), FormatBytes(plan_.naive_bytes), buffers_.size(),
+         EscapeXml(plan_.method)});
+    DrawAxes();
+    for (size_t i = 0; i < buffers_.size(); ++i) DrawBuffer(i);
+    DrawBound();
+    DrawLegend();
+    return out_ + "</svg>\n";
+  }
+
+ private:
+  static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
+
+  // Appends `form` and replaces each '@' in it by the next part.
+  OPKIT_COLD void Add(std::string_view form, std::initializer_list<Text> parts) {
+    for (const Text& part : parts) {
+      out_ += form.substr(0, form.find('@'));
+      part.AppendTo(out_);
+      form.remove_prefix(form.find('@') + 1);
+    }
+    out_ += form;
+  }
+  static std::string Rounded(double value, int digits = 2) {
+    char text[64];
+    const auto end =
+        std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
+    return std::string(text, end.ptr);
+  }
+  // Returns a text such as "1.5 MiB".
+  OPKIT_COLD static std::string FormatBytes(int64_t bytes) {
+    const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    int unit = 0;
+    auto value = static_cast<double>(bytes);
+    for (; value >= 1024 && unit < 6; ++unit) value /= 1024;
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof digits, value,
+                                   std::chars_format::general, value >= 1000 ? 4 : 3);
+    return std::string(digits, end.ptr) + " " + kUnits[unit];
+  }
+  OPKIT_COLD static std::string EscapeXml(std::string_view text) {
+    constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
+    std::string out;
+    for (const char c : text) {
+      const size_t entity = std::string_view("&<>\"").find(c);
+      if (entity != std::string_view::npos)
+        out += kEntities[entity];
+      else
+        out += static_cast<unsigned char>(c) < 32 ? ' ' : c;  // XML has no control characters
+    }
+    return out;
+  }
+  static double Length(const MemoryInterval& buffer) {
+    return static_cast<double>(buffer.upper) - static_cast<double>(buffer.lower);
+  }
+  double X(double time) const {
+    return kLeft + (time - begin_) / (end_ - begin_) * (options_.width - kLeft - kRight);
+  }
+  double Y(double address) const {
+    const int bottom = options_.height - kBottom;
+    return bottom - address / top_ * (bottom - kTop);
+  }
+  void Line(double x1, double y1, double x2, double y2, const char* style) {
+    Add("<line x1=\"@\" y1=\"@\" x2=\"@\" y2=\"@\" @/>\n",
+        {Rounded(x1), Rounded(y1), Rounded(x2), Rounded(y2), style});
+  }
+  void Label(double x, double y, const char* style, std::string_view text) {
+    Add("<text x=\"@\" y=\"@\" @>@</text>\n", {Rounded(x), Rounded(y), style, EscapeXml(text)});
+  }
+
+  // Draws grid lines that are 1, 2, 5, 10, … steps of time apart (about eight at most), and lines
+  // that are a power of two of bytes apart (about six at most).
+  OPKIT_COLD void DrawAxes() {
+    constexpr const char* kGrid = "stroke=\"#ddd\"";
+    double step = 1, bytes = 1;
+    for (int i = 0; step * 8 < end_ - begin_; ++i) step *= i % 3 == 1 ? 2.5 : 2;
+    while (bytes * 6 < top_) bytes *= 2;
+    for (double time = step * std::trunc(begin_ / step); time <= end_; time += step) {
+      if (time < begin_) continue;
+      Line(X(time), kTop, X(time), Y(0), kGrid);
+      Label(X(time), Y(0) + 17, "text-anchor=\"middle\"", StrCat(static_cast<int64_t>(time)));
+    }
+    for (double address = 0; address <= top_; address += bytes) {
+      Line(kLeft, Y(address), X(end_), Y(address), kGrid);
+      Label(kLeft - 8, Y(address) + 4, "text-anchor=\"end\"",
+            FormatBytes(static_cast<int64_t>(address)));
+    }
+    Label((kLeft + X(end_)) / 2, options_.height - 14, "text-anchor=\"middle\"",
+          options_.time_label);
+    Add("<text transform=\"translate(18 @) rotate(-90)\" text-anchor=\"middle\">address</text>\n",
+        {Rounded((kTop + Y(0)) / 2)});
+  }
+
+  // Returns a colour from blue (0) to red (1).
+  static std::string Colour(double share) {
+    return StrCat("hsl(", static_cast<int>(215 - 205 * share), ",65%,68%)");
+  }
+
+  OPKIT_COLD void DrawBuffer(size_t i) {
+    const MemoryInterval& buffer = buffers_[i];
+    if (buffer.size == 0) return;
+    const auto lower = static_cast<double>(buffer.lower);
+    const auto offset = static_cast<double>(plan_.offsets[i]);
+    const double x = X(lower), width = X(static_cast<double>(buffer.upper)) - x;
+    const double y = Y(offset + static_cast<double>(buffer.size)), height = Y(offset) - y;
+    const double life = std::log(Length(buffer) / shortest_);  // colours have a logarithmic scale
+    const std::string name = options_.names.empty() ? std::to_string(i) : options_.names[i];
+    Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"@\" fill=\"@\" stroke=\"#333\" "
+        "stroke-width=\"0.5\"><title>@: @ at @, live from @ to @</title></rect>\n",
+        {Rounded(x), Rounded(y), Rounded(width), Rounded(height),
+         Colour(longest_ > shortest_ ? life / std::log(longest_ / shortest_) : 0), EscapeXml(name),
+         FormatBytes(buffer.size), plan_.offsets[i], buffer.lower, buffer.upper});
+    // Draw a label if there is room for it; a character is about 7 pixels wide.
+    if (height >= 13 && width >= 7 * static_cast<double>(name.size()) + 6)
+      Label(x + width / 2, y + height / 2 + 4, "text-anchor=\"middle\" pointer-events=\"none\"",
+            name);
+  }
+
+  void DrawBound() {
+    if (plan_.lower_bound_bytes <= 0) return;
+    const double y = Y(static_cast<double>(plan_.lower_bound_bytes));
+    Line(kLeft, y, X(end_), y, "stroke=\"#c00\" stroke-dasharray=\"6 4\"");
+    Label(X(end_) - 4, y + 14, "text-anchor=\"end\" fill=\"#c00\"", "lower bound");
+  }
+
+  OPKIT_COLD void DrawLegend() {
+    const double y = options_.height - 24;
+    constexpr int kSteps = 8, kWidth = 16;
+    const double left = options_.width - kRight - kSteps * kWidth - 60;
+    Label(left - 6, y + 10, "text-anchor=\"end\"", "lives short");
+    for (int i = 0; i < kSteps; ++i)
+      Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"12\" fill=\"@\"/>\n",
+          {Rounded(left + i * kWidth), Rounded(y), kWidth,
+           Colour(static_cast<double>(i) / (kSteps - 1))});
+    Label(left + kSteps * kWidth + 6, y + 10, "", "long");
+  }
+
+  const std::vector<MemoryInterval>& buffers_;
+  const MemoryPlan& plan_;
+  const MemorySvgOptions& options_;
+  double begin_ = 0, end_ = 0, shortest_ = 1, longest_ = 1, top_ = 1;
+  std::string out_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE std::string ToSvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
+                               const MemorySvgOptions& options) {
+  return detail::MemorySvg(buffers, plan, options).Draw();
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
+
 // ---- opkit/graph/impl/run_profile.ipp
 // ProfileOfRun's definition: matches a plan's steps with the spans of a profile.
 #ifndef OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
@@ -41887,17 +41621,17 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   std::map<uint64_t, std::vector<const ProfileSpan*>> inside;  // by run: the spans of its operators
   std::vector<const ProfileSpan*> runs;
   for (const ProfileSpan& span : profile.spans)
-    if (span.kind == InvocationKind::kRun && !span.adopted && !span.open) runs.push_back(&span);
+    if (span.kind == Invocation::Kind::kRun && !span.adopted && !span.open) runs.push_back(&span);
   detail::StableSort(
       runs, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
   for (const ProfileSpan* run : runs) inside[run->id];
   const uint32_t copy_node = InternName("CopyToDevice");
   for (const ProfileSpan& span : profile.spans) {
     const auto run = inside.find(span.parent);
-    const bool is_operator = span.kind == InvocationKind::kOperator ||
-                             span.kind == InvocationKind::kCustomOperator ||
-                             span.kind == InvocationKind::kConverter ||
-                             (span.kind == InvocationKind::kCopy && span.name == copy_node);
+    const bool is_operator = span.kind == Invocation::Kind::kOperator ||
+                             span.kind == Invocation::Kind::kCustomOperator ||
+                             span.kind == Invocation::Kind::kConverter ||
+                             (span.kind == Invocation::Kind::kCopy && span.name == copy_node);
     if (run != inside.end() && is_operator && !span.adopted) run->second.push_back(&span);
   }
   for (const ProfileSpan* run : runs) {
@@ -41984,6 +41718,229 @@ OPKIT_INLINE std::string ToString(const RunProfile& run) {
 
 #endif  // OPKIT_GRAPH_IMPL_RUN_PROFILE_IPP_
 
+// ---- opkit/graph/impl/net_benchmark.ipp
+// NetBenchmark's definitions: the sums by operator type, and the table.
+#ifndef OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
+#define OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+inline std::string Fixed(double value, int digits) {
+  char buffer[64];  // std::to_chars ignores the program's locale
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed, digits);
+  return end.ec == std::errc() ? std::string(buffer, end.ptr) : StrCat(value);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void NetBenchmark::SumUp() {
+  double total = 0;
+  for (const NetBenchmark::Row& row : nodes) total += row.ms;
+  types.clear();
+  for (NetBenchmark::Row& row : nodes) {
+    row.share = total > 0 ? row.ms / total : 0;
+    auto sum = std::find_if(types.begin(), types.end(),
+                            [&](const NetBenchmark::Row& type) { return type.op == row.op; });
+    if (sum == types.end()) sum = types.insert(sum, {.op = row.op, .name = "", .count = 0});
+    ++sum->count;
+    sum->ms += row.ms;
+    sum->share += row.share;
+    sum->flops += row.flops;
+    sum->bytes += row.bytes;
+  }
+  detail::StableSort(types, [](auto& a, auto& b) { return a.ms > b.ms; });
+}
+
+OPKIT_INLINE std::string ToString(const NetBenchmark& benchmark) {
+  using detail::Fixed;
+  std::vector<std::vector<std::string>> table{{"node", "op", "ms", "share", "GFLOP/s", "GB/s"}};
+  const auto add = [&](const NetBenchmark::Row& row, std::string node, const std::string& more) {
+    table.push_back({std::move(node), row.op + more, Fixed(row.ms, 4),
+                     Fixed(row.share * 100, 1) + "%", row.flops > 0 ? Fixed(row.gflops(), 2) : "-",
+                     row.bytes > 0 ? Fixed(row.gigabytes(), 2) : "-"});
+  };
+  for (const NetBenchmark::Row& row : benchmark.nodes)
+    add(row, std::to_string(row.node), row.name.empty() ? "" : " '" + row.name + "'");
+  table.push_back({});
+  for (const NetBenchmark::Row& row : benchmark.types) add(row, "", StrCat(" x", row.count));
+  std::vector<size_t> widths(table[0].size(), 0);
+  for (const auto& line : table)
+    for (size_t c = 0; c < line.size(); ++c) widths[c] = (std::max)(widths[c], line[c].size());
+  std::string out;
+  for (const auto& line : table) {
+    for (size_t c = 0; c < line.size(); ++c) {
+      const std::string fill(widths[c] - line[c].size(), ' ');
+      out += (c ? "  " : "") + (c == 1 ? line[c] + fill : fill + line[c]);
+    }
+    out += "\n";
+  }
+  return StrCat(out, "\nnet: ", Fixed(benchmark.net_ms, 4), " ms, the median of ", benchmark.runs,
+                " runs\n");
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_NET_BENCHMARK_IPP_
+
+// ---- opkit/graph/impl/simple_net.ipp
+// SimpleNet's definitions: fills the workspace, runs the nodes and times them.
+#ifndef OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
+#define OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Puts a constant into the workspace. Throws kAlreadyExists if its blob has other contents.
+inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& value) {
+  Blob* blob = ws.CreateBlob(name);
+  if (blob->empty()) *blob->GetMutable<Tensor>() = value;
+  if (!blob->IsType<Tensor>() || Attribute(blob->Get<Tensor>()) != Attribute(value))
+    Throw(ErrorCode::kAlreadyExists, "blob '", name,
+          "' of the workspace holds something else than the graph's constant of that name; "
+          "rename one of them");
+}
+
+// Throws the errors of SimpleNet::Run for inputs that differ from the graph's declarations.
+inline void CheckInputs(const Graph& graph, Workspace& ws) {
+  NameIndex symbols;
+  std::vector<int64_t> extents;
+  for (const Graph::Input& input : graph.inputs()) {
+    const Tensor& found = *ws.GetTensor(input.name);
+    const auto fail = [&](ErrorCode code, const std::string& more = "") {
+      Throw(code, "input '", input.name, "' of the graph is ", ToString(found), ", expected ",
+            input.info, more);
+    };
+    if (input.info.dtype != DType::kUndefined && found.dtype() != input.info.dtype)
+      fail(found.initialized() ? ErrorCode::kTypeMismatch : ErrorCode::kUninitialized);
+    const SymbolicShape& declared = input.info.shape;
+    if (!declared.has_rank()) continue;
+    bool fits = declared.rank() == found.rank();
+    for (int axis = 0; fits && axis < declared.rank(); ++axis) {
+      const Dim& dim = declared[axis];
+      if (dim.is_symbol()) {
+        const size_t number = Index(symbols.Add(dim.symbol()));
+        if (number == extents.size()) extents.push_back(found.shape()[axis]);
+        if (extents[number] != found.shape()[axis])
+          fail(ErrorCode::kInvalidArgument,
+               StrCat(" where ", dim.symbol(), " is ", extents[number], " in an input before"));
+      }
+      fits = !dim.is_known() || dim.value() == found.shape()[axis];
+    }
+    if (!fits) fail(ErrorCode::kInvalidArgument);
+  }
+}
+
+// Returns the types of all values for the inputs in the workspace. Returns nullopt if these do not
+// fit the graph; Run then reports the error.
+inline std::optional<GraphTypes> TypesNow(const GraphView& view, Workspace& ws) {
+  std::vector<Graph::Input> inputs = view.graph().inputs();
+  for (Graph::Input& input : inputs)
+    if (ws.HasTensor(input.name) && ws.GetTensor(input.name)->initialized())
+      input.info = TensorInfo::Of(*ws.GetTensor(input.name));
+  try {
+    return InferGraph(view, inputs);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Returns the median of times in ns, in ms.
+inline double MedianMs(std::vector<int64_t> times) {
+  std::sort(times.begin(), times.end());
+  const size_t n = times.size();
+  return static_cast<double>(times[(n - 1) / 2] + times[n / 2]) * 0.5e-6;
+}
+
+inline NetBenchmark::Row BenchmarkRow(const OperatorBase& op, const Workspace& ws, double ms) {
+  const OperatorDef& def = op.def();
+  const OpCost cost = OpRegistry::Global()
+                          .GetSchema(def.type())
+                          .Cost(def, TypesIn(ws, def.inputs()), TypesIn(ws, def.outputs()));
+  return {.op = def.type(),
+          .name = def.name(),
+          .node = op.net_position(),
+          .ms = ms,
+          .flops = static_cast<double>(cost.flops),
+          .bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written)};
+}
+
+}  // namespace detail
+
+OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
+    : graph_(std::move(graph)), workspace_(ws) {
+  if (!ws) Throw(ErrorCode::kInvalidArgument, "a net needs a workspace");
+  Check(graph_);
+  for (const Graph::Input& input : graph_.inputs())
+    if (!ws->HasBlob(input.name))
+      Throw(ErrorCode::kNotFound, "input '", input.name,
+            "' of the graph is not in the workspace; create it before the net",
+            SuggestName(input.name, ws->Blobs()));
+  std::vector<std::string> made;
+  try {
+    for (const Graph::Constant& constant : graph_.constants()) {
+      if (!ws->HasBlob(constant.name)) made.push_back(constant.name);
+      detail::PutConstant(*ws, constant.name, constant.value);
+    }
+    const GraphView view(graph_);
+    const std::optional<GraphTypes> types = detail::TypesNow(view, *ws);
+    for (const int node : view.order()) {
+      const OperatorDef& def = graph_.node(node);
+      for (const std::string& output : def.outputs())
+        if (!output.empty() && !ws->HasBlob(output)) made.push_back(output);
+      ops_.push_back(types ? CreateSelected(def, ws, types->Of(view.inputs(node)),
+                                            types->Of(view.outputs(node)),
+                                            {.net_position = node, .any_shapes = true})
+                           : CreateOperator(def, ws, node));
+    }
+  } catch (...) {
+    ops_.clear();
+    for (const std::string& name : made) ws->RemoveBlob(name);
+    throw;
+  }
+}
+
+OPKIT_INLINE bool SimpleNet::Run() {
+  const InvocationScope scope(Invocation::Kind::kRun,
+                              [] { return detail::SpanNames{InternName("SimpleNet::Run")}; });
+  detail::ObserverScope<SimpleNet> observers(*this);
+  detail::CheckInputs(graph_, *workspace_);
+  for (const auto& op : ops_) op->Run();
+  observers.Succeeded();
+  return true;
+}
+
+OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmark::Options& options) {
+  if (options.runs < 1 || options.warmup < 0)
+    Throw(ErrorCode::kInvalidArgument, "a benchmark of ", options.runs, " runs after ",
+          options.warmup, " for warming up; expected at least one run");
+  for (int i = 0; i < options.warmup; ++i) Run();
+  const auto time_ns = [](auto&& run) {
+    const int64_t start_ns = detail::MonotonicNs();
+    run();
+    return detail::MonotonicNs() - start_ns;
+  };
+  std::vector<int64_t> whole;
+  for (int i = 0; i < options.runs; ++i) whole.push_back(time_ns([&] { Run(); }));
+  std::vector<std::vector<int64_t>> times(ops_.size());
+  for (int i = 0; i < options.runs; ++i)
+    for (size_t at = 0; at < ops_.size(); ++at)
+      times[at].push_back(time_ns([&] { ops_[at]->Run(); }));
+  NetBenchmark result;
+  result.runs = options.runs;
+  result.net_ms = detail::MedianMs(whole);
+  for (size_t at = 0; at < ops_.size(); ++at)
+    result.nodes.push_back(
+        detail::BenchmarkRow(*ops_[at], *workspace_, detail::MedianMs(times[at])));
+  result.SumUp();
+  return result;
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_IMPL_SIMPLE_NET_IPP_
+
 // ---- opkit/base/impl/algorithm.ipp
 // The definitions of opkit/base/algorithm.hpp.
 #ifndef OPKIT_BASE_IMPL_ALGORITHM_IPP_
@@ -42053,7 +42010,7 @@ struct DirectCall::Finish {
 
 OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   const Finish finish{*this};
-  const InvocationScope invocation(InvocationKind::kCustomOperator, device_, [this] {
+  const InvocationScope invocation(Invocation::Kind::kCustomOperator, device_, [this] {
     if (span_names_.name == 0)
       span_names_ = {InternName(identity_.def.type()), InternName(identity_.def.name())};
     return span_names_;
@@ -42511,16 +42468,17 @@ OPKIT_INLINE void RefuseDescription(const std::string& library, const Text& what
   const std::string advice = StrCat(mend);
   Throw(code, "library ", library, " ", what, advice.empty() ? "" : "; ", advice);
 }
-OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name, const Text& what) {
+OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name, const Text& what,
+                                   unsigned char least, const Text& mend) {
   constexpr size_t kLongestName = 255;
   for (size_t i = 0; name && name[i]; ++i) {
     const auto c = static_cast<unsigned char>(name[i]);
     if (i >= kLongestName)
       RefuseDescription(library, StrCat("has ", what, " of more than ", kLongestName,
                                         " bytes: ", std::string(name, 32), "…"));
-    if (c < ' ' || c == 127)
-      RefuseDescription(library,
-                        StrCat("has ", what, " that holds the character ", static_cast<int>(c)));
+    if (c < least || c == 127)
+      RefuseDescription(
+          library, StrCat("has ", what, " that holds the character ", static_cast<int>(c)), mend);
   }
 }
 
@@ -42541,7 +42499,8 @@ class OpImport {
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kFirstBytes<opkit_op>),
              "fill in opkit_op.size with sizeof(opkit_op)");
-    CheckName(index);
+    if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
+    CheckLibraryText(library_, op_.name, "an operator's name", '!', "use letters, digits, _ . -");
     FunctionRecord record(new FunctionOpRecord);
     FunctionOpRecord& to = *record;
     to.name = op_.name;
@@ -42589,19 +42548,6 @@ class OpImport {
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
     if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
     if (!IsAligned(array)) Refuse(StrCat("has ", who(), " whose ", what, " are not aligned"));
-  }
-  void CheckName(uint64_t index) const {
-    constexpr size_t kLongestName = 255;
-    if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
-    const std::string_view name(op_.name, ::strnlen(op_.name, kLongestName + 1));
-    if (name.size() > kLongestName)
-      Refuse(StrCat("has an operator whose name has more than ", kLongestName, " bytes, ",
-                    name.substr(0, 32), "…"));
-    for (const char c : name)
-      if (static_cast<unsigned char>(c) <= ' ' || c == 127)
-        Refuse(StrCat("has an operator whose name holds the character ",
-                      static_cast<int>(static_cast<unsigned char>(c))),
-               "use letters, digits, _ . -");
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
@@ -42676,7 +42622,8 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
                                      const std::string& library) {
   if (!op) RefuseDescription(library, StrCat("has a null pointer for operator ", index));
   if (!IsAligned(op))
-    RefuseDescription(library, StrCat("describes operator ", index, " out of alignment"));
+    RefuseDescription(library,
+                      StrCat("describes operator ", index, " at an address that is not aligned"));
   return OpImport(*op, library).Read(index);
 }
 
@@ -42809,7 +42756,7 @@ OPKIT_COLD OPKIT_INLINE Selection KernelSelector::ForcedInside(int node,
   Selection inside;
   if (!options_.forced) return inside;
   const std::string prefix = SelectionPrefix(names_[node], body);
-  for (const SelectedKernel& one : options_.forced->nodes)
+  for (const Selection::Node& one : options_.forced->nodes)
     if (one.node.starts_with(prefix)) {
       inside.nodes.push_back(one);
       inside.nodes.back().node.erase(0, prefix.size());
@@ -42873,7 +42820,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   for (int node = 0; node < view_.num_nodes(); ++node)
     for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
       bodies.push_back(SelectionPrefix(names_[node], item.name));
-  for (const SelectedKernel& one : options_.forced->nodes) {
+  for (const Selection::Node& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
       continue;  // the plan of the body checks it
@@ -42891,7 +42838,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
       Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
             one.op, ", but it is ", def);
     CheckForcedDevice(one, def);
-    const SelectedKernel*& forced = forced_[node];
+    const Selection::Node*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
                    forced->device != one.device))
       Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
@@ -42901,7 +42848,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   }
 }
 
-OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const SelectedKernel& forced,
+OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const Selection::Node& forced,
                                                                const OperatorDef& def) const {
   if (forced.device.empty() || forced.device == ToString(def.device())) return;
   if (Chooses(def))
@@ -42914,7 +42861,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const SelectedKer
 
 OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
   const OperatorDef& def = view_.graph().node(node);
-  if (const SelectedKernel* forced = Forced(node))
+  if (const Selection::Node* forced = Forced(node))
     return OperatorDef(def).Backends(forced->backend, kRequired);
   if (options_.backend_need == kPreferred) return {};
   CheckBackends(def);
@@ -43050,7 +42997,7 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
     RateOn(def.device(), asked, node, rating);
     return rating;
   }
-  const SelectedKernel* const forced = Forced(node);
+  const Selection::Node* const forced = Forced(node);
   for (const Device device : *options_.devices) {
     if (forced && !forced->device.empty() && forced->device != ToString(device)) continue;
     const OperatorDef there = OperatorDef(asked).Device(device);
@@ -43071,7 +43018,7 @@ OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
 
 OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, int node,
                                          NodeRating& rating) const {
-  const SelectedKernel* const forced = Forced(node);
+  const Selection::Node* const forced = Forced(node);
   const NodeDevices devices(def);
   const std::string no_copy = WhyNoCopy(node, devices);
   for (KernelCandidate& candidate :
@@ -43089,7 +43036,7 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
     if (!can_run) continue;
     const KernelConfig& config = rated.candidate.config;
     rated.conversion_ns = ConversionCost(node, devices, config);
-    if (options_.objective == SelectionObjective::kMemory) rated.bytes = MemoryOf(node, config);
+    if (options_.objective == Selection::Objective::kMemory) rated.bytes = MemoryOf(node, config);
     if (rating.best < 0 || IsBetter(rating.candidates[Index(rating.best)], rated))
       rating.best = static_cast<int>(rating.candidates.size()) - 1;
   }
@@ -43294,9 +43241,9 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::OrderBodies(int step, RunOrder& orde
   const auto bodies = plan_.BodiesOf(plan_.schedule().original_of(step));
   for (const std::unique_ptr<PlannedBody>& body : bodies)
     for (int inner = 0; inner < body->plan->schedule().size(); ++inner) {
-      follow(Of(*body).begin_[Index(inner)]);
+      follow(Of(*body).begin_[inner]);
       Of(*body).OrderBodies(inner, order);
-      last = Of(*body).end_[Index(inner)];
+      last = Of(*body).end_[inner];
     }
   if (!bodies.empty()) follow(end_[step]);
 }
@@ -43340,7 +43287,7 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
                                           int& planned_values) const {
   const GraphView& view = plan_.view();
   const auto is_exclusive = [&](int node) { return BodyCount(node) > 1; };
-  const auto step_of = [&](int node) { return Index(plan_.schedule().node_of(node)); };
+  const auto step_of = [&](int node) { return plan_.schedule().node_of(node); };
   for (int value = 0; value < view.num_values(); ++value) {
     RunValue& planned = arena.values[NumberOf(value)];
     const bool is_own = plan_.OuterOf(value) < 0;
@@ -43481,8 +43428,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlaceDonated(ArenaPlan& arena) const
   for (const int input : donated_) {
     const int buffer = BufferOf(arena, input);
     if (buffer < 0) continue;
-    const int64_t bytes = arena.lifetimes.buffers[Index(buffer)].size;
-    arena.plan.offsets[Index(buffer)] = next;
+    const int64_t bytes = arena.lifetimes.buffers[buffer].size;
+    arena.plan.offsets[buffer] = next;
     arena.donated.push_back({input, next, next + bytes});
     next += (bytes + 63) / 64 * 64;
   }
@@ -43539,9 +43486,9 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
   FindLifetimesOf(arena, summary_.planned_values);
   for (const uint8_t bounded : arena.bounded) summary_.bounded_values += bounded;
   // Values in a donated input take nothing of the arena.
-  std::vector<MemoryInterval> buffers = arena.lifetimes.buffers;
+  IndexedVector<MemoryInterval> buffers = arena.lifetimes.buffers;
   for (const int input : donated_)
-    if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[Index(buffer)].size = 0;
+    if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[buffer].size = 0;
   const auto plan = [&] {
     return PlanMemory(buffers, arena.lifetimes.conflicts, options.plan.search);
   };
@@ -43564,9 +43511,9 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena,
                                                           int64_t capacity) const {
   if (capacity < 0)
-    Throw(ErrorCode::kInvalidArgument, "PlanMemoryOptions::capacity_bytes is ", capacity);
+    Throw(ErrorCode::kInvalidArgument, "PlanOptions::memory.capacity_bytes is ", capacity);
   if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
-  const std::vector<MemoryInterval>& buffers = arena.lifetimes.buffers;
+  const IndexedVector<MemoryInterval>& buffers = arena.lifetimes.buffers;
   // Find the step at which the most bytes are live.
   std::vector<int64_t> change(Index(run_order_.nodes) + 2, 0);
   const auto at = [&](int64_t step) {
@@ -43582,10 +43529,10 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena
   std::vector<int> values;
   for (size_t value = 0; value < arena.values.size(); ++value) {
     const int buffer = arena.lifetimes.buffer_of[value];
-    if (buffer >= 0 && buffers[Index(buffer)].lower <= peak && peak < buffers[Index(buffer)].upper)
+    if (buffer >= 0 && buffers[buffer].lower <= peak && peak < buffers[buffer].upper)
       values.push_back(static_cast<int>(value));
   }
-  const auto bytes_of = [&](int value) { return arena.values[Index(value)].bytes; };
+  const auto bytes_of = [&](int value) { return arena.values[value].bytes; };
   StableSort(values, [&](int a, int b) { return bytes_of(a) > bytes_of(b); });
   constexpr size_t kShown = 5;
   std::string list;
@@ -43608,7 +43555,7 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
 
 // Adds each step that reads or writes a value, also a step of a body, to the value's users. The
 // verifier then does not depend on how Describe treats bodies.
-OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& values) const {
+OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(IndexedVector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     const int node = plan_.schedule().original_of(step), end = end_[step];
     if (!plan_.BodiesOf(node).empty()) continue;  // the steps of its bodies read and write
@@ -43626,7 +43573,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(std::vector<RunValue>& va
 }
 
 OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const {
-  std::vector<int64_t> addresses;
+  IndexedVector<int64_t> addresses;
   std::vector<std::string> names;
   for (size_t value = 0; value < arena.values.size(); ++value)
     addresses.push_back(arena.OffsetOf(value));
@@ -43636,7 +43583,7 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
   for (size_t value = first_body_value(); value < arena.values.size(); ++value)
     names.push_back(Name(value));
   const int64_t end = arena.donated.empty() ? arena.plan.arena_bytes : arena.donated.back().end;
-  std::vector<RunValue> values = arena.values;
+  IndexedVector<RunValue> values = arena.values;
   AddTouches(values);
   VerifyMemoryPlan(run_order_, values, arena.inplace, addresses, end, names);
   return true;
@@ -43702,7 +43649,7 @@ OPKIT_INLINE void Specialization::Build(const Options& options, const Enclosing*
 
 OPKIT_INLINE GraphTypes Specialization::Infer(const GraphView& view,
                                               const std::vector<TensorInfo>& inputs) {
-  std::vector<GraphInput> known;
+  std::vector<Graph::Input> known;
   for (size_t i = 0; i < inputs.size(); ++i)
     known.push_back({view.graph().inputs()[i].name, inputs[i]});
   return InferGraph(view, known);
@@ -43994,7 +43941,7 @@ OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explan
 OPKIT_COLD inline void ExplainNodes(const Specialization& found,
                                     std::vector<Explanation::Node>& nodes,
                                     Explanation& explanation) {
-  for (const GraphConstant& constant : found.view().graph().constants())
+  for (const Graph::Constant& constant : found.view().graph().constants())
     explanation.converted_constants += found.plan_view().FindValue(constant.name) < 0;
   for (int step = 0; step < found.schedule().size(); ++step) {
     const int node = found.schedule().original_of(step);
@@ -44081,7 +44028,7 @@ OPKIT_INLINE void PlanState::SetLatest(IntrusivePtr<Specialization> specializati
 
 OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeUnbounded(
     const GraphView& view) const {
-  PlanMemoryOptions memory = options_.memory;
+  PlanOptions::MemoryOptions memory = options_.memory;
   memory.search.enough_bytes = (std::max)(memory.search.enough_bytes, memory.capacity_bytes);
   memory.capacity_bytes = 0;
   memory.most_bound_bytes = -1;
@@ -44134,24 +44081,25 @@ OPKIT_COLD OPKIT_INLINE bool PlanState::HasKernel(const OperatorDef& def) const 
 
 OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
   std::vector<std::string> names;
-  for (const GraphInput& input : graph().inputs()) names.push_back(input.name);
+  for (const Graph::Input& input : graph().inputs()) names.push_back(input.name);
   for (const std::string& name : options_.memory.donated_inputs) {
     const int value = view().FindValue(name);
     if (value < 0 || !view().IsInput(value))
-      Throw(ErrorCode::kNotFound, "PlanMemoryOptions::donated_inputs names '", name,
+      Throw(ErrorCode::kNotFound, "PlanOptions::memory.donated_inputs names '", name,
             "', which is no input of the graph", SuggestName(name, names));
     const char* const why = view().IsRewritten(value) ? "rewritten by a node of the graph"
                             : view().IsOutput(value)  ? "an output of the graph too"
                                                       : nullptr;
     if (why)
-      Throw(ErrorCode::kInvalidArgument, "PlanMemoryOptions::donated_inputs names '", name,
+      Throw(ErrorCode::kInvalidArgument, "PlanOptions::memory.donated_inputs names '", name,
             "', which is ", why, ", so that its caller reads it after a run");
     donated_.push_back(value);
   }
 }
 
 OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
-    const GraphView& view, std::vector<TensorInfo> inputs, const PlanMemoryOptions& memory) const {
+    const GraphView& view, std::vector<TensorInfo> inputs,
+    const PlanOptions::MemoryOptions& memory) const {
   const PreferenceScope scope(*preferences_);
   return MakeIntrusive<Specialization>(
       view, std::move(inputs),
@@ -44182,7 +44130,7 @@ namespace detail {
 
 // Throws kInvalidArgument for an invalid problem. Returns, by value, the step that makes it; -1:
 // none.
-inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
+inline IndexedVector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
   const size_t values = problem.bytes.size();
   if (problem.kept.size() != values)
     Throw(ErrorCode::kInvalidArgument, "expected `kept` of each of the ", values,
@@ -44192,7 +44140,8 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
       Throw(ErrorCode::kInvalidArgument, "value ", v, " has ", problem.bytes[v],
             " bytes: expected 0 or more");
   IndexedVector<int> maker(values, -1);
-  for (size_t s = 0; s < problem.steps.size(); ++s)
+  const auto steps = static_cast<int>(problem.steps.size());
+  for (int s = 0; s < steps; ++s)
     for (const int value : problem.steps[s].outputs) {
       if (value < 0 || Index(value) >= values)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " makes value ", value, ", expected one of ",
@@ -44200,15 +44149,15 @@ inline std::vector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
       if (maker[value] >= 0)
         Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ", maker[value],
               " and by step ", s);
-      maker[value] = static_cast<int>(s);
+      maker[value] = s;
     }
-  for (size_t s = 0; s < problem.steps.size(); ++s) {
+  for (int s = 0; s < steps; ++s) {
     const RecomputeProblem::Step& step = problem.steps[s];
     for (const int value : step.inputs) {
       if (value < 0 || Index(value) >= values)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", expected one of ",
               values);
-      if (maker[value] >= static_cast<int>(s))
+      if (maker[value] >= s)
         Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", which step ",
               maker[value], " makes after that");
     }
@@ -44232,32 +44181,32 @@ class Recomputer {
       : problem_(problem), target_(target), turns_of_(problem.steps.size()) {
     const IndexedVector<int> maker = CheckRecomputeProblem(problem);
     IndexedVector<char> is_read(problem.steps.size(), 0);
-    for (size_t s = 0; s < problem.steps.size(); ++s) {
-      Turn turn{static_cast<int>(s), {}};
-      std::vector<int>& made_as = made_as_.emplace_back();
-      for (const int value : StepAt(turn.step).inputs) {
+    const auto steps = static_cast<int>(problem.steps.size());
+    for (int s = 0; s < steps; ++s) {
+      Turn turn{s, {}};
+      IndexedVector<int>& made_as = made_as_.emplace_back();
+      for (const int value : StepAt(s).inputs) {
         const int from = maker[value];
         turn.makers.push_back(from);
         made_as.push_back(-1);
         if (from < 0) continue;
         is_read[from] = 1;
-        const std::vector<int>& outputs = StepAt(from).outputs;
-        made_as.back() =
-            static_cast<int>(std::find(outputs.begin(), outputs.end(), value) - outputs.begin());
+        const IndexedVector<int>& outputs = StepAt(from).outputs;
+        made_as.back() = static_cast<int>(std::ranges::find(outputs, value) - outputs.begin());
       }
       order_.push_back(AddTurn(std::move(turn)));
-      given_cost_ += StepAt(static_cast<int>(s)).cost;
+      given_cost_ += StepAt(s).cost;
     }
-    for (size_t s = 0; s < problem.steps.size(); ++s) {
-      bool is_kept = false;
-      for (const int value : problem.steps[s].outputs) is_kept |= problem.kept[Index(value)] != 0;
-      droppable_.push_back(is_read[s] && !is_kept && problem.steps[s].repeatable);
+    for (int s = 0; s < steps; ++s) {
+      const bool is_kept = std::ranges::any_of(StepAt(s).outputs,
+                                               [&](int value) { return problem.kept[value] != 0; });
+      droppable_.push_back(is_read[s] && !is_kept && StepAt(s).repeatable);
     }
     Measure();
     result_.given_bytes = peak_;
     result_.given_cost = given_cost_;
-    for (size_t s = 0; s < problem.steps.size(); ++s)
-      result_.least_bytes = (std::max)(result_.least_bytes, OwnBytes(static_cast<int>(s)));
+    for (int s = 0; s < steps; ++s)
+      result_.least_bytes = (std::max)(result_.least_bytes, OwnBytes(s));
   }
 
   RecomputedRun Run() && {
@@ -44283,14 +44232,14 @@ class Recomputer {
   // One run of a step.
   struct Turn {
     int step;
-    std::vector<int> makers;  // by input: the turn that makes it; -1: it is there from the start
+    IndexedVector<int> makers;  // by input: the turn that makes it; -1: it is there from the start
     bool moved = false;
   };
   // A turn that a candidate adds just before its reader.
   struct NewTurn {
     int step;
-    int turn;                 // the existing turn that is moved here; -1: the step runs again
-    std::vector<int> makers;  // as in Turn; -2 - i for the new turn i
+    int turn;                   // the existing turn that is moved here; -1: the step runs again
+    IndexedVector<int> makers;  // as in Turn; -2 - i for the new turn i
   };
   // The way to get values that a new turn reads and that are gone by then. A value is kept in any
   // case if keeping it raises no place above the target.
@@ -44321,13 +44270,12 @@ class Recomputer {
     bool above = false;  // a place that it adds bytes to is above the target
   };
 
-  const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[Index(step)]; }
+  const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[step]; }
   const RecomputeProblem::Step& StepOf(int turn) const { return StepAt(turns_[turn].step); }
-  int64_t BytesOf(int value) const { return problem_.bytes[Index(value)]; }
+  int64_t BytesOf(int value) const { return problem_.bytes[value]; }
   // True if an output is read after the run. Only the turns of the given run keep such outputs.
   bool IsKept(int turn, size_t output) const {
-    return Index(turn) < problem_.steps.size() &&
-           problem_.kept[Index(StepOf(turn).outputs[output])] != 0;
+    return Index(turn) < problem_.steps.size() && problem_.kept[StepOf(turn).outputs[output]] != 0;
   }
   size_t Slot(int turn, size_t output) const { return first_slot_[turn] + output; }
   int PlaceOf(int turn) const { return place_[turn]; }
@@ -44345,7 +44293,7 @@ class Recomputer {
   int64_t OwnBytes(int number) const {
     const RecomputeProblem::Step& step = StepAt(number);
     int64_t bytes = step.scratch_bytes;
-    std::vector<char> taken;  // by input: 1 if no output may take its bytes
+    IndexedVector<char> taken;  // by input: 1 if no output may take its bytes
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       taken.push_back(made_as_[number][i] < 0);
       if (!taken.back()) bytes += BytesOf(step.inputs[i]);
@@ -44354,9 +44302,8 @@ class Recomputer {
       const int64_t made = BytesOf(step.outputs[o]);
       bytes += made;
       for (const auto& [input, output] : step.in_place) {
-        const auto i = Index(input);
-        if (Index(output) != o || taken[i] || made > BytesOf(step.inputs[i])) continue;
-        taken[i] = 1;
+        if (Index(output) != o || taken[input] || made > BytesOf(step.inputs[input])) continue;
+        taken[input] = 1;
         bytes -= made;
         break;
       }
@@ -44382,7 +44329,7 @@ class Recomputer {
     for (const int turn : order_)
       for (size_t o = 0; o < StepOf(turn).outputs.size(); ++o) {
         live_[PlaceOf(turn)] += BytesOf(StepOf(turn).outputs[o]);
-        live_[Index(LastPlace(turn, o)) + 1] -= BytesOf(StepOf(turn).outputs[o]);
+        live_[LastPlace(turn, o) + 1] -= BytesOf(StepOf(turn).outputs[o]);
       }
     for (size_t at = 1; at < live_.size(); ++at) live_[at] += live_[at - 1];
     live_.pop_back();
@@ -44415,11 +44362,11 @@ class Recomputer {
     IndexedVector<char> given(step.in_place.empty() ? 0 : step.outputs.size(), 0);
     int64_t sum = 0;
     for (const auto& [i, o] : step.in_place) {
-      const int value = step.inputs[Index(i)];
-      const int64_t bytes = BytesOf(step.outputs[Index(o)]);
-      const int maker = turn.makers[Index(i)];
+      const int value = step.inputs[i];
+      const int64_t bytes = BytesOf(step.outputs[o]);
+      const int maker = turn.makers[i];
       if (maker < 0 || bytes > BytesOf(value)) continue;
-      const size_t output = Index(made_as_[turn.step][Index(i)]), slot = Slot(maker, output);
+      const size_t output = Index(made_as_[turn.step][i]), slot = Slot(maker, output);
       if (IsKept(maker, output)) continue;
       if (last_use_[slot] != at || granted_[slot] > 0 || given[o]) continue;
       given[o] = 1;
@@ -44493,8 +44440,8 @@ class Recomputer {
         if (!IsFreed(one.turn, o)) continue;
         const int touch = last_touch_[Slot(one.turn, o)];
         lowers |= touch < peak_at_;
-        one.most += static_cast<double>(BytesOf(step.outputs[o])) *
-                    (above_[one.place] - above_[Index(touch) + 1]);
+        one.most +=
+            static_cast<double>(BytesOf(step.outputs[o])) * (above_[one.place] - above_[touch + 1]);
       }
       if (!lowers) continue;
       const double cost = CostWithout(one.turn) + step.cost;
@@ -44604,8 +44551,8 @@ class Recomputer {
         one.changes.push_back({one.of.place, PlaceOf(turn), BytesOf(StepOf(turn).outputs[o])});
   }
 
-  // Fills in the least that the candidate gains. Returns false if it gains nothing, or takes a
-  // place as high as the peak.
+  // Fills in the least gain of the candidate. Returns false if it gains nothing, or takes a place
+  // as high as the peak.
   bool Rate(Rating& one) {
     change_.resize(order_.size() + 1, 0);
     int begin = end(), finish = 0;
@@ -44677,7 +44624,7 @@ class Recomputer {
         continue;
       }
       numbers.push_back(made.turn);
-      std::erase(order_, made.turn);  // the moved turn stood behind the place
+      std::erase(order_, made.turn);  // the turn was behind the place before the move
       turns_[made.turn] = std::move(turn);
     }
     for (size_t at = Index(one.of.place); at < order_.size(); ++at) {
@@ -44743,7 +44690,7 @@ class Recomputer {
   const int64_t target_;
   RecomputedRun result_;
   // By step and input: the number of the maker's output that it is.
-  IndexedVector<std::vector<int>> made_as_;
+  IndexedVector<IndexedVector<int>> made_as_;
   IndexedVector<char> droppable_;  // by step: 1 if its turns are dropped when nothing reads them
   IndexedVector<std::vector<int>> turns_of_;  // by step: its turns
   IndexedVector<Turn> turns_;
@@ -44818,7 +44765,7 @@ OPKIT_COLD OPKIT_INLINE void RecomputedGraph::AddStep(int node, Device memory,
       const TensorInfo& info = found_.types()[made];
       step.repeatable = step.repeatable && info.shape.is_known();
       if (found_.memory().IsPlanned(made) && MemoryDevice(info.device) == memory)
-        problem_.bytes[Index(value)] = (found_.BytesOf(made) + 63) / 64 * 64;
+        problem_.bytes[value] = (found_.BytesOf(made) + 63) / 64 * 64;
     }
   }
   const NodeChoice& choice = found_.choice(node);
@@ -44856,7 +44803,7 @@ class RecomputedGraph::Writer {
       if (!def.name().empty()) ++named_[Number(def.name())];
     for (size_t at = 0; at < run.steps.size(); ++at) {
       anchored_.push_back(anchor_);
-      for (const int part : from.parts_[Index(run.steps[at].step)]) WritePart(at, part);
+      for (const int part : from.parts_[run.steps[at].step]) WritePart(at, part);
       if (!run.steps[at].moved) anchor_ = static_cast<int>(nodes_.size()) - 1;
     }
     out_.graph = WithContents(graph, graph.constants(), std::move(nodes_));
@@ -44895,7 +44842,7 @@ class RecomputedGraph::Writer {
   // Returns the place in the run of the step that makes the value for the step at place `at`; -1:
   // an input or a constant.
   int MakerOf(size_t at, int value) const {
-    const RecomputeProblem::Step& step = from_.problem_.steps[Index(run_.steps[at].step)];
+    const RecomputeProblem::Step& step = from_.problem_.steps[run_.steps[at].step];
     for (size_t i = 0; i < step.inputs.size(); ++i)
       if (step.inputs[i] == value) return run_.steps[at].makers[i];
     return static_cast<int>(at);  // another part of the step
@@ -44962,7 +44909,7 @@ OPKIT_COLD inline Selection ForcedAgain(
     const std::vector<std::pair<std::string, std::string>>& again) {
   Selection out = forced;
   for (const auto& [original, name] : again) {
-    const SelectedKernel* found = aside.Find(name);
+    const Selection::Node* found = aside.Find(name);
     if (!found) found = forced.Find(original);
     if (!found) continue;
     out.nodes.push_back(*found);
@@ -44984,7 +44931,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
   // A selection made from a recomputed plan names nodes that run again, which this graph does not
   // have yet.
   Selection forced, aside;
-  for (const SelectedKernel& one : state.options().selection.forced.nodes)
+  for (const Selection::Node& one : state.options().selection.forced.nodes)
     (IsNameOfRepeat(state.graph(), one.node) ? aside : forced).nodes.push_back(one);
   state.SetSelection(forced);
   try {
@@ -45007,7 +44954,8 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
   } best{nullptr, {}, {}, arena->plan.arena_bytes, as_given.given_bytes};
   // The steps may count bytes that the plan does not need; the target is higher by these.
   int64_t target = capacity + (std::max)(as_given.given_bytes - best.bytes, int64_t{0});
-  for (int i = 0; i < PlanMemoryOptions::kRecomputeTries && target >= as_given.least_bytes; ++i) {
+  for (int i = 0; i < PlanOptions::MemoryOptions::kRecomputeTries && target >= as_given.least_bytes;
+       ++i) {
     const RecomputedRun run = Recompute(steps.problem(), target);
     if (run.peak_bytes >= best.peak) break;
     best.peak = run.peak_bytes;
@@ -45582,8 +45530,8 @@ class ReplayCore::Impl final : public ReplayCore {
   ReplayMode mode_ = ReplayMode::kWalk;
   int64_t deadline_ns_ = -1;
   Invocation invocation_;
-  // True if a node takes long enough to be worth the mutex: then no ready node waits behind a node
-  // that runs.
+  // True if a node takes so long that sharing ready nodes pays for the mutex. No ready node then
+  // waits behind a running node.
   bool long_nodes_ = false;
   int wake_interval_ = 1;  // nodes to run between two wake-ups, so that these cost little
   int shared_width_ = 2;
@@ -45595,7 +45543,7 @@ class ReplayCore::Impl final : public ReplayCore {
   Phase phase_ = Phase::kIdle;
   bool given_up_ = false;
   bool lead_offered_ = false;  // an asynchronous run that no thread has begun
-  bool sharing_ = false;       // levels: threads may join though nothing is on offer
+  bool sharing_ = false;       // mode kLevels: threads may join even if no node is offered
   int active_ = 0;
   int searching_ = 0;
   int queued_ = 0;
@@ -46054,543 +46002,6 @@ OPKIT_INLINE void BoundPlan::FillArena(const ArenaPlan& arena, const Storage& st
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
 
-// ---- opkit/graph/plan/impl/tensor_bindings.ipp
-// Definitions of TensorBindings: its checks of the caller's tensors.
-#ifndef OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
-#define OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-OPKIT_COLD OPKIT_INLINE TensorBindings::TensorBindings(const GraphView& view,
-                                                       std::span<const int> donated)
-    : view_(view) {
-  for (const auto& input : view.graph().inputs())
-    inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
-  for (const int value : donated) inputs_[value].donated = true;
-  for (const auto& rewrite : view.rewrites())  // inputs are the first values
-    if (view.IsInput(rewrite.value)) inputs_[rewrite.value].rewritten = true;
-  for (int value : view.outputs()) outputs_.push_back({value, {}, false});
-}
-
-OPKIT_COLD OPKIT_INLINE void TensorBindings::ThrowUnknown(std::string_view name) const {
-  std::vector<std::string> names;
-  for (const Input& input : inputs_) names.push_back(this->name(input));
-  for (const Output& output : outputs_) names.push_back(this->name(output));
-  Throw(ErrorCode::kNotFound, "the graph has no input or output '", name, "'",
-        SuggestName(name, names));
-}
-
-OPKIT_INLINE void TensorBindings::Check(const Input& input, const Tensor& tensor) const {
-  const std::string& name = this->name(input);
-  const TensorInfo& info = view_.graph().FindInput(name)->info;
-  if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "the tensor given for input '", name, "' has no data");
-  const bool dtype_differs = DTypeDiffers(info, tensor);
-  if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()))
-    Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '", name,
-          "' of the graph is ", ToString(info), ", but the tensor given is ", tensor);
-  if (MemoryDevice(tensor.device()) != MemoryDevice(info.device))
-    Throw(ErrorCode::kInvalidArgument, "input '", name, "' of the graph is on ",
-          ToString(info.device), ", but the tensor given is ", tensor, "; copy it there first");
-  if (!tensor.layout().is_standard())
-    Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name,
-          "' must have the standard layout, but is ", tensor);
-  if (!tensor.is_dense() && (input.rewritten || !IsHostAccessible(tensor.device().type)))
-    Throw(ErrorCode::kInvalidArgument, "the tensor given for input '", name, "' must be dense: ",
-          input.rewritten ? "the graph writes to it" : "it is not on the host");
-  if (input.rewritten || input.donated) CheckApartFromGraph("given for input", name, tensor);
-}
-
-OPKIT_INLINE void TensorBindings::Check(const Output& output, const Tensor& tensor) const {
-  if (!tensor.initialized() || !tensor.is_dense() || !tensor.layout().is_standard())
-    Throw(ErrorCode::kInvalidArgument, "the tensor bound to output '", name(output),
-          "' must have memory and be dense, but is ", tensor);
-  if (view_.producer(output.value) < 0)
-    Throw(ErrorCode::kInvalidArgument, "output '", name(output),
-          "' of the graph is an input or a constant itself, and cannot be bound");
-  CheckApartFromGraph("bound to output", name(output), tensor);
-}
-
-OPKIT_INLINE void TensorBindings::CheckType(const Output& output, const TensorInfo& info,
-                                            const Tensor& tensor) const {
-  const bool dtype_differs = DTypeDiffers(info, tensor);
-  if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()) ||
-      MemoryDevice(info.device) != MemoryDevice(tensor.device()))
-    Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "output '",
-          name(output), "' of the graph is ", ToString(info), " on ", ToString(info.device),
-          ", but the tensor bound to it is ", tensor);
-}
-
-OPKIT_INLINE std::vector<TensorInfo> TensorBindings::InputTypes() const {
-  std::vector<TensorInfo> infos;
-  for (const Input& input : inputs_) {
-    if (input.tensor.dtype() == DType::kUndefined)
-      Throw(ErrorCode::kInvalidArgument, "nothing was given for input '", name(input),
-            "' of the graph; Run({{\"", name(input), "\", tensor}}), or Bind it");
-    infos.push_back(TensorInfo::Of(input.tensor));
-    infos.back().layout = Layout();
-  }
-  return infos;
-}
-
-OPKIT_INLINE void TensorBindings::CheckOverlaps() const {
-  const auto share = [&](const Tensor& a, const Tensor& b, const char* what, int first,
-                         int second) {
-    if (a.SharesMemoryWith(b))
-      Throw(ErrorCode::kInvalidArgument, what, " '", view_.name(first), "' and '",
-            view_.name(second), "' share memory, and the graph writes to it; give each its own");
-  };
-  for (size_t i = 0; i < outputs_.size(); ++i)
-    for (size_t j = 0; j < i; ++j)
-      share(outputs_[i].bound, outputs_[j].bound, "the tensors bound to the outputs",
-            outputs_[j].value, outputs_[i].value);
-  for (const Input& input : inputs_)
-    for (const Input& other : inputs_)
-      if ((input.rewritten || input.donated) && &input != &other)
-        share(input.tensor, other.tensor, "the tensors given for the inputs", input.value,
-              other.value);
-}
-
-OPKIT_INLINE bool TensorBindings::IsInputMemory(const Tensor& tensor) const {
-  for (const Input& input : inputs_)
-    if (input.tensor.SharesMemoryWith(tensor)) return true;
-  return false;
-}
-
-OPKIT_INLINE void TensorBindings::CheckApartFromGraph(const char* use, const std::string& name,
-                                                      const Tensor& tensor) const {
-  if (const std::string holder = HolderOf(view_.graph(), tensor); !holder.empty())
-    Throw(ErrorCode::kInvalidArgument, "the tensor ", use, " '", name, "' shares memory with ",
-          holder, " of the graph, which runs would overwrite; give it memory of its own");
-}
-
-OPKIT_COLD OPKIT_INLINE std::string TensorBindings::HolderOf(const Graph& graph,
-                                                             const Tensor& tensor) {
-  for (const GraphConstant& constant : graph.constants())
-    if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
-  for (const OperatorDef& def : graph.nodes()) {
-    for (const NamedAttribute& arg : def.args())
-      for (const Tensor& held : TensorsOf(arg.value))
-        if (held.SharesMemoryWith(tensor))
-          return StrCat("attribute '", arg.name, "' of node ", ToString(def));
-    for (const NamedSubgraph& item : def.subgraphs())
-      if (const Graph* inner = GraphOf(*item.graph))
-        if (std::string holder = HolderOf(*inner, tensor); !holder.empty())
-          return StrCat(holder, " of '", item.name, "'");
-  }
-  return {};
-}
-
-OPKIT_INLINE std::vector<Tensor> TensorBindings::TensorsOf(const Attribute& attribute) {
-  if (attribute.type() == AttributeType::kTensor) return {attribute.Get<Tensor>()};
-  if (attribute.type() != AttributeType::kTensors) return {};
-  return attribute.Get<std::vector<Tensor>>();
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
-
-// ---- opkit/graph/memory/impl/problem.ipp
-// Definitions: makes a MemoryProblem from buffers and their conflicts.
-#ifndef OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
-#define OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-OPKIT_INLINE std::vector<int64_t> Peaks(const MemoryProblem& problem) {
-  std::vector<int64_t> peaks;
-  for (size_t i = 0; i < Index(problem.count); ++i)
-    peaks.push_back(*std::max_element(problem.total.begin() + problem.lower[i],
-                                      problem.total.begin() + problem.upper[i]));
-  return peaks;
-}
-
-OPKIT_INLINE std::vector<int64_t> Lengths(const MemoryProblem& problem) {
-  std::vector<int64_t> lengths;
-  for (size_t i = 0; i < Index(problem.count); ++i)
-    lengths.push_back(problem.upper[i] - problem.lower[i]);
-  return lengths;
-}
-
-// Returns the smallest alignment of the buffers. Throws kInvalidArgument for a buffer that cannot
-// be planned, kOutOfRange for too many buffers.
-inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals) {
-  if (intervals.size() > 1'000'000'000)
-    Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
-  int64_t smallest = 0;
-  for (size_t i = 0; i < intervals.size(); ++i) {
-    const MemoryInterval& buffer = intervals[i];
-    if (buffer.lower >= buffer.upper)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " is live in [", buffer.lower, ", ",
-            buffer.upper, "): expected lower < upper");
-    if (buffer.size < 0)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has ", buffer.size,
-            " bytes: expected 0 or more");
-    if (buffer.alignment <= 0 || (buffer.alignment & (buffer.alignment - 1)) != 0)
-      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has alignment ", buffer.alignment,
-            ": expected a power of two");
-    if (buffer.size > 0 && (smallest == 0 || buffer.alignment < smallest))
-      smallest = buffer.alignment;
-  }
-  return smallest == 0 ? 1 : smallest;
-}
-
-OPKIT_INLINE void MeasureBuffers(const std::vector<MemoryInterval>& intervals,
-                                 MemoryProblem* problem) {
-  const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
-  int64_t unit = 0, worst = 0;  // worst: the sum of sizes, with padding before each
-  for (size_t i = 0; i < intervals.size(); ++i) {
-    const MemoryInterval& buffer = intervals[i];
-    if (buffer.size == 0) continue;
-    problem->buffer.push_back(static_cast<int>(i));
-    int64_t padded = 0;
-    if (__builtin_add_overflow(buffer.size, rounding - 1, &padded) ||
-        __builtin_add_overflow(worst, buffer.alignment - rounding, &worst) ||
-        __builtin_add_overflow(worst, padded &= -rounding, &worst))
-      Throw(ErrorCode::kOutOfRange, "the buffers' sizes add up to more than an int64 holds at ",
-            "buffer ", i, " of ", buffer.size, " bytes");
-    problem->naive_bytes += padded;
-    unit = std::gcd(padded, unit);
-  }
-  problem->count = static_cast<int>(problem->buffer.size());
-  if (problem->count == 0) return;
-  for (int i : problem->buffer) {
-    const int64_t alignment = intervals[Index(i)].alignment;
-    if (unit % alignment != 0) unit = std::gcd(unit, alignment);
-  }
-  // Offsets are int. If the exact unit is too small for that, sizes are rounded up to a larger one;
-  // this adds less than 2^-28 of their sum.
-  while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
-  problem->unit = unit;
-  for (int i : problem->buffer) {
-    const MemoryInterval& buffer = intervals[Index(i)];
-    problem->size.push_back(static_cast<int>((buffer.size - 1) / unit + 1));
-    problem->alignment.push_back(static_cast<int>((std::max)(buffer.alignment / unit, int64_t{1})));
-  }
-}
-
-OPKIT_INLINE void CutSections(const std::vector<MemoryInterval>& intervals,
-                              MemoryProblem* problem) {
-  const size_t n = problem->buffer.size();
-  IndexedVector<int64_t> lower, upper, bytes;
-  for (int i : problem->buffer) {
-    const MemoryInterval& buffer = intervals[Index(i)];
-    lower.push_back(buffer.lower);
-    upper.push_back(buffer.upper);
-    bytes.push_back(RoundUp(buffer.size, problem->rounding));
-  }
-  const std::vector<int> begins = SortedBy(lower), ends = SortedBy(upper);
-  problem->lower.resize(n);
-  problem->upper.resize(n);
-  int live = 0;
-  bool began = false;
-  int64_t live_bytes = 0;
-  for (size_t b = 0, e = 0; e < n;) {
-    const size_t end = Index(ends[e]);
-    if (b < n && lower[begins[b]] < upper[end]) {
-      const size_t begin = Index(begins[b++]);
-      problem->lower[begin] = problem->sections;
-      problem->pairs += live++;
-      live_bytes += bytes[begin];
-      problem->bound_bytes = (std::max)(problem->bound_bytes, live_bytes);
-      began = true;
-    } else {
-      if (began) ++problem->sections;
-      began = false;
-      problem->upper[end] = problem->sections;
-      --live;
-      live_bytes -= bytes[end];
-      ++e;
-    }
-  }
-  std::vector<int>& total = problem->total;
-  total.assign(Index(problem->sections) + 1, 0);
-  for (size_t i = 0; i < n; ++i) {
-    total[Index(problem->lower[i])] += problem->size[i];
-    total[Index(problem->upper[i])] -= problem->size[i];
-  }
-  std::partial_sum(total.begin(), total.end(), total.begin());
-  problem->bound = *std::max_element(total.begin(), total.end());
-}
-
-OPKIT_INLINE void ListConflicts(MemoryProblem* problem) {
-  const std::vector<int> order = SortedBy(problem->lower);
-  std::vector<int> live;
-  problem->conflicts = FlatLists(problem->buffer.size(), [&](auto add) {
-    live.clear();
-    for (int i : order) {
-      std::erase_if(live, [&](int other) {
-        return problem->upper[Index(other)] <= problem->lower[Index(i)];
-      });
-      for (int other : live) {
-        add(Index(i), Index(other));
-        add(Index(other), Index(i));
-      }
-      live.push_back(i);
-    }
-  });
-}
-
-// Returns, for each number, the lists that hold it, in ascending order.
-template <class Lists>
-FlatLists Transpose(size_t n, const Lists& lists) {
-  return FlatLists(n, [&](auto add) {
-    for (size_t i = n; i-- > 0;)
-      for (int other : lists.of(i)) add(Index(other), i);
-  });
-}
-
-inline void CheckConflicts(size_t n, const MemoryConflicts& conflicts) {
-  if (conflicts.starts.size() != n + 1 || conflicts.starts[0] != 0 ||
-      conflicts.starts[n] != static_cast<int64_t>(conflicts.others.size()))
-    Throw(ErrorCode::kInvalidArgument, "expected the starts of ", n, " conflict lists and their ",
-          "end, from 0 to ", conflicts.others.size(), "; found ", conflicts.starts.size(),
-          " numbers");
-  for (size_t i = 0; i < n; ++i)
-    if (conflicts.starts[i] > conflicts.starts[i + 1])
-      Throw(ErrorCode::kInvalidArgument, "the conflict list of buffer ", i, " ends at ",
-            conflicts.starts[i + 1], ", before its start at ", conflicts.starts[i]);
-  for (size_t i = 0; i < n; ++i)
-    for (int other : conflicts.of(i))
-      if (other < 0 || Index(other) >= n || Index(other) == i)
-        Throw(ErrorCode::kInvalidArgument, "buffer ", i, " lists a conflict with buffer ", other,
-              ": expected another of the ", n, " buffers");
-}
-
-// Raises the lower bound. A set of buffers that all conflict with each other can be larger than any
-// live set of the given spans: grows the largest live set by buffers that conflict with all of it.
-inline void RaiseBound(MemoryProblem* problem) {
-  const size_t n = problem->buffer.size();
-  const auto peak = static_cast<int>(
-      std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  // By buffer: number of members of the grown set that conflict with it; -1 for a member.
-  IndexedVector<int> met(n, 0);
-  int members = 0;
-  const auto join = [&](size_t i) {
-    met[i] = -1;
-    ++members;
-    for (int other : problem->conflicts.of(i))
-      if (met[other] >= 0) ++met[other];
-  };
-  for (size_t i = 0; i < n; ++i)
-    if (problem->lower[i] <= peak && peak < problem->upper[i]) join(i);
-  for (;;) {
-    size_t best = n;
-    for (size_t i = 0; i < n; ++i)
-      if (met[i] == members && (best == n || problem->size[i] > problem->size[best])) best = i;
-    if (best == n) return;
-    join(best);
-    problem->bound += problem->size[best];
-  }
-}
-
-OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
-                                MemoryProblem* problem) {
-  CheckConflicts(n, conflicts);
-  const FlatLists reverse = Transpose(n, conflicts);
-  const FlatLists sorted = Transpose(n, reverse);
-  IndexedVector<int> number(n, -1);
-  for (size_t i = 0; i < problem->buffer.size(); ++i)
-    number[problem->buffer[i]] = static_cast<int>(i);
-  int64_t overlapping = 0;
-  std::vector<int64_t>& starts = problem->conflicts.starts;
-  std::vector<int>& items = problem->conflicts.items;
-  starts.push_back(0);
-  for (size_t i = 0; i < n; ++i) {
-    const auto listed = sorted.of(i), listing = reverse.of(i);
-    if (!std::equal(listed.begin(), listed.end(), listing.begin(), listing.end()))
-      Throw(ErrorCode::kInvalidArgument, "expected every conflict on the lists of both buffers; ",
-            "the lists of buffer ", i, " and its partners do not agree");
-    if (number[i] < 0) continue;
-    const size_t a = Index(number[i]);
-    int last = -1;
-    for (int other : listed) {
-      if (number[other] < 0 || other == std::exchange(last, other)) continue;
-      const size_t b = Index(number[other]);
-      items.push_back(static_cast<int>(b));
-      if (problem->lower[a] < problem->upper[b] && problem->lower[b] < problem->upper[a])
-        ++overlapping;
-    }
-    starts.push_back(static_cast<int64_t>(items.size()));
-  }
-  if (overlapping != 2 * problem->pairs)
-    Throw(ErrorCode::kInvalidArgument, "the spans of ", problem->pairs, " pairs of buffers ",
-          "overlap, but only ", overlapping / 2, " of these pairs are listed as conflicts");
-  const auto listed = static_cast<int64_t>(items.size()) / 2;
-  problem->spans_decide = listed == problem->pairs;
-  problem->pairs = listed;
-  if (!problem->spans_decide) RaiseBound(problem);
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
-
-// ---- opkit/graph/memory/search/impl/skyline_search.ipp
-// Definitions of SkylineSearch: its steps down, its steps back, and its pruning.
-#ifndef OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
-#define OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-OPKIT_INLINE void SkylineSearch::Reset() {
-  lowest_.assign(count_, 0);
-  offsets_.assign(count_, 0);
-  floor_.assign(sections_, 0);
-  unplaced_in_.assign(problem_.total.begin(),
-                      problem_.total.begin() + static_cast<std::ptrdiff_t>(sections_));
-  unplaced_ = count_;
-  frames_.clear();
-  choices_.clear();
-  trail_.clear();
-  dirty_mark_.assign(sections_, 1);
-  dirty_.resize(sections_);
-  std::iota(dirty_.begin(), dirty_.end(), 0);
-}
-
-OPKIT_INLINE void SkylineSearch::Lift(size_t j, int offset) {
-  const int old = lowest_[j];
-  Record(static_cast<int>(j), old);
-  lowest_[j] = offset;
-  for (size_t s = Lower(j); s < Upper(j); ++s)
-    if (floor_[s] == old && !dirty_mark_[s]) {
-      dirty_mark_[s] = 1;
-      dirty_.push_back(static_cast<int>(s));
-    }
-}
-
-OPKIT_INLINE bool SkylineSearch::Consistent() {
-  bool consistent = true;
-  for (int section : dirty_) {
-    const size_t s = Index(section);
-    dirty_mark_[s] = 0;
-    if (!consistent) continue;
-    int floor = kNone;
-    for (int i : cover_.of(s)) floor = (std::min)(floor, lowest_[i]);
-    if (floor != floor_[s]) {
-      Record(~section, floor_[s]);
-      floor_[s] = floor;
-    }
-    if (floor != kNone && floor + unplaced_in_[s] > ceiling_) {
-      weight_[s] += 1;
-      consistent = false;
-    }
-  }
-  dirty_.clear();
-  return consistent;
-}
-
-OPKIT_INLINE void SkylineSearch::Undo(const Frame& frame) {
-  for (; trail_.size() > frame.trail; trail_.pop_back()) {
-    const auto [changed, old] = trail_.back();
-    if (changed >= 0)
-      lowest_[changed] = old;
-    else
-      floor_[~changed] = old;
-  }
-  if (frame.placed < 0) return;
-  const size_t i = Index(frame.placed);
-  for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] += problem_.size[i];
-  ++unplaced_;
-}
-
-OPKIT_INLINE bool SkylineSearch::Advance(Frame* frame) {
-  frame->placed = -1;
-  while (frame->next < frame->end) {
-    const size_t i = Index(choices_[frame->next++]);
-    if (frame->floor + problem_.size[i] > ceiling_ || IsTwin(*frame, i)) continue;
-    Place(i, frame->floor);
-    frame->placed = static_cast<int>(i);
-    return true;
-  }
-  if (frame->passed) return false;
-  frame->passed = true;
-  return Pass(*frame);
-}
-
-OPKIT_INLINE void SkylineSearch::Place(size_t i, int offset) {
-  const int top = offset + problem_.size[i];
-  offsets_[i] = offset;
-  --unplaced_;
-  for (size_t s = Lower(i); s < Upper(i); ++s) unplaced_in_[s] -= problem_.size[i];
-  Lift(i, kNone);
-  for (int other : problem_.conflicts.of(i)) {
-    const size_t j = Index(other);
-    if (lowest_[j] < top) Lift(j, AlignUnits(top, problem_.alignment[j]));
-  }
-}
-
-OPKIT_INLINE bool SkylineSearch::Pass(const Frame& frame) {
-  const size_t s = frame.section;
-  int next = kNone;
-  for (int buffer : cover_.of(s)) {
-    const size_t i = Index(buffer);
-    if (lowest_[i] > frame.floor)
-      next = (std::min)(next, lowest_[i]);
-    else  // the buffer rests on a buffer of the valley that does not reach the edge
-      for (int below : problem_.conflicts.of(i)) {
-        const size_t j = Index(below);
-        const int top = lowest_[j] + problem_.size[j];
-        if (top < next && !(Lower(j) <= s && s < Upper(j))) next = top;
-      }
-  }
-  if (next >= kNone || next + unplaced_in_[s] > ceiling_) {
-    weight_[s] += 1;
-    return false;
-  }
-  for (int buffer : cover_.of(s)) {
-    const size_t i = Index(buffer);
-    if (lowest_[i] < next) Lift(i, AlignUnits(next, problem_.alignment[i]));
-  }
-  return true;
-}
-
-OPKIT_INLINE void SkylineSearch::OpenFrame() {
-  double best = 0;
-  size_t edge = sections_;
-  const auto consider = [&](size_t s) {
-    const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
-    // Among equal edges the lowest is taken; the share of the floor in the score stays below any
-    // other difference.
-    const double score =
-        (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
-    if (edge < sections_ && score >= best) return;
-    best = score;
-    edge = s;
-  };
-  for (size_t left = 0; left < sections_;) {
-    size_t right = left + 1;
-    while (right < sections_ && floor_[right] == floor_[left]) ++right;
-    if (floor_[left] != kNone && (left == 0 || floor_[left - 1] > floor_[left]) &&
-        (right == sections_ || floor_[right] > floor_[left])) {
-      consider(left);
-      if (right - left > 1) consider(right - 1);
-    }
-    left = right;
-  }
-  Frame frame;
-  frame.section = edge;
-  frame.floor = floor_[edge];
-  frame.first = frame.next = choices_.size();
-  frame.trail = trail_.size();
-  for (int i : cover_.of(edge)) {
-    if (lowest_[i] != frame.floor) continue;
-    const auto is_before = [&](int a, int b) { return (*rank_)[Index(a)] < (*rank_)[Index(b)]; };
-    const auto first = choices_.begin() + static_cast<std::ptrdiff_t>(frame.first);
-    choices_.insert(std::lower_bound(first, choices_.end(), i, is_before), i);
-  }
-  frame.end = choices_.size();
-  frames_.push_back(frame);
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_GRAPH_MEMORY_SEARCH_IMPL_SKYLINE_SEARCH_IPP_
-
 // ---- opkit/graph/impl/body_inference.ipp
 // The definitions of body inference, and a cache of results: a body is inferred once for each set
 // of input types.
@@ -46671,15 +46082,15 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
   for (const InferredBody& known : *t_inferred_bodies)
     if (IsOf(known, result)) return known;
   const auto infer = [&] {
-    std::vector<GraphInput> given;
+    std::vector<Graph::Input> given;
     for (size_t i = 0; i < inputs.size(); ++i) {
       given.push_back({body.inputs()[i].name, result.given[i]});
       if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
     }
     const GraphView view(body);
     const GraphTypes types = InferGraph(view, given, unknown);
-    for (const GraphInput& input : body.inputs())
-      result.inputs.push_back(OutOfBody(types.at(input.name)));
+    for (const Graph::Input& input : body.inputs())
+      result.inputs.push_back(OutOfBody(types.Get(input.name)));
     for (const int value : view.outputs()) {
       result.outputs.push_back(OutOfBody(types[value]));
       result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
@@ -46739,9 +46150,7 @@ OPKIT_INLINE void CheckNodeSet(const GraphView& view, const std::vector<int>& no
 }
 
 OPKIT_INLINE std::string PathText(const Graph& graph, const std::vector<int>& path) {
-  std::string text;
-  for (const int node : path) text += (text.empty() ? "" : "  ->  ") + ToString(graph.node(node));
-  return text;
+  return PathText(path, [&](int node) -> const OperatorDef& { return graph.node(node); });
 }
 
 OPKIT_INLINE SubgraphExtractor::SubgraphExtractor(const GraphView& view, const GraphTypes* types)
@@ -46840,15 +46249,15 @@ OPKIT_INLINE NodeReplacer::NodeReplacer(const GraphView& view,
 OPKIT_INLINE std::vector<std::vector<int>> NodeReplacer::NodesInOrder() const {
   std::vector<std::vector<int>> nodes;
   for (const int unit : Order())
-    nodes.push_back(Index(unit) < replacements_.size() ? replacements_[Index(unit)].nodes
-                                                       : std::vector<int>{units_[unit]});
+    nodes.push_back(IsNew(unit) ? replacements_[Index(unit)].nodes
+                                : std::vector<int>{units_[unit]});
   return nodes;
 }
 
 OPKIT_INLINE Graph NodeReplacer::Result() const {
   const Graph& graph = view_.graph();
   NameIndex renamed;  // names of replaced nodes
-  std::vector<size_t> by;
+  IndexedVector<size_t> by;
   for (size_t i = 0; i < replacements_.size(); ++i)
     for (const int node : replacements_[i].nodes)
       if (!graph.node(node).name().empty() && renamed.Find(graph.node(node).name()) < 0) {
@@ -46857,21 +46266,20 @@ OPKIT_INLINE Graph NodeReplacer::Result() const {
       }
   std::vector<OperatorDef> nodes;
   for (const int unit : Order()) {
-    const bool is_new = Index(unit) < replacements_.size();
-    OperatorDef def = is_new ? replacements_[Index(unit)].def : graph.node(units_[unit]);
+    OperatorDef def = DefOf(unit);
     if (!def.control_inputs().empty()) RenameControl(def, renamed, by);
     nodes.push_back(std::move(def));
   }
   IndexedVector<char> used(Index(view_.num_values()), 0);
   for (int node = 0; node < view_.num_nodes(); ++node)
-    if (Index(unit_[node]) >= replacements_.size())
+    if (!IsNew(unit_[node]))
       for (const int value : view_.inputs(node))
         if (value >= 0) used[value] = 1;
   for (const NodeReplacement& replacement : replacements_)
     for (const std::string& name : replacement.def.inputs())
       if (const int value = view_.FindValue(name); value >= 0) used[value] = 1;
-  std::vector<GraphConstant> constants;
-  for (const GraphConstant& constant : graph.constants()) {
+  std::vector<Graph::Constant> constants;
+  for (const Graph::Constant& constant : graph.constants()) {
     const int value = view_.FindValue(constant.name);
     if (used[value] || view_.IsOutput(value) || view_.consumers(value).empty())
       constants.push_back(constant);
@@ -46882,11 +46290,11 @@ OPKIT_INLINE Graph NodeReplacer::Result() const {
 }
 
 OPKIT_INLINE void NodeReplacer::RenameControl(OperatorDef& def, const NameIndex& renamed,
-                                              const std::vector<size_t>& by) const {
+                                              const IndexedVector<size_t>& by) const {
   std::vector<std::string> names;
   for (const std::string& name : def.control_inputs()) {
     const int number = renamed.Find(name);
-    const std::string& now = number < 0 ? name : replacements_[by[Index(number)]].def.name();
+    const std::string& now = number < 0 ? name : replacements_[by[number]].def.name();
     if (std::find(names.begin(), names.end(), now) == names.end()) names.push_back(now);
   }
   def.mutable_control_inputs() = std::move(names);
@@ -46894,61 +46302,13 @@ OPKIT_INLINE void NodeReplacer::RenameControl(OperatorDef& def, const NameIndex&
 
 OPKIT_INLINE std::vector<int> NodeReplacer::Order() const {
   std::vector<GraphView::Edge> edges;
-  for (const GraphView::Edge& edge : CutProblemOf(view_).edges) {
-    const int from = unit_[edge.from], to = unit_[edge.to];
-    if (from != to) edges.push_back({from, to});
-  }
-  std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
-    return a.from != b.from ? a.from < b.from : a.to < b.to;
-  });
-  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-  IndexedVector<size_t> first(units_.size() + 1, 0);
-  std::vector<int> waits(units_.size(), 0);
-  for (const GraphView::Edge& edge : edges) ++first[Index(edge.from) + 1], ++waits[Index(edge.to)];
-  for (size_t i = 0; i < units_.size(); ++i) first[i + 1] += first[i];
-  const auto later = [this](int a, int b) { return units_[a] > units_[b]; };
-  std::vector<int> ready;  // a heap with the first unit on top
-  const auto push = [&](int unit) {
-    ready.push_back(unit);
-    std::push_heap(ready.begin(), ready.end(), later);
-  };
-  for (size_t i = 0; i < units_.size(); ++i)
-    if (waits[i] == 0) push(static_cast<int>(i));
-  std::vector<int> order;
-  while (!ready.empty()) {
-    std::pop_heap(ready.begin(), ready.end(), later);
-    const int unit = ready.back();
-    ready.pop_back();
-    order.push_back(unit);
-    for (size_t i = first[unit]; i < first[Index(unit) + 1]; ++i)
-      if (--waits[Index(edges[i].to)] == 0) push(edges[i].to);
-  }
-  if (order.size() < units_.size()) ThrowUnitCycle(edges, waits);
-  return order;
-}
-
-OPKIT_COLD OPKIT_INLINE void NodeReplacer::ThrowUnitCycle(const std::vector<GraphView::Edge>& edges,
-                                                          const std::vector<int>& waits) const {
-  IndexedVector<int> before(units_.size(), -1), path;
-  int unit = -1;
-  for (const GraphView::Edge& edge : edges)
-    if (waits[Index(edge.from)] > 0 && waits[Index(edge.to)] > 0)
-      before[unit = edge.to] = edge.from;
-  IndexedVector<char> met(units_.size(), 0);
-  for (; !met[unit]; unit = before[unit]) {
-    met[unit] = 1;
-    path.push_back(unit);
-  }
-  std::string text;
-  const auto name = [&](int u) {
-    return Index(u) < replacements_.size() ? ToString(replacements_[Index(u)].def)
-                                           : ToString(view_.graph().node(units_[u]));
-  };
-  const auto begin = std::find(path.begin(), path.end(), unit);
-  for (auto u = path.rbegin(); u != std::make_reverse_iterator(begin); ++u)
-    text += name(*u) + "  ->  ";
-  Throw(ErrorCode::kInvalidArgument, "the subgraphs would wait for each other: ", text,
-        name(path.back()));
+  for (const GraphView::Edge& edge : CutProblemOf(view_).edges)
+    if (unit_[edge.from] != unit_[edge.to]) edges.push_back({unit_[edge.from], unit_[edge.to]});
+  return SortByEdges(
+      static_cast<int>(units_.size()), edges, units_, [&](const std::vector<int>& cycle) {
+        Throw(ErrorCode::kInvalidArgument, "the subgraphs would wait for each other: ",
+              PathText(cycle, [&](int u) -> const OperatorDef& { return DefOf(u); }));
+      });
 }
 
 }  // namespace detail
@@ -47465,16 +46825,15 @@ inline void AddLibraryLayout(LoadedLibrary& loaded, const opkit_layout& layout) 
   const std::string library = loaded.image->name;
   LayoutDefinition definition;
   definition.name = name;
-  definition.to_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
-    ConvertByLibrary(library, name + " to standard", from, to, [&](auto* source, auto* target) {
-      return layout.to_standard(&layout, source, target);
-    });
+  const auto by = [&layout, library](auto convert, const std::string& what) {
+    return [&layout, library, convert, what](const Tensor& from, Tensor& to) {
+      ConvertByLibrary(library, what, from, to, [&](auto* source, auto* target) {
+        return convert(&layout, source, target);
+      });
+    };
   };
-  definition.from_standard = [&layout, library, name](const Tensor& from, Tensor& to) {
-    ConvertByLibrary(library, "standard to " + name, from, to, [&](auto* source, auto* target) {
-      return layout.from_standard(&layout, source, target);
-    });
-  };
+  definition.to_standard = by(layout.to_standard, name + " to standard");
+  definition.from_standard = by(layout.from_standard, "standard to " + name);
   if (layout.bytes)
     definition.bytes = [&layout, library, name](const Shape& shape, DType dtype) {
       int64_t bytes = -1;
@@ -47624,6 +46983,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Makes one call of a library's gradient function, and keeps the nodes and names that it returns.
 class LibraryGradientCall {
  public:
+  static constexpr const char* kStruct = "opkit_gradient";
+
   LibraryGradientCall(const OperatorDef& def, const std::vector<GradientValue>& g_output,
                       GradientNames& names)
       : def_(def), g_output_(g_output), names_(names), node_(def) {
@@ -47640,8 +47001,8 @@ class LibraryGradientCall {
     view_.values = values_.data();
     view_.context = this;
     view_.new_name = &NewName;
-    view_.add_node = &AddNode;
-    view_.set_input = &SetInput;
+    view_.add_node = &AnswerBy<LibraryGradientCall, &LibraryGradientCall::AddNode>;
+    view_.set_input = &AnswerBy<LibraryGradientCall, &LibraryGradientCall::SetInput>;
   }
   LibraryGradientCall(const LibraryGradientCall&) = delete;
 
@@ -47649,15 +47010,11 @@ class LibraryGradientCall {
   GradientOpsMeta TakeAnswer() { return std::move(answer_); }
 
  private:
-  static LibraryGradientCall& Of(const opkit_gradient* gradient) {
-    if (!gradient) Throw(ErrorCode::kInvalidArgument, "a function of a gradient is given none");
-    return *static_cast<LibraryGradientCall*>(gradient->context);
-  }
   static const char* NewName(const opkit_gradient* gradient, const char* value,
                              const char* suffix) {
     const char* name = nullptr;
     static_cast<void>(AnswerCaller([&] {
-      LibraryGradientCall& self = Of(gradient);
+      auto& self = ContextOf<LibraryGradientCall>(gradient);
       if (!value || !*value) Throw(ErrorCode::kInvalidArgument, "new_name() has no value's name");
       name = self.kept_.emplace_back(self.Name(TextOfAbi(value), TextOfAbi(suffix))).c_str();
     }));
@@ -47672,31 +47029,25 @@ class LibraryGradientCall {
                        std::ranges::count(kept_, name) > 0;
     return taken ? names_.Fresh(value) : name;
   }
-  static opkit_status AddNode(const opkit_gradient* gradient, const opkit_node* node) {
-    return AnswerCaller([&] {
-      LibraryGradientCall& self = Of(gradient);
-      OperatorDef def = DefinitionOfAbi(node);
-      // Removes arguments that the library copied from the node, if the program's operator does not
-      // take them.
-      const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-      for (const auto& [name, value] : self.def_.args())
-        if (const Attribute* given = def.args().Find(name))
-          if (schema && !schema->TakesArgument(name) && *given == value)
-            def.mutable_args().Remove(name);
-      def.Backends(self.def_.backends()).IsGradientOp(true);
-      self.answer_.ops.push_back(std::move(def));
-    });
+  void AddNode(const opkit_node* node) {
+    OperatorDef def = DefinitionOfAbi(node);
+    // Removes arguments that the library copied from the node, if the program's operator does not
+    // take them.
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    for (const auto& [name, value] : def_.args())
+      if (const Attribute* given = def.args().Find(name))
+        if (schema && !schema->TakesArgument(name) && *given == value)
+          def.mutable_args().Remove(name);
+    def.Backends(def_.backends()).IsGradientOp(true);
+    answer_.ops.push_back(std::move(def));
   }
-  static opkit_status SetInput(const opkit_gradient* gradient, uint64_t input, const char* dense,
-                               const char* indices, const char* values) {
-    return AnswerCaller([&] {
-      std::vector<GradientValue>& all = Of(gradient).answer_.g_input;
-      if (input >= all.size())
-        Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",
-              all.size());
-      all[input] = dense && *dense ? GradientValue(TextOfAbi(dense))
-                                   : GradientValue::Sparse(TextOfAbi(indices), TextOfAbi(values));
-    });
+  void SetInput(uint64_t input, const char* dense, const char* indices, const char* values) {
+    std::vector<GradientValue>& all = answer_.g_input;
+    if (input >= all.size())
+      Throw(ErrorCode::kOutOfRange, "it names a gradient of input ", input, ", but the node has ",
+            all.size());
+    all[input] = dense && *dense ? GradientValue(TextOfAbi(dense))
+                                 : GradientValue::Sparse(TextOfAbi(indices), TextOfAbi(values));
   }
 
   const OperatorDef& def_;
@@ -47822,15 +47173,7 @@ class LibraryInference {
       return false;
     }
     try {
-      for (int i = 0; i < context_.num_inputs(); ++i)
-        if (context_.HasInput(i)) {
-          const TensorInfo info = read(inputs_, Index(i), "input");
-          context_.SetInput(i, info.dtype, info.shape);
-        }
-      for (int o = 0; o < context_.num_outputs(); ++o) {
-        const TensorInfo info = read(outputs_, Index(o), "output");
-        context_.SetOutput(o, info.dtype, info.shape);
-      }
+      RefineBy(context_, inputs_, outputs_, read);
       return true;
     } catch (...) {
       RethrowInContext(
@@ -47860,9 +47203,8 @@ class LibraryHooks final : public FunctionHooks {
     if (!functions_.parse_attrs) return {-1, -1};
     const AbiNode node(OperatorDef(name_, {}, {}, args));
     int32_t inputs = -1, outputs = -1;
-    CallOperatorFunction("parseAttrs", name_, image_->name, [&] {
-      return functions_.parse_attrs(op_, &node.node(), &inputs, &outputs);
-    });
+    Call("parseAttrs",
+         [&] { return functions_.parse_attrs(op_, &node.node(), &inputs, &outputs); });
     if (inputs < -1 || outputs < -1 || inputs > kMostValues || outputs > kMostValues)
       Throw(ErrorCode::kInvalidArgument, "parseAttrs of operator ", name_, " of library ",
             image_->name, " says ", inputs, " inputs and ", outputs, " outputs; -1 is any number, ",
@@ -47881,9 +47223,8 @@ class LibraryHooks final : public FunctionHooks {
     if (!functions_.mutated_inputs) return inputs;
     const AbiNode node(def);
     std::vector<uint8_t> mutated(def.inputs().size());
-    CallOperatorFunction("mutateInputs", name_, image_->name, [&] {
-      return functions_.mutated_inputs(op_, &node.node(), mutated.data());
-    });
+    Call("mutateInputs",
+         [&] { return functions_.mutated_inputs(op_, &node.node(), mutated.data()); });
     for (size_t i = 0; i < mutated.size(); ++i)
       if (mutated[i]) inputs.push_back(static_cast<int>(i));
     return inputs;
@@ -47894,9 +47235,8 @@ class LibraryHooks final : public FunctionHooks {
     std::vector<std::string> symbols;
     AbiValues inputs(infos, symbols);
     int64_t bytes = 0;
-    CallOperatorFunction("scratch's function", name_, image_->name, [&] {
-      return functions_.scratch_bytes(op_, &node.node(), inputs.data(), &bytes);
-    });
+    Call("scratch's function",
+         [&] { return functions_.scratch_bytes(op_, &node.node(), inputs.data(), &bytes); });
     if (bytes < 0)
       Throw(ErrorCode::kInvalidArgument, "operator ", name_, " of library ", image_->name,
             " asks for ", bytes, " bytes of scratch");
@@ -47910,9 +47250,8 @@ class LibraryHooks final : public FunctionHooks {
     AbiValues inputs(in, symbols), outputs(out, symbols);
     opkit_cost said{sizeof said,        nullptr,          cost.flops, cost.bytes_read,
                     cost.bytes_written, cost.params_bytes};
-    CallOperatorFunction("cost", name_, image_->name, [&] {
-      return functions_.cost(op_, &node.node(), inputs.data(), outputs.data(), &said);
-    });
+    Call("cost",
+         [&] { return functions_.cost(op_, &node.node(), inputs.data(), outputs.data(), &said); });
     cost = {said.flops, said.bytes_read, said.bytes_written, said.params_bytes};
   }
 
@@ -47924,20 +47263,23 @@ class LibraryHooks final : public FunctionHooks {
     answer.add = [](const opkit_test_inputs* inputs, const opkit_tensor* tensor) {
       return AnswerCaller([&] {
         if (!inputs) Throw(ErrorCode::kInvalidArgument, "test inputs are added to nothing");
-        if (const std::string problem = ProblemOfView(tensor); !problem.empty())
-          Throw(ErrorCode::kInvalidArgument, "a test input ", problem);
+        RequireView(tensor, "a test input ");
         auto& all = *static_cast<std::vector<Tensor>*>(inputs->context);
         all.emplace_back().CopyFrom(TensorOfView(*tensor));
       });
     };
-    CallOperatorFunction("the test inputs", name_, image_->name, [&] {
-      return functions_.test_inputs(op_, static_cast<int32_t>(dtype), seed, &answer);
-    });
+    Call("the test inputs",
+         [&] { return functions_.test_inputs(op_, static_cast<int32_t>(dtype), seed, &answer); });
     return made;
   }
 
  private:
-  static constexpr int32_t kMostValues = 65535;  // a node names each of them
+  template <class Body>
+  void Call(const char* what, Body body) const {
+    CallOperatorFunction(what, name_, image_->name, body);
+  }
+  // a limit, because a node has a name for each of them
+  static constexpr int32_t kMostValues = 65535;
 
   LibraryImagePtr image_;
   const opkit_op* op_;
@@ -47993,9 +47335,23 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Calls a function of a library's kernel. Throws UnsupportedOperatorFeature if the kernel does not
+// support the node, so that another kernel may take it.
+template <class Call>
+void CallOrDecline(const char* what, const std::string& op, const std::string& library, Call call) {
+  try {
+    CallOperatorFunction(what, op, library, call);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUnsupported) throw UnsupportedOperatorFeature(error.message());
+    throw;
+  }
+}
+
 // Collects the configurations that a library's kernel proposes for a node.
 class LibraryProposals {
  public:
+  static constexpr const char* kStruct = "opkit_proposals";
+
   LibraryProposals(const LibraryImage& image, const KernelQuery& query)
       : image_(image),
         op_(query.def.type()),
@@ -48003,7 +47359,7 @@ class LibraryProposals {
         outputs_(query.outputs.size()) {
     view_.size = sizeof view_;
     view_.context = this;
-    view_.add = &Add;
+    view_.add = &AnswerBy<LibraryProposals, &LibraryProposals::Add>;
   }
   LibraryProposals(const LibraryProposals&) = delete;
 
@@ -48011,38 +47367,25 @@ class LibraryProposals {
   // the node.
   std::vector<KernelConfig> Collect(const opkit_kernel* original, const opkit_kernel& kernel,
                                     const KernelQuery& query) {
-    const AbiNode node(query.def);
-    std::vector<std::string> symbols;
-    AbiValues inputs(query.inputs, symbols), outputs(query.outputs, symbols);
-    inputs.SetInputs(query.def, query.inputs);
-    try {
-      CallOperatorFunction("propose", op_, image_.name, [&] {
-        return kernel.propose(original, &node.node(), inputs.data(), outputs.data(), &view_);
-      });
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnsupported)
-        throw UnsupportedOperatorFeature(error.message());
-      throw;
-    }
+    AbiQuery asked(query);
+    CallOrDecline("propose", op_, image_.name, [&] {
+      return kernel.propose(original, &asked.node.node(), asked.inputs.data(), asked.outputs.data(),
+                            &view_);
+    });
     return std::move(configs_);
   }
 
  private:
-  static opkit_status Add(const opkit_proposals* proposals, const opkit_config* config) {
-    return AnswerCaller([&] {
-      if (!proposals)
-        Throw(ErrorCode::kInvalidArgument, "add() of a proposal has no opkit_proposals");
-      auto& self = *static_cast<LibraryProposals*>(proposals->context);
-      try {
-        self.configs_.push_back(ConfigOfAbi(config, self.inputs_, self.outputs_));
-      } catch (Error& error) {
-        if (error.code() == ErrorCode::kNotFound)
-          error.AddContext(StrCat("in what operator ", self.op_, " of library ", self.image_.name,
-                                  " proposes; a library registers its layouts when it is loaded, "
-                                  "by a variable: const LayoutId kMine = RegisterLayout({...})"));
-        throw;
-      }
-    });
+  void Add(const opkit_config* config) {
+    try {
+      configs_.push_back(ConfigOfAbi(config, inputs_, outputs_));
+    } catch (Error& error) {
+      if (error.code() == ErrorCode::kNotFound)
+        error.AddContext(StrCat("in what operator ", op_, " of library ", image_.name,
+                                " proposes; a library registers its layouts when it is loaded, "
+                                "by a variable: const LayoutId kMine = RegisterLayout({...})"));
+      throw;
+    }
   }
 
   const LibraryImage& image_;
@@ -48055,6 +47398,8 @@ class LibraryProposals {
 // Offers the next node to a library's kernel for fusion, and receives the fused node.
 class OPKIT_IMAGE_LOCAL LibraryFusion {
  public:
+  static constexpr const char* kStruct = "opkit_fusion";
+
   // Returns the fused node if the kernel takes the next node in. Nothing is fused if a
   // configuration has no form in opkit_abi.h.
   static std::optional<FusedNode> Offer(const LibraryImage& image, const opkit_kernel* original,
@@ -48086,42 +47431,27 @@ class OPKIT_IMAGE_LOCAL LibraryFusion {
     view_.next_outputs = next_.outputs.data();
     view_.next_config = &next_config_->config();
     view_.read = query.read;
-    view_.fuse = &Fuse;
+    view_.fuse = &AnswerBy<LibraryFusion, &LibraryFusion::Fuse>;
   }
   LibraryFusion(const LibraryFusion&) = delete;
 
  private:
-  // A node and its values, in the form of opkit_abi.h.
-  struct Side {
-    explicit Side(const KernelQuery& query)
-        : node(query.def), inputs(query.inputs, symbols), outputs(query.outputs, symbols) {
-      inputs.SetInputs(query.def, query.inputs);
-    }
-    const AbiNode node;
-    std::vector<std::string> symbols;
-    AbiValues inputs, outputs;
-  };
   static std::unique_ptr<AbiConfig> Config(const KernelQuery& query, const KernelConfig& config) {
     return std::make_unique<AbiConfig>(config, query.def.inputs().size(),
                                        query.def.outputs().size());
   }
-  static opkit_status Fuse(const opkit_fusion* fusion, const opkit_node* node,
-                           const opkit_config* config) {
-    return AnswerCaller([&] {
-      if (!fusion) Throw(ErrorCode::kInvalidArgument, "fuse() has no opkit_fusion");
-      auto& self = *static_cast<LibraryFusion*>(fusion->context);
-      OperatorDef def = DefinitionOfAbi(node);
-      if (std::string_view(self.view_.next->outputs[0]) !=
-              (def.outputs().empty() ? "" : def.outputs()[0]) ||
-          def.outputs().size() != 1)
-        Throw(ErrorCode::kInvalidArgument, "the node that is to compute both makes ", def.outputs(),
-              ", expected the output of the next one, '", self.view_.next->outputs[0], "'");
-      KernelConfig chosen = ConfigOfAbi(config, def.inputs().size(), def.outputs().size());
-      self.answer_ = FusedNode{std::move(def), std::move(chosen)};
-    });
+  void Fuse(const opkit_node* node, const opkit_config* config) {
+    OperatorDef def = DefinitionOfAbi(node);
+    if (std::string_view(view_.next->outputs[0]) !=
+            (def.outputs().empty() ? "" : def.outputs()[0]) ||
+        def.outputs().size() != 1)
+      Throw(ErrorCode::kInvalidArgument, "the node that is to compute both makes ", def.outputs(),
+            ", expected the output of the next one, '", view_.next->outputs[0], "'");
+    KernelConfig chosen = ConfigOfAbi(config, def.inputs().size(), def.outputs().size());
+    answer_ = FusedNode{std::move(def), std::move(chosen)};
   }
 
-  Side node_, next_;
+  AbiQuery node_, next_;
   const std::unique_ptr<AbiConfig> config_, next_config_;
   std::optional<FusedNode> answer_;
   opkit_fusion view_{};
@@ -48138,22 +47468,16 @@ class LibraryInstance final : public DirectState {
     const bool configured = kernel.create_for && context.config;
     if (!kernel.create && !configured) return;
     instance = nullptr;
-    try {
-      CallOperatorFunction("createOpState", context.def->type(), image_->name, [&] {
-        if (!configured) return kernel.create(original, &node_.node(), &instance);
-        const OperatorDef& def = *context.def;
-        const AbiConfig config(*context.config, def.inputs().size(), def.outputs().size());
-        return kernel.create_for(original, &node_.node(), &config.config(), &instance);
-      });
-    } catch (const Error& error) {  // so that another kernel may take the node
-      if (error.code() == ErrorCode::kUnsupported)
-        throw UnsupportedOperatorFeature(error.message());
-      throw;
-    }
+    CallOrDecline("createOpState", context.def->type(), image_->name, [&] {
+      if (!configured) return kernel.create(original, &node_.node(), &instance);
+      const OperatorDef& def = *context.def;
+      const AbiConfig config(*context.config, def.inputs().size(), def.outputs().size());
+      return kernel.create_for(original, &node_.node(), &config.config(), &instance);
+    });
     calls_->Returned(KernelCalls::kCreate);
   }
   ~LibraryInstance() override {
-    if (Finalizers::ProcessEnds()) {  // left to the process, reachable for leak checkers
+    if (Finalizers::ProcessEnds()) {  // leaked, but reachable for leak checkers
       static auto* const left = new std::vector<void*>;
       left->push_back(instance);
       return;
@@ -48264,6 +47588,8 @@ class AbiOptions {
 // Runs a partitioner of a library over one graph.
 class LibraryPartitionWork final : public PartitionWork {
  public:
+  static constexpr const char* kStruct = "opkit_partition";
+
   LibraryPartitionWork(LibraryImagePtr image, IntrusivePtr<FunctionUse> in_use,
                        const opkit_partitioner* partitioner, const PartitionView& view,
                        PartitionArguments arguments)
@@ -48280,7 +47606,7 @@ class LibraryPartitionWork final : public PartitionWork {
     for (const int node : graph_->order) taken_.push_back(view.node(node).is_taken());
     partition_.taken = taken_.data();
     options_.FillIn(partition_);
-    partition_.json = &Json;
+    partition_.json = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::Json>;
     work_ = const_cast<void*>(partitioner->author);
     if (!partitioner->begin) return;
     work_ = nullptr;
@@ -48295,8 +47621,8 @@ class LibraryPartitionWork final : public PartitionWork {
 
   void Mark(PartitionAnswer& answer) override {
     answer_ = &answer;
-    partition_.take = &Take;
-    partition_.refuse = &Refuse;
+    partition_.take = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::Take>;
+    partition_.refuse = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::Refuse>;
     Call("mark", [&] { return partitioner_->mark(work_, &partition_); });
     partition_.take = nullptr;
     partition_.refuse = nullptr;
@@ -48325,9 +47651,9 @@ class LibraryPartitionWork final : public PartitionWork {
     question.kind = review.kind();
     question.num_nodes = nodes.size();
     question.nodes = nodes.data();
-    question.reject = &Reject;
-    question.set_attr = &SetAttr;
-    question.add_constant = &AddConstant;
+    question.reject = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::Reject>;
+    question.set_attr = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::SetAttr>;
+    question.add_constant = &AnswerBy<LibraryPartitionWork, &LibraryPartitionWork::AddConstant>;
     Call("review", [&] { return partitioner_->review(work_, &question); });
     review_ = nullptr;
     body_ = nullptr;
@@ -48339,18 +47665,18 @@ class LibraryPartitionWork final : public PartitionWork {
   void Call(const char* function, F call) const {
     CallLibraryFunction(image_->name, call, function, " of partitioner ", partitioner_->name);
   }
-  static LibraryPartitionWork& Of(const opkit_partition* partition) {
-    if (!partition) Throw(ErrorCode::kInvalidArgument, "a function of a partition is given none");
-    return *static_cast<LibraryPartitionWork*>(partition->context);
-  }
   // Returns the argument of the current Mark or Review; throws kFailedPrecondition outside of it.
   PartitionAnswer& answer() const {
     if (!answer_)
-      Throw(ErrorCode::kFailedPrecondition, "nodes are taken and refused in mark alone");
+      Throw(ErrorCode::kFailedPrecondition,
+            "take and refuse work only while the partitioner marks nodes");
     return *answer_;
   }
   SubgraphReview& review() const {
-    if (!review_) Throw(ErrorCode::kFailedPrecondition, "subgraphs are changed in review alone");
+    if (!review_)
+      Throw(ErrorCode::kFailedPrecondition,
+            "reject, set_attr and add_constant work only while the partitioner reviews a "
+            "subgraph");
     return *review_;
   }
   // Returns the graph's own number of a node from the library's number.
@@ -48361,62 +47687,38 @@ class LibraryPartitionWork final : public PartitionWork {
     return graph_->order[number];
   }
 
-  static opkit_status Json(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
-                           const int64_t** nodes) {
-    return AnswerCaller([&] {
-      LibraryPartitionWork& self = Of(partition);
-      RequireRoom(text, "json()");
-      RequireRoom(num_nodes, "json()");
-      RequireRoom(nodes, "json()");
-      auto& json = self.json_;
-      if (!json) {
-        json.emplace();
-        const bool whole = !self.body_;
-        static_cast<SymbolJson&>(*json) =
-            whole ? WriteSymbolJson(self.view_.structure(), self.view_.types())
-                  : WriteSymbolJson(*self.body_, *self.body_types_, self.review_->IsArg());
-        std::vector<int> number(Index(self.view_.num_nodes()), -1);
-        if (whole)
-          for (size_t i = 0; i < self.graph_->order.size(); ++i)
-            number[Index(self.graph_->order[i])] = static_cast<int>(i);
-        for (const int node : json->nodes)
-          json->numbers.push_back(node < 0 || !whole ? node : number[Index(node)]);
-      }
-      *text = json->text.c_str();
-      *num_nodes = json->numbers.size();
-      *nodes = json->numbers.data();
-    });
+  void Json(const char** text, uint64_t* num_nodes, const int64_t** nodes) {
+    RequireRoom(text, "json()");
+    RequireRoom(num_nodes, "json()");
+    RequireRoom(nodes, "json()");
+    if (!json_) {
+      json_.emplace();
+      const bool whole = !body_;
+      static_cast<SymbolJson&>(*json_) =
+          whole ? WriteSymbolJson(view_.structure(), view_.types())
+                : WriteSymbolJson(*body_, *body_types_, review_->IsArg());
+      std::vector<int> number(Index(view_.num_nodes()), -1);
+      if (whole)
+        for (size_t i = 0; i < graph_->order.size(); ++i)
+          number[Index(graph_->order[i])] = static_cast<int>(i);
+      for (const int node : json_->nodes)
+        json_->numbers.push_back(node < 0 || !whole ? node : number[Index(node)]);
+    }
+    *text = json_->text.c_str();
+    *num_nodes = json_->numbers.size();
+    *nodes = json_->numbers.data();
   }
-  static opkit_status Take(const opkit_partition* partition, uint64_t node, int32_t kind,
-                           int32_t set) {
-    return AnswerCaller([&] {
-      LibraryPartitionWork& self = Of(partition);
-      self.answer().Take(self.NodeOf(node), kind, set);
-    });
+  void Take(uint64_t node, int32_t kind, int32_t set) { answer().Take(NodeOf(node), kind, set); }
+  void Refuse(uint64_t node, const char* why) { answer().Refuse(NodeOf(node), TextOfAbi(why)); }
+  void Reject(const char* why) { review().Reject(TextOfAbi(why)); }
+  void SetAttr(const opkit_attr* attr) {
+    for (const NamedAttribute& one : ArgumentsOfAbi(&attr, 1))
+      review().SetAttribute(one.name, one.value);
   }
-  static opkit_status Refuse(const opkit_partition* partition, uint64_t node, const char* why) {
-    return AnswerCaller([&] {
-      LibraryPartitionWork& self = Of(partition);
-      self.answer().Refuse(self.NodeOf(node), TextOfAbi(why));
-    });
-  }
-  static opkit_status Reject(const opkit_partition* partition, const char* why) {
-    return AnswerCaller([&] { Of(partition).review().Reject(TextOfAbi(why)); });
-  }
-  static opkit_status SetAttr(const opkit_partition* partition, const opkit_attr* attr) {
-    return AnswerCaller([&] {
-      for (const NamedAttribute& one : ArgumentsOfAbi(&attr, 1))
-        Of(partition).review().SetAttribute(one.name, one.value);
-    });
-  }
-  static opkit_status AddConstant(const opkit_partition* partition, const char* name,
-                                  const opkit_tensor* value) {
-    return AnswerCaller([&] {
-      if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a constant has no name");
-      if (const std::string problem = ProblemOfView(value); !problem.empty())
-        Throw(ErrorCode::kInvalidArgument, "constant '", TextOfAbi(name), "' ", problem);
-      Of(partition).review().AddConstant(TextOfAbi(name), CopyConstant({}, *value));
-    });
+  void AddConstant(const char* name, const opkit_tensor* value) {
+    if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a constant has no name");
+    RequireView(value, "constant '", TextOfAbi(name), "' ");
+    review().AddConstant(TextOfAbi(name), CopyConstant({}, *value));
   }
 
   // The JSON of a graph, with the library's number of each node.
@@ -48495,6 +47797,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Collects the changes that a library's pass requests, and makes them when the pass has returned.
 class LibraryRewrite {
  public:
+  static constexpr const char* kStruct = "opkit_rewrite";
+
   LibraryRewrite(const Graph& graph, const PassArguments& options)
       : graph_(graph), view_(graph), options_(options) {
     const GraphTypes types = InferGraph(view_, {}, UnknownOperators::kAllowed);
@@ -48503,13 +47807,13 @@ class LibraryRewrite {
     rewrite_.context = this;
     rewrite_.graph = &abi_->view;
     options_.FillIn(rewrite_);
-    rewrite_.add_node = &AddNode;
-    rewrite_.replace_node = &ReplaceNode;
-    rewrite_.remove_node = &RemoveNode;
-    rewrite_.replace_uses = &ReplaceUses;
-    rewrite_.add_constant = &AddConstant;
-    rewrite_.remove_constant = &RemoveConstant;
-    rewrite_.set_graph = &SetGraph;
+    rewrite_.add_node = &AnswerBy<LibraryRewrite, &LibraryRewrite::AddNode>;
+    rewrite_.replace_node = &AnswerBy<LibraryRewrite, &LibraryRewrite::ReplaceNode>;
+    rewrite_.remove_node = &AnswerBy<LibraryRewrite, &LibraryRewrite::RemoveNode>;
+    rewrite_.replace_uses = &AnswerBy<LibraryRewrite, &LibraryRewrite::ReplaceUses>;
+    rewrite_.add_constant = &AnswerBy<LibraryRewrite, &LibraryRewrite::AddConstant>;
+    rewrite_.remove_constant = &AnswerBy<LibraryRewrite, &LibraryRewrite::RemoveConstant>;
+    rewrite_.set_graph = &AnswerBy<LibraryRewrite, &LibraryRewrite::SetGraph>;
     edits_.resize(abi_->order.size() + 1);
   }
   LibraryRewrite(const LibraryRewrite&) = delete;
@@ -48519,9 +47823,9 @@ class LibraryRewrite {
   Graph Result() const {
     if (whole_) return *whole_;
     Graph result;
-    for (const GraphInput& input : graph_.inputs())
+    for (const Graph::Input& input : graph_.inputs())
       result.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-    for (const GraphConstant& constant : graph_.constants())
+    for (const Graph::Constant& constant : graph_.constants())
       if (!removed_constants_.contains(constant.name))
         result.AddConstant(constant.name, constant.value);
     for (const auto& [name, value] : added_constants_) result.AddConstant(name, value);
@@ -48544,10 +47848,6 @@ class LibraryRewrite {
     bool removed = false;
   };
 
-  static LibraryRewrite& Of(const opkit_rewrite* rewrite) {
-    if (!rewrite) Throw(ErrorCode::kInvalidArgument, "a function of a rewrite is given none");
-    return *static_cast<LibraryRewrite*>(rewrite->context);
-  }
   Edit& EditOf(uint64_t node, bool or_end = false) {
     if (node >= edits_.size() - (or_end ? 0 : 1))
       Throw(ErrorCode::kOutOfRange, "it names node ", node, " of a graph that has ",
@@ -48558,57 +47858,38 @@ class LibraryRewrite {
     if (!name || !*name) Throw(ErrorCode::kInvalidArgument, "a name is empty");
     return TextOfAbi(name);
   }
-  static opkit_status AddNode(const opkit_rewrite* rewrite, uint64_t before,
-                              const opkit_node* node) {
-    return AnswerCaller(
-        [&] { Of(rewrite).EditOf(before, true).before.push_back(DefinitionOfAbi(node)); });
+  void AddNode(uint64_t before, const opkit_node* node) {
+    EditOf(before, true).before.push_back(DefinitionOfAbi(node));
   }
-  static opkit_status ReplaceNode(const opkit_rewrite* rewrite, uint64_t node,
-                                  const opkit_node* replacement) {
-    return AnswerCaller([&] {
-      Edit& edit = Of(rewrite).EditOf(node);
-      edit.replacement = DefinitionOfAbi(replacement);
-      edit.removed = false;
-    });
+  void ReplaceNode(uint64_t node, const opkit_node* replacement) {
+    Edit& edit = EditOf(node);
+    edit.replacement = DefinitionOfAbi(replacement);
+    edit.removed = false;
   }
-  static opkit_status RemoveNode(const opkit_rewrite* rewrite, uint64_t node) {
-    return AnswerCaller([&] { Of(rewrite).EditOf(node).removed = true; });
+  void RemoveNode(uint64_t node) { EditOf(node).removed = true; }
+  void ReplaceUses(const char* from, const char* to) { uses_.emplace_back(Name(from), Name(to)); }
+  void AddConstant(const char* name, const opkit_tensor* value) {
+    RequireView(value, "constant '", Name(name), "' ");
+    added_constants_.emplace_back(Name(name), CopyConstant({}, *value));
   }
-  static opkit_status ReplaceUses(const opkit_rewrite* rewrite, const char* from, const char* to) {
-    return AnswerCaller([&] { Of(rewrite).uses_.emplace_back(Name(from), Name(to)); });
-  }
-  static opkit_status AddConstant(const opkit_rewrite* rewrite, const char* name,
-                                  const opkit_tensor* value) {
-    return AnswerCaller([&] {
-      if (const std::string problem = ProblemOfView(value); !problem.empty())
-        Throw(ErrorCode::kInvalidArgument, "constant '", Name(name), "' ", problem);
-      Of(rewrite).added_constants_.emplace_back(Name(name), CopyConstant({}, *value));
-    });
-  }
-  static opkit_status RemoveConstant(const opkit_rewrite* rewrite, const char* name) {
-    return AnswerCaller([&] {
-      LibraryRewrite& self = Of(rewrite);
-      if (!self.graph_.IsConstant(Name(name)))
-        Throw(ErrorCode::kNotFound, "the graph has no constant '", name, "'");
-      self.removed_constants_.insert(name);
-    });
+  void RemoveConstant(const char* name) {
+    if (!graph_.IsConstant(Name(name)))
+      Throw(ErrorCode::kNotFound, "the graph has no constant '", name, "'");
+    removed_constants_.insert(name);
   }
   // Takes the whole result of the pass. Constants that are the graph's own stay shared.
-  static opkit_status SetGraph(const opkit_rewrite* rewrite, const opkit_graph* graph) {
-    return AnswerCaller([&] {
-      LibraryRewrite& self = Of(rewrite);
-      self.whole_ = GraphOfAbi(
-          graph,
-          [&](const std::string& name, const opkit_tensor& view) {
-            const Tensor* own = self.graph_.FindConstant(name);
-            if (own && own->raw_data() == view.data &&
-                own->dtype() == static_cast<DType>(view.dtype) &&
-                own->shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank))))
-              return *own;
-            return CopyConstant(name, view);
-          },
-          &self.graph_);
-    });
+  void SetGraph(const opkit_graph* graph) {
+    whole_ = GraphOfAbi(
+        graph,
+        [&](const std::string& name, const opkit_tensor& view) {
+          const Tensor* own = graph_.FindConstant(name);
+          if (own && own->raw_data() == view.data &&
+              own->dtype() == static_cast<DType>(view.dtype) &&
+              own->shape() == Shape(Dims(view.shape, static_cast<size_t>(view.rank))))
+            return *own;
+          return CopyConstant(name, view);
+        },
+        &graph_);
   }
 
   const Graph& graph_;
@@ -48695,7 +47976,7 @@ inline void AddLibraryPass(LoadedLibrary& loaded, const opkit_pass& one) {
 
 OPKIT_INLINE void RegisterPartitioners(LoadedLibrary& loaded) {
   const opkit_library& library = *loaded.image->library;
-  if (library.abi_minor < 3) return;  // their members were reserved before 1.3
+  if (library.abi_minor < 3) return;  // before 1.3 these members were reserved
   try {
     AddParts(loaded, library.num_partitioners, library.partitioners, "partitioner",
              &AddLibraryPartitioner);
@@ -49736,7 +49017,7 @@ OPKIT_INLINE void Recorder::Open(Invocation& now, SpanNames names, const Device*
                                  bool adopted) noexcept {
   ThreadProfile* thread = OfThread();
   if (!thread) return;
-  if (now.kind == InvocationKind::kCustomOperator && !adopted)
+  if (now.kind == Invocation::Kind::kCustomOperator && !adopted)
     now.custom = CustomPath(now.custom, names.name);
   if (const ToolRanges* tools = tools_.load(std::memory_order_relaxed)) [[unlikely]]
     PushRange(*tools, now, names, adopted);
@@ -49823,7 +49104,7 @@ OPKIT_INLINE void Recorder::Count(SpanNames names, double value) noexcept {
 }
 
 OPKIT_INLINE double Recorder::TicksOfSpan() {
-  constexpr int kSpans = 600;  // so many spans fit into one chunk with their counts
+  constexpr int kSpans = 600;  // number of spans that fit into one chunk with their counts
   static_assert(kSpans * (1 + ProfileCounts::kMost / 3) < ProfileChunk::kRecords);
   ThreadProfile probe;
   const uint32_t session = session_.load(std::memory_order_relaxed);
@@ -49890,6 +49171,240 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
+
+// ---- opkit/graph/memory/impl/problem.ipp
+// Definitions: makes a MemoryProblem from buffers and their conflicts.
+#ifndef OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
+#define OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE IndexedVector<int64_t> Peaks(const MemoryProblem& problem) {
+  IndexedVector<int64_t> peaks;
+  for (int i = 0; i < problem.count; ++i)
+    peaks.push_back(*std::max_element(problem.total.begin() + problem.lower[i],
+                                      problem.total.begin() + problem.upper[i]));
+  return peaks;
+}
+
+OPKIT_INLINE IndexedVector<int64_t> Lengths(const MemoryProblem& problem) {
+  IndexedVector<int64_t> lengths;
+  for (int i = 0; i < problem.count; ++i) lengths.push_back(problem.upper[i] - problem.lower[i]);
+  return lengths;
+}
+
+// Returns the smallest alignment of the buffers. Throws kInvalidArgument for a buffer that cannot
+// be planned, kOutOfRange for too many buffers.
+inline int64_t CheckMemoryIntervals(const std::vector<MemoryInterval>& intervals) {
+  if (intervals.size() > 1'000'000'000)
+    Throw(ErrorCode::kOutOfRange, "expected at most 1000000000 buffers, found ", intervals.size());
+  int64_t smallest = 0;
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    const MemoryInterval& buffer = intervals[i];
+    if (buffer.lower >= buffer.upper)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " is live in [", buffer.lower, ", ",
+            buffer.upper, "): expected lower < upper");
+    if (buffer.size < 0)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has ", buffer.size,
+            " bytes: expected 0 or more");
+    if (buffer.alignment <= 0 || (buffer.alignment & (buffer.alignment - 1)) != 0)
+      Throw(ErrorCode::kInvalidArgument, "buffer ", i, " has alignment ", buffer.alignment,
+            ": expected a power of two");
+    if (buffer.size > 0 && (smallest == 0 || buffer.alignment < smallest))
+      smallest = buffer.alignment;
+  }
+  return smallest == 0 ? 1 : smallest;
+}
+
+OPKIT_INLINE void MeasureBuffers(const std::vector<MemoryInterval>& intervals,
+                                 MemoryProblem* problem) {
+  const int64_t rounding = problem->rounding = CheckMemoryIntervals(intervals);
+  int64_t unit = 0, worst = 0;  // worst: the sum of sizes, with padding before each
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    const MemoryInterval& buffer = intervals[i];
+    if (buffer.size == 0) continue;
+    problem->buffer.push_back(static_cast<int>(i));
+    int64_t padded = 0;
+    if (__builtin_add_overflow(buffer.size, rounding - 1, &padded) ||
+        __builtin_add_overflow(worst, buffer.alignment - rounding, &worst) ||
+        __builtin_add_overflow(worst, padded &= -rounding, &worst))
+      Throw(ErrorCode::kOutOfRange, "the buffers' sizes add up to more than an int64 holds at ",
+            "buffer ", i, " of ", buffer.size, " bytes");
+    problem->naive_bytes += padded;
+    unit = std::gcd(padded, unit);
+  }
+  problem->count = static_cast<int>(problem->buffer.size());
+  if (problem->count == 0) return;
+  for (int i : problem->buffer) {
+    const int64_t alignment = intervals[Index(i)].alignment;
+    if (unit % alignment != 0) unit = std::gcd(unit, alignment);
+  }
+  // Offsets are int. If the exact unit is too small for that, sizes are rounded up to a larger one;
+  // this adds less than 2^-28 of their sum.
+  while (worst / unit + problem->count >= int64_t{1} << 29) unit *= 2;
+  problem->unit = unit;
+  for (int i : problem->buffer) {
+    const MemoryInterval& buffer = intervals[Index(i)];
+    problem->size.push_back(static_cast<int>((buffer.size - 1) / unit + 1));
+    problem->alignment.push_back(static_cast<int>((std::max)(buffer.alignment / unit, int64_t{1})));
+  }
+}
+
+OPKIT_INLINE void CutSections(const std::vector<MemoryInterval>& intervals,
+                              MemoryProblem* problem) {
+  const size_t n = problem->buffer.size();
+  IndexedVector<int64_t> lower, upper, bytes;
+  for (int i : problem->buffer) {
+    const MemoryInterval& buffer = intervals[Index(i)];
+    lower.push_back(buffer.lower);
+    upper.push_back(buffer.upper);
+    bytes.push_back(RoundUp(buffer.size, problem->rounding));
+  }
+  const std::vector<int> begins = SortedBy(lower), ends = SortedBy(upper);
+  problem->lower.resize(n);
+  problem->upper.resize(n);
+  int live = 0;
+  bool began = false;
+  int64_t live_bytes = 0;
+  for (size_t b = 0, e = 0; e < n;) {
+    const int end = ends[e];
+    if (b < n && lower[begins[b]] < upper[end]) {
+      const int begin = begins[b++];
+      problem->lower[begin] = problem->sections;
+      problem->pairs += live++;
+      live_bytes += bytes[begin];
+      problem->bound_bytes = (std::max)(problem->bound_bytes, live_bytes);
+      began = true;
+    } else {
+      if (began) ++problem->sections;
+      began = false;
+      problem->upper[end] = problem->sections;
+      --live;
+      live_bytes -= bytes[end];
+      ++e;
+    }
+  }
+  IndexedVector<int>& total = problem->total;
+  total.assign(Index(problem->sections) + 1, 0);
+  for (size_t i = 0; i < n; ++i) {
+    total[problem->lower[i]] += problem->size[i];
+    total[problem->upper[i]] -= problem->size[i];
+  }
+  std::partial_sum(total.begin(), total.end(), total.begin());
+  problem->bound = *std::max_element(total.begin(), total.end());
+}
+
+OPKIT_INLINE void ListConflicts(MemoryProblem* problem) {
+  const std::vector<int> order = SortedBy(problem->lower);
+  std::vector<int> live;
+  problem->conflicts = FlatLists(problem->buffer.size(), [&](auto add) {
+    live.clear();
+    for (int i : order) {
+      std::erase_if(live, [&](int other) { return problem->upper[other] <= problem->lower[i]; });
+      for (int other : live) {
+        add(i, other);
+        add(other, i);
+      }
+      live.push_back(i);
+    }
+  });
+}
+
+// Returns, for each number, the lists that hold it, in ascending order.
+template <class Lists>
+FlatLists Transpose(size_t n, const Lists& lists) {
+  return FlatLists(n, [&](auto add) {
+    for (size_t i = n; i-- > 0;)
+      for (int other : lists.of(i)) add(other, i);
+  });
+}
+
+inline void CheckConflicts(size_t n, const MemoryConflicts& conflicts) {
+  if (conflicts.starts.size() != n + 1 || conflicts.starts[0] != 0 ||
+      conflicts.starts[n] != static_cast<int64_t>(conflicts.others.size()))
+    Throw(ErrorCode::kInvalidArgument, "expected the starts of ", n, " conflict lists and their ",
+          "end, from 0 to ", conflicts.others.size(), "; found ", conflicts.starts.size(),
+          " numbers");
+  for (size_t i = 0; i < n; ++i)
+    if (conflicts.starts[i] > conflicts.starts[i + 1])
+      Throw(ErrorCode::kInvalidArgument, "the conflict list of buffer ", i, " ends at ",
+            conflicts.starts[i + 1], ", before its start at ", conflicts.starts[i]);
+  for (size_t i = 0; i < n; ++i)
+    for (int other : conflicts.of(i))
+      if (other < 0 || Index(other) >= n || Index(other) == i)
+        Throw(ErrorCode::kInvalidArgument, "buffer ", i, " lists a conflict with buffer ", other,
+              ": expected another of the ", n, " buffers");
+}
+
+// Raises the lower bound. A set of buffers that all conflict with each other can be larger than any
+// live set of the given spans: grows the largest live set by buffers that conflict with all of it.
+inline void RaiseBound(MemoryProblem* problem) {
+  const size_t n = problem->buffer.size();
+  const auto peak = static_cast<int>(
+      std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
+  // By buffer: number of members of the grown set that conflict with it; -1 for a member.
+  IndexedVector<int> met(n, 0);
+  int members = 0;
+  const auto join = [&](size_t i) {
+    met[i] = -1;
+    ++members;
+    for (int other : problem->conflicts.of(i))
+      if (met[other] >= 0) ++met[other];
+  };
+  for (size_t i = 0; i < n; ++i)
+    if (problem->lower[i] <= peak && peak < problem->upper[i]) join(i);
+  for (;;) {
+    size_t best = n;
+    for (size_t i = 0; i < n; ++i)
+      if (met[i] == members && (best == n || problem->size[i] > problem->size[best])) best = i;
+    if (best == n) return;
+    join(best);
+    problem->bound += problem->size[best];
+  }
+}
+
+OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
+                                MemoryProblem* problem) {
+  CheckConflicts(n, conflicts);
+  const FlatLists reverse = Transpose(n, conflicts);
+  const FlatLists sorted = Transpose(n, reverse);
+  IndexedVector<int> number(n, -1);
+  for (size_t i = 0; i < problem->buffer.size(); ++i)
+    number[problem->buffer[i]] = static_cast<int>(i);
+  int64_t overlapping = 0;
+  IndexedVector<int64_t>& starts = problem->conflicts.starts;
+  IndexedVector<int>& items = problem->conflicts.items;
+  starts.push_back(0);
+  for (size_t i = 0; i < n; ++i) {
+    const auto listed = sorted.of(i), listing = reverse.of(i);
+    if (!std::equal(listed.begin(), listed.end(), listing.begin(), listing.end()))
+      Throw(ErrorCode::kInvalidArgument, "expected every conflict on the lists of both buffers; ",
+            "the lists of buffer ", i, " and its partners do not agree");
+    if (number[i] < 0) continue;
+    const int a = number[i];
+    int last = -1;
+    for (int other : listed) {
+      if (number[other] < 0 || other == std::exchange(last, other)) continue;
+      const int b = number[other];
+      items.push_back(b);
+      if (problem->lower[a] < problem->upper[b] && problem->lower[b] < problem->upper[a])
+        ++overlapping;
+    }
+    starts.push_back(static_cast<int64_t>(items.size()));
+  }
+  if (overlapping != 2 * problem->pairs)
+    Throw(ErrorCode::kInvalidArgument, "the spans of ", problem->pairs, " pairs of buffers ",
+          "overlap, but only ", overlapping / 2, " of these pairs are listed as conflicts");
+  const auto listed = static_cast<int64_t>(items.size()) / 2;
+  problem->spans_decide = listed == problem->pairs;
+  problem->pairs = listed;
+  if (!problem->spans_decide) RaiseBound(problem);
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
 
 // ---- opkit/graph/memory/impl/node_order.ipp
 // Definitions of PeakBytes and OrderForFootprint: list scheduling by the live bytes that a node
@@ -50042,8 +49557,7 @@ OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
-  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
-    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  RequireView(&view, "a tensor of a library ");
   const Layout layout = LayoutOfAbi(layout_name);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
@@ -50055,7 +49569,7 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
   if (!IsReadable(from))
-    Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
+    Throw(ErrorCode::kInvalidArgument, "a configuration is null, not aligned or shorter than the ",
           kFirstBytes<opkit_config>, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
   const opkit_config& config = *from;
@@ -50285,14 +49799,12 @@ OPKIT_INLINE Profile ProfileDecoder::Finish() {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts one view to another; a null layout is the standard one.
-OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
-                                                             const char* from_layout,
-                                                             const opkit_tensor* to,
-                                                             const char* to_layout) {
-  return GuardedCall([&] {
-    Tensor target = TensorInLayout(*to, to_layout);
-    g_convert_directly(TensorInLayout(*from, from_layout), target);
-  });
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ConvertView(const opkit_tensor* from,
+                                                     const char* from_layout,
+                                                     const opkit_tensor* to,
+                                                     const char* to_layout) {
+  Tensor target = TensorInLayout(*to, to_layout);
+  g_convert_directly(TensorInLayout(*from, from_layout), target);
 }
 
 // An opkit_layout for a registered layout.
@@ -50300,28 +49812,22 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
     abi.name = layout.name.c_str();
-    abi.bytes = &Bytes;
-    abi.to_standard = [](const opkit_layout* self, const opkit_tensor* from,
-                         const opkit_tensor* to) {
-      return ConvertView(from, self->name, to, nullptr);
-    };
-    abi.from_standard = [](const opkit_layout* self, const opkit_tensor* from,
-                           const opkit_tensor* to) {
-      return ConvertView(from, nullptr, to, self->name);
-    };
+    abi.bytes = &GuardBy<ExportedLayout, &ExportedLayout::Bytes>;
+    abi.to_standard = &GuardBy<ExportedLayout, &ExportedLayout::ToStandard>;
+    abi.from_standard = &GuardBy<ExportedLayout, &ExportedLayout::FromStandard>;
     abi.ns_per_byte = layout.ns_per_byte;
     abi.author = this;
   }
-  static opkit_status Bytes(const opkit_layout* self, int32_t dtype, int32_t rank,
-                            const int64_t* shape, int64_t* bytes) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const ExportedLayout*>(self->author);
-      *bytes =
-          g_layout_bytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
-                         static_cast<DType>(dtype));
-    });
+  void ToStandard(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, abi.name, to, nullptr);
   }
-
+  void FromStandard(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, nullptr, to, abi.name);
+  }
+  void Bytes(int32_t dtype, int32_t rank, const int64_t* shape, int64_t* bytes) const {
+    *bytes = g_layout_bytes(Layout{layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                            static_cast<DType>(dtype));
+  }
   const RegisteredLayout layout;
   opkit_layout abi{};
 };
@@ -50332,11 +49838,12 @@ struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
     abi.size = sizeof abi;
     abi.from = g_layout_name_pointer(pair.from);
     abi.to = g_layout_name_pointer(pair.to);
-    abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
-                     const opkit_tensor* to) {
-      return ConvertView(from, self->from, to, self->to);
-    };
+    abi.convert = &GuardBy<ExportedConverter, &ExportedConverter::Convert>;
     abi.ns_per_byte = pair.ns_per_byte;
+    abi.author = this;
+  }
+  void Convert(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, abi.from, to, abi.to);
   }
   opkit_layout_converter abi{};
 };
@@ -50348,42 +49855,33 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
     abi.size = sizeof abi;
     abi.name = name.c_str();
     abi.type = static_cast<int32_t>(type);
-    abi.available = &Available;
-    abi.alloc = &Alloc;
+    abi.available = &GuardBy<ExportedDevice, &ExportedDevice::CheckAvailable>;
+    abi.alloc = &GuardBy<ExportedDevice, &ExportedDevice::Allocate>;
     abi.free = &Free;
-    abi.copy = &Copy;
+    abi.copy = &GuardBy<ExportedDevice, &ExportedDevice::Copy>;
     abi.author = this;
   }
-  static const ExportedDevice& Of(const opkit_device* device) {
-    return *static_cast<const ExportedDevice*>(device->author);
+  void CheckAvailable(int32_t index) const {
+    if (const std::string why = WhyNoDevice({type, index}); !why.empty())
+      Throw(ErrorCode::kUnsupported, why);
   }
-  static opkit_status Available(const opkit_device* self, int32_t index) {
-    return GuardedCall([&] {
-      const std::string why = WhyNoDevice({Of(self).type, index});
-      if (!why.empty()) Throw(ErrorCode::kUnsupported, why);
-    });
-  }
-  static opkit_status Alloc(const opkit_device* self, int32_t index, int64_t bytes, void** memory) {
-    return GuardedCall([&] { *memory = GetAllocator(Of(self).type).Allocate(bytes, index); });
+  void Allocate(int32_t index, int64_t bytes, void** memory) const {
+    *memory = GetAllocator(type).Allocate(bytes, index);
   }
   static void Free(const opkit_device* self, void* memory, int64_t bytes) {
-    if (Allocator* allocator = Allocators()[Of(self).type].load())
-      allocator->Deallocate(memory, bytes);
+    const DeviceType type = static_cast<const ExportedDevice*>(self->author)->type;
+    if (Allocator* allocator = Allocators()[type].load()) allocator->Deallocate(memory, bytes);
   }
-  static opkit_status Copy(const opkit_device* self, int32_t index, int32_t direction, void* to,
-                           const void* from, int64_t bytes) {
-    return GuardedCall([&] {
-      const Device here{Of(self).type, index}, host{};
-      const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
-      const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
-      const CopyFunction copy = FindCopy(source.type, target.type);
-      if (!copy)
-        Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
-              " is registered in the library; call RegisterCopy");
-      copy(to, target, from, source, bytes, nullptr);
-    });
+  void Copy(int32_t index, int32_t direction, void* to, const void* from, int64_t bytes) const {
+    const Device here{type, index}, host{};
+    const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
+    const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
+    const CopyFunction copy = FindCopy(source.type, target.type);
+    if (!copy)
+      Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
+            " is registered in the library; call RegisterCopy");
+    copy(to, target, from, source, bytes, nullptr);
   }
-
   const DeviceType type;
   const std::string name;
   opkit_device abi{};
@@ -50457,8 +49955,8 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
       memory = own_.Allocate(bytes, index);
     else if (status == OPKIT_OUT_OF_MEMORY)
       return nullptr;
-    else if (status != OPKIT_OK)
-      Throw(CodeOfStatus(status), g_host->failure_text());
+    else
+      AcceptAnswer(status);
     void* none = nullptr;
     if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
     try {
@@ -50466,7 +49964,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
       others_.emplace_back(memory, owner);
       ++num_others_;
       return memory;
-    } catch (...) {  // no memory to note it in
+    } catch (...) {  // out of memory: the owner cannot be stored
       Free(owner, memory, bytes);
       return nullptr;
     }
@@ -50746,12 +50244,12 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
            tensor.storage() && OpTensor(view).is_dense();
   }
   static const char* InputLayout(const opkit_call* call, size_t i) {
-    return OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts ? call->input_layouts[i]
-                                                                     : nullptr;
+    const bool has = OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts;
+    return has ? call->input_layouts[i] : nullptr;
   }
   static const char* OutputLayout(const opkit_call* call, size_t o) {
-    return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
-                                                                       : nullptr;
+    const bool has = OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts;
+    return has ? call->output_layouts[o] : nullptr;
   }
   static void Bind(Tensor& tensor, const opkit_tensor& view, const char* layout) {
     if (IsView(tensor, view, layout)) [[likely]]
@@ -50769,15 +50267,11 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
-    if (bound_.bound) {
-      if (shared < 0 || view.dtype != OPKIT_UNDEFINED)
-        Bind(*bound_.output(*bound_.bound, o), view, OutputLayout(call, o));
-      return;
-    }
-    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(outputs_[o], view, OutputLayout(call, o));
-    if (shared < 0) return;
+    Tensor& output = bound_.bound ? *bound_.output(*bound_.bound, o) : outputs_[o];
+    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(output, view, OutputLayout(call, o));
+    if (bound_.bound || shared < 0) return;
     Tensor& input = inputs_[Index(shared)];
-    view.dtype == OPKIT_UNDEFINED ? outputs_[o] = input : input = outputs_[o];
+    view.dtype == OPKIT_UNDEFINED ? output = input : input = output;
   }
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
@@ -50907,86 +50401,61 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // kernel of the registry.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
-    op.parse_attrs = &ParseAttrs;
+    op.parse_attrs = &GuardBy<const OpSchema, &ParseAttrs>;
     if (schema.has_inference()) {
-      op.infer_type = &InferType;
-      op.infer_shape = &InferShape;
+      op.infer_type = &GuardBy<const OpSchema, &InferType>;
+      op.infer_shape = &GuardBy<const OpSchema, &InferShape>;
     }
-    op.mutated_inputs = &MutatedInputs;
-    op.scratch_bytes = &ScratchBytes;
-    if (schema.has_cost()) op.cost = &Cost;
-    if (schema.has_test_inputs()) op.test_inputs = &TestInputs;
+    op.mutated_inputs = &GuardBy<const OpSchema, &MutatedInputs>;
+    op.scratch_bytes = &GuardBy<const OpSchema, &ScratchBytes>;
+    if (schema.has_cost()) op.cost = &GuardBy<const OpSchema, &Cost>;
+    if (schema.has_test_inputs()) op.test_inputs = &GuardBy<const OpSchema, &TestInputs>;
     op.author = &schema;
   }
   OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
-    to.create = &Create;
+    to.create = &GuardBy<const Kernel, &Create>;
     if (kernel.propose) {
-      to.propose = &Propose;
-      to.create_for = &CreateFor;
+      to.propose = &GuardBy<const Kernel, &Propose>;
+      to.create_for = &GuardBy<const Kernel, &CreateFor>;
     }
-    if (kernel.fuse) to.fuse = &Fuse;
+    if (kernel.fuse) to.fuse = &GuardBy<const Kernel, &Fuse>;
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
   }
 
  private:
-  static const OpSchema& SchemaOf(const opkit_op* op) {
-    return *static_cast<const OpSchema*>(op->author);
+  static void Create(const Kernel& kernel, const opkit_node* node, void** instance) {
+    *instance = new IntrusivePtr(new ExportedInstance(kernel, *node, nullptr));
   }
-  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
-    });
+  OPKIT_COLD static void CreateFor(const Kernel& kernel, const opkit_node* node,
+                                   const opkit_config* config, void** instance) {
+    const KernelConfig chosen = ConfigOfAbi(config, node->num_inputs, node->num_outputs);
+    *instance = new IntrusivePtr(new ExportedInstance(kernel, *node, &chosen));
   }
-  OPKIT_COLD static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
-                                           const opkit_config* config, void** instance) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const KernelConfig chosen = ConfigOfAbi(config, node->num_inputs, node->num_outputs);
-      *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
-    });
+  OPKIT_COLD static void Propose(const Kernel& kernel, const opkit_node* node,
+                                 const opkit_value* inputs, const opkit_value* outputs,
+                                 const opkit_proposals* proposals) {
+    const NodeOfAbi asked(node, inputs, outputs);
+    for (const KernelConfig& config : kernel.propose(asked.query())) {
+      const AbiConfig abi(config, node->num_inputs, node->num_outputs);
+      AcceptAnswer(proposals->add(proposals, &abi.config()));
+    }
   }
-  OPKIT_COLD static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
-                                         const opkit_value* inputs, const opkit_value* outputs,
-                                         const opkit_proposals* proposals) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const OperatorDef def = DefinitionOfAbi(node);
-      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
-        const AbiConfig abi(config, node->num_inputs, node->num_outputs);
-        const opkit_status status = proposals->add(proposals, &abi.config());
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      }
-    });
+  static KernelConfig ConfigOf(const opkit_config* config, const NodeOfAbi& node) {
+    return ConfigOfAbi(config, node.def.inputs().size(), node.def.outputs().size());
   }
-  OPKIT_COLD static opkit_status Fuse(const opkit_kernel* kernel, const opkit_fusion* fusion) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const opkit_node &node = *fusion->node, &next = *fusion->next;
-      const OperatorDef def = DefinitionOfAbi(fusion->node),
-                        next_def = DefinitionOfAbi(fusion->next);
-      const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
-          outs(fusion->outputs, node.num_outputs, true),
-          next_ins(fusion->next_inputs, next.num_inputs, true),
-          next_outs(fusion->next_outputs, next.num_outputs, true);
-      const KernelConfig config = ConfigOfAbi(fusion->config, node.num_inputs, node.num_outputs),
-                         next_config =
-                             ConfigOfAbi(fusion->next_config, next.num_inputs, next.num_outputs);
-      const std::optional<FusedNode> made =
-          own.fuse({{def, ins.infos(), outs.infos()},
-                    config,
-                    {next_def, next_ins.infos(), next_outs.infos()},
-                    next_config,
-                    static_cast<size_t>(fusion->read)});
-      if (!made) return;
-      const AbiNode both(made->def);
-      const AbiConfig chosen(made->config, made->def.inputs().size(), made->def.outputs().size());
-      const opkit_status status = fusion->fuse(fusion, &both.node(), &chosen.config());
-      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-    });
+  OPKIT_COLD static void Fuse(const Kernel& kernel, const opkit_fusion* fusion) {
+    const NodeOfAbi node(fusion->node, fusion->inputs, fusion->outputs),
+        next(fusion->next, fusion->next_inputs, fusion->next_outputs);
+    const KernelConfig config = ConfigOf(fusion->config, node),
+                       next_config = ConfigOf(fusion->next_config, next);
+    const std::optional<FusedNode> made = kernel.fuse(
+        {node.query(), config, next.query(), next_config, static_cast<size_t>(fusion->read)});
+    if (!made) return;
+    const AbiNode both(made->def);
+    const AbiConfig chosen(made->config, made->def.inputs().size(), made->def.outputs().size());
+    AcceptAnswer(fusion->fuse(fusion, &both.node(), &chosen.config()));
   }
   static void Destroy(void* instance) {
     GuardedCall([&] { delete static_cast<IntrusivePtr<ExportedInstance>*>(instance); });
@@ -50996,19 +50465,15 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
   }
 
-  OPKIT_COLD static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node,
-                                            int32_t* num_inputs, int32_t* num_outputs) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
-      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
-      if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
-      if (std::string why = schema.VerifyArguments(args); !why.empty())
-        return OpStatus::Failure(why);
-      const auto [inputs, outputs] = schema.Arity(args);
-      *num_inputs = inputs;
-      *num_outputs = outputs;
-      return OpStatus();
-    });
+  OPKIT_COLD static OpStatus ParseAttrs(const OpSchema& schema, const opkit_node* node,
+                                        int32_t* num_inputs, int32_t* num_outputs) {
+    const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
+    if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
+    if (std::string why = schema.VerifyArguments(args); !why.empty()) return OpStatus::Failure(why);
+    const auto [inputs, outputs] = schema.Arity(args);
+    *num_inputs = inputs;
+    *num_outputs = outputs;
+    return OpStatus();
   }
 
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
@@ -51023,84 +50488,71 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
   // Infers dtypes without shapes if inference with shapes fails: infer_shape reports wrong shapes.
-  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                opkit_value* outputs) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
+  static void InferType(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
+                        opkit_value* outputs) {
+    try {
+      Infer(schema, node, inputs, outputs, true, true);
+    } catch (...) {
+      const std::exception_ptr failure = std::current_exception();
       try {
-        Infer(schema, node, inputs, outputs, true, true);
+        Infer(schema, node, inputs, outputs, true, false);
       } catch (...) {
-        const std::exception_ptr failure = std::current_exception();
-        try {
-          Infer(schema, node, inputs, outputs, true, false);
-        } catch (...) {
-          std::rethrow_exception(failure);
-        }
+        std::rethrow_exception(failure);
       }
-    });
+    }
   }
-  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                 opkit_value* outputs) {
-    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
+  static void InferShape(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
+                         opkit_value* outputs) {
+    Infer(schema, node, inputs, outputs, false, true);
   }
-  OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
-                                               uint8_t* mutated) {
-    return GuardedCall([&] {
-      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(node))) {
-        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
-          return OpStatus::Failure("MutatesInputs of its schema names input ", input,
-                                   ", but the node has ", node->num_inputs);
-        mutated[input] = 1;
-      }
-      return OpStatus();
-    });
+  OPKIT_COLD static OpStatus MutatedInputs(const OpSchema& schema, const opkit_node* node,
+                                           uint8_t* mutated) {
+    for (const int input : schema.MutatedInputs(DefinitionOfAbi(node))) {
+      if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+        return OpStatus::Failure("MutatesInputs of its schema names input ", input,
+                                 ", but the node has ", node->num_inputs);
+      mutated[input] = 1;
+    }
+    return OpStatus();
   }
-  OPKIT_COLD static opkit_status Cost(const opkit_op* op, const opkit_node* node,
-                                      const opkit_value* inputs, const opkit_value* outputs,
-                                      opkit_cost* cost) {
-    return GuardedCall([&] {
-      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(node), ins.infos(), outs.infos());
-      cost->flops = said.flops;
-      cost->bytes_read = said.bytes_read;
-      cost->bytes_written = said.bytes_written;
-      cost->params_bytes = said.params_bytes;
-    });
+  OPKIT_COLD static void Cost(const OpSchema& schema, const opkit_node* node,
+                              const opkit_value* inputs, const opkit_value* outputs,
+                              opkit_cost* cost) {
+    const NodeOfAbi asked(node, inputs, outputs);
+    const OpCost said = schema.Cost(asked.def, asked.inputs.infos(), asked.outputs.infos());
+    cost->flops = said.flops;
+    cost->bytes_read = said.bytes_read;
+    cost->bytes_written = said.bytes_written;
+    cost->params_bytes = said.params_bytes;
   }
-  OPKIT_COLD static opkit_status TestInputs(const opkit_op* op, int32_t dtype, uint64_t seed,
-                                            const opkit_test_inputs* inputs) {
-    return GuardedCall([&] {
-      for (const Tensor& one : SchemaOf(op).MakeTestInputs(static_cast<DType>(dtype), seed)) {
-        const AbiAttributes tensor(Arguments{{"input", one}});
-        const opkit_status status = inputs->add(inputs, (*tensor.data())->tensors[0]);
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      }
-    });
+  OPKIT_COLD static void TestInputs(const OpSchema& schema, int32_t dtype, uint64_t seed,
+                                    const opkit_test_inputs* inputs) {
+    for (const Tensor& one : schema.MakeTestInputs(static_cast<DType>(dtype), seed)) {
+      const AbiAttributes tensor(Arguments{{"input", one}});
+      AcceptAnswer(inputs->add(inputs, (*tensor.data())->tensors[0]));
+    }
   }
   // Computes the largest scratch of the device's kernels, each by its first proposed configuration
   // in standard layouts: the host does not name the kernel that it will run.
-  OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                              const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
-      *bytes = 0;
-      const OperatorDef def = DefinitionOfAbi(node);
-      const ValuesOfAbi ins(inputs, node->num_inputs, true);
-      std::optional<std::vector<TensorInfo>> outs;
-      for (const Kernel* kernel :
-           OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
-        if (!kernel->propose) continue;
-        if (!outs) outs = schema.InferOutputs(def, ins.infos());
-        try {
-          for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
-            if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
-            *bytes = (std::max)(*bytes, config.scratch_bytes);
-            break;
-          }
-        } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
+  OPKIT_COLD static void ScratchBytes(const OpSchema& schema, const opkit_node* node,
+                                      const opkit_value* inputs, int64_t* bytes) {
+    *bytes = 0;
+    const OperatorDef def = DefinitionOfAbi(node);
+    const ValuesOfAbi ins(inputs, node->num_inputs, true);
+    std::optional<std::vector<TensorInfo>> outs;
+    for (const Kernel* kernel :
+         OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
+      if (!kernel->propose) continue;
+      if (!outs) outs = schema.InferOutputs(def, ins.infos());
+      try {
+        for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
+          if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
+          *bytes = (std::max)(*bytes, config.scratch_bytes);
+          break;
         }
+      } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
       }
-    });
+    }
   }
 };
 
@@ -51169,7 +50621,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
           " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
           "registers it");
   ReadKernels(schema, *record);
-  // Adds the in-place pairs of the first values: a schema decides each pair by a function.
+  // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by
+  // a function.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -51186,19 +50639,16 @@ struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
     abi.size = sizeof abi;
     abi.name = name.c_str();
     abi.rank = OpRegistry::Global().BackendRank(name);
-    if (OpRegistry::Global().HasAvailability(name)) abi.available = &Available;
+    if (OpRegistry::Global().HasAvailability(name))
+      abi.available = &GuardBy<ExportedBackend, &ExportedBackend::Available>;
     abi.author = this;
   }
-  static opkit_status Available(const opkit_backend* backend) {
-    return GuardedCall([&] {
-      Kernel kernel;
-      kernel.backend = static_cast<const ExportedBackend*>(backend->author)->name;
-      if (std::string why = OpRegistry::Global().WhyUnavailable(kernel); !why.empty())
-        return OpStatus::Failure(why);
-      return OpStatus();
-    });
+  OpStatus Available() const {
+    Kernel kernel;
+    kernel.backend = name;
+    const std::string why = OpRegistry::Global().WhyUnavailable(kernel);
+    return why.empty() ? OpStatus() : OpStatus::Failure(why);
   }
-
   const std::string name;
   opkit_backend abi{};
 };
@@ -51220,7 +50670,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>&
   HostSpans::Use();
   if (const auto problems = CheckRegistrations(); !problems.empty())
     Throw(ErrorCode::kInvalidArgument, problems[0]);
-  LibraryContents& contents = ThisLibrary();
+  LibraryContents& contents = LibraryContents::Global();
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators()) {
@@ -51295,20 +50745,17 @@ OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
       }
       name = known;
     };
-    const auto accept = [](opkit_status status) {
-      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-    };
     for (size_t i = 0; i < meta.g_input.size(); ++i) {
       GradientValue& value = meta.g_input[i];
       for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
-      accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
-                                 value.values.c_str()));
+      AcceptAnswer(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                       value.values.c_str()));
     }
     for (OperatorDef& op : meta.ops) {
       for (std::string& name : op.mutable_inputs()) rename(name);
       for (std::string& name : op.mutable_outputs()) rename(name);
       const AbiNode node(op);
-      accept(gradient->add_node(gradient, &node.node()));
+      AcceptAnswer(gradient->add_node(gradient, &node.node()));
     }
   });
 }
@@ -51354,23 +50801,12 @@ OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
 // Infers the node's dtypes and shapes by calling the operator of the program that loaded this
 // library. Throws the errors of that operator; kNotFound if there is none.
 OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
-  const AbiNode node(context.def());
-  std::vector<std::string> symbols;
-  AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
-  inputs.SetInputs(context.def(), context.inputs());
-  if (const opkit_status status = g_host->infer(&node.node(), inputs.data(), outputs.data());
-      status != OPKIT_OK)
-    Throw(CodeOfStatus(status), g_host->failure_text());
-  for (int i = 0; i < context.num_inputs(); ++i)
-    if (context.HasInput(i)) {
-      const TensorInfo info = InfoOfAbi(inputs[Index(i)]);
-      context.SetInput(i, info.dtype, info.shape);
-    }
-  for (int o = 0; o < context.num_outputs(); ++o) {
-    const TensorInfo info = InfoOfAbi(outputs[Index(o)]);
-    context.SetOutput(o, info.dtype, info.shape);
-  }
+  AbiQuery query(context.def(), context.inputs(), context.outputs());
+  AcceptAnswer(g_host->infer(&query.node.node(), query.inputs.data(), query.outputs.data()));
+  RefineBy(context, query.inputs, query.outputs,
+           [](auto& values, size_t i, auto) { return InfoOfAbi(values[i]); });
 }
+
 OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
     g_host_has_operator.Fill(&HostHasOperator) && g_infer_on_host.Fill(&InferOnHost);
 
@@ -51378,15 +50814,6 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
-#endif
-
-// ---- opkit/plugin/export/impl/export_graphs.ipp
-#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its operators with graphs or gradients
-// Fills the hooks of op/boundary/convert/abi_node.hpp and of op/inference.hpp.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
-
-#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_partitioners.ipp
@@ -51402,18 +50829,6 @@ inline Graph BorrowGraph(const opkit_graph& from) {
   return GraphOfAbi(
       &from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
 }
-inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t count,
-                                                                     const char* const* names,
-                                                                     const char* const* values) {
-  std::vector<std::pair<std::string, std::string>> options;
-  for (uint64_t i = 0; i < count; ++i) options.emplace_back(names[i], values[i]);
-  return options;
-}
-// Throws the failure, if any, that a function of the host has returned.
-inline void AcceptAnswer(opkit_status status) {
-  if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-}
-
 // Runs a partitioner of this library over one graph of the host.
 class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
  public:
@@ -51429,8 +50844,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
     }
     view_.emplace(structure_, types_,
                   std::vector<char>(partition.taken, partition.taken + graph.num_nodes));
-    work_ = partitioner.Begin(*view_, OptionsOfAbi(partition.num_options, partition.option_names,
-                                                   partition.option_values));
+    work_ = partitioner.Begin(*view_, OptionsOfAbi(partition));
   }
 
   void Mark(const opkit_partition* partition) {
@@ -51462,7 +50876,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
       AcceptAnswer(partition->set_attr(partition, *attribute.data()));
     }
     for (size_t i = constants; i < body.constants().size(); ++i) {
-      const GraphConstant& added = body.constants()[i];
+      const Graph::Constant& added = body.constants()[i];
       const AbiAttributes tensor(Arguments{{"value", added.value}});
       AcceptAnswer(
           partition->add_constant(partition, added.name.c_str(), (*tensor.data())->tensors[0]));
@@ -51497,7 +50911,7 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     abi.size = sizeof abi;
     abi.name = name.c_str();
     abi.subgraph_op = &SubgraphOp;
-    abi.begin = &Begin;
+    abi.begin = &GuardBy<ExportedPartitioner, &ExportedPartitioner::Begin>;
     abi.mark = [](void* work, const opkit_partition* partition) {
       return AnswerHost([&] { WorkOf(work).Mark(partition); });
     };
@@ -51519,14 +50933,9 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     });
     return op;
   }
-  static opkit_status Begin(const opkit_partitioner* self, const opkit_partition* partition,
-                            void** work) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const ExportedPartitioner*>(self->author);
-      *work = new ExportedPartitionWork(*own.partitioner, *partition);
-    });
+  void Begin(const opkit_partition* partition, void** work) const {
+    *work = new ExportedPartitionWork(*partitioner, *partition);
   }
-
   const IntrusivePtr<const Partitioner> partitioner;
   const std::string name;
   Mutex mutex;
@@ -51547,9 +50956,7 @@ struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
   static opkit_status Run(const opkit_pass* self, const opkit_rewrite* rewrite) {
     return AnswerHost([&] {
       const auto& own = *static_cast<const ExportedPass*>(self->author);
-      const Graph result = own.pass->Run(
-          BorrowGraph(*rewrite->graph),
-          OptionsOfAbi(rewrite->num_options, rewrite->option_names, rewrite->option_values));
+      const Graph result = own.pass->Run(BorrowGraph(*rewrite->graph), OptionsOfAbi(*rewrite));
       const AbiGraph whole{GraphView(result)};
       AcceptAnswer(rewrite->set_graph(rewrite, &whole.view));
     });

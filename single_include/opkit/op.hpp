@@ -768,14 +768,14 @@ enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
 /* How an output is stored. */
 enum {
   OPKIT_REQ_NONE = 0,    /* the output is not needed and has no memory */
-  OPKIT_REQ_WRITE = 1,   /* over what is there */
-  OPKIT_REQ_INPLACE = 2, /* in the memory of an input, as the operator allows */
-  OPKIT_REQ_ADD = 3      /* added to what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
+  OPKIT_REQ_WRITE = 1,   /* the result replaces the old elements */
+  OPKIT_REQ_INPLACE = 2, /* the memory is an input's, as the operator allows */
+  OPKIT_REQ_ADD = 3      /* add to the old elements; only with OPKIT_OP_ACCEPTS_ADD */
 };
 
 enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
 
-/* A view of a tensor. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
+/* A view of a tensor. A left-out input or output has the dtype OPKIT_UNDEFINED and no data. */
 typedef struct opkit_tensor {
   uint64_t size;
   const void* extension;
@@ -788,10 +788,10 @@ typedef struct opkit_tensor {
   int32_t device_index;
   int32_t req;      /* for outputs: OPKIT_REQ_... */
   int32_t reserved; /* 0 */
-  const void* host; /* the host's own: pass it on with the tensor, or a part of it, to invoke */
+  const void* host; /* for the host: keep it in views of the tensor that you pass to invoke */
 } opkit_tensor;
 
-/* The type of an attribute. The number of a list is its element's plus five. */
+/* The type of an attribute. The number of a list type is that of its element type plus five. */
 enum {
   OPKIT_ATTR_INT = 0,
   OPKIT_ATTR_FLOAT = 1,
@@ -824,7 +824,7 @@ typedef struct opkit_attr {
 
 typedef struct opkit_node opkit_node;
 
-/* A graph that a node carries as an attribute. Nodes come after those whose values they read. */
+/* A graph that a node carries as an attribute. A node comes after the producers of its inputs. */
 typedef struct opkit_graph {
   uint64_t size;
   const void* extension;
@@ -838,7 +838,7 @@ typedef struct opkit_graph {
   const opkit_tensor* const* constants;
   uint64_t num_nodes;
   const opkit_node* const* nodes;
-  /* Since 1.3. What is known of named values, read with opkit_value_at; num_values is 0 if the
+  /* Since 1.3. The known facts about named values, read with opkit_value_at; num_values is 0 if the
    * graph was not inferred. */
   uint64_t num_values;
   const char* const* value_names;
@@ -870,19 +870,19 @@ struct opkit_node {
   int32_t reserved;
 };
 
-/* What is known of an input or output before it is computed. Inference adds what it can. */
+/* The known facts about an input or output before it is computed. Inference adds to them. */
 #define OPKIT_MAX_RANK 32
 typedef struct opkit_value {
   uint64_t size;
   const void* extension;
-  int32_t present; /* 0: the node leaves it out */
+  int32_t present; /* 0: the node leaves the value out */
   int32_t dtype;   /* -1: unknown */
   int32_t rank;    /* -1: unknown */
   int32_t reserved;
   /* -1: unknown; below -1: a symbol, and equal numbers are the same symbol */
   int64_t dims[OPKIT_MAX_RANK];
   const opkit_tensor* constant; /* the elements of an input if they are known, else null */
-  const char* layout;           /* since 1.3: of an input, when a kernel proposes; null: standard */
+  const char* layout;           /* since 1.3: an input's layout, in propose; null: standard */
 } opkit_value;
 
 typedef struct opkit_host opkit_host;
@@ -895,7 +895,7 @@ typedef struct opkit_call {
   uint64_t size;
   const void* extension;
   const opkit_host* host;
-  void* context;  /* the host's own */
+  void* context;  /* for the host alone */
   const char* op; /* the operator's name */
   uint64_t num_inputs;
   const opkit_tensor* inputs;
@@ -910,10 +910,10 @@ typedef struct opkit_call {
   int32_t device_index;
   int32_t asynchronous; /* nonzero: work issued now runs later, at its place in the stream */
   int32_t reserved;
-  uint64_t random_seed; /* for this run, drawn from the program's seed and the node */
+  uint64_t random_seed; /* the run's seed, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
   /* Since 1.3. Names of the layouts of inputs and outputs, whose strides then mean nothing; a null
-   * name or array: as strides say. Only for kernels whose configuration requests layouts. */
+   * name or array: the strides count. Only for kernels whose configuration requests layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
@@ -924,7 +924,7 @@ typedef struct opkit_completion opkit_completion;
 /* Since 1.2. A handle of an operator that runs beside its caller: see opkit_host.invoke_async. */
 typedef struct opkit_pending opkit_pending;
 
-/* Storage for the host, on the caller's stack. */
+/* Storage that a function of the host uses, on the caller's stack. */
 typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
@@ -942,7 +942,7 @@ struct opkit_host {
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* version; /* of the toolkit that the host was compiled with */
+  const char* version; /* the version of the host's toolkit */
 
   /* Explains the failure that this thread is about to return; add_error appends to the text. The
    * text is copied. */
@@ -986,7 +986,7 @@ struct opkit_host {
 
   /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are there.
    * When the work ends, complete must be called once, from any thread. Tensors and memory of the
-   * call last until then. */
+   * call stay valid until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
 
@@ -996,8 +996,8 @@ struct opkit_host {
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
-  /* Since 1.2. Does as invoke, but on the host's threads, while the caller goes on. If invoke only
-   * issues work on a stream, so does this. *pending lasts as long as the call. */
+  /* Since 1.2. Runs another operator as invoke does, but on the host's threads, while the caller
+   * continues. Only issues the work if invoke would. *pending lasts as long as the call. */
   opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
@@ -1041,7 +1041,7 @@ typedef struct opkit_config {
   const char* const* output_layouts;
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
-  int64_t scratch_bytes;  /* of one run */
+  int64_t scratch_bytes;  /* scratch of one run */
   double cost_ns;         /* estimated time of one run; negative: unknown */
 } opkit_config;
 /* Receives the configurations that a kernel proposes, the best first. `add` copies. */
@@ -1049,7 +1049,7 @@ typedef struct opkit_proposals opkit_proposals;
 struct opkit_proposals {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
 };
 
@@ -1059,7 +1059,7 @@ typedef struct opkit_fusion opkit_fusion;
 struct opkit_fusion {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   const opkit_node* node;
   const opkit_value* inputs;
   const opkit_value* outputs;
@@ -1069,8 +1069,8 @@ struct opkit_fusion {
   const opkit_value* next_outputs;
   const opkit_config* next_config;
   uint64_t read; /* the input of `next` that is output 0 of the node */
-  /* Gives one node for both, for a kernel of the same backend, and its configuration. The node has
-   * the outputs of `next` and reads inputs of both. Without a call they stay two. */
+  /* Replaces both nodes by one, for a kernel of the same backend, with its configuration. The new
+   * node has the outputs of `next` and reads inputs of both. Without a call both nodes stay. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -1082,14 +1082,14 @@ struct opkit_kernel {
   const void* extension;
   const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
   /* Makes the `instance` of forward and backward for each operator that the host creates; destroy
-   * ends it with the operator. Without create it is `author`. */
+   * frees it with the operator. Without create the instance is `author`. */
   opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
   void (*destroy)(void* instance);
   opkit_status (*forward)(void* instance, const opkit_call* call);
   /* Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs. */
   opkit_status (*backward)(void* instance, const opkit_call* call);
   uint64_t flags;
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
   /* Since 1.1. The name by which a node requests the kernel; null: the device's plain kernel. */
   const char* backend;
   /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes
@@ -1101,10 +1101,10 @@ struct opkit_kernel {
   /* Replaces create for a configuration that was proposed and chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
-  /* Since 1.4. Takes the next node in by calling fusion->fuse, or does nothing. */
+  /* Since 1.4. Calls fusion->fuse to compute the next node too, or does nothing. */
   opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
-/* backward needs what forward keeps in its instance: both run the same instance. */
+/* backward needs data that forward keeps in its instance: both run the same instance. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
 
 /* The documentation of one attribute, input or output. */
@@ -1113,10 +1113,10 @@ typedef struct opkit_parameter {
   const void* extension;
   const char* name;
   const char* doc;
-  const opkit_attr* default_value; /* of an attribute; null: none */
-  int32_t type;                    /* of an attribute; -1: any */
+  const opkit_attr* default_value; /* an attribute's default; null: none */
+  int32_t type;                    /* an attribute's type; -1: any */
   int32_t required;
-  uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
+  uint64_t dtypes; /* bit 1 << dtype for each dtype that an input or output may have; 0: any */
 } opkit_parameter;
 
 /* The argument of opkit_op.gradient, which adds the nodes that compute the gradients of the inputs
@@ -1131,9 +1131,9 @@ struct opkit_gradient {
   const char* const* dense;   /* for each output: the name of its gradient, */
   const char* const* indices; /* or the names of its sparse gradient */
   const char* const* values;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   /* Returns a new name for a gradient of `value`, or, with a suffix, for a part of the computation:
-   * "x" and "_grad_mask". The first name without a suffix is the one expected for the gradient of
+   * "x" and "_grad_mask". The first name without a suffix is the usual name for the gradient of
    * `value`. The name lasts until the gradient function returns; null after a failure. */
   const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
   /* Adds the nodes in the order in which they run. */
@@ -1158,7 +1158,7 @@ typedef struct opkit_test_inputs opkit_test_inputs;
 struct opkit_test_inputs {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
 };
 
@@ -1186,9 +1186,9 @@ struct opkit_op {
    * failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
-  /* Infer what is unknown: outputs from inputs, or the reverse. While some inputs are unknown, a
-   * failure only means that it is too early. Without infer_type, outputs have the dtype of input
-   * 0. */
+  /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are
+   * unknown, a failure only means that it is too early. Without infer_type, outputs have the dtype
+   * of input 0. */
   opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                              opkit_value* outputs);
   opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
@@ -1205,15 +1205,15 @@ struct opkit_op {
   const opkit_parameter* const* inputs;
   uint64_t num_outputs;
   const opkit_parameter* const* outputs;
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
   /* Replaces a backward function: adds the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
-  /* Since 1.1. Returns the work of a run in *cost, which before has the bytes of all inputs and
-   * outputs and 0 flops. An operator without this function has that cost. */
+  /* Since 1.1. Returns the work of a run in *cost, which the host has set to the bytes of all
+   * inputs and outputs and 0 flops. An operator without this function has that cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
-  /* Since 1.4. Adds inputs with which a test may run the operator, of floating-point type `dtype`
-   * if it has any: the same for the same seed. Adds none if there are none for that type. */
+  /* Since 1.4. Adds inputs with which a test may run the operator, the same for the same seed.
+   * Their floating-point type is `dtype`. Adds none if the operator has none for that type. */
   opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
                               const opkit_test_inputs* inputs);
 };
@@ -1221,29 +1221,29 @@ struct opkit_op {
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
 #define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds */
 #define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
-/* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
+/* two runs may differ, or have other effects: its nodes are never merged, folded or dropped */
 #define OPKIT_OP_EFFECTS ((uint64_t)16)
-/* no gradient flows through it; requesting one is a mistake; it has one that is not written yet */
+/* no gradient flows; a request for one is a mistake; the gradient is not written yet */
 #define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
 #define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
 #define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
-#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
-/* with OPKIT_OP_EFFECTS, if the only effect is what a node keeps between its runs: they give the
-   same for the same inputs */
+#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* accepts attributes that are not in attrs */
+/* with OPKIT_OP_EFFECTS, if the only effect is data that a node keeps between its runs: equal
+   inputs give equal results */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
 /* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
-/* since 1.4: takes no attributes but attrs; else one with parse_attrs and no attrs takes any */
+/* since 1.4: accepts only attrs; else an operator with parse_attrs and no attrs accepts any */
 #define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
-/* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
- * name: a library's layout is ignored if its name is taken. */
+/* Since 1.3. An order of elements in memory other than row by row. Names of layouts are unique: a
+ * library's layout is ignored if its name is taken. */
 typedef struct opkit_layout opkit_layout;
 struct opkit_layout {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Returns in *bytes what a tensor takes; null: as many bytes as its elements take. */
+  /* Returns the bytes of a tensor in *bytes; null: the sum of its elements' bytes. */
   opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
                         const int64_t* shape, int64_t* bytes);
   /* Both are required, and write all of `to`, which has enough memory. All data is in host
@@ -1253,7 +1253,7 @@ struct opkit_layout {
   opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
                                 const opkit_tensor* to);
   double ns_per_byte; /* an estimate, for each byte read or written */
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 /* Since 1.3. A direct conversion between two layouts other than the standard one. */
 typedef struct opkit_layout_converter opkit_layout_converter;
@@ -1277,10 +1277,10 @@ struct opkit_device {
   uint64_t size;
   const void* extension;
   const char* name;
-  int32_t type; /* its number, from 80 to 127; no other device of the program has it */
+  int32_t type; /* a number from 80 to 127 that no other device of the program has */
   int32_t reserved;
-  /* Returns a failure with the reason if there is no device of that index. Null: every index is
-   * there. */
+  /* Returns a failure with the reason if there is no device of that index. Null: every index
+   * exists. */
   opkit_status (*available)(const opkit_device* device, int32_t index);
   /* Allocates memory aligned to 64 bytes, or returns OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
   opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
@@ -1289,20 +1289,20 @@ struct opkit_device {
    * overlap. Between two devices, `index` is the target's. */
   opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
                        const void* from, int64_t bytes);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
-/* Since 1.3. A graph that a partitioner partitions, and the functions by which it does so.
+/* Since 1.3. The graph that a partitioner partitions, and the functions for it.
  * Everything that `begin` gets lasts until `end` is called. */
 typedef struct opkit_partition opkit_partition;
 struct opkit_partition {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   /* The whole graph with its types. Nodes are in an order in which they can run; the place of a
    * node is its number. */
   const opkit_graph* graph;
-  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has put it there */
+  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has made it */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
@@ -1312,16 +1312,16 @@ struct opkit_partition {
   opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
                        const int64_t** nodes);
 
-  /* In `mark`. Takes a node. A subgraph never has nodes of two kinds that are numbers from 0 on;
-   * kind -1 goes with every kind. Nor has it nodes of two sets, which are numbers from 0 on; 0 if
-   * there is one set only. */
+  /* In `mark`. Takes a node. Nodes of different kinds (numbers from 0 on) are never in one
+   * subgraph; kind -1 may be with any kind. Nodes of different sets (numbers from 0 on) are never
+   * in one subgraph; pass 0 if there is only one set. */
   opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
-  /* In `mark`. Leaves a node where it is, for this reason. */
+  /* In `mark`. Leaves a node in the graph, for this reason. */
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
   /* In `review`. A legal subgraph, the numbers of its nodes in the whole graph, and the operator
-   * that replaces it, which does not carry it yet. Inputs and outputs of the subgraph have the
-   * names that they have in the graph. */
+   * that replaces the subgraph, which does not carry it yet. Inputs and outputs of the subgraph
+   * have the names of the graph's values. */
   const opkit_graph* subgraph;
   const opkit_node* op;
   int64_t id;
@@ -1355,7 +1355,7 @@ struct opkit_partitioner {
   opkit_status (*mark)(void* work, const opkit_partition* partition);
   opkit_status (*review)(void* work, const opkit_partition* partition); /* null: accepts all */
   void (*end)(void* work);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* Since 1.3. A graph that a pass changes. All numbers of nodes are those of `graph`. The host makes
@@ -1364,8 +1364,8 @@ typedef struct opkit_rewrite opkit_rewrite;
 struct opkit_rewrite {
   uint64_t size;
   const void* extension;
-  void* context;            /* the host's own */
-  const opkit_graph* graph; /* with its types, nodes in an order in which they can run */
+  void* context;            /* for the host alone */
+  const opkit_graph* graph; /* has its types; nodes are in an order in which they can run */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
@@ -1379,7 +1379,7 @@ struct opkit_rewrite {
   opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
                                const opkit_tensor* value);
   opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
-  /* Gives the whole result in place of such changes, with the inputs and outputs of `graph`. */
+  /* Sets the whole result instead of such changes; it has the inputs and outputs of `graph`. */
   opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
 };
 typedef struct opkit_pass opkit_pass;
@@ -1391,7 +1391,7 @@ struct opkit_pass {
   int32_t line;
   int32_t reserved;
   opkit_status (*run)(const opkit_pass* pass, const opkit_rewrite* rewrite);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* Since 1.4. The description of a backend of the library's kernels (opkit_kernel.backend). */
@@ -1407,7 +1407,7 @@ struct opkit_backend {
   /* Returns a failure with the reason if the backend cannot run on this machine. Called once, when
    * one of its kernels might first run. Null: it can run. */
   opkit_status (*available)(const opkit_backend* backend);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* The description of a library. */
@@ -1882,18 +1882,6 @@ struct Device;
 enum class DType : uint8_t;
 struct Layout;
 
-// Base of a backend's own description of a blocked layout. Immutable once shared.
-class LayoutDescriptor : public detail::RefCounted {
- public:
-  virtual bool Equals(const LayoutDescriptor& other) const = 0;
-  virtual std::string Describe() const = 0;
-  // Returns the bytes that a tensor of this shape takes; negative for as many as in the standard
-  // layout.
-  virtual int64_t Bytes(const Shape& shape, DType dtype) const {
-    return static_cast<void>(shape), static_cast<void>(dtype), -1;
-  }
-};
-
 namespace detail {
 // Returns the name of a registered layout, an empty string for others. The hook is empty until a
 // layout is registered.
@@ -1912,8 +1900,20 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Shape&, DType, const Layout
 }  // namespace detail
 
 struct Layout {
+  // Base of a backend's own description of a blocked layout. Immutable once shared.
+  class Descriptor : public detail::RefCounted {
+   public:
+    virtual bool Equals(const Descriptor& other) const = 0;
+    virtual std::string Describe() const = 0;
+    // Returns the bytes of a tensor of this shape. A negative number means the size of the standard
+    // layout.
+    virtual int64_t Bytes(const Shape& shape, DType dtype) const {
+      return static_cast<void>(shape), static_cast<void>(dtype), -1;
+    }
+  };
+
   LayoutId id = kStandardLayout;
-  detail::IntrusivePtr<const LayoutDescriptor> descriptor;
+  detail::IntrusivePtr<const Descriptor> descriptor;
 
   bool is_standard() const { return id == kStandardLayout; }
   friend bool operator==(const Layout& a, const Layout& b) {
@@ -2352,14 +2352,14 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
+namespace detail {
+
 // The facts about a device type that the toolkit needs to use its memory.
 struct DeviceTypeInfo {
   std::string name;                         // "cpu", …; unique, used in messages and in JSON
   DeviceType memory = DeviceType::kExtDev;  // the type whose allocator and copies it uses
   bool host_accessible = false;             // the host may dereference pointers to its memory
 };
-
-namespace detail {
 
 // The known device types and those that the program has registered.
 struct DeviceTypeRegistry {
@@ -2379,7 +2379,7 @@ struct DeviceTypeRegistry {
     Entry all[kMost];
     int count = 0;
   };
-  detail::Mutex mutex;
+  Mutex mutex;
   Entries entries;
 };
 
@@ -2387,7 +2387,7 @@ OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 }  // namespace detail
 
-OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
+OPKIT_COLD detail::DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
 // Returns the number of the device type of that name; -1 if this program knows none.
 OPKIT_COLD int FindDeviceType(std::string_view name);
@@ -2395,7 +2395,7 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 // Registers a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
 // registration is harmless. Errors: kAlreadyExists for another name or number of a known type;
 // kOutOfRange for too many types.
-OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
+OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, detail::DeviceTypeInfo info);
 
 // Sets the function that explains why a device of the type is missing; it returns an empty string
 // for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to
@@ -2469,7 +2469,8 @@ class DeviceTable {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
+// bytes: the size of a cache line and of an AVX-512 register
+inline constexpr int64_t kAlignment = 64;
 
 // Allocates the memory of one device type. Thread-safe. An allocator must outlive the memory that
 // it gives out (see SetAllocator).
@@ -2511,7 +2512,6 @@ class MemorySink {
 };
 
 inline constinit std::atomic<MemorySink*> g_memory_sink{nullptr};
-}  // namespace detail
 
 class CPUAllocator final : public Allocator {
  public:
@@ -2526,7 +2526,6 @@ class CPUAllocator final : public Allocator {
   }
 };
 
-namespace detail {
 // Returns the allocators by device type, the CPU's from the beginning.
 DeviceTable<Allocator*>& Allocators();
 }  // namespace detail
@@ -3079,11 +3078,15 @@ class Attribute {
   detail::IntrusivePtr<Values> values_{new Values};
 };
 
+namespace detail {
+
 struct NamedAttribute {
   std::string name;
   Attribute value;
   friend bool operator==(const NamedAttribute&, const NamedAttribute&) = default;
 };
+
+}  // namespace detail
 
 // Named attributes in the order they were set. A list, not a map: an operator has few attributes,
 // and reads them when it is built, never while it runs.
@@ -3091,7 +3094,7 @@ class Arguments {
  public:
   Arguments() = default;
   // Error (kInvalidArgument) for a name that is given twice.
-  Arguments(std::initializer_list<NamedAttribute> list);
+  Arguments(std::initializer_list<detail::NamedAttribute> list);
 
   // Adds, or replaces the attribute of that name.
   void Set(std::string name, Attribute value);
@@ -3132,7 +3135,7 @@ class Arguments {
       Throw(error.code(), "argument '", name, "': ", error.message());
     }
   }
-  std::vector<NamedAttribute> items_;
+  std::vector<detail::NamedAttribute> items_;
 };
 
 }}  // namespace opkit
@@ -3185,10 +3188,15 @@ inline std::string AttributeText(const Attribute& attribute) {
   return attribute.is_list() ? "[" + out + "]" : out;
 }
 
-template <class T>
-std::optional<T> ParseText(std::string_view text) {
+// Returns the text without the spaces around it.
+inline std::string_view WithoutSpaces(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+template <class T>
+std::optional<T> ParseText(std::string_view text) {
+  text = WithoutSpaces(text);
   if constexpr (std::is_same_v<T, std::string>) {
     if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
       text = text.substr(1, text.size() - 2);
@@ -3199,7 +3207,7 @@ std::optional<T> ParseText(std::string_view text) {
     return std::nullopt;
   } else {  // does not depend on the program's locale
     static_assert(std::is_arithmetic_v<T>,
-                  "AttrMap::get<T>: T is an integer, bool, floating-point "
+                  "AttrMap::Get<T>: T is an integer, bool, floating-point "
                   "number, std::string, or a std::vector of one of these");
     if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
     T value{};
@@ -3213,8 +3221,7 @@ std::optional<T> ParseText(std::string_view text) {
 // Reads a list: "[1, 2]", "(1, 2)" or "1, 2".
 template <class T>
 std::optional<std::vector<T>> ParseList(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  text = WithoutSpaces(text);
   if (text.size() >= 2 &&
       ((text.front() == '[' && text.back() == ']') || (text.front() == '(' && text.back() == ')')))
     text = text.substr(1, text.size() - 2);
@@ -3241,7 +3248,7 @@ class AttrMap {
   AttrMap(AttrMap&&) noexcept = default;
   AttrMap& operator=(AttrMap&&) noexcept = default;
   explicit AttrMap(const Arguments& arguments) {
-    for (const NamedAttribute& item : arguments)
+    for (const detail::NamedAttribute& item : arguments)
       if (item.name != detail::kStateArgument)
         items_.emplace_back(item.name, detail::AttributeText(item.value));
   }
@@ -3253,32 +3260,32 @@ class AttrMap {
 
   // Adds the default of a declared attribute that the node does not give.
   void AddDefault(const std::string& name, const Attribute& value) {
-    if (!contains(name)) items_.emplace_back(name, detail::AttributeText(value));
+    if (!Has(name)) items_.emplace_back(name, detail::AttributeText(value));
   }
 
   // Returns the text of the attribute; null if there is none.
-  const std::string* find(std::string_view name) const {
+  const std::string* Find(std::string_view name) const {
     for (const auto& [key, text] : items_)
       if (key == name) return &text;
     return nullptr;
   }
-  bool contains(std::string_view name) const { return find(name); }
+  bool Has(std::string_view name) const { return Find(name); }
   // Returns the attribute as T, `fallback` if there is none. Throws kTypeMismatch for text that
   // does not read as T.
   template <class T>
-  T get(std::string_view name, T fallback) const {
-    const std::string* text = find(name);
+  T Get(std::string_view name, T fallback) const {
+    const std::string* text = Find(name);
     return text ? Parse<T>(name, *text) : std::move(fallback);
   }
   // Returns the attribute as T. Throws kNotFound if there is none.
   template <class T>
-  T get(std::string_view name) const {
-    const std::string* text = find(name);
+  T Get(std::string_view name) const {
+    const std::string* text = Find(name);
     if (!text) Missing(name);
     return Parse<T>(name, *text);
   }
-  std::string get(std::string_view name, const char* fallback) const {
-    return get<std::string>(name, fallback);
+  std::string Get(std::string_view name, const char* fallback) const {
+    return Get<std::string>(name, fallback);
   }
   size_t size() const { return items_.size(); }
   auto begin() const { return items_.begin(); }
@@ -3362,32 +3369,34 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device;
 
-// The kind of work. An operator that another operator invokes keeps its kind; its parent is the
-// other's id.
-enum class InvocationKind : uint8_t {
-  kNone,
-  kOperator,
-  kCustomOperator,  // loaded from a library, or registered by functions or a typed function
-  // 3 was an operator inside another operator; an older library may still use it.
-  kUserCode = 4,  // a scope that an author opened
-  kConverter,
-  kCopy,
-  kRun,     // a run of an executor or a net
-  kTask,    // an operation pushed to an engine
-  kPhase,   // a part of Compile
-  kEngine,  // a thread of a pool sleeps or waits
-};
-
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
 struct Invocation {
+  // The kind of work. An operator that another operator invokes keeps its kind; its parent is the
+  // other's id.
+  enum class Kind : uint8_t {
+    kNone,
+    kOperator,
+    kCustomOperator,  // loaded from a library, or registered by functions or a typed function
+    // 3 was an operator inside another operator; an older library may still use it.
+    kUserCode = 4,  // a scope that an author opened
+    kConverter,
+    kCopy,
+    kRun,     // a run of an executor or a net
+    kTask,    // an operation pushed to an engine
+    kPhase,   // a part of Compile
+    kEngine,  // a thread of a pool sleeps or waits
+  };
+
   uint64_t id = 0;
   uint64_t parent = 0;
-  InvocationKind kind = InvocationKind::kNone;
+  Kind kind = Kind::kNone;
   // The interned path of the nearest custom operator around this invocation, or of itself, as in
   // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
+
+namespace detail {
 
 // The interned names of a span (base/interned_names.hpp): `name` of the operator's type, the task
 // or the scope, `node` of the graph's node. 0 for none.
@@ -3449,8 +3458,6 @@ class SpanSink {
   ~SpanSink() = default;
 };
 
-namespace detail {
-
 // The invocation of one thread, and the block of ids that it draws from.
 struct InvocationState {
   Invocation current;
@@ -3500,24 +3507,25 @@ inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 //   });
 class InvocationScope {
  public:
-  explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
+  explicit InvocationScope(Invocation::Kind kind) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
                                     previous_.custom};
   }
   // Calls `names()` only while a profile is recorded.
   template <class Names>
-  InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
-    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+  InvocationScope(Invocation::Kind kind, const Device& device, Names names)
+      : InvocationScope(kind) {
+    if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), &device, /*adopted=*/false);
   }
   template <class Names>
-  InvocationScope(InvocationKind kind, Names names) : InvocationScope(kind) {
-    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+  InvocationScope(Invocation::Kind kind, Names names) : InvocationScope(kind) {
+    if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/false);
   }
   // Continues `token` itself on this thread, without a new identity.
   static InvocationScope Adopt(Invocation token) {
-    return Adopt(token, [] { return SpanNames{}; });
+    return Adopt(token, [] { return detail::SpanNames{}; });
   }
   template <class Names>
   static InvocationScope Adopt(Invocation token, Names names) {
@@ -3538,17 +3546,17 @@ class InvocationScope {
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = token;
-    if (SpanSink* sink = detail::CurrentSpanSink();
+    if (detail::SpanSink* sink = detail::CurrentSpanSink();
         sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/true);
   }
-  void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
+  void Open(detail::SpanSink& sink, detail::SpanNames names, const Device* device, bool adopted) {
     sink.Open(detail::t_invocation.current, names, device, adopted);
     sink_ = &sink;
   }
 
   Invocation previous_;
-  SpanSink* sink_ = nullptr;
+  detail::SpanSink* sink_ = nullptr;
 };
 
 namespace detail {
@@ -3655,6 +3663,12 @@ std::string TextOfAbi(const char* text);
 // empty if it may be read.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
+// Throws kInvalidArgument, with `what` in front of the reason, for a tensor that must not be read.
+template <class... What>
+void RequireView(const opkit_tensor* view, const What&... what) {
+  if (const std::string problem = ProblemOfView(view); !problem.empty()) [[unlikely]]
+    Throw(ErrorCode::kInvalidArgument, what..., problem);
+}
 
 // Returns a tensor over the memory that another image views. The result is `host` itself if the
 // view still shows all of it, or a part of `host`'s storage if the memory lies in it. Otherwise the
@@ -3693,8 +3707,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
-// The table of the program itself; set by the first call of ProgramHost(). Relaxed: the pointer is
-// only compared.
+// The table of the program itself; set by the first call of HostTable::Global(). Relaxed: the
+// pointer is only compared.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
 
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
@@ -3796,19 +3810,16 @@ class OpTensor {
       : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
                  req) {}
   OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
-           Device device = {}, OpReq req = OpReq::kWrite)
-      : view_{sizeof view_,
-              nullptr,
-              data,
-              shape,
-              strides,
-              rank,
-              static_cast<int32_t>(dtype),
-              static_cast<int32_t>(device.type),
-              device.index,
-              static_cast<int32_t>(req),
-              0,
-              nullptr} {}
+           Device device = {}, OpReq req = OpReq::kWrite) {
+    view_.data = data;
+    view_.shape = shape;
+    view_.strides = strides;
+    view_.rank = rank;
+    view_.dtype = static_cast<int32_t>(dtype);
+    view_.device_type = static_cast<int32_t>(device.type);
+    view_.device_index = device.index;
+    view_.req = static_cast<int32_t>(req);
+  }
   // Copies the members that exist in the ABI version of `view`.
   explicit OpTensor(const opkit_tensor& view) {
     std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
@@ -4079,7 +4090,11 @@ OPKIT_IMAGE_LOCAL opkit_status GuardedCall(Body body) noexcept {
   if (g_exceptions) g_exceptions->rethrow();
   throw Error(CodeOfStatus(status), host->failure_text());
 }
-
+// Throws the failure, if any, that a function of the host's table has returned.
+OPKIT_IMAGE_LOCAL inline void AcceptAnswer(opkit_status status, const opkit_host* host = g_host) {
+  if (status != OPKIT_OK) [[unlikely]]
+    ThrowHostFailure(host, status);
+}
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ThrowNoScratch(const opkit_call* call) {
   Throw(ErrorCode::kFailedPrecondition, "operator ", call->op,
         " has no scratch: declare it with scratch(bytes), or with scratch(f) where the bytes "
@@ -4113,10 +4128,9 @@ template <class F>
 void RunHostRanges(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F f) {
   LoopBody<F> body{f, {}, {}};
   const opkit_status status = host->parallel_for(call, n, grain, &LoopBody<F>::Run, &body);
-  if (status == OPKIT_OK) [[likely]]
-    return;
-  if (body.thrown) std::rethrow_exception(body.thrown);
-  ThrowHostFailure(host, status);
+  if (body.thrown) [[unlikely]]
+    std::rethrow_exception(body.thrown);
+  AcceptAnswer(status, host);
 }
 template <class F>
 void RunHostLoop(const opkit_host* host, const opkit_call* call, int64_t n, int64_t grain, F& f) {
@@ -4218,7 +4232,7 @@ inline opkit_invocation ToAbi(const Invocation& identity) {
           static_cast<uint64_t>(identity.kind) | uint64_t{identity.custom} << 32};
 }
 inline Invocation FromAbi(const opkit_invocation& identity) {
-  return {identity.id, identity.parent, static_cast<InvocationKind>(identity.kind & 0xff),
+  return {identity.id, identity.parent, static_cast<Invocation::Kind>(identity.kind & 0xff),
           static_cast<uint32_t>(identity.kind >> 32)};
 }
 
@@ -4245,10 +4259,7 @@ class OpPending {
   OpPending(const opkit_call* call, opkit_pending* pending) : call_(call), pending_(pending) {}
   // Waits for the operator's end; meanwhile the thread runs other work of the host. Throws the
   // error with which the operator failed.
-  void Wait() const {
-    if (const opkit_status status = call_->host->wait(call_, pending_); status != OPKIT_OK)
-      detail::ThrowHostFailure(call_->host, status);
-  }
+  void Wait() const { detail::AcceptAnswer(call_->host->wait(call_, pending_), call_->host); }
 
  private:
   const opkit_call* call_;
@@ -4280,13 +4291,13 @@ class OpResource {
   T* alloc(int64_t count) const {
     int64_t bytes = 0;
     if (__builtin_mul_overflow(count, int64_t{sizeof(T)}, &bytes))
-      Throw(ErrorCode::kOutOfRange, "alloc of ", count, " elements");
+      Throw(ErrorCode::kOutOfRange, "alloc of ", count,
+            " elements needs more bytes than 64 bits can count");
     return static_cast<T*>(alloc(bytes));
   }
   // Allocates a tensor in memory like that of alloc().
   OpTensor temporary(std::span<const int64_t> shape, DType dtype) const {
-    opkit_tensor tensor{};
-    tensor.size = sizeof tensor;
+    opkit_tensor tensor = OpTensor().view();
     Check(host()->temporary(call_, static_cast<int32_t>(dtype), static_cast<int32_t>(shape.size()),
                             shape.data(), &tensor));
     return OpTensor(tensor);
@@ -4301,11 +4312,8 @@ class OpResource {
   // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
-    if (!OPKIT_ABI_HAS(host(), allocate_output))
-      Throw(ErrorCode::kUnsupported, "allocate_output needs ABI 1.1; this program has ",
-            host()->abi_major, ".", host()->abi_minor);
-    opkit_tensor tensor{};
-    tensor.size = sizeof tensor;
+    Need(OPKIT_ABI_HAS(host(), allocate_output), "allocate_output needs ABI 1.1");
+    opkit_tensor tensor = OpTensor().view();
     Check(host()->allocate_output(call_, static_cast<uint64_t>(output), static_cast<int32_t>(dtype),
                                   static_cast<int32_t>(shape.size()), shape.data(), &tensor));
     return OpTensor(tensor);
@@ -4418,9 +4426,7 @@ class OpResource {
   //   sum.Wait();
   OpPending invoke_async(std::string_view op, std::span<const OpTensor> inputs,
                          std::span<const OpTensor> outputs, const Arguments& args = {}) const {
-    if (!OPKIT_ABI_HAS(host(), wait))
-      Throw(ErrorCode::kUnsupported, "invoke_async needs ABI 1.2; this program has ",
-            host()->abi_major, ".", host()->abi_minor);
+    Need(OPKIT_ABI_HAS(host(), wait), "invoke_async needs ABI 1.2");
     const std::string name(op);
     const detail::AbiAttributes attributes(args);
     opkit_pending* pending = nullptr;
@@ -4443,9 +4449,7 @@ class OpResource {
   // fit; kUnsupported in a program of an older ABI and off the CPU.
   void run_graph(const opkit_graph& graph, std::span<const OpTensor> inputs,
                  std::span<const OpTensor> outputs) const {
-    if (!OPKIT_ABI_HAS(host(), run_graph))
-      Throw(ErrorCode::kUnsupported, "run_graph needs ABI 1.3; this program has ",
-            host()->abi_major, ".", host()->abi_minor);
+    Need(OPKIT_ABI_HAS(host(), run_graph), "run_graph needs ABI 1.3");
     Check(host()->run_graph(call_, &graph, inputs.size(), Views(inputs), outputs.size(),
                             Views(outputs)));
   }
@@ -4464,10 +4468,13 @@ class OpResource {
     return tensors.empty() ? nullptr : &tensors.data()->view();
   }
   const opkit_host* host() const { return call_->host; }
-  void Check(opkit_status status) const {
-    if (status != OPKIT_OK) [[unlikely]]
-      detail::ThrowHostFailure(host(), status);
+  // Throws kUnsupported if the program is of an older ABI, which lacks a function.
+  void Need(bool has, const char* what) const {
+    if (!has)
+      Throw(ErrorCode::kUnsupported, what, "; this program has ", host()->abi_major, ".",
+            host()->abi_minor);
   }
+  void Check(opkit_status status) const { detail::AcceptAnswer(status, host()); }
 
   const opkit_call* call_;
 };
@@ -4912,7 +4919,7 @@ Erased AdaptTo(F f) {
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An attribute that an operator accepts.
 struct AttributeSchema {
@@ -4948,6 +4955,7 @@ struct ValueSchema {
   }
 };
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
@@ -5015,8 +5023,8 @@ struct FunctionOpRecord : detail::RefCounted {
   uint64_t flags = 0;  // OPKIT_OP_SUBGRAPH, …
   std::vector<FunctionDevice> devices;
   std::vector<std::pair<int, int>> inplace;  // {input, output}
-  std::vector<AttributeSchema> attributes;
-  std::vector<ValueSchema> inputs, outputs;
+  std::vector<detail::AttributeSchema> attributes;
+  std::vector<detail::ValueSchema> inputs, outputs;
 
   // The functions of REGISTER_OP.
   ParseAttrsFunction parse_attrs;
@@ -5039,7 +5047,7 @@ struct FunctionOpRecord : detail::RefCounted {
   template <class From>
   AttrMap Attrs(const From& from) const {
     AttrMap attrs(from);
-    for (const AttributeSchema& declared : attributes)
+    for (const detail::AttributeSchema& declared : attributes)
       if (declared.default_value) attrs.AddDefault(declared.name, *declared.default_value);
     return attrs;
   }
@@ -5138,11 +5146,10 @@ class BasicFunctionOpBuilder {
   // Declares that the operator has no gradient, for instance because its StatefulOp has no
   // Backward.
   BasicFunctionOpBuilder& noGradient() {
+    record_->flags |= OPKIT_OP_NO_GRADIENT;
     return Guarded([&] {
       for (const FunctionDevice& device : record_->devices)
-        if (device.backward)
-          Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
-      record_->flags |= OPKIT_OP_NO_GRADIENT;
+        CheckGradient(static_cast<bool>(device.backward));
       host_.NoGradient();
     });
   }
@@ -5172,15 +5179,13 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& input(const char* name, const char* doc = "",
                                 std::vector<DType> dtypes = {}) {
     return Guarded([&] {
-      record_->inputs.push_back({name, doc, std::move(dtypes)});
-      host_.Input(record_->inputs);
+      host_.Input(record_->inputs.emplace_back(ValueSchema{name, doc, std::move(dtypes)}));
     });
   }
   BasicFunctionOpBuilder& output(const char* name, const char* doc = "",
                                  std::vector<DType> dtypes = {}) {
     return Guarded([&] {
-      record_->outputs.push_back({name, doc, std::move(dtypes)});
-      host_.Output(record_->outputs);
+      host_.Output(record_->outputs.emplace_back(ValueSchema{name, doc, std::move(dtypes)}));
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
@@ -5193,7 +5198,9 @@ class BasicFunctionOpBuilder {
                   "num_in, int* num_out)");
     return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
-  // Sets the function that infers the outputs' dtypes from the inputs', or the reverse. Dtypes are
+  // Sets the function that infers the outputs' dtypes from the inputs', or the reverse. Dtypes and
+  // shapes have a function each, where OpSchema has one Infer: MXNet's libraries have these two,
+  // opkit_abi.h calls them one by one, and dtypes are often known before any shape is. Dtypes are
   // numbers of DType, -1 for unknown. Without it every output has the dtype of input 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
@@ -5291,19 +5298,25 @@ class BasicFunctionOpBuilder {
     return Guarded([&] { host_.HasEffects(); }).Set(OPKIT_OP_EFFECTS);
   }
   BasicFunctionOpBuilder& doc(const char* doc) {
-    return Guarded([&] { record_->doc = doc, host_.Doc(); });
+    return Guarded([&] {
+      record_->doc = doc;
+      host_.Doc();
+    });
   }
 
  private:
-  BasicFunctionOpBuilder& Declare(AttributeSchema attribute) {
+  BasicFunctionOpBuilder& Declare(detail::AttributeSchema attribute) {
     return Guarded([&] {
-      for (const AttributeSchema& known : record_->attributes)
+      for (const detail::AttributeSchema& known : record_->attributes)
         if (known.name == attribute.name)
           Throw(ErrorCode::kInvalidArgument, "attribute '", known.name, "' is declared twice");
       host_.Attr(record_->attributes.emplace_back(std::move(attribute)));
     });
   }
-  BasicFunctionOpBuilder& Set(uint64_t flag) { return record_->flags |= flag, *this; }
+  BasicFunctionOpBuilder& Set(uint64_t flag) {
+    record_->flags |= flag;
+    return *this;
+  }
   // Keeps an error and reports it when the operator is used, because static initialisers must not
   // throw.
   template <class F>
@@ -5321,7 +5334,7 @@ class BasicFunctionOpBuilder {
                                    record_->line, ": ", text);
       host_.Problem(problem);
       if (record_->problem.empty()) record_->problem = std::move(problem);
-    } catch (...) {  // no memory to report it in
+    } catch (...) {  // out of memory: the problem cannot be stored
     }
   }
   template <class Function, class F>
@@ -5331,6 +5344,11 @@ class BasicFunctionOpBuilder {
     else
       slot = detail::AdaptTo<Function>(std::move(f));
     return *this;
+  }
+  // Throws if the operator has a backward function, but declares that it has no gradient.
+  void CheckGradient(bool has_backward) const {
+    if (has_backward && record_->Has(OPKIT_OP_NO_GRADIENT))
+      Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
   }
   FunctionDevice* FindDevice(std::string_view name) {
     for (FunctionDevice& device : record_->devices)
@@ -5345,8 +5363,7 @@ class BasicFunctionOpBuilder {
       added.name = Host::DeviceName(name, setter);
       FunctionDevice* functions = FindDevice(added.name);
       if (!functions) functions = &record_->devices.emplace_back(std::move(added));
-      if (kPass == FunctionPass::kBackward && record_->Has(OPKIT_OP_NO_GRADIENT))
-        Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
+      CheckGradient(kPass == FunctionPass::kBackward);
       if (functions->*slot)
         Throw(ErrorCode::kInvalidArgument, setter, "(f, \"", name, "\") is called twice");
       functions->*slot = detail::AdaptTo<Function>(std::move(f));
@@ -5397,6 +5414,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The contents of this shared object. Every loaded library has its own.
 struct LibraryContents {
+  OPKIT_IMAGE_LOCAL static LibraryContents& Global();
   std::vector<FunctionRecord> records;  // the operators of REGISTER_OP
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
@@ -5431,23 +5449,36 @@ void AddExported(LibraryContents& contents, std::vector<const Struct*>& list, Fr
   list.push_back(&made->abi);
   contents.owners.push_back(std::move(made));
 }
-OPKIT_IMAGE_LOCAL LibraryContents& ThisLibrary();
 OPKIT_IMAGE_LOCAL void AddToLibrary(const FunctionRecord& record);
 
-// Functions of an opkit_op whose `author` is a record. Each calls the record's function with copies
-// of the host's attributes, types and shapes.
+// Makes a function of opkit_abi.h from `kBody`, a member of Author or a function that takes an
+// Author: the struct's `author` replaces the struct. Failures of kBody are reported to the host.
+template <class Author, auto kBody, class Struct, class... Args>
+OPKIT_IMAGE_LOCAL opkit_status GuardBy(const Struct* self, Args... args) {
+  return GuardedCall([&] {
+    auto& author = *static_cast<Author*>(const_cast<void*>(self->author));
+    if constexpr (std::is_member_function_pointer_v<decltype(kBody)>)
+      return (author.*kBody)(args...);
+    else
+      return kBody(author, args...);
+  });
+}
+
+// The bodies of an opkit_op's functions whose `author` is a record. Each calls the record's
+// function with copies of the host's attributes, types and shapes.
 struct OPKIT_IMAGE_LOCAL RecordFunctions {
-  static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
-                                 int32_t* num_outputs);
-  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                opkit_value* outputs);
-  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                 opkit_value* outputs);
-  static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
-  static opkit_status Cost(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
-                           const opkit_value* outputs, opkit_cost* cost);
-  static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                   const opkit_value* inputs, int64_t* bytes);
+  using Record = FunctionOpRecord;
+  static OpStatus ParseAttrs(Record& record, const opkit_node* node, int32_t* num_inputs,
+                             int32_t* num_outputs);
+  static OpStatus InferType(Record& record, const opkit_node* node, opkit_value* inputs,
+                            opkit_value* outputs);
+  static OpStatus InferShape(Record& record, const opkit_node* node, opkit_value* inputs,
+                             opkit_value* outputs);
+  static OpStatus MutatedInputs(Record& record, const opkit_node* node, uint8_t* mutated);
+  static void Cost(Record& record, const opkit_node* node, const opkit_value* inputs,
+                   const opkit_value* outputs, opkit_cost* cost);
+  static void ScratchBytes(Record& record, const opkit_node* node, const opkit_value* inputs,
+                           int64_t* bytes);
 };
 // The functions forward and backward of an opkit_kernel.
 OPKIT_IMAGE_LOCAL opkit_status RunForward(void* instance, const opkit_call* call);
@@ -5717,6 +5748,15 @@ class BasicPartitionerBuilder {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Returns the options of an opkit_partition or opkit_rewrite.
+template <class Struct>
+OptionStrings OptionsOfAbi(const Struct& from) {
+  OptionStrings options;
+  for (uint64_t i = 0; i < from.num_options; ++i)
+    options.emplace_back(from.option_names[i], from.option_values[i]);
+  return options;
+}
+
 // A partitioner. Its setters fill in the functions; the host calls them through `abi`.
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted, PartitionerRecord {
   LibraryPartitionerRecord(const char* its_name, const char* file, int line);
@@ -5738,8 +5778,8 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerHost {
 
   LibraryPartitionerHost(const char* name, const char* file, int line)
       : record_(MakeIntrusive<LibraryPartitionerRecord>(name, file, line)) {
-    ThisLibrary().own_partitioners.push_back(record_);
-    ThisLibrary().own_partitioner_pointers.push_back(&record_->abi);
+    LibraryContents::Global().own_partitioners.push_back(record_);
+    LibraryContents::Global().own_partitioner_pointers.push_back(&record_->abi);
   }
   LibraryPartitionerRecord& record() { return *record_; }
   decltype(LibraryPartitionerRecord::mark) JsonMark(decltype(LibraryPartitionerRecord::mark) call) {
@@ -5772,8 +5812,8 @@ LibraryPartitionerHost PartitionerHost(...);
 // it.
 //
 // REGISTER_OP(name)… (op/function_op.hpp) needs no other header. Include <opkit/opkit.hpp> too for
-// operators that are classes or typed functions, <opkit/graph.hpp> for their gradients, and
-// <opkit/partition.hpp> for typed partitioners and for passes.
+// operators that are classes or typed functions, before it <opkit/op/gradient/gradient.hpp> for
+// their gradients, and <opkit/partition.hpp> for typed partitioners and for passes.
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 
@@ -5799,13 +5839,21 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   void Doc() {}
   void Attr(const AttributeSchema&) {}
   void OpenAttrs() {}
-  void Input(const std::vector<ValueSchema>&) {}
-  void Output(const std::vector<ValueSchema>&) {}
-  void InfersTypes() { record_->abi.infer_type = &RecordFunctions::InferType; }
-  void InfersShapes() { record_->abi.infer_shape = &RecordFunctions::InferShape; }
-  void MutatesInputs() { record_->abi.mutated_inputs = &RecordFunctions::MutatedInputs; }
-  void NeedsScratch() { record_->abi.scratch_bytes = &RecordFunctions::ScratchBytes; }
-  void Cost() { record_->abi.cost = &RecordFunctions::Cost; }
+  void Input(const ValueSchema&) {}
+  void Output(const ValueSchema&) {}
+  void InfersTypes() {
+    record_->abi.infer_type = &GuardBy<FunctionOpRecord, &RecordFunctions::InferType>;
+  }
+  void InfersShapes() {
+    record_->abi.infer_shape = &GuardBy<FunctionOpRecord, &RecordFunctions::InferShape>;
+  }
+  void MutatesInputs() {
+    record_->abi.mutated_inputs = &GuardBy<FunctionOpRecord, &RecordFunctions::MutatedInputs>;
+  }
+  void NeedsScratch() {
+    record_->abi.scratch_bytes = &GuardBy<FunctionOpRecord, &RecordFunctions::ScratchBytes>;
+  }
+  void Cost() { record_->abi.cost = &GuardBy<FunctionOpRecord, &RecordFunctions::Cost>; }
   void HasEffects() {}
   void NeedsSubgraph() {}
   void NoGradient() {}
@@ -5857,7 +5905,7 @@ opkit_library_entry(const opkit_host* host) {
 #define OPKIT_LIBRARY_INITIALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_INITIALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
-      (::opkit::detail::ThisLibrary().initialize =                     \
+      (::opkit::detail::LibraryContents::Global().initialize =         \
            &::opkit::detail::CallInitialize<(__VA_ARGS__)>,            \
        true)
 // Sets the library's own version, which Library::own_version() and `opkit lib` show:
@@ -5865,13 +5913,13 @@ opkit_library_entry(const opkit_host* host) {
 #define OPKIT_LIBRARY_VERSION(version)                              \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_VERSION);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
-      (::opkit::detail::ThisLibrary().own_version = version, true)
+      (::opkit::detail::LibraryContents::Global().own_version = version, true)
 // Names a function void f() that is called once: before the library is unloaded, or when the
 // program ends by exit() or a return from main, before the destructors of static objects.
 #define OPKIT_LIBRARY_FINALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_FINALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \
-      (::opkit::detail::ThisLibrary().finalize = (__VA_ARGS__), true)
+      (::opkit::detail::LibraryContents::Global().finalize = (__VA_ARGS__), true)
 
 #ifdef OPKIT_OPKIT_HPP_
 // ---- opkit/plugin/export/export_operators.hpp
@@ -5909,8 +5957,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
-     ThisLibrary().add_registered = &AddRegisteredOperators, true);
+    (LibraryContents::Global().add_layouts = &AddRegisteredLayouts,
+     LibraryContents::Global().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }}  // namespace opkit
@@ -5929,7 +5977,8 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #ifdef OPKIT_GRAPH_HPP_
 // ---- opkit/plugin/export/export_graphs.hpp
 // Lets the nodes of a library's operators carry graphs, from its host and to it. Included if a unit
-// includes both graph.hpp and plugin/author.hpp.
+// includes both graph.hpp and plugin/author.hpp. The headers fill the hooks of abi_node.hpp and of
+// op/inference.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
 
@@ -5948,7 +5997,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredPartitioners =
-    (ThisLibrary().add_partitioners = &AddRegisteredPartitioners, true);
+    (LibraryContents::Global().add_partitioners = &AddRegisteredPartitioners, true);
 
 }  // namespace detail
 }}  // namespace opkit
@@ -6444,7 +6493,7 @@ OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
 
 }  // namespace detail
 
-OPKIT_INLINE DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
+OPKIT_INLINE detail::DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries)
@@ -6460,7 +6509,7 @@ OPKIT_INLINE int FindDeviceType(std::string_view name) {
   return -1;
 }
 
-OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
+OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, detail::DeviceTypeInfo info) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries) {
@@ -6901,8 +6950,8 @@ OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
          std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
 
-OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
-  for (const NamedAttribute& item : list) {
+OPKIT_INLINE Arguments::Arguments(std::initializer_list<detail::NamedAttribute> list) {
+  for (const detail::NamedAttribute& item : list) {
     if (Has(item.name))
       Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
             ToString(*Find(item.name)), " and as ", ToString(item.value));
@@ -6911,7 +6960,7 @@ OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
 }
 
 OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
-  for (NamedAttribute& item : items_)
+  for (detail::NamedAttribute& item : items_)
     if (item.name == name) {
       item.value = std::move(value);
       return;
@@ -6920,18 +6969,19 @@ OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
 }
 
 OPKIT_INLINE bool Arguments::Remove(std::string_view name) {
-  return std::erase_if(items_, [&](const NamedAttribute& item) { return item.name == name; }) > 0;
+  return std::erase_if(items_,
+                       [&](const detail::NamedAttribute& item) { return item.name == name; }) > 0;
 }
 
 OPKIT_INLINE const Attribute* Arguments::Find(std::string_view name) const {
-  for (const NamedAttribute& item : items_)
+  for (const detail::NamedAttribute& item : items_)
     if (item.name == name) return &item.value;
   return nullptr;
 }
 
 OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
   std::vector<std::string> names;
-  for (const NamedAttribute& item : items_) names.push_back(item.name);
+  for (const detail::NamedAttribute& item : items_) names.push_back(item.name);
   return names;
 }
 
@@ -7179,8 +7229,7 @@ OPKIT_INLINE std::string ProblemOfAttr(const opkit_attr* attr) {
 }
 
 OPKIT_INLINE Tensor TensorOfView(const opkit_tensor& view, const Tensor* host) {
-  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
-    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  RequireView(&view, "a tensor of a library ");
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
   const auto rank = static_cast<size_t>(view.rank);
@@ -7317,8 +7366,10 @@ FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& l
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Throws for a name that is not a short line of text. A null name passes.
-void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+// Throws for a name that is not a short line of text, or that has a character below `least`. A null
+// name passes.
+void CheckLibraryText(const std::string& library, const char* name, const Text& what,
+                      unsigned char least = ' ', const Text& mend = {});
 // Throws for a text without an end. A null text passes.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
@@ -7345,19 +7396,18 @@ OPKIT_IMAGE_LOCAL inline opkit_status CreateInstance(const opkit_kernel* kernel,
                                                      const opkit_node* node, void** instance) {
   return GuardedCall([&] {
     auto& record = *static_cast<FunctionOpRecord*>(const_cast<void*>(kernel->author));
-    FunctionDevice* own = record.devices.data();
-    while (&own->abi != kernel) ++own;
-    FunctionDevice& device = *own;
+    FunctionDevice* device = record.devices.data();
+    while (&device->abi != kernel) ++device;
     AttrMap attrs = record.Attrs(*node);
     IntrusivePtr<StatefulOp> state;
-    if (device.create_state) {
+    if (device->create_state) {
       const OpContext context{
           {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
-      OpStatus status = device.create_state(attrs, context, state);
+      OpStatus status = device->create_state(attrs, context, state);
       if (!status.ok()) return status;
       if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
     }
-    *instance = new FunctionInstance{device, std::move(attrs), std::move(state)};
+    *instance = new FunctionInstance{*device, std::move(attrs), std::move(state)};
     return OpStatus();
   });
 }
@@ -7397,19 +7447,13 @@ OPKIT_INLINE opkit_status RunBackward(void* instance, const opkit_call* call) {
   return RunFunction<FunctionPass::kBackward>(instance, call);
 }
 
-inline FunctionOpRecord& RecordOf(const opkit_op* op) {
-  return *static_cast<FunctionOpRecord*>(const_cast<void*>(op->author));
-}
-
-OPKIT_INLINE opkit_status RecordFunctions::ParseAttrs(const opkit_op* op, const opkit_node* node,
-                                                      int32_t* num_inputs, int32_t* num_outputs) {
-  return GuardedCall([&] {
-    int inputs = -1, outputs = -1;
-    OpStatus status = RecordOf(op).CountValues(RecordOf(op).Attrs(*node), &inputs, &outputs);
-    *num_inputs = inputs;
-    *num_outputs = outputs;
-    return status;
-  });
+OPKIT_INLINE OpStatus RecordFunctions::ParseAttrs(Record& record, const opkit_node* node,
+                                                  int32_t* num_inputs, int32_t* num_outputs) {
+  int inputs = -1, outputs = -1;
+  OpStatus status = record.CountValues(record.Attrs(*node), &inputs, &outputs);
+  *num_inputs = inputs;
+  *num_outputs = outputs;
+  return status;
 }
 
 inline std::vector<DType> TypesOfAbi(opkit_value* values, uint64_t count) {
@@ -7431,18 +7475,16 @@ inline void StoreTypesInAbi(const std::vector<DType>& types, opkit_value* values
     opkit_value_at(values, i)->dtype =
         types[i] == DType::kUndefined ? -1 : static_cast<int32_t>(types[i]);
 }
-OPKIT_INLINE opkit_status RecordFunctions::InferType(const opkit_op* op, const opkit_node* node,
-                                                     opkit_value* inputs, opkit_value* outputs) {
-  return GuardedCall([&] {
-    std::vector<DType> in = TypesOfAbi(inputs, node->num_inputs);
-    std::vector<DType> out = TypesOfAbi(outputs, node->num_outputs);
-    OpStatus status = RecordOf(op).infer_type(RecordOf(op).Attrs(*node), in, out);
-    if (status.ok()) {
-      StoreTypesInAbi(in, inputs, node->num_inputs, "inputs");
-      StoreTypesInAbi(out, outputs, node->num_outputs, "outputs");
-    }
-    return status;
-  });
+OPKIT_INLINE OpStatus RecordFunctions::InferType(Record& record, const opkit_node* node,
+                                                 opkit_value* inputs, opkit_value* outputs) {
+  std::vector<DType> in = TypesOfAbi(inputs, node->num_inputs);
+  std::vector<DType> out = TypesOfAbi(outputs, node->num_outputs);
+  OpStatus status = record.infer_type(record.Attrs(*node), in, out);
+  if (status.ok()) {
+    StoreTypesInAbi(in, inputs, node->num_inputs, "inputs");
+    StoreTypesInAbi(out, outputs, node->num_outputs, "outputs");
+  }
+  return status;
 }
 
 inline ShapeVectors ShapesOfAbi(const opkit_value* values, uint64_t count) {
@@ -7471,37 +7513,33 @@ inline void StoreShapesInAbi(const ShapeVectors& shapes, opkit_value* values, ui
       if (shape[axis] >= 0 || !same_rank) value.dims[axis] = shape[axis];
   }
 }
-OPKIT_INLINE opkit_status RecordFunctions::InferShape(const opkit_op* op, const opkit_node* node,
-                                                      opkit_value* inputs, opkit_value* outputs) {
-  return GuardedCall([&] {
-    ShapeVectors in = ShapesOfAbi(inputs, node->num_inputs);
-    ShapeVectors out = ShapesOfAbi(outputs, node->num_outputs);
-    bool ranks_known = true;
-    for (uint64_t i = 0; i < node->num_inputs; ++i) {
-      const opkit_value& input = *opkit_value_at(inputs, i);
-      ranks_known &= !input.present || input.rank >= 0;
-    }
-    OpStatus status = RecordOf(op).infer_shape(RecordOf(op).Attrs(*node), in, out);
-    if (status.ok()) {
-      StoreShapesInAbi(in, inputs, node->num_inputs, "inputs", false);
-      StoreShapesInAbi(out, outputs, node->num_outputs, "outputs", ranks_known);
-    }
-    return status;
-  });
+OPKIT_INLINE OpStatus RecordFunctions::InferShape(Record& record, const opkit_node* node,
+                                                  opkit_value* inputs, opkit_value* outputs) {
+  ShapeVectors in = ShapesOfAbi(inputs, node->num_inputs);
+  ShapeVectors out = ShapesOfAbi(outputs, node->num_outputs);
+  bool ranks_known = true;
+  for (uint64_t i = 0; i < node->num_inputs; ++i) {
+    const opkit_value& input = *opkit_value_at(inputs, i);
+    ranks_known &= !input.present || input.rank >= 0;
+  }
+  OpStatus status = record.infer_shape(record.Attrs(*node), in, out);
+  if (status.ok()) {
+    StoreShapesInAbi(in, inputs, node->num_inputs, "inputs", false);
+    StoreShapesInAbi(out, outputs, node->num_outputs, "outputs", ranks_known);
+  }
+  return status;
 }
-OPKIT_INLINE opkit_status RecordFunctions::MutatedInputs(const opkit_op* op, const opkit_node* node,
-                                                         uint8_t* mutated) {
-  return GuardedCall([&] {
-    std::vector<int> list;
-    OpStatus status = RecordOf(op).mutate_inputs(RecordOf(op).Attrs(*node), list);
-    for (int input : list) {
-      if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
-        return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
-                                 node->num_inputs);
-      mutated[input] = 1;
-    }
-    return status;
-  });
+OPKIT_INLINE OpStatus RecordFunctions::MutatedInputs(Record& record, const opkit_node* node,
+                                                     uint8_t* mutated) {
+  std::vector<int> list;
+  OpStatus status = record.mutate_inputs(record.Attrs(*node), list);
+  for (int input : list) {
+    if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+      return OpStatus::Failure("mutateInputs names input ", input, ", but the node has ",
+                               node->num_inputs);
+    mutated[input] = 1;
+  }
+  return status;
 }
 inline bool AreKnownInAbi(const opkit_value* values, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {
@@ -7512,26 +7550,21 @@ inline bool AreKnownInAbi(const opkit_value* values, uint64_t count) {
   }
   return true;
 }
-OPKIT_INLINE opkit_status RecordFunctions::Cost(const opkit_op* op, const opkit_node* node,
-                                                const opkit_value* inputs,
-                                                const opkit_value* outputs, opkit_cost* cost) {
-  return GuardedCall([&] {
-    if (AreKnownInAbi(inputs, node->num_inputs) && AreKnownInAbi(outputs, node->num_outputs))
-      cost->flops =
-          RecordOf(op).flops(RecordOf(op).Attrs(*node), ShapesOfAbi(inputs, node->num_inputs),
-                             ShapesOfAbi(outputs, node->num_outputs));
-  });
+OPKIT_INLINE void RecordFunctions::Cost(Record& record, const opkit_node* node,
+                                        const opkit_value* inputs, const opkit_value* outputs,
+                                        opkit_cost* cost) {
+  if (AreKnownInAbi(inputs, node->num_inputs) && AreKnownInAbi(outputs, node->num_outputs))
+    cost->flops = record.flops(record.Attrs(*node), ShapesOfAbi(inputs, node->num_inputs),
+                               ShapesOfAbi(outputs, node->num_outputs));
 }
-OPKIT_INLINE opkit_status RecordFunctions::ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                                        const opkit_value* inputs, int64_t* bytes) {
-  return GuardedCall([&] {
-    *bytes = RecordOf(op).scratch(RecordOf(op).Attrs(*node), ShapesOfAbi(inputs, node->num_inputs));
-  });
+OPKIT_INLINE void RecordFunctions::ScratchBytes(Record& record, const opkit_node* node,
+                                                const opkit_value* inputs, int64_t* bytes) {
+  *bytes = record.scratch(record.Attrs(*node), ShapesOfAbi(inputs, node->num_inputs));
 }
 
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline void FillInRecord(FunctionOpRecord& record) {
   if (record.parse_attrs || (!record.inputs.empty() && !record.outputs.empty()))
-    record.abi.parse_attrs = &RecordFunctions::ParseAttrs;
+    record.abi.parse_attrs = &GuardBy<FunctionOpRecord, &RecordFunctions::ParseAttrs>;
   record.abi.author = &record;
   for (FunctionDevice& device : record.devices) {
     opkit_kernel& kernel = device.abi;
@@ -7544,7 +7577,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void FillInRecord(FunctionOpRecord& record) 
 // Adds the records of REGISTER_OP. An operator of a header, registered by two units, is added once.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline OpStatus AddRecords(std::vector<FunctionRecord>& records) {
   std::string problems;
-  for (const FunctionRecord& record : ThisLibrary().records) {
+  for (const FunctionRecord& record : LibraryContents::Global().records) {
     bool known = false;
     for (size_t i = records.size(); i > 0; --i) {
       const FunctionOpRecord& other = *records[i - 1];
@@ -7560,17 +7593,17 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline OpStatus AddRecords(std::vector<FunctionReco
   return problems.empty() ? OpStatus() : OpStatus::Failure(problems);
 }
 OPKIT_COLD OPKIT_INLINE void AddToLibrary(const FunctionRecord& record) {
-  ThisLibrary().records.push_back(record);
-  ThisLibrary().add_records = &AddRecords;
+  LibraryContents::Global().records.push_back(record);
+  LibraryContents::Global().add_records = &AddRecords;
 }
 
-OPKIT_COLD OPKIT_INLINE LibraryContents& ThisLibrary() {
+OPKIT_COLD OPKIT_INLINE LibraryContents& LibraryContents::Global() {
   static LibraryContents contents;
   return contents;
 }
 
 OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* host) noexcept {
-  LibraryContents& contents = ThisLibrary();
+  LibraryContents& contents = LibraryContents::Global();
   g_host = host;
   g_exceptions = nullptr;
   const opkit_status status = GuardedCall([&] {
@@ -7602,10 +7635,12 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
   if (contents.initialize)
     library.initialize = [](uint32_t host_major, uint32_t host_minor) {
       return GuardedCall([&] {
-        return ThisLibrary().initialize(static_cast<int>(host_major), static_cast<int>(host_minor));
+        return LibraryContents::Global().initialize(static_cast<int>(host_major),
+                                                    static_cast<int>(host_minor));
       });
     };
-  if (contents.finalize) library.finalize = [] { GuardedCall([] { ThisLibrary().finalize(); }); };
+  if (contents.finalize)
+    library.finalize = [] { GuardedCall([] { LibraryContents::Global().finalize(); }); };
   library.num_ops = contents.ops.size();
   library.ops = contents.ops.data();
   const auto tell = [](const auto& all, uint64_t& count, auto& pointers) {
@@ -7645,18 +7680,16 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
       if (!record.problem.empty() || !record.mark)
         return OpStatus::Failure(record.problem.empty() ? "setSupportedOps(f) is missing"
                                                         : record.problem);
-      const char* text = nullptr;
-      uint64_t count = 0;
-      const int64_t* nodes = nullptr;
-      Accept(partition->json(partition, &text, &count, &nodes));
-      std::vector<int> ids(count, -2);
-      StringMapArgument options(Options(*partition));
-      if (record.mark(text, ids, options) != SUCCESS) return OpStatus(FAIL);
-      if (ids.size() != count)
-        return OpStatus::Failure("it answered ", ids.size(), " ids for ", count, " nodes");
-      for (uint64_t i = 0; i < count; ++i)
-        if (nodes[i] >= 0 && ids[i] != -2)
-          Accept(partition->take(partition, static_cast<uint64_t>(nodes[i]), ids[i], 0));
+      const GraphText graph(partition);
+      std::vector<int> ids(graph.count, -2);
+      StringMapArgument options(OptionsOfAbi(*partition));
+      if (record.mark(graph.text, ids, options) != SUCCESS) return OpStatus(FAIL);
+      if (ids.size() != graph.count)
+        return OpStatus::Failure("it answered ", ids.size(), " ids for ", graph.count, " nodes");
+      for (uint64_t i = 0; i < graph.count; ++i)
+        if (graph.nodes[i] >= 0 && ids[i] != -2)
+          AcceptAnswer(
+              partition->take(partition, static_cast<uint64_t>(graph.nodes[i]), ids[i], 0));
       return OpStatus();
     });
   }
@@ -7664,46 +7697,43 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
     return GuardedCall([&] {
       LibraryPartitionerRecord& record = RecordOf(author);
       if (!record.review) return OpStatus();
-      const char* text = nullptr;
-      uint64_t count = 0;
-      const int64_t* nodes = nullptr;
-      Accept(partition->json(partition, &text, &count, &nodes));
-      StringMapArgument options(Options(*partition)), attributes;
+      const GraphText graph(partition);
+      StringMapArgument options(OptionsOfAbi(*partition)), attributes;
       TensorMapArgument::Items constants;
       const opkit_graph& body = *partition->subgraph;
       for (uint64_t i = 0; i < body.num_constants; ++i)
         constants.emplace_back(body.constant_names[i], OpTensor(*body.constants[i]));
       TensorMapArgument args(std::move(constants)), aux;
       bool accept = true;
-      if (record.review(text, static_cast<int>(partition->id), &accept, options, attributes, args,
-                        aux) != SUCCESS)
+      if (record.review(graph.text, static_cast<int>(partition->id), &accept, options, attributes,
+                        args, aux) != SUCCESS)
         return OpStatus(FAIL);
       if (!accept) {
-        Accept(partition->reject(partition, ""));
+        AcceptAnswer(partition->reject(partition, ""));
         return OpStatus();
       }
       OptionStrings given = attributes.Read();
       std::sort(given.begin(), given.end());  // the order of a map may differ
       for (const auto& [name, value] : given) {
         const AbiAttributes attribute(Arguments{{name, value}});
-        Accept(partition->set_attr(partition, *attribute.data()));
+        AcceptAnswer(partition->set_attr(partition, *attribute.data()));
       }
       return OpStatus();
     });
   }
 
  private:
+  // The JSON of the partition's graph, and the graph's own number of each node in it.
+  struct GraphText {
+    explicit GraphText(const opkit_partition* partition) {
+      AcceptAnswer(partition->json(partition, &text, &count, &nodes));
+    }
+    const char* text = nullptr;
+    uint64_t count = 0;
+    const int64_t* nodes = nullptr;
+  };
   static LibraryPartitionerRecord& RecordOf(const void* author) {
     return *static_cast<LibraryPartitionerRecord*>(const_cast<void*>(author));
-  }
-  static OptionStrings Options(const opkit_partition& partition) {
-    OptionStrings options;
-    for (uint64_t i = 0; i < partition.num_options; ++i)
-      options.emplace_back(partition.option_names[i], partition.option_values[i]);
-    return options;
-  }
-  static void Accept(opkit_status status) {
-    if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
   }
 };
 
@@ -7879,16 +7909,17 @@ OPKIT_INLINE void RefuseDescription(const std::string& library, const Text& what
   const std::string advice = StrCat(mend);
   Throw(code, "library ", library, " ", what, advice.empty() ? "" : "; ", advice);
 }
-OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name, const Text& what) {
+OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name, const Text& what,
+                                   unsigned char least, const Text& mend) {
   constexpr size_t kLongestName = 255;
   for (size_t i = 0; name && name[i]; ++i) {
     const auto c = static_cast<unsigned char>(name[i]);
     if (i >= kLongestName)
       RefuseDescription(library, StrCat("has ", what, " of more than ", kLongestName,
                                         " bytes: ", std::string(name, 32), "…"));
-    if (c < ' ' || c == 127)
-      RefuseDescription(library,
-                        StrCat("has ", what, " that holds the character ", static_cast<int>(c)));
+    if (c < least || c == 127)
+      RefuseDescription(
+          library, StrCat("has ", what, " that holds the character ", static_cast<int>(c)), mend);
   }
 }
 
@@ -7909,7 +7940,8 @@ class OpImport {
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kFirstBytes<opkit_op>),
              "fill in opkit_op.size with sizeof(opkit_op)");
-    CheckName(index);
+    if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
+    CheckLibraryText(library_, op_.name, "an operator's name", '!', "use letters, digits, _ . -");
     FunctionRecord record(new FunctionOpRecord);
     FunctionOpRecord& to = *record;
     to.name = op_.name;
@@ -7957,19 +7989,6 @@ class OpImport {
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
     if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
     if (!IsAligned(array)) Refuse(StrCat("has ", who(), " whose ", what, " are not aligned"));
-  }
-  void CheckName(uint64_t index) const {
-    constexpr size_t kLongestName = 255;
-    if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
-    const std::string_view name(op_.name, ::strnlen(op_.name, kLongestName + 1));
-    if (name.size() > kLongestName)
-      Refuse(StrCat("has an operator whose name has more than ", kLongestName, " bytes, ",
-                    name.substr(0, 32), "…"));
-    for (const char c : name)
-      if (static_cast<unsigned char>(c) <= ' ' || c == 127)
-        Refuse(StrCat("has an operator whose name holds the character ",
-                      static_cast<int>(static_cast<unsigned char>(c))),
-               "use letters, digits, _ . -");
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
@@ -8044,7 +8063,8 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
                                      const std::string& library) {
   if (!op) RefuseDescription(library, StrCat("has a null pointer for operator ", index));
   if (!IsAligned(op))
-    RefuseDescription(library, StrCat("describes operator ", index, " out of alignment"));
+    RefuseDescription(library,
+                      StrCat("describes operator ", index, " at an address that is not aligned"));
   return OpImport(*op, library).Read(index);
 }
 
@@ -8195,14 +8215,12 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts one view to another; a null layout is the standard one.
-OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
-                                                             const char* from_layout,
-                                                             const opkit_tensor* to,
-                                                             const char* to_layout) {
-  return GuardedCall([&] {
-    Tensor target = TensorInLayout(*to, to_layout);
-    g_convert_directly(TensorInLayout(*from, from_layout), target);
-  });
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ConvertView(const opkit_tensor* from,
+                                                     const char* from_layout,
+                                                     const opkit_tensor* to,
+                                                     const char* to_layout) {
+  Tensor target = TensorInLayout(*to, to_layout);
+  g_convert_directly(TensorInLayout(*from, from_layout), target);
 }
 
 // An opkit_layout for a registered layout.
@@ -8210,28 +8228,22 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
     abi.name = layout.name.c_str();
-    abi.bytes = &Bytes;
-    abi.to_standard = [](const opkit_layout* self, const opkit_tensor* from,
-                         const opkit_tensor* to) {
-      return ConvertView(from, self->name, to, nullptr);
-    };
-    abi.from_standard = [](const opkit_layout* self, const opkit_tensor* from,
-                           const opkit_tensor* to) {
-      return ConvertView(from, nullptr, to, self->name);
-    };
+    abi.bytes = &GuardBy<ExportedLayout, &ExportedLayout::Bytes>;
+    abi.to_standard = &GuardBy<ExportedLayout, &ExportedLayout::ToStandard>;
+    abi.from_standard = &GuardBy<ExportedLayout, &ExportedLayout::FromStandard>;
     abi.ns_per_byte = layout.ns_per_byte;
     abi.author = this;
   }
-  static opkit_status Bytes(const opkit_layout* self, int32_t dtype, int32_t rank,
-                            const int64_t* shape, int64_t* bytes) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const ExportedLayout*>(self->author);
-      *bytes =
-          g_layout_bytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
-                         static_cast<DType>(dtype));
-    });
+  void ToStandard(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, abi.name, to, nullptr);
   }
-
+  void FromStandard(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, nullptr, to, abi.name);
+  }
+  void Bytes(int32_t dtype, int32_t rank, const int64_t* shape, int64_t* bytes) const {
+    *bytes = g_layout_bytes(Layout{layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                            static_cast<DType>(dtype));
+  }
   const RegisteredLayout layout;
   opkit_layout abi{};
 };
@@ -8242,11 +8254,12 @@ struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
     abi.size = sizeof abi;
     abi.from = g_layout_name_pointer(pair.from);
     abi.to = g_layout_name_pointer(pair.to);
-    abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
-                     const opkit_tensor* to) {
-      return ConvertView(from, self->from, to, self->to);
-    };
+    abi.convert = &GuardBy<ExportedConverter, &ExportedConverter::Convert>;
     abi.ns_per_byte = pair.ns_per_byte;
+    abi.author = this;
+  }
+  void Convert(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, abi.from, to, abi.to);
   }
   opkit_layout_converter abi{};
 };
@@ -8258,42 +8271,33 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
     abi.size = sizeof abi;
     abi.name = name.c_str();
     abi.type = static_cast<int32_t>(type);
-    abi.available = &Available;
-    abi.alloc = &Alloc;
+    abi.available = &GuardBy<ExportedDevice, &ExportedDevice::CheckAvailable>;
+    abi.alloc = &GuardBy<ExportedDevice, &ExportedDevice::Allocate>;
     abi.free = &Free;
-    abi.copy = &Copy;
+    abi.copy = &GuardBy<ExportedDevice, &ExportedDevice::Copy>;
     abi.author = this;
   }
-  static const ExportedDevice& Of(const opkit_device* device) {
-    return *static_cast<const ExportedDevice*>(device->author);
+  void CheckAvailable(int32_t index) const {
+    if (const std::string why = WhyNoDevice({type, index}); !why.empty())
+      Throw(ErrorCode::kUnsupported, why);
   }
-  static opkit_status Available(const opkit_device* self, int32_t index) {
-    return GuardedCall([&] {
-      const std::string why = WhyNoDevice({Of(self).type, index});
-      if (!why.empty()) Throw(ErrorCode::kUnsupported, why);
-    });
-  }
-  static opkit_status Alloc(const opkit_device* self, int32_t index, int64_t bytes, void** memory) {
-    return GuardedCall([&] { *memory = GetAllocator(Of(self).type).Allocate(bytes, index); });
+  void Allocate(int32_t index, int64_t bytes, void** memory) const {
+    *memory = GetAllocator(type).Allocate(bytes, index);
   }
   static void Free(const opkit_device* self, void* memory, int64_t bytes) {
-    if (Allocator* allocator = Allocators()[Of(self).type].load())
-      allocator->Deallocate(memory, bytes);
+    const DeviceType type = static_cast<const ExportedDevice*>(self->author)->type;
+    if (Allocator* allocator = Allocators()[type].load()) allocator->Deallocate(memory, bytes);
   }
-  static opkit_status Copy(const opkit_device* self, int32_t index, int32_t direction, void* to,
-                           const void* from, int64_t bytes) {
-    return GuardedCall([&] {
-      const Device here{Of(self).type, index}, host{};
-      const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
-      const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
-      const CopyFunction copy = FindCopy(source.type, target.type);
-      if (!copy)
-        Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
-              " is registered in the library; call RegisterCopy");
-      copy(to, target, from, source, bytes, nullptr);
-    });
+  void Copy(int32_t index, int32_t direction, void* to, const void* from, int64_t bytes) const {
+    const Device here{type, index}, host{};
+    const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
+    const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
+    const CopyFunction copy = FindCopy(source.type, target.type);
+    if (!copy)
+      Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
+            " is registered in the library; call RegisterCopy");
+    copy(to, target, from, source, bytes, nullptr);
   }
-
   const DeviceType type;
   const std::string name;
   opkit_device abi{};
@@ -8373,9 +8377,10 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // True if a gradient is registered for an operator, including the kinds that declare that there is
 // none. RegisterGradient fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
-    "a gradient", "opkit/graph.hpp"};
+    "a gradient", "opkit/op/gradient/gradient.hpp"};
 // Frees a library's registry of gradients when the library is unloaded. The registry fills it.
-OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
+    "a gradient", "opkit/op/gradient/gradient.hpp"};
 
 }  // namespace detail
 }}  // namespace opkit
@@ -8425,8 +8430,8 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
       memory = own_.Allocate(bytes, index);
     else if (status == OPKIT_OUT_OF_MEMORY)
       return nullptr;
-    else if (status != OPKIT_OK)
-      Throw(CodeOfStatus(status), g_host->failure_text());
+    else
+      AcceptAnswer(status);
     void* none = nullptr;
     if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
     try {
@@ -8434,7 +8439,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
       others_.emplace_back(memory, owner);
       ++num_others_;
       return memory;
-    } catch (...) {  // no memory to note it in
+    } catch (...) {  // out of memory: the owner cannot be stored
       Free(owner, memory, bytes);
       return nullptr;
     }
@@ -8611,25 +8616,20 @@ OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
 class AbiNode : public RefCounted {
  public:
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
-    Point(def_.inputs(), inputs_);
-    Point(def_.outputs(), outputs_);
-    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
     node_.size = sizeof node_;
     node_.op = def_.type().c_str();
     node_.name = def_.name().c_str();
     node_.device_type = static_cast<int32_t>(def_.device().type);
     node_.device_index = def_.device().index;
-    node_.num_inputs = inputs_.size();
-    node_.inputs = inputs_.data();
-    node_.num_outputs = outputs_.size();
-    node_.outputs = outputs_.data();
-    node_.num_attrs = attributes_.size();
-    node_.attrs = attributes_.data();
-    node_.num_graphs = graph_pointers_.size();
-    node_.graphs = graph_pointers_.data();
+    Point(def_.inputs(), inputs_);
+    Put(inputs_, node_.num_inputs, node_.inputs);
+    Point(def_.outputs(), outputs_);
+    Put(outputs_, node_.num_outputs, node_.outputs);
+    Put(attributes_, node_.num_attrs, node_.attrs);
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
+    Put(graph_pointers_, node_.num_graphs, node_.graphs);
     Point(def_.control_inputs(), control_inputs_);
-    node_.num_control_inputs = control_inputs_.size();
-    node_.control_inputs = control_inputs_.data();
+    Put(control_inputs_, node_.num_control_inputs, node_.control_inputs);
     node_.backend = def_.backends().c_str();
     node_.is_gradient = def_.is_gradient_op();
   }
@@ -8640,6 +8640,10 @@ class AbiNode : public RefCounted {
     for (const std::string& name : names) pointers.push_back(name.c_str());
   }
 
+  static void Put(const auto& list, uint64_t& count, auto& pointer) {
+    count = list.size();
+    pointer = list.data();
+  }
   const OperatorDef def_;
   AbiAttributes attributes_;
   std::vector<const char*> inputs_, outputs_, control_inputs_;
@@ -8724,6 +8728,32 @@ class AbiValues {
   std::vector<opkit_value> values_;
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
+
+// A node and the types of its values, in the form of opkit_abi.h.
+struct AbiQuery {
+  AbiQuery(const OperatorDef& def, std::span<const TensorInfo> in, std::span<const TensorInfo> out)
+      : node(def), inputs(in, symbols), outputs(out, symbols) {
+    inputs.SetInputs(def, in);
+  }
+  explicit AbiQuery(const KernelQuery& query) : AbiQuery(query.def, query.inputs, query.outputs) {}
+  const AbiNode node;
+  std::vector<std::string> symbols;
+  AbiValues inputs, outputs;
+};
+// Refines the facts of `context` by the other image's values, which `read` converts.
+template <class Read>
+void RefineBy(InferenceContext& context, const AbiValues& inputs, const AbiValues& outputs,
+              Read read) {
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (context.HasInput(i)) {
+      const TensorInfo info = read(inputs, Index(i), "input");
+      context.SetInput(i, info.dtype, info.shape);
+    }
+  for (int o = 0; o < context.num_outputs(); ++o) {
+    const TensorInfo info = read(outputs, Index(o), "output");
+    context.SetOutput(o, info.dtype, info.shape);
+  }
+}
 
 // Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
@@ -8818,8 +8848,8 @@ class ValuesOfAbi {
       const SymbolicShape& shape = infos[i].shape;
       if (!shape.has_rank()) continue;
       if (shape.rank() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kOutOfRange, "inference says ", shape.rank(), " axes; ", OPKIT_MAX_RANK,
-              " are the most");
+        Throw(ErrorCode::kOutOfRange, "inference gives a value ", shape.rank(), " axes; ",
+              OPKIT_MAX_RANK, " are the most");
       opkit_value& value = *opkit_value_at(values, i);
       const bool same_rank = value.rank == shape.rank();
       value.rank = shape.rank();
@@ -8840,13 +8870,55 @@ class ValuesOfAbi {
     return {};
   }
   std::vector<TensorInfo> infos_;
-  std::list<Tensor> constants_;  // infos_ point to these
+  std::list<Tensor> constants_;  // infos_ has pointers to these
+};
+
+// A copy of the other image's node and of the types of its values.
+struct NodeOfAbi {
+  NodeOfAbi(const opkit_node* node, const opkit_value* in, const opkit_value* out)
+      : def(DefinitionOfAbi(node)),
+        inputs(in, node->num_inputs, true),
+        outputs(out, node->num_outputs, true) {}
+  KernelQuery query() const { return {def, inputs.infos(), outputs.infos()}; }
+  const OperatorDef def;
+  const ValuesOfAbi inputs, outputs;
 };
 
 }  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
+#endif
+
+// ---- opkit/op/fusion.hpp
+#ifdef OPKIT_OPKIT_HPP_
+// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend runs
+// two nodes of a graph as one.
+#ifndef OPKIT_OP_FUSION_HPP_
+#define OPKIT_OP_FUSION_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A node with its selected configuration, and the next node with its own: the only reader of the
+// node's output 0.
+struct FusionQuery {
+  KernelQuery node;
+  const KernelConfig& config;
+  KernelQuery next;
+  const KernelConfig& next_config;
+  size_t read;  // index of the input of `next` that is the node's output 0
+};
+// The fusion of the two nodes: a node with the outputs of `next` and inputs of both, for a kernel
+// of the same backend, and its configuration. Nothing is selected again, so the layouts must be the
+// layouts that were selected for the two nodes.
+struct FusedNode {
+  OperatorDef def;
+  KernelConfig config;
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUSION_HPP_
 #endif
 
 // ---- opkit/op/call/bound_operator.hpp
@@ -9097,12 +9169,12 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
            tensor.storage() && OpTensor(view).is_dense();
   }
   static const char* InputLayout(const opkit_call* call, size_t i) {
-    return OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts ? call->input_layouts[i]
-                                                                     : nullptr;
+    const bool has = OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts;
+    return has ? call->input_layouts[i] : nullptr;
   }
   static const char* OutputLayout(const opkit_call* call, size_t o) {
-    return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
-                                                                       : nullptr;
+    const bool has = OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts;
+    return has ? call->output_layouts[o] : nullptr;
   }
   static void Bind(Tensor& tensor, const opkit_tensor& view, const char* layout) {
     if (IsView(tensor, view, layout)) [[likely]]
@@ -9120,15 +9192,11 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
-    if (bound_.bound) {
-      if (shared < 0 || view.dtype != OPKIT_UNDEFINED)
-        Bind(*bound_.output(*bound_.bound, o), view, OutputLayout(call, o));
-      return;
-    }
-    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(outputs_[o], view, OutputLayout(call, o));
-    if (shared < 0) return;
+    Tensor& output = bound_.bound ? *bound_.output(*bound_.bound, o) : outputs_[o];
+    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(output, view, OutputLayout(call, o));
+    if (bound_.bound || shared < 0) return;
     Tensor& input = inputs_[Index(shared)];
-    view.dtype == OPKIT_UNDEFINED ? outputs_[o] = input : input = outputs_[o];
+    view.dtype == OPKIT_UNDEFINED ? output = input : input = output;
   }
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
@@ -9258,86 +9326,61 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // kernel of the registry.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
-    op.parse_attrs = &ParseAttrs;
+    op.parse_attrs = &GuardBy<const OpSchema, &ParseAttrs>;
     if (schema.has_inference()) {
-      op.infer_type = &InferType;
-      op.infer_shape = &InferShape;
+      op.infer_type = &GuardBy<const OpSchema, &InferType>;
+      op.infer_shape = &GuardBy<const OpSchema, &InferShape>;
     }
-    op.mutated_inputs = &MutatedInputs;
-    op.scratch_bytes = &ScratchBytes;
-    if (schema.has_cost()) op.cost = &Cost;
-    if (schema.has_test_inputs()) op.test_inputs = &TestInputs;
+    op.mutated_inputs = &GuardBy<const OpSchema, &MutatedInputs>;
+    op.scratch_bytes = &GuardBy<const OpSchema, &ScratchBytes>;
+    if (schema.has_cost()) op.cost = &GuardBy<const OpSchema, &Cost>;
+    if (schema.has_test_inputs()) op.test_inputs = &GuardBy<const OpSchema, &TestInputs>;
     op.author = &schema;
   }
   OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
-    to.create = &Create;
+    to.create = &GuardBy<const Kernel, &Create>;
     if (kernel.propose) {
-      to.propose = &Propose;
-      to.create_for = &CreateFor;
+      to.propose = &GuardBy<const Kernel, &Propose>;
+      to.create_for = &GuardBy<const Kernel, &CreateFor>;
     }
-    if (kernel.fuse) to.fuse = &Fuse;
+    if (kernel.fuse) to.fuse = &GuardBy<const Kernel, &Fuse>;
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
   }
 
  private:
-  static const OpSchema& SchemaOf(const opkit_op* op) {
-    return *static_cast<const OpSchema*>(op->author);
+  static void Create(const Kernel& kernel, const opkit_node* node, void** instance) {
+    *instance = new IntrusivePtr(new ExportedInstance(kernel, *node, nullptr));
   }
-  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
-    });
+  OPKIT_COLD static void CreateFor(const Kernel& kernel, const opkit_node* node,
+                                   const opkit_config* config, void** instance) {
+    const KernelConfig chosen = ConfigOfAbi(config, node->num_inputs, node->num_outputs);
+    *instance = new IntrusivePtr(new ExportedInstance(kernel, *node, &chosen));
   }
-  OPKIT_COLD static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
-                                           const opkit_config* config, void** instance) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const KernelConfig chosen = ConfigOfAbi(config, node->num_inputs, node->num_outputs);
-      *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
-    });
+  OPKIT_COLD static void Propose(const Kernel& kernel, const opkit_node* node,
+                                 const opkit_value* inputs, const opkit_value* outputs,
+                                 const opkit_proposals* proposals) {
+    const NodeOfAbi asked(node, inputs, outputs);
+    for (const KernelConfig& config : kernel.propose(asked.query())) {
+      const AbiConfig abi(config, node->num_inputs, node->num_outputs);
+      AcceptAnswer(proposals->add(proposals, &abi.config()));
+    }
   }
-  OPKIT_COLD static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
-                                         const opkit_value* inputs, const opkit_value* outputs,
-                                         const opkit_proposals* proposals) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const OperatorDef def = DefinitionOfAbi(node);
-      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
-        const AbiConfig abi(config, node->num_inputs, node->num_outputs);
-        const opkit_status status = proposals->add(proposals, &abi.config());
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      }
-    });
+  static KernelConfig ConfigOf(const opkit_config* config, const NodeOfAbi& node) {
+    return ConfigOfAbi(config, node.def.inputs().size(), node.def.outputs().size());
   }
-  OPKIT_COLD static opkit_status Fuse(const opkit_kernel* kernel, const opkit_fusion* fusion) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const opkit_node &node = *fusion->node, &next = *fusion->next;
-      const OperatorDef def = DefinitionOfAbi(fusion->node),
-                        next_def = DefinitionOfAbi(fusion->next);
-      const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
-          outs(fusion->outputs, node.num_outputs, true),
-          next_ins(fusion->next_inputs, next.num_inputs, true),
-          next_outs(fusion->next_outputs, next.num_outputs, true);
-      const KernelConfig config = ConfigOfAbi(fusion->config, node.num_inputs, node.num_outputs),
-                         next_config =
-                             ConfigOfAbi(fusion->next_config, next.num_inputs, next.num_outputs);
-      const std::optional<FusedNode> made =
-          own.fuse({{def, ins.infos(), outs.infos()},
-                    config,
-                    {next_def, next_ins.infos(), next_outs.infos()},
-                    next_config,
-                    static_cast<size_t>(fusion->read)});
-      if (!made) return;
-      const AbiNode both(made->def);
-      const AbiConfig chosen(made->config, made->def.inputs().size(), made->def.outputs().size());
-      const opkit_status status = fusion->fuse(fusion, &both.node(), &chosen.config());
-      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-    });
+  OPKIT_COLD static void Fuse(const Kernel& kernel, const opkit_fusion* fusion) {
+    const NodeOfAbi node(fusion->node, fusion->inputs, fusion->outputs),
+        next(fusion->next, fusion->next_inputs, fusion->next_outputs);
+    const KernelConfig config = ConfigOf(fusion->config, node),
+                       next_config = ConfigOf(fusion->next_config, next);
+    const std::optional<FusedNode> made = kernel.fuse(
+        {node.query(), config, next.query(), next_config, static_cast<size_t>(fusion->read)});
+    if (!made) return;
+    const AbiNode both(made->def);
+    const AbiConfig chosen(made->config, made->def.inputs().size(), made->def.outputs().size());
+    AcceptAnswer(fusion->fuse(fusion, &both.node(), &chosen.config()));
   }
   static void Destroy(void* instance) {
     GuardedCall([&] { delete static_cast<IntrusivePtr<ExportedInstance>*>(instance); });
@@ -9347,19 +9390,15 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
   }
 
-  OPKIT_COLD static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node,
-                                            int32_t* num_inputs, int32_t* num_outputs) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
-      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
-      if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
-      if (std::string why = schema.VerifyArguments(args); !why.empty())
-        return OpStatus::Failure(why);
-      const auto [inputs, outputs] = schema.Arity(args);
-      *num_inputs = inputs;
-      *num_outputs = outputs;
-      return OpStatus();
-    });
+  OPKIT_COLD static OpStatus ParseAttrs(const OpSchema& schema, const opkit_node* node,
+                                        int32_t* num_inputs, int32_t* num_outputs) {
+    const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
+    if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
+    if (std::string why = schema.VerifyArguments(args); !why.empty()) return OpStatus::Failure(why);
+    const auto [inputs, outputs] = schema.Arity(args);
+    *num_inputs = inputs;
+    *num_outputs = outputs;
+    return OpStatus();
   }
 
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
@@ -9374,84 +9413,71 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
   // Infers dtypes without shapes if inference with shapes fails: infer_shape reports wrong shapes.
-  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                opkit_value* outputs) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
+  static void InferType(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
+                        opkit_value* outputs) {
+    try {
+      Infer(schema, node, inputs, outputs, true, true);
+    } catch (...) {
+      const std::exception_ptr failure = std::current_exception();
       try {
-        Infer(schema, node, inputs, outputs, true, true);
+        Infer(schema, node, inputs, outputs, true, false);
       } catch (...) {
-        const std::exception_ptr failure = std::current_exception();
-        try {
-          Infer(schema, node, inputs, outputs, true, false);
-        } catch (...) {
-          std::rethrow_exception(failure);
-        }
+        std::rethrow_exception(failure);
       }
-    });
+    }
   }
-  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                 opkit_value* outputs) {
-    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
+  static void InferShape(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
+                         opkit_value* outputs) {
+    Infer(schema, node, inputs, outputs, false, true);
   }
-  OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
-                                               uint8_t* mutated) {
-    return GuardedCall([&] {
-      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(node))) {
-        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
-          return OpStatus::Failure("MutatesInputs of its schema names input ", input,
-                                   ", but the node has ", node->num_inputs);
-        mutated[input] = 1;
-      }
-      return OpStatus();
-    });
+  OPKIT_COLD static OpStatus MutatedInputs(const OpSchema& schema, const opkit_node* node,
+                                           uint8_t* mutated) {
+    for (const int input : schema.MutatedInputs(DefinitionOfAbi(node))) {
+      if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+        return OpStatus::Failure("MutatesInputs of its schema names input ", input,
+                                 ", but the node has ", node->num_inputs);
+      mutated[input] = 1;
+    }
+    return OpStatus();
   }
-  OPKIT_COLD static opkit_status Cost(const opkit_op* op, const opkit_node* node,
-                                      const opkit_value* inputs, const opkit_value* outputs,
-                                      opkit_cost* cost) {
-    return GuardedCall([&] {
-      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(node), ins.infos(), outs.infos());
-      cost->flops = said.flops;
-      cost->bytes_read = said.bytes_read;
-      cost->bytes_written = said.bytes_written;
-      cost->params_bytes = said.params_bytes;
-    });
+  OPKIT_COLD static void Cost(const OpSchema& schema, const opkit_node* node,
+                              const opkit_value* inputs, const opkit_value* outputs,
+                              opkit_cost* cost) {
+    const NodeOfAbi asked(node, inputs, outputs);
+    const OpCost said = schema.Cost(asked.def, asked.inputs.infos(), asked.outputs.infos());
+    cost->flops = said.flops;
+    cost->bytes_read = said.bytes_read;
+    cost->bytes_written = said.bytes_written;
+    cost->params_bytes = said.params_bytes;
   }
-  OPKIT_COLD static opkit_status TestInputs(const opkit_op* op, int32_t dtype, uint64_t seed,
-                                            const opkit_test_inputs* inputs) {
-    return GuardedCall([&] {
-      for (const Tensor& one : SchemaOf(op).MakeTestInputs(static_cast<DType>(dtype), seed)) {
-        const AbiAttributes tensor(Arguments{{"input", one}});
-        const opkit_status status = inputs->add(inputs, (*tensor.data())->tensors[0]);
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      }
-    });
+  OPKIT_COLD static void TestInputs(const OpSchema& schema, int32_t dtype, uint64_t seed,
+                                    const opkit_test_inputs* inputs) {
+    for (const Tensor& one : schema.MakeTestInputs(static_cast<DType>(dtype), seed)) {
+      const AbiAttributes tensor(Arguments{{"input", one}});
+      AcceptAnswer(inputs->add(inputs, (*tensor.data())->tensors[0]));
+    }
   }
   // Computes the largest scratch of the device's kernels, each by its first proposed configuration
   // in standard layouts: the host does not name the kernel that it will run.
-  OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                              const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
-      *bytes = 0;
-      const OperatorDef def = DefinitionOfAbi(node);
-      const ValuesOfAbi ins(inputs, node->num_inputs, true);
-      std::optional<std::vector<TensorInfo>> outs;
-      for (const Kernel* kernel :
-           OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
-        if (!kernel->propose) continue;
-        if (!outs) outs = schema.InferOutputs(def, ins.infos());
-        try {
-          for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
-            if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
-            *bytes = (std::max)(*bytes, config.scratch_bytes);
-            break;
-          }
-        } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
+  OPKIT_COLD static void ScratchBytes(const OpSchema& schema, const opkit_node* node,
+                                      const opkit_value* inputs, int64_t* bytes) {
+    *bytes = 0;
+    const OperatorDef def = DefinitionOfAbi(node);
+    const ValuesOfAbi ins(inputs, node->num_inputs, true);
+    std::optional<std::vector<TensorInfo>> outs;
+    for (const Kernel* kernel :
+         OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
+      if (!kernel->propose) continue;
+      if (!outs) outs = schema.InferOutputs(def, ins.infos());
+      try {
+        for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
+          if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
+          *bytes = (std::max)(*bytes, config.scratch_bytes);
+          break;
         }
+      } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
       }
-    });
+    }
   }
 };
 
@@ -9520,7 +9546,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
           " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
           "registers it");
   ReadKernels(schema, *record);
-  // Adds the in-place pairs of the first values: a schema decides each pair by a function.
+  // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by
+  // a function.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -9537,19 +9564,16 @@ struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
     abi.size = sizeof abi;
     abi.name = name.c_str();
     abi.rank = OpRegistry::Global().BackendRank(name);
-    if (OpRegistry::Global().HasAvailability(name)) abi.available = &Available;
+    if (OpRegistry::Global().HasAvailability(name))
+      abi.available = &GuardBy<ExportedBackend, &ExportedBackend::Available>;
     abi.author = this;
   }
-  static opkit_status Available(const opkit_backend* backend) {
-    return GuardedCall([&] {
-      Kernel kernel;
-      kernel.backend = static_cast<const ExportedBackend*>(backend->author)->name;
-      if (std::string why = OpRegistry::Global().WhyUnavailable(kernel); !why.empty())
-        return OpStatus::Failure(why);
-      return OpStatus();
-    });
+  OpStatus Available() const {
+    Kernel kernel;
+    kernel.backend = name;
+    const std::string why = OpRegistry::Global().WhyUnavailable(kernel);
+    return why.empty() ? OpStatus() : OpStatus::Failure(why);
   }
-
   const std::string name;
   opkit_backend abi{};
 };
@@ -9571,7 +9595,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>&
   HostSpans::Use();
   if (const auto problems = CheckRegistrations(); !problems.empty())
     Throw(ErrorCode::kInvalidArgument, problems[0]);
-  LibraryContents& contents = ThisLibrary();
+  LibraryContents& contents = LibraryContents::Global();
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators()) {
@@ -9646,20 +9670,17 @@ OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
       }
       name = known;
     };
-    const auto accept = [](opkit_status status) {
-      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-    };
     for (size_t i = 0; i < meta.g_input.size(); ++i) {
       GradientValue& value = meta.g_input[i];
       for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
-      accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
-                                 value.values.c_str()));
+      AcceptAnswer(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                       value.values.c_str()));
     }
     for (OperatorDef& op : meta.ops) {
       for (std::string& name : op.mutable_inputs()) rename(name);
       for (std::string& name : op.mutable_outputs()) rename(name);
       const AbiNode node(op);
-      accept(gradient->add_node(gradient, &node.node()));
+      AcceptAnswer(gradient->add_node(gradient, &node.node()));
     }
   });
 }
@@ -9737,7 +9758,7 @@ struct AbiGraph : RefCounted {
       for (int value = 0; value < graph_view.num_values(); ++value)
         AddType(graph_view.name(value), (*types)[value]);
     else
-      for (const GraphInput& input : graph.inputs()) AddType(input.name, input.info);
+      for (const Graph::Input& input : graph.inputs()) AddType(input.name, input.info);
     ShowTypes();
   }
 
@@ -9817,7 +9838,7 @@ inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
     const auto value = known.find(input);
     TensorInfo info;
     if (value != known.end()) info = InfoOfAbi(*value->second);
-    if (const GraphInput* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
+    if (const Graph::Input* same = origin ? origin->FindInput(input) : nullptr) info = same->info;
     graph.AddInput(input, info.dtype, info.shape, info.device);
   }
   const auto constants =
@@ -9870,23 +9891,12 @@ OPKIT_IMAGE_LOCAL inline bool HostHasOperator(const std::string& op) {
 // Infers the node's dtypes and shapes by calling the operator of the program that loaded this
 // library. Throws the errors of that operator; kNotFound if there is none.
 OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
-  const AbiNode node(context.def());
-  std::vector<std::string> symbols;
-  AbiValues inputs(context.inputs(), symbols), outputs(context.outputs(), symbols);
-  inputs.SetInputs(context.def(), context.inputs());
-  if (const opkit_status status = g_host->infer(&node.node(), inputs.data(), outputs.data());
-      status != OPKIT_OK)
-    Throw(CodeOfStatus(status), g_host->failure_text());
-  for (int i = 0; i < context.num_inputs(); ++i)
-    if (context.HasInput(i)) {
-      const TensorInfo info = InfoOfAbi(inputs[Index(i)]);
-      context.SetInput(i, info.dtype, info.shape);
-    }
-  for (int o = 0; o < context.num_outputs(); ++o) {
-    const TensorInfo info = InfoOfAbi(outputs[Index(o)]);
-    context.SetOutput(o, info.dtype, info.shape);
-  }
+  AbiQuery query(context.def(), context.inputs(), context.outputs());
+  AcceptAnswer(g_host->infer(&query.node.node(), query.inputs.data(), query.outputs.data()));
+  RefineBy(context, query.inputs, query.outputs,
+           [](auto& values, size_t i, auto) { return InfoOfAbi(values[i]); });
 }
+
 OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
     g_host_has_operator.Fill(&HostHasOperator) && g_infer_on_host.Fill(&InferOnHost);
 
@@ -9894,15 +9904,6 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
-#endif
-
-// ---- opkit/plugin/export/impl/export_graphs.ipp
-#ifdef OPKIT_GRAPH_HPP_
-// Fills the hooks of op/boundary/convert/abi_node.hpp and of op/inference.hpp.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
-
-#endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRAPHS_IPP_
 #endif
 
 // ---- opkit/op/function/log_hook.hpp
@@ -9970,9 +9971,25 @@ opkit_status AnswerCaller(Body body) noexcept {
   }
 }
 
-// Returns this program's own table. The first call, from the first function operator, puts the
-// table into use.
-OPKIT_IMAGE_LOCAL const opkit_host& ProgramHost();
+// Returns the object that is the `context` of a struct that the library got from this program.
+template <class Self, class Struct>
+Self& ContextOf(const Struct* from) {
+  if (!from)
+    Throw(ErrorCode::kInvalidArgument, "a function of ", Self::kStruct,
+          " is called without the struct");
+  return *static_cast<Self*>(from->context);
+}
+// A function of such a struct: calls kMember of its object with the other arguments.
+template <class Self, auto kMember, class Struct, class... Args>
+opkit_status AnswerBy(const Struct* from, Args... args) {
+  return AnswerCaller([&] { (ContextOf<Self>(from).*kMember)(args...); });
+}
+
+struct HostTable {
+  // Returns this program's own table. The first call, from the first function operator, puts the
+  // table into use.
+  OPKIT_IMAGE_LOCAL static const opkit_host& Global();
+};
 
 }  // namespace detail
 }}  // namespace opkit
@@ -10000,7 +10017,7 @@ class OPKIT_EXPORT MxFailure : public Error {
 // MxFailure, without the text.
 template <class F>
 void CheckMxReturn(const char* what, F&& f) {
-  static_cast<void>(ProgramHost());  // makes the host that keeps the text
+  static_cast<void>(HostTable::Global());  // makes the host that keeps the text
   const HostErrorScope scope;
   if (f() == SUCCESS) return;
   if (!IsProgramHost(g_host))
@@ -10028,18 +10045,6 @@ inline Graph BorrowGraph(const opkit_graph& from) {
   return GraphOfAbi(
       &from, [](const std::string&, const opkit_tensor& view) { return TensorOfView(view); });
 }
-inline std::vector<std::pair<std::string, std::string>> OptionsOfAbi(uint64_t count,
-                                                                     const char* const* names,
-                                                                     const char* const* values) {
-  std::vector<std::pair<std::string, std::string>> options;
-  for (uint64_t i = 0; i < count; ++i) options.emplace_back(names[i], values[i]);
-  return options;
-}
-// Throws the failure, if any, that a function of the host has returned.
-inline void AcceptAnswer(opkit_status status) {
-  if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-}
-
 // Runs a partitioner of this library over one graph of the host.
 class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
  public:
@@ -10055,8 +10060,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
     }
     view_.emplace(structure_, types_,
                   std::vector<char>(partition.taken, partition.taken + graph.num_nodes));
-    work_ = partitioner.Begin(*view_, OptionsOfAbi(partition.num_options, partition.option_names,
-                                                   partition.option_values));
+    work_ = partitioner.Begin(*view_, OptionsOfAbi(partition));
   }
 
   void Mark(const opkit_partition* partition) {
@@ -10088,7 +10092,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
       AcceptAnswer(partition->set_attr(partition, *attribute.data()));
     }
     for (size_t i = constants; i < body.constants().size(); ++i) {
-      const GraphConstant& added = body.constants()[i];
+      const Graph::Constant& added = body.constants()[i];
       const AbiAttributes tensor(Arguments{{"value", added.value}});
       AcceptAnswer(
           partition->add_constant(partition, added.name.c_str(), (*tensor.data())->tensors[0]));
@@ -10123,7 +10127,7 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     abi.size = sizeof abi;
     abi.name = name.c_str();
     abi.subgraph_op = &SubgraphOp;
-    abi.begin = &Begin;
+    abi.begin = &GuardBy<ExportedPartitioner, &ExportedPartitioner::Begin>;
     abi.mark = [](void* work, const opkit_partition* partition) {
       return AnswerHost([&] { WorkOf(work).Mark(partition); });
     };
@@ -10145,14 +10149,9 @@ struct OPKIT_IMAGE_LOCAL ExportedPartitioner : RefCounted {
     });
     return op;
   }
-  static opkit_status Begin(const opkit_partitioner* self, const opkit_partition* partition,
-                            void** work) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const ExportedPartitioner*>(self->author);
-      *work = new ExportedPartitionWork(*own.partitioner, *partition);
-    });
+  void Begin(const opkit_partition* partition, void** work) const {
+    *work = new ExportedPartitionWork(*partitioner, *partition);
   }
-
   const IntrusivePtr<const Partitioner> partitioner;
   const std::string name;
   Mutex mutex;
@@ -10173,9 +10172,7 @@ struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
   static opkit_status Run(const opkit_pass* self, const opkit_rewrite* rewrite) {
     return AnswerHost([&] {
       const auto& own = *static_cast<const ExportedPass*>(self->author);
-      const Graph result = own.pass->Run(
-          BorrowGraph(*rewrite->graph),
-          OptionsOfAbi(rewrite->num_options, rewrite->option_names, rewrite->option_values));
+      const Graph result = own.pass->Run(BorrowGraph(*rewrite->graph), OptionsOfAbi(*rewrite));
       const AbiGraph whole{GraphView(result)};
       AcceptAnswer(rewrite->set_graph(rewrite, &whole.view));
     });
@@ -10285,8 +10282,7 @@ OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
-  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
-    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  RequireView(&view, "a tensor of a library ");
   const Layout layout = LayoutOfAbi(layout_name);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
@@ -10298,7 +10294,7 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
   if (!IsReadable(from))
-    Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
+    Throw(ErrorCode::kInvalidArgument, "a configuration is null, not aligned or shorter than the ",
           kFirstBytes<opkit_config>, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
   const opkit_config& config = *from;
@@ -10366,7 +10362,7 @@ struct DirectCall::Finish {
 
 OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   const Finish finish{*this};
-  const InvocationScope invocation(InvocationKind::kCustomOperator, device_, [this] {
+  const InvocationScope invocation(Invocation::Kind::kCustomOperator, device_, [this] {
     if (span_names_.name == 0)
       span_names_ = {InternName(identity_.def.type()), InternName(identity_.def.name())};
     return span_names_;
@@ -10604,11 +10600,6 @@ struct RunMemory {
   std::vector<Addition> additions;
 
   bool empty() const { return memory.empty() && temporaries.empty() && additions.empty(); }
-  void Clear() {
-    memory.clear();
-    temporaries.clear();
-    additions.clear();
-  }
 };
 
 // Makes the outputs of an operator whose shapes inference leaves open.
@@ -10729,7 +10720,7 @@ inline void DeferredRun::End() {
     failure = std::current_exception();
   }
   if (state) state->Ended(this);
-  memory.Clear();
+  memory = {};
   if (count) count->fetch_sub(1, std::memory_order_relaxed);
   // Cleared before the event completes: a thread that waits for the event may run the operator
   // again, or unload its library.
@@ -10785,9 +10776,16 @@ inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
 
 // The functions of the table, each with the signature that opkit_abi.h declares.
 struct OPKIT_IMAGE_LOCAL HostFunctions {
+  // Makes a function of the table from a function that throws its failures.
+  template <auto kBody, class... Args>
+  static opkit_status Answer(Args... args) {
+    return AnswerCaller([&] { kBody(args...); });
+  }
+
   static ResourceState& StateOf(const opkit_call* call) {
     if (!call)
-      Throw(ErrorCode::kInvalidArgument, "a function of the host is called without its call");
+      Throw(ErrorCode::kInvalidArgument,
+            "a function of the host's table is called without its opkit_call");
     return *static_cast<ResourceState*>(call->context);
   }
 
@@ -10823,54 +10821,49 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static const char* FailureText() { return CurrentHostError().failure.c_str(); }
 
-  static opkit_status Alloc(const opkit_call* call, int64_t bytes, void** memory) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      RequireRoom(memory, "alloc()");
-      *memory = nullptr;
-      if (bytes < 0)
-        Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op);
-      Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
-      *memory = storage->data();
-      state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
-    });
+  static void Alloc(const opkit_call* call, int64_t bytes, void** memory) {
+    ResourceState& state = StateOf(call);
+    RequireRoom(memory, "alloc()");
+    *memory = nullptr;
+    if (bytes < 0)
+      Throw(ErrorCode::kInvalidArgument, "alloc(", bytes, ") in operator ", state.op,
+            " asks for less than 0 bytes");
+    Storage storage = AllocateStorage(MemoryDevice(state.device), bytes);
+    *memory = storage->data();
+    state.Keep([&](RunMemory& kept) { kept.memory.push_back(std::move(storage)); });
   }
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
     if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
         (rank > 0 && !IsUsable(shape)))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
-            " in operator ", state.op);
+            " in operator ", state.op, " has no such dtype or rank, or a null shape");
     return Shape(Dims(shape, static_cast<size_t>(rank)));
   }
-  static opkit_status Temporary(const opkit_call* call, int32_t dtype, int32_t rank,
-                                const int64_t* shape, opkit_tensor* tensor) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      auto slot = MakeIntrusive<TensorSlot>();
-      slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
-                            static_cast<DType>(dtype), MemoryDevice(state.device));
-      slot->Bind(slot->tensor, OpReq::kWrite);
-      CopyView(slot->view.view(), tensor);
-      state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
-    });
+  static void Temporary(const opkit_call* call, int32_t dtype, int32_t rank, const int64_t* shape,
+                        opkit_tensor* tensor) {
+    ResourceState& state = StateOf(call);
+    auto slot = MakeIntrusive<TensorSlot>();
+    slot->tensor = Tensor(ShapeOfCall(state, "temporary", dtype, rank, shape),
+                          static_cast<DType>(dtype), MemoryDevice(state.device));
+    slot->Bind(slot->tensor, OpReq::kWrite);
+    CopyView(slot->view.view(), tensor);
+    state.Keep([&](RunMemory& kept) { kept.temporaries.push_back(std::move(slot)); });
   }
-  static opkit_status AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype,
-                                     int32_t rank, const int64_t* shape, opkit_tensor* tensor) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      state.RequireFunction("allocate_output");
-      if (!state.output_maker)
-        Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
-              state.asynchronous && state.launch
-                  ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
-                  : ": only forward of an operator with .allocatesOutputs() makes its outputs");
-      CopyView(state.output_maker
-                   ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
-                                static_cast<DType>(dtype))
-                   .view(),
-               tensor);
-    });
+  static void AllocateOutput(const opkit_call* call, uint64_t output, int32_t dtype, int32_t rank,
+                             const int64_t* shape, opkit_tensor* tensor) {
+    ResourceState& state = StateOf(call);
+    state.RequireFunction("allocate_output");
+    if (!state.output_maker)
+      Throw(ErrorCode::kFailedPrecondition, "allocate_output in operator ", state.op,
+            state.asynchronous && state.launch
+                ? ", which runs on a stream of the CPU's, where all shapes must be inferred"
+                : ": only forward of an operator with .allocatesOutputs() makes its outputs");
+    CopyView(state.output_maker
+                 ->MakeOutput(output, ShapeOfCall(state, "output", dtype, rank, shape),
+                              static_cast<DType>(dtype))
+                 .view(),
+             tensor);
   }
   // Copies the members that exist in the caller's version.
   static void CopyView(const opkit_tensor& from, opkit_tensor* to) {
@@ -10890,7 +10883,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       std::string text;
     };
     try {
-      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() of null");
+      if (!body) Throw(ErrorCode::kInvalidArgument, "parallel_for() is given a null function");
       ParallelForRange(n, grain, [&](int64_t begin, int64_t end) {
         const HostErrorScope message;
         if (const opkit_status status = body(context, begin, end); status != OPKIT_OK) [[unlikely]]
@@ -10912,7 +10905,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     opkit_status (*work)(void*);
     void (*drop)(void*);
     void* context;
-    RefCountedList kept;  // a library's code must stay while its work waits
+    RefCountedList kept;  // keeps a library's code loaded while its work waits
 
     Launched(opkit_status (*run)(void*), void (*end)(void*), void* argument)
         : work(run), drop(end), context(argument) {}
@@ -10929,16 +10922,16 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       if (const opkit_status status = work(context); status != OPKIT_OK) Rethrow(status);
     }
   };
-  static opkit_status Launch(const opkit_call* call, opkit_status (*work)(void*),
-                             void (*drop)(void*), void* context) {
+  static void Launch(const opkit_call* call, opkit_status (*work)(void*), void (*drop)(void*),
+                     void* context) {
     Launched launched(work, drop, context);
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (!work) Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op, " of null");
-      if (!state.launch) NotOnThisDevice(state, "launch");
-      launched.kept = state.kept_by_work;
-      state.launch(state.context, std::move(launched));
-    });
+    ResourceState& state = StateOf(call);
+    if (!work)
+      Throw(ErrorCode::kInvalidArgument, "launch() in operator ", state.op,
+            " is given a null function");
+    if (!state.launch) NotOnThisDevice(state, "launch");
+    launched.kept = state.kept_by_work;
+    state.launch(state.context, std::move(launched));
   }
 
   static std::vector<Tensor> Tensors(const opkit_tensor* views, uint64_t count) {
@@ -10956,7 +10949,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return tensors;
   }
   static constexpr size_t kMostInvoked = 32;  // attributes may differ in every call
-  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const char* op,
+  static IntrusivePtr<InvokedOperator> Resolve(ResourceState& state, const std::string& op,
                                                const std::vector<Tensor>& inputs,
                                                size_t num_outputs, const Arguments& args,
                                                Device device, const void* stream) {
@@ -10973,42 +10966,37 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     return made;
   }
   // Runs an operator on tensors of the call. If the call is not asynchronous and `pending` is not
-  // null, a thread of the pool runs the operator.
-  static opkit_status Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
-                             const opkit_tensor* inputs, uint64_t num_outputs,
-                             const opkit_tensor* outputs, uint64_t num_attrs,
-                             const opkit_attr* const* attrs, PendingInvoke* pending) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() has no operator's name");
-      const std::string name = TextOfAbi(op);
-      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
-      const bool is_native = call->asynchronous && !state.launch;
-      const NativeStreamFunction on_stream =
-          is_native ? FindNativeStreams(state.device.type) : nullptr;
-      if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
-      // The stream's thread runs the operator as on the CPU.
-      const Device device = state.launch && state.asynchronous ? Device{} : state.device;
-      IntrusivePtr<InvokedOperator> invoked =
-          Resolve(state, name.c_str(), ins, outs.size(), ArgumentsOfAbi(attrs, num_attrs), device,
-                  call->stream);
-      if (pending && !call->asynchronous && pending->pool.threads() > 1)
-        RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
-      else if (!call->asynchronous)
-        RunInto(*invoked, ins, outs);
-      else if (is_native)
-        on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
-      else
-        state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
-                                     outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
-    });
+  // null, a thread of the pool runs the operator. Returns false if that thread may still run it.
+  static bool InvokeOn(const opkit_call* call, const char* op, std::vector<Tensor> ins,
+                       std::vector<Tensor> outs, const Arguments& args, PendingInvoke* pending) {
+    ResourceState& state = StateOf(call);
+    if (!op) Throw(ErrorCode::kInvalidArgument, "invoke() has no operator's name");
+    const bool is_native = call->asynchronous && !state.launch;
+    const NativeStreamFunction on_stream =
+        is_native ? FindNativeStreams(state.device.type) : nullptr;
+    if (is_native && !on_stream) NotOnThisDevice(state, "invoke");
+    // The stream's thread runs the operator as on the CPU.
+    const Device device = state.launch && state.asynchronous ? Device{} : state.device;
+    IntrusivePtr<InvokedOperator> invoked =
+        Resolve(state, TextOfAbi(op), ins, outs.size(), args, device, call->stream);
+    if (pending && !call->asynchronous && pending->pool.threads() > 1) {
+      RunBeside(state, std::move(invoked), std::move(ins), std::move(outs), pending);
+      return false;
+    }
+    if (!call->asynchronous)
+      RunInto(*invoked, ins, outs);
+    else if (is_native)
+      on_stream(device, call->stream, [&] { RunInto(*invoked, ins, outs, call->stream); });
+    else
+      state.launch(state.context, [invoked = std::move(invoked), ins = std::move(ins),
+                                   outs = std::move(outs)] { RunInto(*invoked, ins, outs); });
+    return true;
   }
-
-  static opkit_status InvokeNow(const opkit_call* call, const char* op, uint64_t num_inputs,
-                                const opkit_tensor* inputs, uint64_t num_outputs,
-                                const opkit_tensor* outputs, uint64_t num_attrs,
-                                const opkit_attr* const* attrs) {
-    return Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, nullptr);
+  static void Invoke(const opkit_call* call, const char* op, uint64_t num_inputs,
+                     const opkit_tensor* inputs, uint64_t num_outputs, const opkit_tensor* outputs,
+                     uint64_t num_attrs, const opkit_attr* const* attrs) {
+    InvokeOn(call, op, Tensors(inputs, num_inputs), Tensors(outputs, num_outputs),
+             ArgumentsOfAbi(attrs, num_attrs), nullptr);
   }
   static void RunBeside(ResourceState& state, IntrusivePtr<InvokedOperator> invoked,
                         std::vector<Tensor> ins, std::vector<Tensor> outs, PendingInvoke* pending) {
@@ -11035,59 +11023,47 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
       throw;
     }
   }
-  static opkit_status InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
-                                  const opkit_tensor* inputs, uint64_t num_outputs,
-                                  const opkit_tensor* outputs, uint64_t num_attrs,
-                                  const opkit_attr* const* attrs, opkit_pending** handle) {
-    IntrusivePtr<PendingInvoke> pending;
-    const opkit_status made = AnswerCaller([&] {
-      RequireRoom(handle, "invoke_async()");
-      *handle = nullptr;
-      StateOf(call).RequireFunction("invoke_async");
-      pending = MakeIntrusive<PendingInvoke>();
-    });
-    if (made != OPKIT_OK) return made;
-    const opkit_status status =
-        Invoke(call, op, num_inputs, inputs, num_outputs, outputs, num_attrs, attrs, pending.get());
-    if (status != OPKIT_OK) return status;
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (state.pending.empty() || state.pending.back() != pending) {  // already run or issued
-        pending->done.CountDown();
-        state.pending.push_back(pending);
-        state.used = true;
-      }
-      *handle = reinterpret_cast<opkit_pending*>(pending.get());
-    });
+  static void InvokeAsync(const opkit_call* call, const char* op, uint64_t num_inputs,
+                          const opkit_tensor* inputs, uint64_t num_outputs,
+                          const opkit_tensor* outputs, uint64_t num_attrs,
+                          const opkit_attr* const* attrs, opkit_pending** handle) {
+    RequireRoom(handle, "invoke_async()");
+    *handle = nullptr;
+    ResourceState& state = StateOf(call);
+    state.RequireFunction("invoke_async");
+    const auto pending = MakeIntrusive<PendingInvoke>();
+    if (InvokeOn(call, op, Tensors(inputs, num_inputs), Tensors(outputs, num_outputs),
+                 ArgumentsOfAbi(attrs, num_attrs), pending.get())) {
+      pending->done.CountDown();
+      state.pending.push_back(pending);
+      state.used = true;
+    }
+    *handle = reinterpret_cast<opkit_pending*>(pending.get());
   }
-  static opkit_status Wait(const opkit_call*, opkit_pending* handle) {
-    return AnswerCaller([&] {
-      if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() has no handle");
-      auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
-      pending->Wait();
-      pending->failure_taken = true;
-      if (pending->failure) std::rethrow_exception(pending->failure);
-    });
+  static void Wait(const opkit_call*, opkit_pending* handle) {
+    if (!handle) Throw(ErrorCode::kInvalidArgument, "wait() has no handle");
+    auto* const pending = reinterpret_cast<PendingInvoke*>(handle);
+    pending->Wait();
+    pending->failure_taken = true;
+    if (pending->failure) std::rethrow_exception(pending->failure);
   }
 
-  static opkit_status RunGraph(const opkit_call* call, const opkit_graph* graph,
-                               uint64_t num_inputs, const opkit_tensor* inputs,
-                               uint64_t num_outputs, const opkit_tensor* outputs) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      if (!graph)
-        Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op, " of null");
-      if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
-      const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
-      const IntrusivePtr<HostedGraph> ready =
-          known == state.graphs.end() ? g_make_hosted_graph(graph) : *known;
-      if (known == state.graphs.end()) state.graphs.push_back(ready);
-      std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
-      if (!call->asynchronous) return ready->Run(ins, outs);
-      state.launch(state.context, [ready, ins = std::move(ins), outs = std::move(outs)] {
-        ready->Run(ins, outs);
-      });
-    });
+  static void RunGraph(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
+                       const opkit_tensor* inputs, uint64_t num_outputs,
+                       const opkit_tensor* outputs) {
+    ResourceState& state = StateOf(call);
+    if (!graph)
+      Throw(ErrorCode::kInvalidArgument, "run_graph() in operator ", state.op,
+            " is given a null graph");
+    if (!IsHostAccessible(state.device.type)) NotOnThisDevice(state, "run_graph");
+    const auto known = std::ranges::find(state.graphs, graph, [](auto& one) { return one->key; });
+    const IntrusivePtr<HostedGraph> ready =
+        known == state.graphs.end() ? g_make_hosted_graph(graph) : *known;
+    if (known == state.graphs.end()) state.graphs.push_back(ready);
+    std::vector<Tensor> ins = Tensors(inputs, num_inputs), outs = Tensors(outputs, num_outputs);
+    if (!call->asynchronous) return ready->Run(ins, outs);
+    state.launch(state.context,
+                 [ready, ins = std::move(ins), outs = std::move(outs)] { ready->Run(ins, outs); });
   }
 
   static void Log(const opkit_call* call, int32_t level, const char* text) {
@@ -11104,7 +11080,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static void ScopeBegin(const opkit_call*, const char* name, opkit_scope* scope) {
     if (!IsUsable(scope)) return;
     new (static_cast<void*>(scope)) InvocationScope(
-        InvocationKind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
+        Invocation::Kind::kUserCode, [&] { return SpanNames::OfText(TextOfSpan(name)); });
   }
   static void ScopeEnd(opkit_scope* scope) {
     if (!IsUsable(scope)) return;
@@ -11119,27 +11095,25 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
           InvocationScope::Adopt(IsUsable(identity) ? FromAbi(*identity) : CurrentInvocation()));
   }
 
-  static opkit_status Defer(const opkit_call* call, opkit_completion** completion) {
-    return AnswerCaller([&] {
-      ResourceState& state = StateOf(call);
-      RequireRoom(completion, "defer()");
-      *completion = nullptr;
-      state.RequireFunction("defer()");
-      if (!state.deferrable)
-        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
-              state.asynchronous
-                  ? ", which runs on a stream already: issue the work there"
-                  : ": only forward of an operator with .async() may end later than it returns");
-      if (state.deferred)
-        Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
-              " is called twice in a run");
-      auto run = MakeIntrusive<DeferredRun>();
-      run->event = state.deferrable->event().state();
-      run->op = state.op;
-      state.deferred = run;
-      state.used = true;
-      *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
-    });
+  static void Defer(const opkit_call* call, opkit_completion** completion) {
+    ResourceState& state = StateOf(call);
+    RequireRoom(completion, "defer()");
+    *completion = nullptr;
+    state.RequireFunction("defer()");
+    if (!state.deferrable)
+      Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+            state.asynchronous
+                ? ", which runs on a stream already: issue the work there"
+                : ": only forward of an operator with .async() may end later than it returns");
+    if (state.deferred)
+      Throw(ErrorCode::kFailedPrecondition, "defer() in operator ", state.op,
+            " is called twice in a run");
+    auto run = MakeIntrusive<DeferredRun>();
+    run->event = state.deferrable->event().state();
+    run->op = state.op;
+    state.deferred = run;
+    state.used = true;
+    *completion = reinterpret_cast<opkit_completion*>(new IntrusivePtr<DeferredRun>(run));
   }
   static void Complete(opkit_completion* completion, opkit_status status, const char* text) {
     if (!completion) return;
@@ -11160,35 +11134,29 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
         [&] { has = static_cast<bool>(OpRegistry::Global().FindSchema(TextOfAbi(op))); }));
     return has;
   }
-  static opkit_status Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
-    return AnswerCaller([&] {
-      const RegistryUse use;
-      const OperatorDef def = DefinitionOfAbi(node);
-      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      InferenceContext context(def, ins.infos(), outs.infos());
-      const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
-      if (const std::string why = schema.Verify(def); !why.empty())
-        Throw(ErrorCode::kInvalidArgument, why, "; in ", def);
-      schema.Infer(context);
-      for (const auto& [infos, values] :
-           {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)}) {
-        ValuesOfAbi::StoreTypes(*infos, values);
-        ValuesOfAbi::StoreShapes(*infos, values);
-      }
-    });
+  static void Infer(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) {
+    const RegistryUse use;
+    const NodeOfAbi asked(node, inputs, outputs);
+    InferenceContext context(asked.def, asked.inputs.infos(), asked.outputs.infos());
+    const OpSchema& schema = OpRegistry::Global().GetSchema(asked.def.type());
+    CheckNode(schema, asked.def);
+    schema.Infer(context);
+    for (const auto& [infos, values] :
+         {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)}) {
+      ValuesOfAbi::StoreTypes(*infos, values);
+      ValuesOfAbi::StoreShapes(*infos, values);
+    }
   }
 
-  static opkit_status Allocate(int32_t device_type, int32_t device_index, int64_t bytes,
-                               void** memory, void** owner) {
-    return AnswerCaller([&] {
-      RequireRoom(memory, "allocate()");
-      RequireRoom(owner, "allocate()");
-      *memory = *owner = nullptr;
-      if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ")");
-      Allocator& allocator = GetAllocator(static_cast<DeviceType>(device_type));
-      *memory = allocator.Allocate(bytes, device_index);
-      *owner = &allocator;
-    });
+  static void Allocate(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
+                       void** owner) {
+    RequireRoom(memory, "allocate()");
+    RequireRoom(owner, "allocate()");
+    *memory = *owner = nullptr;
+    if (bytes <= 0) Throw(ErrorCode::kInvalidArgument, "allocate(", bytes, ") asks for no memory");
+    Allocator& allocator = GetAllocator(static_cast<DeviceType>(device_type));
+    *memory = allocator.Allocate(bytes, device_index);
+    *owner = &allocator;
   }
   static void Deallocate(void* owner, void* memory, int64_t bytes) {
     if (owner) static_cast<Allocator*>(owner)->Deallocate(memory, bytes);
@@ -11197,9 +11165,9 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   static int32_t IsProfiling() { return static_cast<bool>(CurrentSpanSink()); }
   static void SpanBegin(int32_t kind, const char* name, const char* node, opkit_scope* scope) {
     if (!IsUsable(scope)) return;
-    const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(InvocationKind::kEngine);
+    const bool is_kind = kind >= 0 && kind <= static_cast<int32_t>(Invocation::Kind::kEngine);
     new (static_cast<void*>(scope)) InvocationScope(
-        is_kind ? static_cast<InvocationKind>(kind) : InvocationKind::kUserCode, [&] {
+        is_kind ? static_cast<Invocation::Kind>(kind) : Invocation::Kind::kUserCode, [&] {
           return SpanNames{NameOfSpan(name), NameOfSpan(node)};
         });
   }
@@ -11214,32 +11182,32 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
                                      &SetError,
                                      &AddError,
                                      &FailureText,
-                                     &Alloc,
-                                     &Temporary,
+                                     &Answer<&Alloc>,
+                                     &Answer<&Temporary>,
                                      &ParallelFor,
-                                     &Launch,
-                                     &InvokeNow,
+                                     &Answer<&Launch>,
+                                     &Answer<&Invoke>,
                                      &Log,
                                      &ScopeBegin,
                                      &ScopeEnd,
                                      &CurrentIdentity,
                                      &Adopt,
-                                     &Defer,
+                                     &Answer<&Defer>,
                                      &Complete,
-                                     &AllocateOutput,
-                                     &InvokeAsync,
-                                     &Wait,
-                                     &RunGraph,
+                                     &Answer<&AllocateOutput>,
+                                     &Answer<&InvokeAsync>,
+                                     &Answer<&Wait>,
+                                     &Answer<&RunGraph>,
                                      &HasOperator,
-                                     &Infer,
-                                     &Allocate,
+                                     &Answer<&Infer>,
+                                     &Answer<&Allocate>,
                                      &Deallocate,
                                      &IsProfiling,
                                      &SpanBegin};
   static constexpr ExceptionKeeper kExceptions{&Keep, &RethrowKept};
 };
 
-OPKIT_INLINE const opkit_host& ProgramHost() {
+OPKIT_INLINE const opkit_host& HostTable::Global() {
   g_program_host.store(&HostFunctions::kTable, std::memory_order_relaxed);
   if (!g_host) {
     g_exceptions = &HostFunctions::kExceptions;

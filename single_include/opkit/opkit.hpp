@@ -210,7 +210,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class AttrMap;            // defined in opkit/functions.hpp
 class OpTensor;           // defined in opkit/functions.hpp
 class OpResource;         // defined in opkit/functions.hpp
-class GradientMakerBase;  // defined in opkit/graph.hpp
+class GradientMakerBase;  // defined in opkit/op/gradient/gradient.hpp
 class Profiler;           // defined in opkit/profile.hpp
 
 }}  // namespace opkit
@@ -228,8 +228,8 @@ namespace opkit_not_included {
 class Graph;            // defined in opkit/graph.hpp
 class Plan;             // defined in opkit/graph.hpp
 class Executor;         // defined in opkit/graph.hpp
-class SimpleNet;        // defined in opkit/graph.hpp
-class PassList;         // defined in opkit/graph.hpp
+class SimpleNet;        // defined in opkit/graph/simple_net.hpp
+class PassList;         // defined in opkit/partition.hpp
 struct PlanOptions;     // defined in opkit/graph.hpp
 struct Profile;         // defined in opkit/profile.hpp
 struct ProfileTable;    // defined in opkit/profile.hpp
@@ -260,12 +260,15 @@ class Library;          // defined in opkit/plugin.hpp
 #define OPKIT_REGISTER_PASS(name) OPKIT_NOT_INCLUDED(REGISTER_PASS, "partition.hpp")
 #endif
 #ifndef OPKIT_REGISTER_GRADIENT
-#define OPKIT_REGISTER_GRADIENT(...) OPKIT_NOT_INCLUDED(REGISTER_GRADIENT, "graph.hpp")
-#define OPKIT_REGISTER_GRADIENT_STR(...) OPKIT_NOT_INCLUDED(REGISTER_GRADIENT_STR, "graph.hpp")
-#define OPKIT_NO_GRADIENT(name) OPKIT_NOT_INCLUDED(NO_GRADIENT, "graph.hpp")
-#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) OPKIT_NOT_INCLUDED(SHOULD_NOT_DO_GRADIENT, "graph.hpp")
+#define OPKIT_REGISTER_GRADIENT(...) \
+  OPKIT_NOT_INCLUDED(REGISTER_GRADIENT, "op/gradient/gradient.hpp")
+#define OPKIT_REGISTER_GRADIENT_STR(...) \
+  OPKIT_NOT_INCLUDED(REGISTER_GRADIENT_STR, "op/gradient/gradient.hpp")
+#define OPKIT_NO_GRADIENT(name) OPKIT_NOT_INCLUDED(NO_GRADIENT, "op/gradient/gradient.hpp")
+#define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
+  OPKIT_NOT_INCLUDED(SHOULD_NOT_DO_GRADIENT, "op/gradient/gradient.hpp")
 #define OPKIT_GRADIENT_NOT_IMPLEMENTED_YET(name) \
-  OPKIT_NOT_INCLUDED(GRADIENT_NOT_IMPLEMENTED_YET, "graph.hpp")
+  OPKIT_NOT_INCLUDED(GRADIENT_NOT_IMPLEMENTED_YET, "op/gradient/gradient.hpp")
 #endif
 
 #endif  // OPKIT_NOT_INCLUDED_HPP_
@@ -906,18 +909,6 @@ struct Device;
 enum class DType : uint8_t;
 struct Layout;
 
-// Base of a backend's own description of a blocked layout. Immutable once shared.
-class LayoutDescriptor : public detail::RefCounted {
- public:
-  virtual bool Equals(const LayoutDescriptor& other) const = 0;
-  virtual std::string Describe() const = 0;
-  // Returns the bytes that a tensor of this shape takes; negative for as many as in the standard
-  // layout.
-  virtual int64_t Bytes(const Shape& shape, DType dtype) const {
-    return static_cast<void>(shape), static_cast<void>(dtype), -1;
-  }
-};
-
 namespace detail {
 // Returns the name of a registered layout, an empty string for others. The hook is empty until a
 // layout is registered.
@@ -936,8 +927,20 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Shape&, DType, const Layout
 }  // namespace detail
 
 struct Layout {
+  // Base of a backend's own description of a blocked layout. Immutable once shared.
+  class Descriptor : public detail::RefCounted {
+   public:
+    virtual bool Equals(const Descriptor& other) const = 0;
+    virtual std::string Describe() const = 0;
+    // Returns the bytes of a tensor of this shape. A negative number means the size of the standard
+    // layout.
+    virtual int64_t Bytes(const Shape& shape, DType dtype) const {
+      return static_cast<void>(shape), static_cast<void>(dtype), -1;
+    }
+  };
+
   LayoutId id = kStandardLayout;
-  detail::IntrusivePtr<const LayoutDescriptor> descriptor;
+  detail::IntrusivePtr<const Descriptor> descriptor;
 
   bool is_standard() const { return id == kStandardLayout; }
   friend bool operator==(const Layout& a, const Layout& b) {
@@ -1376,14 +1379,14 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
+namespace detail {
+
 // The facts about a device type that the toolkit needs to use its memory.
 struct DeviceTypeInfo {
   std::string name;                         // "cpu", …; unique, used in messages and in JSON
   DeviceType memory = DeviceType::kExtDev;  // the type whose allocator and copies it uses
   bool host_accessible = false;             // the host may dereference pointers to its memory
 };
-
-namespace detail {
 
 // The known device types and those that the program has registered.
 struct DeviceTypeRegistry {
@@ -1403,7 +1406,7 @@ struct DeviceTypeRegistry {
     Entry all[kMost];
     int count = 0;
   };
-  detail::Mutex mutex;
+  Mutex mutex;
   Entries entries;
 };
 
@@ -1411,7 +1414,7 @@ OPKIT_COLD DeviceTypeRegistry& DeviceTypes();
 
 }  // namespace detail
 
-OPKIT_COLD DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
+OPKIT_COLD detail::DeviceTypeInfo GetDeviceTypeInfo(DeviceType type);
 
 // Returns the number of the device type of that name; -1 if this program knows none.
 OPKIT_COLD int FindDeviceType(std::string_view name);
@@ -1419,7 +1422,7 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 // Registers a device type of the user's own, numbered from kFirstUserDevice. Repeating the same
 // registration is harmless. Errors: kAlreadyExists for another name or number of a known type;
 // kOutOfRange for too many types.
-OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info);
+OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, detail::DeviceTypeInfo info);
 
 // Sets the function that explains why a device of the type is missing; it returns an empty string
 // for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to
@@ -1493,7 +1496,8 @@ class DeviceTable {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-inline constexpr int64_t kAlignment = 64;  // bytes; a cache line, and an AVX-512 register
+// bytes: the size of a cache line and of an AVX-512 register
+inline constexpr int64_t kAlignment = 64;
 
 // Allocates the memory of one device type. Thread-safe. An allocator must outlive the memory that
 // it gives out (see SetAllocator).
@@ -1535,7 +1539,6 @@ class MemorySink {
 };
 
 inline constinit std::atomic<MemorySink*> g_memory_sink{nullptr};
-}  // namespace detail
 
 class CPUAllocator final : public Allocator {
  public:
@@ -1550,7 +1553,6 @@ class CPUAllocator final : public Allocator {
   }
 };
 
-namespace detail {
 // Returns the allocators by device type, the CPU's from the beginning.
 DeviceTable<Allocator*>& Allocators();
 }  // namespace detail
@@ -2103,11 +2105,15 @@ class Attribute {
   detail::IntrusivePtr<Values> values_{new Values};
 };
 
+namespace detail {
+
 struct NamedAttribute {
   std::string name;
   Attribute value;
   friend bool operator==(const NamedAttribute&, const NamedAttribute&) = default;
 };
+
+}  // namespace detail
 
 // Named attributes in the order they were set. A list, not a map: an operator has few attributes,
 // and reads them when it is built, never while it runs.
@@ -2115,7 +2121,7 @@ class Arguments {
  public:
   Arguments() = default;
   // Error (kInvalidArgument) for a name that is given twice.
-  Arguments(std::initializer_list<NamedAttribute> list);
+  Arguments(std::initializer_list<detail::NamedAttribute> list);
 
   // Adds, or replaces the attribute of that name.
   void Set(std::string name, Attribute value);
@@ -2156,218 +2162,12 @@ class Arguments {
       Throw(error.code(), "argument '", name, "': ", error.message());
     }
   }
-  std::vector<NamedAttribute> items_;
+  std::vector<detail::NamedAttribute> items_;
 };
 
 }}  // namespace opkit
 
 #endif  // OPKIT_CORE_ATTRIBUTE_HPP_
-
-// ---- opkit/core/dlpack.hpp
-// Exports tensors to DLPack and imports them without a copy, versioned and unversioned. The structs
-// are our own declarations of DLPack's C ABI (github.com/dmlc/dlpack, version 1.1); a test compares
-// them with the real header.
-#ifndef OPKIT_CORE_DLPACK_HPP_
-#define OPKIT_CORE_DLPACK_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace dlpack {
-
-struct DLDevice {
-  int32_t device_type;
-  int32_t device_id;
-};
-struct DLDataType {
-  uint8_t code;  // 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool
-  uint8_t bits;
-  uint16_t lanes;
-};
-struct DLTensor {
-  void* data;
-  DLDevice device;
-  int32_t ndim;
-  DLDataType dtype;
-  int64_t* shape;
-  int64_t* strides;  // in elements; null for row-major dense
-  uint64_t byte_offset;
-};
-struct DLManagedTensor {
-  DLTensor dl_tensor;
-  void* manager_ctx;
-  void (*deleter)(DLManagedTensor* self);
-};
-struct DLPackVersion {
-  uint32_t major;
-  uint32_t minor;
-};
-struct DLManagedTensorVersioned {
-  DLPackVersion version;
-  void* manager_ctx;
-  void (*deleter)(DLManagedTensorVersioned* self);
-  uint64_t flags;
-  DLTensor dl_tensor;
-};
-inline constexpr uint64_t kFlagReadOnly = 1;
-inline constexpr uint32_t kMajorVersion = 1;
-inline constexpr uint32_t kMinorVersion = 1;
-
-}  // namespace dlpack
-
-namespace detail {
-
-// A DType, and the code and bits that DLPack has for it.
-struct DLPackTypeRow {
-  DType dtype;
-  uint8_t code, bits;
-};
-inline constexpr DLPackTypeRow kDLPackTypes[] = {
-    {DType::kBool, 6, 8},     {DType::kInt8, 0, 8},       {DType::kInt16, 0, 16},
-    {DType::kInt32, 0, 32},   {DType::kInt64, 0, 64},     {DType::kUInt8, 1, 8},
-    {DType::kUInt16, 1, 16},  {DType::kUInt32, 1, 32},    {DType::kUInt64, 1, 64},
-    {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
-    {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
-
-// An exported tensor: keeps its memory alive, and the arrays that the DLTensor points to.
-template <class Managed>
-struct DLPackExport {
-  Tensor tensor;
-  std::vector<int64_t> shape, strides;
-  Managed managed;
-};
-
-template <class Managed>
-Managed* ExportDLPack(const Tensor& tensor) {
-  if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "cannot export tensor ", ToString(tensor));
-  if (!tensor.layout().is_standard())
-    Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
-          "; convert first");
-  const Dims strides = tensor.strides();
-  auto* out = new DLPackExport<Managed>{
-      tensor, tensor.shape().vec(), {strides.begin(), strides.end()}, Managed{}};
-  Device device = tensor.device();
-  if (static_cast<int>(device.type) >= static_cast<int>(DeviceType::kCPUStream))
-    device = MemoryDevice(device);
-  auto& dl = out->managed.dl_tensor;
-  dl.data = tensor.raw_mutable_data();
-  dl.device.device_type = static_cast<decltype(dl.device.device_type)>(device.type);
-  dl.device.device_id = device.index;
-  dl.ndim = tensor.rank();
-  for (const auto& row : kDLPackTypes)
-    if (row.dtype == tensor.dtype()) dl.dtype = {row.code, row.bits, 1};
-  dl.shape = out->shape.data();
-  dl.strides = out->strides.data();
-  out->managed.manager_ctx = out;
-  out->managed.deleter = [](Managed* self) {
-    delete static_cast<DLPackExport<Managed>*>(self->manager_ctx);
-  };
-  return &out->managed;
-}
-
-template <class Managed>
-Tensor ImportDLPack(Managed* managed) {
-  const auto& in = managed->dl_tensor;
-  DType dtype = DType::kUndefined;
-  for (const auto& row : kDLPackTypes)
-    if (row.code == in.dtype.code && row.bits == in.dtype.bits && in.dtype.lanes == 1)
-      dtype = row.dtype;
-  if (dtype == DType::kUndefined)
-    Throw(ErrorCode::kUnsupported, "DLPack type {code ", int{in.dtype.code}, ", bits ",
-          int{in.dtype.bits}, ", lanes ", in.dtype.lanes, "} has no DType");
-  if (in.ndim < 0 || (in.ndim > 0 && !in.shape))
-    Throw(ErrorCode::kInvalidArgument, "DLPack tensor has ndim ", in.ndim,
-          in.shape ? "" : " and no shape");
-  const auto rank = static_cast<size_t>(in.ndim);
-  Shape shape(in.shape, rank);
-  Dims strides;
-  if (in.strides && rank) strides = Dims(in.strides, rank);
-  if (shape.IsDense(strides)) strides = Dims();
-  int64_t last = 0;
-  for (int i = 0; i < strides.size(); ++i) {
-    int64_t step = 0;
-    if (shape[i] == 1) strides[i] = 0;  // unused; may have any value
-    if (strides[i] < 0 || __builtin_mul_overflow(strides[i], shape[i] - 1, &step) ||
-        __builtin_add_overflow(last, step, &last))
-      Throw(ErrorCode::kUnsupported, "DLPack stride ", strides[i], " of axis ", i,
-            " is negative or too large");
-  }
-  int64_t nbytes = Tensor::CheckedBytes(shape, dtype);
-  if (!strides.empty() && (__builtin_add_overflow(last, 1, &last) ||
-                           __builtin_mul_overflow(last, ItemSize(dtype), &nbytes)))
-    Throw(ErrorCode::kOutOfRange, "DLPack strides reach past a 64-bit byte count");
-  if (!in.data && nbytes > 0) Throw(ErrorCode::kInvalidArgument, "DLPack tensor has no data");
-  uintptr_t begin = 0, end = 0;
-  if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(in.data), in.byte_offset, &begin) ||
-      __builtin_add_overflow(begin, static_cast<uintptr_t>(nbytes), &end))
-    Throw(ErrorCode::kOutOfRange, "DLPack tensor of ", nbytes, " bytes at offset ", in.byte_offset,
-          " reaches past the end of memory");
-  const auto alignment = static_cast<uintptr_t>(ItemSize(dtype) / (IsComplex(dtype) ? 2 : 1));
-  if (nbytes > 0 && begin % alignment != 0)
-    Throw(ErrorCode::kInvalidArgument, "DLPack tensor of ", dtype,
-          " begins at an address that is no multiple of ", alignment, " (byte_offset ",
-          in.byte_offset, "); copy it to an aligned buffer first");
-  const Device device{static_cast<DeviceType>(in.device.device_type), in.device.device_id};
-  Storage storage = AdoptStorage(
-      device, in.data ? static_cast<char*>(in.data) + in.byte_offset : nullptr, nbytes,
-      [](void*, void* context) {
-        auto* self = static_cast<Managed*>(context);
-        if (self->deleter) self->deleter(self);
-      },
-      managed);
-  return Tensor(std::move(storage), 0, std::move(shape), dtype, std::move(strides));
-}
-
-template <class T>
-concept Versioned = requires(T& t) { t.version.major; };
-
-// Structs with DLPack's layout: those above or those of the real header.
-template <class T>
-concept DLPackManaged = requires(T& t) {
-  t.dl_tensor.byte_offset;
-  t.manager_ctx;
-  t.deleter;
-  requires sizeof(T) == (Versioned<T> ? sizeof(dlpack::DLManagedTensorVersioned)
-                                      : sizeof(dlpack::DLManagedTensor));
-};
-
-}  // namespace detail
-
-// Exports without a copy, as our struct or another one of the same layout; the caller owns the
-// result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
-template <detail::DLPackManaged Managed = dlpack::DLManagedTensor>
-Managed* ToDLPack(const Tensor& tensor) {
-  return detail::ExportDLPack<Managed>(tensor);
-}
-template <detail::DLPackManaged Managed = dlpack::DLManagedTensorVersioned>
-Managed* ToDLPackVersioned(const Tensor& tensor) {
-  auto* managed = detail::ExportDLPack<Managed>(tensor);
-  managed->version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
-  return managed;
-}
-
-enum class DLPackReadOnly : uint8_t { kRefused, kAccepted };
-
-// Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
-// handle; on an Error it still belongs to the caller. A read-only tensor is an Error
-// (kInvalidArgument) unless it is accepted: a Tensor does not remember that it must not be written.
-template <detail::DLPackManaged Managed>
-Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::kRefused) {
-  if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");
-  if constexpr (detail::Versioned<Managed>) {
-    if (managed->version.major != dlpack::kMajorVersion)
-      Throw(ErrorCode::kUnsupported, "DLPack major version ", managed->version.major,
-            " is not the supported ", dlpack::kMajorVersion);
-    if ((managed->flags & dlpack::kFlagReadOnly) && read_only == DLPackReadOnly::kRefused)
-      Throw(ErrorCode::kInvalidArgument,
-            "the DLPack tensor is read-only: copy it, or pass "
-            "DLPackReadOnly::kAccepted and do not write to it");
-  }
-  return detail::ImportDLPack(managed);
-}
-
-}}  // namespace opkit
-
-#endif  // OPKIT_CORE_DLPACK_HPP_
 
 // ---- opkit/core/symbolic_shape.hpp
 // Shapes that are not fully known yet: an extent is a number, a symbol (`Sym("N")`) or unknown,
@@ -2378,6 +2178,8 @@ Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::k
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // Thrown by functions that need a rank or an extent that is not known. From an inference function
 // it means that nothing can be inferred yet, which is no Error of Compile.
 class OPKIT_EXPORT NotKnownYet : public Error {
@@ -2385,10 +2187,14 @@ class OPKIT_EXPORT NotKnownYet : public Error {
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
 
+}  // namespace detail
+
 // An extent of a shape. Two symbols of the same name are the same extent; two unknown extents may
 // differ.
 class Dim {
  public:
+  class Expr;
+
   Dim() = default;  // unknown
   Dim(int64_t value) : value_(value), most_(value) {
     if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
@@ -2439,32 +2245,32 @@ inline Dim Sym(std::string name) { return Dim::Symbol(std::move(name)); }
 // is unknown if one extent is not a number, and has a bound if extents with bounds are added to
 // each other or combined with numbers. Converts to Dim; Error (kInvalidArgument) for a negative
 // number.
-class DimExpr {
+class Dim::Expr {
  public:
-  DimExpr(int64_t value) : value_(value), most_(value) {}
-  DimExpr(const Dim& dim) : most_(dim.most()) {
+  Expr(int64_t value) : value_(value), most_(value) {}
+  Expr(const Dim& dim) : most_(dim.most()) {
     if (dim.is_known()) value_ = dim.value();
   }
   operator Dim() const;
 
   // Errors: kOutOfRange past int64, kInvalidArgument for a division by 0. Division rounds towards
   // 0.
-  friend DimExpr operator+(const DimExpr& a, const DimExpr& b) { return Compute(a, '+', b); }
-  friend DimExpr operator-(const DimExpr& a, const DimExpr& b) { return Compute(a, '-', b); }
-  friend DimExpr operator*(const DimExpr& a, const DimExpr& b) { return Compute(a, '*', b); }
-  friend DimExpr operator/(const DimExpr& a, const DimExpr& b) { return Compute(a, '/', b); }
+  friend Expr operator+(const Expr& a, const Expr& b) { return Compute(a, '+', b); }
+  friend Expr operator-(const Expr& a, const Expr& b) { return Compute(a, '-', b); }
+  friend Expr operator*(const Expr& a, const Expr& b) { return Compute(a, '*', b); }
+  friend Expr operator/(const Expr& a, const Expr& b) { return Compute(a, '/', b); }
 
  private:
-  static DimExpr Compute(const DimExpr& a, char op, const DimExpr& b);
-  static std::optional<int64_t> MostOf(const DimExpr& a, char op, const DimExpr& b);
+  static Expr Compute(const Expr& a, char op, const Expr& b);
+  static std::optional<int64_t> MostOf(const Expr& a, char op, const Expr& b);
 
   std::optional<int64_t> value_;
   std::optional<int64_t> most_;  // the largest value that it can have
 };
-DimExpr operator+(const DimExpr& a, const DimExpr& b);
-DimExpr operator-(const DimExpr& a, const DimExpr& b);
-DimExpr operator*(const DimExpr& a, const DimExpr& b);
-DimExpr operator/(const DimExpr& a, const DimExpr& b);
+Dim::Expr operator+(const Dim::Expr& a, const Dim::Expr& b);
+Dim::Expr operator-(const Dim::Expr& a, const Dim::Expr& b);
+Dim::Expr operator*(const Dim::Expr& a, const Dim::Expr& b);
+Dim::Expr operator/(const Dim::Expr& a, const Dim::Expr& b);
 
 // A shape whose extents may be symbols or unknown. The rank of a default-constructed shape is
 // unknown too.
@@ -2481,7 +2287,7 @@ class SymbolicShape {
 
   bool has_rank() const { return has_rank_; }
   int rank() const {
-    if (!has_rank_) throw NotKnownYet("the rank is not known yet");
+    if (!has_rank_) throw detail::NotKnownYet("the rank is not known yet");
     return static_cast<int>(dims_.size());
   }
   bool is_known() const {
@@ -2874,7 +2680,7 @@ class EventState : public detail::RefCounted {
   // changes it.
   std::exception_ptr Shared(std::exception_ptr exception) const;
 
-  struct Waiter {  // on the stack of a thread in Wait
+  struct Waiter {  // a waiting thread's record, on the stack of Wait
     detail::Parker parker;
     Waiter* next = nullptr;
   };
@@ -2890,14 +2696,13 @@ class EventState : public detail::RefCounted {
   uint64_t span_ = 0;
 };
 
-// Makes the event states of a device type. Plain EventStates are made if none was set.
-using EventStateFactory = detail::IntrusivePtr<EventState> (*)(Device);
-detail::DeviceTable<EventStateFactory>& EventFactories();
-
 namespace detail {
-using ::opkit::EventFactories;
-using ::opkit::EventState;
+// Makes the event states of a device type.
+using EventStateFactory = IntrusivePtr<EventState> (*)(Device);
 }  // namespace detail
+
+// The factories by device type. Plain EventStates are made if none was set.
+detail::DeviceTable<detail::EventStateFactory>& EventFactories();
 
 // A handle; copies share the completion until one of them is Reset. Waits, queries and completion
 // may come from any thread; Reset and assignment of one handle may not race with its other uses.
@@ -3053,6 +2858,7 @@ concept StreamContext = requires(C& context) { &context.stream(); };
 class CPUContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kCPU;
+  static constexpr DeviceType GetDeviceType() { return kDeviceType; }  // Caffe2's spelling
   static constexpr bool kAsynchronous = false;
 
   CPUContext() = default;
@@ -3118,32 +2924,34 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct Device;
 
-// The kind of work. An operator that another operator invokes keeps its kind; its parent is the
-// other's id.
-enum class InvocationKind : uint8_t {
-  kNone,
-  kOperator,
-  kCustomOperator,  // loaded from a library, or registered by functions or a typed function
-  // 3 was an operator inside another operator; an older library may still use it.
-  kUserCode = 4,  // a scope that an author opened
-  kConverter,
-  kCopy,
-  kRun,     // a run of an executor or a net
-  kTask,    // an operation pushed to an engine
-  kPhase,   // a part of Compile
-  kEngine,  // a thread of a pool sleeps or waits
-};
-
 // A token, freely copied to other threads. `id` is unique in the process; 0 means none.
 struct Invocation {
+  // The kind of work. An operator that another operator invokes keeps its kind; its parent is the
+  // other's id.
+  enum class Kind : uint8_t {
+    kNone,
+    kOperator,
+    kCustomOperator,  // loaded from a library, or registered by functions or a typed function
+    // 3 was an operator inside another operator; an older library may still use it.
+    kUserCode = 4,  // a scope that an author opened
+    kConverter,
+    kCopy,
+    kRun,     // a run of an executor or a net
+    kTask,    // an operation pushed to an engine
+    kPhase,   // a part of Compile
+    kEngine,  // a thread of a pool sleeps or waits
+  };
+
   uint64_t id = 0;
   uint64_t parent = 0;
-  InvocationKind kind = InvocationKind::kNone;
+  Kind kind = Kind::kNone;
   // The interned path of the nearest custom operator around this invocation, or of itself, as in
   // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
+
+namespace detail {
 
 // The interned names of a span (base/interned_names.hpp): `name` of the operator's type, the task
 // or the scope, `node` of the graph's node. 0 for none.
@@ -3205,8 +3013,6 @@ class SpanSink {
   ~SpanSink() = default;
 };
 
-namespace detail {
-
 // The invocation of one thread, and the block of ids that it draws from.
 struct InvocationState {
   Invocation current;
@@ -3256,24 +3062,25 @@ inline Invocation CurrentInvocation() { return detail::t_invocation.current; }
 //   });
 class InvocationScope {
  public:
-  explicit InvocationScope(InvocationKind kind) : previous_(detail::t_invocation.current) {
+  explicit InvocationScope(Invocation::Kind kind) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
                                     previous_.custom};
   }
   // Calls `names()` only while a profile is recorded.
   template <class Names>
-  InvocationScope(InvocationKind kind, const Device& device, Names names) : InvocationScope(kind) {
-    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+  InvocationScope(Invocation::Kind kind, const Device& device, Names names)
+      : InvocationScope(kind) {
+    if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), &device, /*adopted=*/false);
   }
   template <class Names>
-  InvocationScope(InvocationKind kind, Names names) : InvocationScope(kind) {
-    if (SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
+  InvocationScope(Invocation::Kind kind, Names names) : InvocationScope(kind) {
+    if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/false);
   }
   // Continues `token` itself on this thread, without a new identity.
   static InvocationScope Adopt(Invocation token) {
-    return Adopt(token, [] { return SpanNames{}; });
+    return Adopt(token, [] { return detail::SpanNames{}; });
   }
   template <class Names>
   static InvocationScope Adopt(Invocation token, Names names) {
@@ -3294,17 +3101,17 @@ class InvocationScope {
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = token;
-    if (SpanSink* sink = detail::CurrentSpanSink();
+    if (detail::SpanSink* sink = detail::CurrentSpanSink();
         sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/true);
   }
-  void Open(SpanSink& sink, SpanNames names, const Device* device, bool adopted) {
+  void Open(detail::SpanSink& sink, detail::SpanNames names, const Device* device, bool adopted) {
     sink.Open(detail::t_invocation.current, names, device, adopted);
     sink_ = &sink;
   }
 
   Invocation previous_;
-  SpanSink* sink_ = nullptr;
+  detail::SpanSink* sink_ = nullptr;
 };
 
 namespace detail {
@@ -3343,6 +3150,8 @@ class IssueScope {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // Copies `nbytes` (never 0) between the memory of two devices; the two blocks do not overlap. With
 // a null `stream` the copy is done on return. Otherwise it is issued on `stream`, the native stream
 // of the context. Throws on failure. A backend registers one function for each direction, and one
@@ -3353,8 +3162,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   inline const auto registered = RegisterCopy(DeviceType::kCPU, kMyDevice, &CopyMine);
 using CopyFunction = void (*)(void* target, Device target_device, const void* source,
                               Device source_device, int64_t nbytes, void* stream);
-
-namespace detail {
 
 // The registered copies. An array, not a list: heap memory of a library leaks when the library is
 // unloaded.
@@ -3367,7 +3174,7 @@ struct CopyTable {
   const Route* begin() const { return routes; }
   const Route* end() const { return routes + count; }
 
-  detail::Mutex mutex;
+  Mutex mutex;
   Route routes[kMost] = {};  // in the order of their registration
   int count = 0;
 };
@@ -3413,7 +3220,7 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 
 // Registers the copy from one device type's memory to another's and returns the previous function
 // (null if none); null removes it. Thread-safe.
-CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy);
+detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to, detail::CopyFunction copy);
 
 // Copies `source`, dense, to the target's own device; done on return. The target is resized; it
 // keeps its memory unless that is too small or overlaps `source`. Between two accelerators without
@@ -3431,7 +3238,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if constexpr (detail::NativeStreamContext<Context>)
     context.native_stream();  // allocates on this stream
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
+  InvocationScope invocation(Invocation::Kind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
   if constexpr (detail::NativeStreamContext<Context>) {
     if (!source.is_dense())
@@ -3487,6 +3294,8 @@ class [[nodiscard]] ScopedValue {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 // An in-order queue of work. After a failure, work up to the next recorded event is skipped, and
 // that event becomes FAILED with the exception; later work runs normally. The failure of an
 // operator affects only its own work and event. Thread-safe. Streams with a thread live as long as
@@ -3505,7 +3314,7 @@ class CPUStream {
   static CPUStream& Get(Device device, int id);
   // Returns null if the stream has not been used yet.
   static CPUStream* Find(Device device, int id) {
-    detail::MutexLock lock(All().mutex);
+    MutexLock lock(All().mutex);
     return All().Find(device, id);
   }
 
@@ -3522,7 +3331,7 @@ class CPUStream {
   void WaitEvent(const Event& event);
   // True when nothing is queued or running.
   bool IsFree() const {
-    detail::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     return queue_.empty() && !busy_;
   }
   // Returns how often the stream's thread had to wait for another stream's event.
@@ -3532,7 +3341,7 @@ class CPUStream {
   // The streams of the process that have a thread.
   struct Registry {
     CPUStream* Find(Device device, int id) const;
-    detail::Mutex mutex;
+    Mutex mutex;
     CPUStream* streams = nullptr;
   };
   static Registry& All();
@@ -3544,10 +3353,10 @@ class CPUStream {
   // An item of the queue: work, an event to complete, or an event to wait for.
   struct Item {
     UniqueFunction<void()> work;
-    detail::IntrusivePtr<detail::EventState> record;
-    detail::IntrusivePtr<detail::EventState> wait;
+    IntrusivePtr<EventState> record;
+    IntrusivePtr<EventState> wait;
     Invocation invocation;
-    uint64_t issuer = 0;  // the IssueScope, 0 for none
+    uint64_t issuer = 0;  // number of the IssueScope that issued the item; 0: none
   };
   // Failures that no event has taken yet, at most one of each issuer.
   class Failures {
@@ -3575,27 +3384,27 @@ class CPUStream {
 
   const Device device_;
   const int id_;
-  mutable detail::Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<Item> queue_;
-  detail::Parker* parked_ = nullptr;  // the stream's thread, while there is nothing to do
+  Parker* parked_ = nullptr;  // the stream's thread while it sleeps, else null
   bool busy_ = false;
   std::atomic<int64_t> blocking_waits_{0};
   CPUStream* next_ = nullptr;  // the next stream in the registry
 };
 
-namespace detail {
 inline constinit thread_local CPUStream* t_cpu_stream = nullptr;
-}  // namespace detail
 
 // Makes the calling thread issue its work for CPU streams on this stream during the scope, whatever
 // stream id operators run with.
 class CPUStreamScope {
  public:
-  explicit CPUStreamScope(CPUStream& stream) : stream_(detail::t_cpu_stream, &stream) {}
+  explicit CPUStreamScope(CPUStream& stream) : stream_(t_cpu_stream, &stream) {}
 
  private:
-  const detail::ScopedValue<CPUStream*> stream_;
+  const ScopedValue<CPUStream*> stream_;
 };
+
+}  // namespace detail
 
 // Issues work on a CPUStream of device {kCPUStream, index}.
 class CPUStreamContext {
@@ -3610,19 +3419,19 @@ class CPUStreamContext {
   }
 
   Device device() const { return device_; }
-  CPUStream& stream() {
+  detail::CPUStream& stream() {
     if (!stream_) SwitchToDevice(0);
     return *stream_;
   }
   void SwitchToDevice(int stream_id = 0) {
     if (!stream_ || stream_->id() != stream_id || detail::t_cpu_stream)
-      stream_ = &CPUStream::Get(device_, stream_id);
+      stream_ = &detail::CPUStream::Get(device_, stream_id);
   }
   void Record(Event& event) { stream().Record(event); }
   void WaitEvent(const Event& event) { stream().WaitEvent(event); }
   void FinishDeviceComputation();
   static bool IsStreamFree(Device device, int stream_id) {
-    const CPUStream* stream = CPUStream::Find(device, stream_id);
+    const detail::CPUStream* stream = detail::CPUStream::Find(device, stream_id);
     return !stream || stream->IsFree();
   }
 
@@ -3634,7 +3443,7 @@ class CPUStreamContext {
 
  private:
   Device device_;
-  CPUStream* stream_ = nullptr;
+  detail::CPUStream* stream_ = nullptr;
   std::optional<Event> drained_;  // kept to reuse its memory
 };
 
@@ -3769,7 +3578,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 struct SpinTimes {  // in ticks
   uint64_t idle = 0;
-  uint64_t after_loop = 0;  // another loop follows soon where kernels run one after the other
+  uint64_t after_loop = 0;  // longer, because the next loop often starts soon after a loop
 };
 
 // The state of one thread. `now` is in ticks and never 0.
@@ -3882,7 +3691,7 @@ class Inbox {
     // Relaxed: the exchange publishes it.
     node->next.store(nullptr, std::memory_order_relaxed);
     InboxNode* before = tail_.exchange(node, std::memory_order_seq_cst);
-    // Release: the taker sees the node whole. Until here the list ends at `before`.
+    // Release: the taker sees all members of the node. Until here the list ends at `before`.
     before->next.store(node, std::memory_order_release);
   }
 
@@ -3952,6 +3761,8 @@ class Inbox {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+class ThreadPool;
+
 namespace detail {
 
 class Parker;
@@ -3962,8 +3773,6 @@ struct LatchSleeper {
   Parker* parker = nullptr;
   LatchSleeper* next = nullptr;
 };
-
-}  // namespace detail
 
 class Latch {
  public:
@@ -3986,11 +3795,11 @@ class Latch {
   bool done() const { return count_.load(std::memory_order_acquire) == 0; }
 
  private:
-  friend class ThreadPool;
+  friend ThreadPool;
 
   // Adds the thread to the sleepers; returns false if the count is zero already.
-  bool Enlist(detail::LatchSleeper& self) const;
-  static void Delist(detail::LatchSleeper& self);
+  bool Enlist(LatchSleeper& self) const;
+  static void Delist(LatchSleeper& self);
   static void WakeSleepers(const void* latch);
   // Forgets all sleepers; called in a forked child, where their threads do not exist.
   static void ForgetSleepers();
@@ -3998,6 +3807,7 @@ class Latch {
   std::atomic<int64_t> count_;
 };
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_LATCH_HPP_
@@ -4051,7 +3861,7 @@ struct ParallelLoop {
   bool listed = false;
   ParallelLoop* prev = nullptr;
   ParallelLoop* next = nullptr;
-  Parker* waiter = nullptr;  // the caller's, once it sleeps
+  Parker* waiter = nullptr;  // the caller's Parker while the caller sleeps
   std::exception_ptr error = {};
 
   std::atomic<int> joined{0};  // threads inside, without the caller
@@ -4174,13 +3984,11 @@ class LoopBoard {
 #ifndef OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 #define OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Calls `work` `count` times, on as many threads at once as it has, and returns when all calls have
-// returned. `work` throws nothing. Called by several threads at once.
+// Calls `work` `count` times, on all its threads at once, and returns when all calls have returned.
+// `work` throws nothing. Called by several threads at once.
 using RunOnThreads = UniqueFunction<void(int count, FunctionRef<void()> work)>;
-
-namespace detail {
 
 // The threads given to SetParallelFor.
 struct OwnThreads {
@@ -4205,9 +4013,6 @@ inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class ThreadPool;
-
-// Where the workers of a pool may run.
-enum class WorkerPlacement : uint8_t { kFree, kPinned };
 
 namespace detail {
 
@@ -4264,11 +4069,13 @@ class ThreadPool {
  public:
   using Task = UniqueFunction<void()>;
   static constexpr int kMaxThreads = 1024;
+  // Where the workers may run.
+  enum class Placement : uint8_t { kFree, kPinned };
 
   // `name` is the prefix of the threads' names. With kPinned, worker i stays on the (i + 1)-th of
   // the CPUs that the thread which started it may use; with kFree, the system places them.
   explicit ThreadPool(int threads, std::string name = "opkit",
-                      WorkerPlacement placement = WorkerPlacement::kFree);
+                      Placement placement = Placement::kFree);
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
@@ -4305,7 +4112,7 @@ class ThreadPool {
   // Returns true when the latch is at zero. Meanwhile this thread runs any of the pool's tasks: do
   // not hold a lock that a task may take. With a timeout (ns; false when it has passed) a thread
   // from outside only sleeps, because a task could take longer than that.
-  bool Wait(const Latch& latch, int64_t timeout_ns = -1);
+  bool Wait(const detail::Latch& latch, int64_t timeout_ns = -1);
 
   // True if a running loop could use this thread; a long task may then end early.
   bool HasLoops() const { return !loops_.empty(); }
@@ -4362,7 +4169,7 @@ class ThreadPool {
   }
 
   const std::string name_;
-  const WorkerPlacement placement_;
+  const Placement placement_;
   std::atomic<int> threads_{1};
   // How long a thread searches for work before it sleeps: longer than a sleeper takes to wake up. 0
   // if there are more threads than CPUs, where a searching thread keeps another one from working.
@@ -4450,7 +4257,7 @@ OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body)
 //   SetParallelFor(8, [&](int count, FunctionRef<void()> work) {
 //     tbb::parallel_for(0, count, [&](int) { work(); });
 //   });
-void SetParallelFor(int threads, RunOnThreads run);
+void SetParallelFor(int threads, detail::RunOnThreads run);
 
 // Calls f(begin, end) so that the ranges make up [0, n) and each index is in one of them. With a
 // positive grain the ranges are [k * grain, (k + 1) * grain), the last one shorter. The number of
@@ -4585,7 +4392,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class OperatorDef;
 struct TensorInfo;
 class InferenceContext;
-struct AttributeSchema;
 class OpSchema;
 
 struct KernelQuery;
@@ -4604,8 +4410,6 @@ class ResolvedOperator;
 
 template <class T>
 class ObserverBase;
-template <class T>
-class Observable;
 
 struct GradientValue;
 struct GradientOpsMeta;
@@ -4631,11 +4435,13 @@ class OperatorDef;
 struct GradientOpsMeta;
 struct GradientValue;
 
+namespace detail {
+
 // A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
 // The folder graph/ defines graphs. This interface only carries and compares a graph, and answers
 // questions about the node that runs it. The node's inputs and outputs are the graph's, by
 // position.
-class SubgraphBase : public detail::RefCounted {
+class SubgraphBase : public RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
@@ -4652,18 +4458,16 @@ class SubgraphBase : public detail::RefCounted {
   virtual std::vector<int> MutatedInputs() const { return {}; }
 };
 
-// The strength of a node's request for backends: kPreferred also allows other backends, kRequired
-// does not.
-enum BackendNeed : uint8_t { kPreferred, kRequired };
-
 // One named subgraph of a node. Copies share the graph.
 struct NamedSubgraph {
   std::string name;
-  detail::IntrusivePtr<const SubgraphBase> graph;
+  IntrusivePtr<const SubgraphBase> graph;
   friend bool operator==(const NamedSubgraph& a, const NamedSubgraph& b) {
     return a.name == b.name && (a.graph == b.graph || a.graph->Equals(*b.graph));
   }
 };
+
+}  // namespace detail
 
 // A regular value with a fluent builder: an overload with an argument sets or adds, an overload
 // without reads. Copies share their fields until a copy is changed: copies of a graph and the
@@ -4673,6 +4477,10 @@ struct NamedSubgraph {
 //   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
 class OperatorDef {
  public:
+  // The strength of a node's request for backends: kPreferred also allows other backends, kRequired
+  // does not.
+  enum BackendNeed : uint8_t { kPreferred, kRequired };
+
   OperatorDef() = default;
   // A node of the operator `type`; the other parts may be given here or by the setters below.
   explicit OperatorDef(std::string type) { Type(std::move(type)); }
@@ -4693,7 +4501,7 @@ class OperatorDef {
   OperatorDef& Arg(std::string name, Attribute value);
   // Adds a subgraph, or replaces the subgraph of that name (MakeSubgraph of graph/subgraph.hpp
   // makes a graph). Throws kInvalidArgument for null.
-  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const SubgraphBase> graph);
+  OperatorDef& Subgraph(std::string name, detail::IntrusivePtr<const detail::SubgraphBase> graph);
   OperatorDef& Device(::opkit::Device device) { return mutable_fields().device = device, *this; }
   OperatorDef& Device(DeviceType type, int32_t index = 0) { return Device({type, index}); }
   // Sets the backends to try, in order, separated by commas. "DEFAULT" is the plain operator.
@@ -4713,11 +4521,16 @@ class OperatorDef {
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
   const std::vector<std::string>& outputs() const { return fields().outputs; }
+  // Caffe2's spellings. Members, because a ported source calls them on the toolkit's own nodes.
+  int input_size() const { return static_cast<int>(inputs().size()); }
+  int output_size() const { return static_cast<int>(outputs().size()); }
+  const std::string& input(int i) const { return inputs().at(static_cast<size_t>(i)); }
+  const std::string& output(int i) const { return outputs().at(static_cast<size_t>(i)); }
   const std::vector<std::string>& control_inputs() const { return fields().control_inputs; }
   const Arguments& args() const { return fields().args; }
-  const std::vector<NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
+  const std::vector<detail::NamedSubgraph>& subgraphs() const { return fields().subgraphs; }
   // Returns null if there is no subgraph of that name.
-  const SubgraphBase* FindSubgraph(std::string_view name) const;
+  const detail::SubgraphBase* FindSubgraph(std::string_view name) const;
   ::opkit::Device device() const { return fields().device; }
   const std::string& backends() const { return fields().backends; }
   bool requires_backends() const {
@@ -4743,7 +4556,7 @@ class OperatorDef {
     std::vector<std::string> outputs;
     std::vector<std::string> control_inputs;
     Arguments args;
-    std::vector<NamedSubgraph> subgraphs;
+    std::vector<detail::NamedSubgraph> subgraphs;
     ::opkit::Device device;
     std::string backends;
     BackendNeed backend_need = kPreferred;
@@ -4758,6 +4571,9 @@ class OperatorDef {
   detail::IntrusivePtr<detail::Shared<Fields>> shared_;  // null: default fields
 };
 
+// A program writes kRequired without the class.
+using enum OperatorDef::BackendNeed;
+
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_OPERATOR_DEF_HPP_
@@ -4768,7 +4584,7 @@ class OperatorDef {
 #ifndef OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // An attribute that an operator accepts.
 struct AttributeSchema {
@@ -4804,6 +4620,7 @@ struct ValueSchema {
   }
 };
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
@@ -4865,7 +4682,7 @@ class InferenceContext {
   }
   // Sets the attributes that the schema declares, whose defaults Arg returns. OpSchema calls it;
   // the list must outlive the context.
-  void SetDeclared(const std::vector<AttributeSchema>& declared) { declared_ = &declared; }
+  void SetDeclared(const std::vector<detail::AttributeSchema>& declared) { declared_ = &declared; }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return static_cast<int>(outputs_.size()); }
@@ -4906,7 +4723,7 @@ class InferenceContext {
   static size_t Check(int i, size_t count, const char* what);
 
   const OperatorDef& def_;
-  const std::vector<AttributeSchema>* declared_ = nullptr;
+  const std::vector<detail::AttributeSchema>* declared_ = nullptr;
   std::vector<TensorInfo> inputs_, outputs_;
   std::optional<FunctionRef<const Tensor*(int)>> find_constant_;
   mutable bool lacks_data_ = false;
@@ -5003,6 +4820,9 @@ class InferenceCache {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+struct FusionQuery;  // opkit/op/fusion.hpp
+struct FusedNode;    // opkit/op/fusion.hpp
+
 // A node and all known facts about its values: dtypes, shapes, layouts, constants' data.
 struct KernelQuery {
   const OperatorDef& def;
@@ -5069,27 +4889,6 @@ class OperatorCreator {
 // UnsupportedOperatorFeature with the reason, if the kernel cannot run the node.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
-}  // namespace detail
-
-// A node with its selected configuration, and the next node with its own: the only reader of the
-// node's output 0.
-struct FusionQuery {
-  KernelQuery node;
-  const KernelConfig& config;
-  KernelQuery next;
-  const KernelConfig& next_config;
-  size_t read;  // index of the input of `next` that is the node's output 0
-};
-// The fusion of the two nodes: a node with the outputs of `next` and inputs of both, for a kernel
-// of the same backend, and its configuration. Nothing is selected again, so the layouts must be the
-// layouts that were selected for the two nodes.
-struct FusedNode {
-  OperatorDef def;
-  KernelConfig config;
-};
-
-namespace detail {
-
 // Fuses a kernel's node with the next node; returns nullopt if it cannot. Plans call it again with
 // the result, to fuse more nodes.
 using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
@@ -5099,18 +4898,18 @@ using MakeTyped = std::unique_ptr<OperatorBase> (*)(const TypedKernel& kernel,
                                                     const OperatorDef& def, Workspace* ws);
 }  // namespace detail
 
-// Decides between two kernels of the same operator, device and backend: the higher priority wins.
-// Two equal priorities from two places are an error at first lookup.
-enum class RegistrationPriority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
-
 inline constexpr const char* kReferenceBackend = "reference";  // the plain operator
 
 // An implementation of an operator, as a registration describes it.
 struct Kernel {
+  // Decides between two kernels of the same operator, device and backend: the higher priority wins.
+  // Two equal priorities from two places are an error at first lookup.
+  enum class Priority : uint8_t { kFallback = 1, kDefault = 2, kPreferred = 3 };
+
   std::string op;
   DeviceType device = DeviceType::kCPU;
   std::string backend = kReferenceBackend;
-  RegistrationPriority priority = RegistrationPriority::kDefault;
+  Priority priority = Priority::kDefault;
   const char* file = "";
   int line = 0;
   std::string origin;  // the library of the kernel; empty for the program itself
@@ -5247,6 +5046,10 @@ struct AttributeRules {
   std::string Verify(const std::string& op, const Arguments& args) const;
 };
 
+// Selects AdaptInference, which a header of compat/ defines: it makes an ancestor's form of a
+// function a function of an InferenceContext.
+struct AncestorForm {};
+
 // Throws kTypeMismatch if a known dtype is not among the declared ones.
 OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
                             const std::vector<TensorInfo>& infos);
@@ -5331,20 +5134,23 @@ class OpSchema {
   // Declares an attribute. `Arg(name, doc)` accepts any type; `Arg<T>` checks the type and
   // documents a default. An undeclared attribute is an Error, in a node and in a constructor that
   // reads it, unless AllowUncheckedAttributes is called.
-  OpSchema& Arg(std::string name, std::string doc, bool required = false) {
-    return Arg({std::move(name), std::move(doc), required, {}, {}});
+  OpSchema& Arg(std::string name, std::string doc) {
+    return Arg({std::move(name), std::move(doc), false, {}, {}});
   }
   template <class T>
-  OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {},
-                bool required = false) {
-    AttributeSchema attribute{std::move(name), std::move(doc), required, kAttributeTypeOf<T>, {}};
+  OpSchema& Arg(std::string name, std::string doc, std::optional<T> default_value = {}) {
+    detail::AttributeSchema attribute{
+        std::move(name), std::move(doc), false, kAttributeTypeOf<T>, {}};
     if (default_value) attribute.default_value.emplace(*default_value);
     return Arg(std::move(attribute));
   }
-  OpSchema& Arg(AttributeSchema attribute);
+  OpSchema& Arg(detail::AttributeSchema attribute) {
+    return attributes_.declared.push_back(std::move(attribute)), *this;
+  }
+  // Declares an attribute of type T that every node must give.
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
-    return Arg<T>(std::move(name), std::move(doc), {}, true);
+    return Arg({std::move(name), std::move(doc), true, kAttributeTypeOf<T>, {}});
   }
   // Declares a string attribute with these values; the first is the default, unless a node must
   // give it.
@@ -5419,6 +5225,9 @@ class OpSchema {
   }
 
   // Caffe2's spellings of the setters.
+  OpSchema& Arg(std::string name, std::string doc, bool required) {
+    return Arg({std::move(name), std::move(doc), required, {}, {}});
+  }
   OpSchema& SetDoc(std::string doc) { return Doc(std::move(doc)); }
   OpSchema& AllowInplace(InplacePredicate may) { return Inplace(std::move(may)); }
   OpSchema& AllowInplace(std::initializer_list<std::pair<int, int>> pairs) {
@@ -5426,8 +5235,15 @@ class OpSchema {
   }
   OpSchema& AllowOneToOneInplace() { return OneToOneInplace(); }
   OpSchema& TensorInferenceFunction(InferenceFunction infer) { return Infer(std::move(infer)); }
+  // Takes Caffe2's form of the function, once opkit/compat/caffe2.hpp is included.
+  template <class F>
+    requires requires(F infer) { AdaptInference(infer, detail::AncestorForm{}); }
+  OpSchema& TensorInferenceFunction(F infer) {
+    return Infer(AdaptInference(std::move(infer), detail::AncestorForm{}));
+  }
   OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
   OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
+  OpSchema& InheritOnnxSchema() { return *this; }  // does nothing
 
   // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
@@ -5473,9 +5289,9 @@ class OpSchema {
   // Returns "2", "1 to 3", "at least 1", "one of [1, 3]", …
   std::string expected_inputs() const { return arity_.inputs.Describe(); }
   std::string expected_outputs() const { return arity_.outputs.Describe(); }
-  const std::vector<AttributeSchema>& attributes() const { return attributes_.declared; }
-  const std::vector<ValueSchema>& inputs() const { return inputs_; }
-  const std::vector<ValueSchema>& outputs() const { return outputs_; }
+  const std::vector<detail::AttributeSchema>& attributes() const { return attributes_.declared; }
+  const std::vector<detail::ValueSchema>& inputs() const { return inputs_; }
+  const std::vector<detail::ValueSchema>& outputs() const { return outputs_; }
   bool CanInplace(int input, int output) const { return inplace_.May(input, output); }
   bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
   // Returns -1 if the inputs do not decide the number.
@@ -5486,7 +5302,7 @@ class OpSchema {
   // Returns {inputs, outputs} of a node with these attributes; -1 for a number that stays open.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
   std::vector<int> MutatedInputs(const OperatorDef& def) const;
-  const AttributeSchema* FindAttribute(std::string_view name) const {
+  const detail::AttributeSchema* FindAttribute(std::string_view name) const {
     return attributes_.Find(name);
   }
   // False for an attribute that a node must not give.
@@ -5527,7 +5343,7 @@ class OpSchema {
 
  private:
   // Returns null, and records the schema's problem, if the attribute is not declared.
-  AttributeSchema* Declared(std::string_view name, const char* to_give);
+  detail::AttributeSchema* Declared(std::string_view name, const char* to_give);
 
   std::string name_;
   const char* file_ = "";
@@ -5539,7 +5355,7 @@ class OpSchema {
   detail::ArityRules arity_;
   detail::InplaceRules inplace_;
   detail::AttributeRules attributes_;
-  std::vector<ValueSchema> inputs_, outputs_;
+  std::vector<detail::ValueSchema> inputs_, outputs_;
   bool needs_all_shapes_ = false, private_ = false, internal_ = false;
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;
@@ -5574,21 +5390,21 @@ namespace detail {
 // program exports. Shared objects that a program is linked with share the program's registries.
 OPKIT_IMAGE_LOCAL bool HasOwnRegistries();
 
-}  // namespace detail
-
 using BackendPreference = std::vector<std::string>;  // backends to try, in order
 
-// A provider of kernels: its facts in this program and on this machine.
-struct BackendInfo {
-  std::string name;
-  int rank = 0;
-  int kernels = 0;
-  std::string why_unavailable;  // empty: its kernels can run here
-};
+}  // namespace detail
 
 // Thread-safe. The schemas and kernels that it returns stay valid until their library is unloaded.
 class OpRegistry {
  public:
+  // A provider of kernels: its facts in this program and on this machine.
+  struct Backend {
+    std::string name;
+    int rank = 0;
+    int kernels = 0;
+    std::string why_unavailable;  // empty: its kernels can run here
+  };
+
   OpRegistry();
   ~OpRegistry();
 
@@ -5643,7 +5459,7 @@ class OpRegistry {
   // Returns a sentence, with the nearest name, if no kernel of the program has this backend; empty
   // if one has.
   std::string WhyNoBackend(std::string_view backend) const;
-  // Throws kNotFound with that sentence, unless it is empty.
+  // Throws kNotFound with the sentence of WhyNoBackend, unless it is empty.
   void CheckBackend(std::string_view backend) const;
   // Sets the rank by which selection orders the backends that no node or preference requests,
   // highest first. "reference" has rank 0; an unranked backend comes last. The higher of two ranks
@@ -5661,22 +5477,23 @@ class OpRegistry {
   // True if SetBackendAvailability was called for this program's own kernels of the backend.
   bool HasAvailability(std::string_view backend) const;
   // Returns the backends that have kernels in this program.
-  std::vector<BackendInfo> Backends() const;
+  std::vector<Backend> Backends() const;
 
   // Sets the backends to try for every operator of a device, or for one operator before those. A
   // backend without a kernel is skipped; an empty list clears the setting. Throws kNotFound for an
   // operator that is not registered, or for a device without kernels. CheckPreference only throws
   // the errors of SetPreference.
-  void SetPreference(DeviceType device, BackendPreference backends);
-  void SetPreference(const std::string& op, DeviceType device, BackendPreference backends);
-  void CheckPreference(DeviceType device, const BackendPreference& backends) const;
+  void SetPreference(DeviceType device, detail::BackendPreference backends);
+  void SetPreference(const std::string& op, DeviceType device, detail::BackendPreference backends);
+  void CheckPreference(DeviceType device, const detail::BackendPreference& backends) const;
   void CheckPreference(const std::string& op, DeviceType device) const;
   // Returns the preferred backends of an operator, its own first. Inside a PreferenceScope, returns
   // the preferences that the scope holds.
-  BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
+  detail::BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
   // Returns a copy of all current preferences of this thread, with `first` in front for every
   // operator. A plan keeps the copy, so that shapes that it meets later run on the same backends.
-  detail::IntrusivePtr<detail::RefCounted> KeepPreferences(const BackendPreference& first) const;
+  detail::IntrusivePtr<detail::RefCounted> KeepPreferences(
+      const detail::BackendPreference& first) const;
 
  private:
   struct State;
@@ -5690,8 +5507,7 @@ namespace detail {
 class OPKIT_IMAGE_LOCAL RegistryUse {
  public:
   RegistryUse();
-  RegistryUse(const RegistryUse&) = delete;
-  RegistryUse& operator=(const RegistryUse&) = delete;
+  RegistryUse(RegistryUse&&) = delete;
   ~RegistryUse();
   // True if this thread holds a RegistryUse.
   static bool IsInThisThread();
@@ -5702,8 +5518,7 @@ class OPKIT_IMAGE_LOCAL RegistryUse {
 class OPKIT_IMAGE_LOCAL RegistryRemoval {
  public:
   RegistryRemoval();
-  RegistryRemoval(const RegistryRemoval&) = delete;
-  RegistryRemoval& operator=(const RegistryRemoval&) = delete;
+  RegistryRemoval(RegistryRemoval&&) = delete;
   ~RegistryRemoval();
 };
 
@@ -5795,6 +5610,8 @@ class ObserverBase : public detail::AnyObserver {
   T* subject() const { return static_cast<T*>(subject_); }
 };
 
+namespace detail {
+
 // Base of a class that can be observed. Attaching and detaching may not race with a run.
 template <class T>
 class Observable {
@@ -5830,7 +5647,7 @@ class Observable {
   }
 
  private:
-  detail::ObserverList observers_;
+  ObserverList observers_;
 };
 
 // Starts the observers of `subject` and stops them at the end of the scope, exceptions included.
@@ -5850,6 +5667,7 @@ class ObserverScope {
   bool succeeded_ = false;
 };
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_OBSERVER_HPP_
@@ -5987,7 +5805,7 @@ class Workspace {
   std::vector<std::string> Blobs() const;
 
   // Returns the tensor of that name; makes it (uninitialized) if there is none.
-  Tensor* CreateTensor(const std::string& name);
+  Tensor* CreateTensor(const std::string& name) { return CreateBlob(name)->GetMutable<Tensor>(); }
   // Throws kNotFound; kTypeMismatch for a blob of another type; kUninitialized for an empty blob.
   Tensor* GetTensor(const std::string& name) const;
   bool HasTensor(const std::string& name) const;
@@ -6117,7 +5935,7 @@ inline constinit thread_local ArgumentCheck t_argument_check;
 
 // The base class of all operators. Not synchronised: one run at a time. Operators of one workspace
 // may run at the same time if none writes a tensor that another reads or writes.
-class OperatorBase : public Observable<OperatorBase> {
+class OperatorBase : public detail::Observable<OperatorBase> {
  public:
   // Binds inputs, which must exist, and outputs, which it creates; copies the node's configuration,
   // if any. Throws kNotFound, kInvalidArgument.
@@ -6138,7 +5956,7 @@ class OperatorBase : public Observable<OperatorBase> {
   // Runs an operator that RunsDirectly(), under the caller's invocation: a plan opens one scope for
   // many operators.
   void RunDirectly() {
-    ObserverScope<OperatorBase> observers(*this);
+    detail::ObserverScope<OperatorBase> observers(*this);
     try {
       if (!RunOnDevice()) [[unlikely]]
         detail::ThrowReturnedFalse();
@@ -6295,11 +6113,10 @@ class OperatorBase : public Observable<OperatorBase> {
   // type.
   Tensor* Output(int i, DeviceType type);
   template <class T>
-  T* Output(int i) {
+  T* Output(int i) const {
     return OutputBlob(i)->GetMutable<T>();
   }
-  // Caffe2's spellings: other names for Output(i, shape, dtype).
-  Tensor* XOutput(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
+  // Caffe2's spelling of Output(i, shape, dtype).
   Tensor* OutputTensor(int i, const Shape& shape, DType dtype) { return Output(i, shape, dtype); }
   Tensor* OutputTensor(int i, const Shape& shape, DType dtype, Device device) {
     return Output(i, shape, dtype, device);
@@ -6338,7 +6155,9 @@ class OperatorBase : public Observable<OperatorBase> {
   // Ends the event of a run whose work continues elsewhere: with success, with a message, or with
   // the exception being handled. The message replaces an exception only if none is being handled.
   // Does nothing if the event is disabled.
-  void SetEventFinished(const char* error_message = nullptr);
+  void SetEventFinished(const char* error_message = nullptr) {
+    if (!event_disabled_) event().SetFinished(error_message);
+  }
   void SetEventFinishedWithException(const char* error_message = nullptr);
   // Disables the event. Saves its cost for an operator inside a chain, for whose completion no
   // thread waits.
@@ -6368,8 +6187,12 @@ class OperatorBase : public Observable<OperatorBase> {
   // layout.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
   // Returns the configuration's layouts of an input and an output; the standard layout by default.
-  Layout InputLayout(int i) const;
-  Layout OutputLayout(int o) const;
+  Layout InputLayout(int i) const {
+    return config_ ? config_->value.input_layout(detail::Index(i)) : Layout();
+  }
+  Layout OutputLayout(int o) const {
+    return config_ ? config_->value.output_layout(detail::Index(o)) : Layout();
+  }
   // Sets the configuration of an operator whose constructor does not take it.
   void SetConfig(const KernelConfig& config);
 
@@ -6407,11 +6230,11 @@ class OperatorBase : public Observable<OperatorBase> {
   // Sets which inputs the operator writes to (bit i; inputs past 63 are ignored); called by
   // CreateOperator.
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
-  InvocationKind invocation_kind() const { return invocation_kind_; }
+  Invocation::Kind invocation_kind() const { return invocation_kind_; }
   // Returns a node's name in profiles: its name, or that of its first output.
   static const std::string& NodeName(const OperatorDef& def);
   // Returns the names of this operator's runs in profiles.
-  SpanNames span_names() const {
+  detail::SpanNames span_names() const {
     if (span_names_.name == 0) [[unlikely]]
       InternNames();
     return span_names_;
@@ -6420,7 +6243,7 @@ class OperatorBase : public Observable<OperatorBase> {
  protected:
   // Marks the operator's work as custom in profiles; for operators of loaded libraries and
   // functions.
-  void set_invocation_kind(InvocationKind kind) { invocation_kind_ = kind; }
+  void set_invocation_kind(Invocation::Kind kind) { invocation_kind_ = kind; }
 
   // Waits until the work of the latest run has succeeded or failed; returns at once if no work
   // continues. For the destructor of a class whose work uses its members. Waits after Cancel too,
@@ -6512,7 +6335,7 @@ class OperatorBase : public Observable<OperatorBase> {
   std::string Describe() const { return identity_->Describe(); }
 
   // Members that every run reads come first, in one cache line with the observers.
-  InvocationKind invocation_kind_ = InvocationKind::kOperator;
+  Invocation::Kind invocation_kind_ = Invocation::Kind::kOperator;
   bool event_disabled_ = false;
   bool defers_event_completion_ = false;
   bool has_stray_work_ = false;
@@ -6532,7 +6355,7 @@ class OperatorBase : public Observable<OperatorBase> {
   detail::ScratchMemory scratch_;
   detail::IntrusivePtr<const detail::OperatorIdentity> identity_;
   std::optional<Event> event_;
-  mutable SpanNames span_names_;  // valid after the first span_names()
+  mutable detail::SpanNames span_names_;  // valid after the first span_names()
 };
 
 }}  // namespace opkit
@@ -6645,96 +6468,6 @@ std::unique_ptr<OperatorBase> CreateWith(const Kernel& kernel, const OpSchema& s
 
 #endif  // OPKIT_OP_CREATE_OPERATOR_HPP_
 
-// ---- opkit/op/dispatch_helper.hpp
-// DispatchHelper: selects a template member of an operator by a tensor's dtype or by a number.
-// Caffe2's spelling of DispatchDType, for operators written as classes.
-#ifndef OPKIT_OP_DISPATCH_HELPER_HPP_
-#define OPKIT_OP_DISPATCH_HELPER_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// The element types that an operator has code for. GenericTensorImplementation as the last type
-// sends every other dtype to DoRunWithOtherType.
-template <class... Types>
-struct TensorTypes {};
-struct GenericTensorImplementation {};
-
-// The numbers that an operator has special code for.
-template <int64_t... Values>
-struct FixedValues {};
-
-// Calls the member for a dtype or number. Used in RunOnDevice; the called members must be public.
-// Extra types come before the selected type:
-//
-//   bool RunOnDevice() override {
-//     return DispatchHelper<TensorTypes<float, double>>::call(this, Input(0));
-//   }
-//   template <class T> bool DoRunWithType();
-//
-//   return DispatchHelper<FixedValues<1, 2, 4>>::call(this, block_size_);
-//   template <int64_t N> bool DoRunWithValue();          // N is -1 for any other number
-template <class Cases, class... Extra>
-struct DispatchHelper;
-
-template <class... Types, class... Extra>
-struct DispatchHelper<TensorTypes<Types...>, Extra...> {
-  // Throws kTypeMismatch, listing the supported dtypes, for any other dtype.
-  template <class Op>
-  static bool call(Op* op, const Tensor& tensor) {
-    return call(op, tensor.dtype(), &tensor);
-  }
-  // `tensor`, if not null, is the subject of an Error.
-  template <class Op>
-  static bool call(Op* op, DType dtype, const Tensor* tensor = nullptr) {
-    bool (*call)(Op*) = nullptr;
-    ((!call && (std::is_same_v<Types, GenericTensorImplementation> || dtype == kDTypeOf<Types>)
-          ? void(call = &Call<Types, Op>)
-          : void()),
-     ...);
-    if (!call) [[unlikely]]
-      Unsupported(*op, dtype, tensor);
-    return call(op);
-  }
-
- private:
-  template <class T, class Op>
-  static bool Call(Op* op) {
-    if constexpr (std::is_same_v<T, GenericTensorImplementation>) {
-      return op->template DoRunWithOtherType<Extra...>();
-    } else {
-      static_assert(Element<T>, "TensorTypes<...> lists element types, such as float or int64_t");
-      return op->template DoRunWithType<Extra..., T>();
-    }
-  }
-  [[noreturn]] OPKIT_COLD static void Unsupported(const OperatorBase& op, DType dtype,
-                                                  const Tensor* tensor) {
-    throw Error(ErrorCode::kTypeMismatch,
-                StrCat("operator ", op.type(), " has no code for dtype ", dtype, "; it supports ",
-                       std::vector<std::string>{ToString(kDTypeOf<Types>)...}),
-                tensor);
-  }
-};
-
-template <int64_t... Values, class... Extra>
-struct DispatchHelper<FixedValues<Values...>, Extra...> {
-  template <class Op>
-  static bool call(Op* op, int64_t value) {
-    bool (*call)(Op*) = &Call<-1, Op>;
-    ((value == Values ? void(call = &Call<Values, Op>) : void()), ...);
-    return call(op);
-  }
-
- private:
-  template <int64_t Value, class Op>
-  static bool Call(Op* op) {
-    return op->template DoRunWithValue<Extra..., Value>();
-  }
-};
-
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_DISPATCH_HELPER_HPP_
-
 // ---- opkit/op/call/resolved_call.hpp
 // ResolvedCall: the call behind a ResolvedOperator. A typed operator on the CPU is called directly
 // (direct_call.hpp); any other operator is bound to a workspace (operator_call.hpp).
@@ -6782,7 +6515,7 @@ struct InvokeOptions {
   std::string backends = {};
   int num_outputs = -1;  // needed only if the schema leaves it open
   // kRequired uses no other backends; kUnsupported if none of them accepts the call.
-  BackendNeed backend_need = kPreferred;
+  OperatorDef::BackendNeed backend_need = kPreferred;
 };
 
 // An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and
@@ -6856,6 +6589,10 @@ namespace detail {
 
 // Returns 1 for each present input, 0 for an optional input that is left out.
 std::vector<int> PresentInputs(std::span<const Tensor> inputs);
+// Returns the number of a node's outputs: `given`, or the schema's number if `given` is negative.
+// Throws kInvalidArgument, which ends with `mend`, if the schema leaves it open.
+int CountOutputs(const OpSchema& schema, size_t num_inputs, const Arguments& args, int given,
+                 const char* mend);
 
 }  // namespace detail
 
@@ -7012,7 +6749,7 @@ class Operator : public OperatorBase {
   bool RunAs(int stream_id, bool by_event, Body body) {
     const detail::IssueScope issue(Context::kAsynchronous && !IsEventDisabled());
     InvocationScope invocation(invocation_kind(), device(), [this] { return span_names(); });
-    ObserverScope<OperatorBase> observers(*this);
+    detail::ObserverScope<OperatorBase> observers(*this);
     SwitchStream(stream_id, by_event);
     if (by_event) {
       PrepareEvent();
@@ -7112,85 +6849,48 @@ class Operator : public OperatorBase {
 
 }}  // namespace opkit
 
+// Makes a member template of the base, and its overloads, usable without `template`: g++ parses the
+// name as a template only if it finds one in the class itself.
+#define OPKIT_USE_OPERATOR_TEMPLATE(Name)                                 \
+  using ::opkit::OperatorBase::Name;                                      \
+  template <class OpkitT, class... OpkitArgs>                             \
+  decltype(auto) Name(OpkitArgs&&... args) const {                        \
+    return static_cast<const ::opkit::OperatorBase&>(*this).Name<OpkitT>( \
+        static_cast<OpkitArgs&&>(args)...);                               \
+  }                                                                       \
+  static_assert(true)
 // Makes names of the base usable without `this->` and without `template` in a class template
 // derived from Operator<Context>. Name the type of each Input and Output (`const Tensor& x =
 // Input(0); x.data<float>()`): in a chain or behind `auto` C++ needs `template` before `data`.
-#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS                                                          \
-  using ::opkit::OperatorBase::DenseInput;                                                         \
-  using ::opkit::OperatorBase::FinishWork;                                                         \
-  using ::opkit::OperatorBase::HasArgument;                                                        \
-  using ::opkit::OperatorBase::HasInput;                                                           \
-  using ::opkit::OperatorBase::HasOutput;                                                          \
-  using ::opkit::OperatorBase::InputBlob;                                                          \
-  using ::opkit::OperatorBase::InputSize;                                                          \
-  using ::opkit::OperatorBase::InputTensorShapes;                                                  \
-  using ::opkit::OperatorBase::IsInputOutputAlias;                                                 \
-  using ::opkit::OperatorBase::OutputBlob;                                                         \
-  using ::opkit::OperatorBase::OutputSize;                                                         \
-  using ::opkit::OperatorBase::OutputTensor;                                                       \
-  using ::opkit::OperatorBase::OutputTensorAlias;                                                  \
-  using ::opkit::OperatorBase::OutputTensorCopyFrom;                                               \
-  using ::opkit::OperatorBase::OutputTensorOrUndefined;                                            \
-  using ::opkit::OperatorBase::Scratch;                                                            \
-  using ::opkit::OperatorBase::SetOutputTensor;                                                    \
-  using ::opkit::OperatorBase::XOutput;                                                            \
-  using ::opkit::OperatorBase::config;                                                             \
-  using ::opkit::OperatorBase::def;                                                                \
-  using ::opkit::OperatorBase::device;                                                             \
-  using ::opkit::OperatorBase::event;                                                              \
-  const ::opkit::Tensor& Input(int i) const {                                                      \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i);                              \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  const OpkitT& Input(int i) const {                                                               \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input<OpkitT>(i);                      \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i) { return static_cast<::opkit::OperatorBase&>(*this).Output(i); }  \
-  const ::opkit::Tensor& Input(int i, ::opkit::DeviceType type) const {                            \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Input(i, type);                        \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype) {              \
-    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype);                     \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i, const ::opkit::Shape& shape, ::opkit::DType dtype,                \
-                          ::opkit::Device device) {                                                \
-    return static_cast<::opkit::OperatorBase&>(*this).Output(i, shape, dtype, device);             \
-  }                                                                                                \
-  ::opkit::Tensor* Output(int i, ::opkit::DeviceType type) {                                       \
-    return static_cast<::opkit::OperatorBase&>(*this).Output(i, type);                             \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  OpkitT* Output(int i) {                                                                          \
-    return static_cast<::opkit::OperatorBase&>(*this).Output<OpkitT>(i);                           \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  bool InputIsType(int i) const {                                                                  \
-    return static_cast<const ::opkit::OperatorBase&>(*this).InputIsType<OpkitT>(i);                \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  bool HasSingleArgumentOfType(std::string_view name) const {                                      \
-    return static_cast<const ::opkit::OperatorBase&>(*this).HasSingleArgumentOfType<OpkitT>(name); \
-  }                                                                                                \
-  template <class OpkitT, class... OpkitFallback>                                                  \
-  OpkitT Arg(std::string_view name, OpkitFallback... fallback) const {                             \
-    return static_cast<const ::opkit::OperatorBase&>(*this).Arg<OpkitT>(name, fallback...);        \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  OpkitT GetSingleArgument(std::string_view name, const OpkitT& fallback) const {                  \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name,        \
-                                                                                      fallback);   \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  OpkitT GetSingleArgument(std::string_view name) const {                                          \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetSingleArgument<OpkitT>(name);       \
-  }                                                                                                \
-  template <class OpkitT>                                                                          \
-  std::vector<OpkitT> GetRepeatedArgument(std::string_view name,                                   \
-                                          const std::vector<OpkitT>& fallback = {}) const {        \
-    return static_cast<const ::opkit::OperatorBase&>(*this).GetRepeatedArgument<OpkitT>(name,      \
-                                                                                        fallback); \
-  }                                                                                                \
-  static_assert(true)
+#define OPKIT_USE_OPERATOR_BASE_FUNCTIONS               \
+  using ::opkit::OperatorBase::DenseInput;              \
+  using ::opkit::OperatorBase::FinishWork;              \
+  using ::opkit::OperatorBase::HasArgument;             \
+  using ::opkit::OperatorBase::HasInput;                \
+  using ::opkit::OperatorBase::HasOutput;               \
+  using ::opkit::OperatorBase::InputBlob;               \
+  using ::opkit::OperatorBase::InputSize;               \
+  using ::opkit::OperatorBase::InputTensorShapes;       \
+  using ::opkit::OperatorBase::IsInputOutputAlias;      \
+  using ::opkit::OperatorBase::OutputBlob;              \
+  using ::opkit::OperatorBase::OutputSize;              \
+  using ::opkit::OperatorBase::OutputTensor;            \
+  using ::opkit::OperatorBase::OutputTensorAlias;       \
+  using ::opkit::OperatorBase::OutputTensorCopyFrom;    \
+  using ::opkit::OperatorBase::OutputTensorOrUndefined; \
+  using ::opkit::OperatorBase::Scratch;                 \
+  using ::opkit::OperatorBase::SetOutputTensor;         \
+  using ::opkit::OperatorBase::config;                  \
+  using ::opkit::OperatorBase::def;                     \
+  using ::opkit::OperatorBase::device;                  \
+  using ::opkit::OperatorBase::event;                   \
+  OPKIT_USE_OPERATOR_TEMPLATE(Arg);                     \
+  OPKIT_USE_OPERATOR_TEMPLATE(GetRepeatedArgument);     \
+  OPKIT_USE_OPERATOR_TEMPLATE(GetSingleArgument);       \
+  OPKIT_USE_OPERATOR_TEMPLATE(HasSingleArgumentOfType); \
+  OPKIT_USE_OPERATOR_TEMPLATE(Input);                   \
+  OPKIT_USE_OPERATOR_TEMPLATE(InputIsType);             \
+  OPKIT_USE_OPERATOR_TEMPLATE(Output)
 #define OPKIT_USE_OPERATOR_FUNCTIONS(Context) \
   OPKIT_USE_OPERATOR_BASE_FUNCTIONS;          \
   using ::opkit::Operator<Context>::context_
@@ -7352,7 +7052,7 @@ struct KernelRegistration {
   const char* op;
   DeviceType device;
   const char* backend;  // "" or "DEFAULT": the reference backend
-  RegistrationPriority priority;
+  Kernel::Priority priority;
   const char* file;
   int line;
 };
@@ -7441,7 +7141,7 @@ bool RegisterClass(const KernelRegistration&) {
 // (Invoke of such an operator needs opkit/graph.hpp in the program.)
 //   ConvOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
 //       : Operator<Context>(def, ws, config) {}           // null where none was chosen
-// A class that can fuse its node with the next node has a function beside Propose:
+// A class that can fuse its node with the next node (op/fusion.hpp) has a function beside Propose:
 //   static std::optional<FusedNode> Fuse(const FusionQuery& query);
 #define OPKIT_REGISTER_OPERATOR(device, name, backend, priority, ...)                \
   OPKIT_REGISTRATION_OF(REGISTER_OPERATOR, name);                                    \
@@ -7449,14 +7149,14 @@ bool RegisterClass(const KernelRegistration&) {
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                   \
       (OPKIT_SCHEMA_ANCHOR(name)(),                                                  \
        ::opkit::detail::RegisterClass<__VA_ARGS__>(                                  \
-           {#name, device, backend, ::opkit::RegistrationPriority::priority, __FILE__, __LINE__}))
+           {#name, device, backend, ::opkit::Kernel::Priority::priority, __FILE__, __LINE__}))
 // Registers by string, for names that are not identifiers and for kernels of another binary's
 // operator. A missing schema is reported at the first lookup.
 #define OPKIT_REGISTER_OPERATOR_STR(device, string, backend, ...)  \
   OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_STR);                 \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
-          {string, device, backend, ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__})
+          {string, device, backend, ::opkit::Kernel::Priority::kDefault, __FILE__, __LINE__})
 // Sets the rank of a backend: selection tries the backends that no node or preference names by
 // rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
@@ -7472,11 +7172,11 @@ bool RegisterClass(const KernelRegistration&) {
           backend, []() -> std::string { return (__VA_ARGS__)(); })
 // Registers a creator function (const OperatorDef&, Workspace*) -> std::unique_ptr<OperatorBase>,
 // which may take a const KernelConfig* as well.
-#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                         \
-  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                             \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                                 \
-      ::opkit::detail::RegisterKernel(                                                             \
-          {#name, device, "DEFAULT", ::opkit::RegistrationPriority::kDefault, __FILE__, __LINE__}, \
+#define OPKIT_REGISTER_OPERATOR_CREATOR(device, name, ...)                                     \
+  OPKIT_AT_NAMESPACE_SCOPE(REGISTER_OPERATOR_CREATOR);                                         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) =                             \
+      ::opkit::detail::RegisterKernel(                                                         \
+          {#name, device, "DEFAULT", ::opkit::Kernel::Priority::kDefault, __FILE__, __LINE__}, \
           __VA_ARGS__)
 
 #define OPKIT_REGISTER_DEVICE_OPERATOR(device, name, ...) \
@@ -8185,7 +7885,7 @@ class TypedOperator final : public Operator<Context> {
         call_(kernel, OpRegistry::Global().GetSchema(def.type()), def),
         inputs_(call_.num_inputs()),
         outputs_(def.outputs().size()) {
-    this->set_invocation_kind(InvocationKind::kCustomOperator);
+    this->set_invocation_kind(Invocation::Kind::kCustomOperator);
   }
 
  private:
@@ -8244,8 +7944,10 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
   // Requires the same shape of these inputs and outputs. Both lists come from one list of names: an
   // index is -1 if the name is in the other list.
   void SameShape(std::initializer_list<int> inputs, std::initializer_list<int> outputs);
-  void AddRule(UniqueFunction<void(InferenceContext&)> rule);
-  void AddInplace(int input, int output);
+  OPKIT_COLD void AddRule(UniqueFunction<void(InferenceContext&)> rule) {
+    rules_.push_back(std::move(rule));
+  }
+  OPKIT_COLD void AddInplace(int input, int output) { inplace_.emplace_back(input, output); }
   // Registers a kernel, and adds its element types to those of earlier kernels.
   void AddKernel(DeviceType device, const TypedKernel& kernel, MakeTyped make) noexcept;
   void AddProblem(std::string_view what);
@@ -8631,8 +8333,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(FunctionOpRecord&)> g_read_gradient
 OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredOperators =
-    (ThisLibrary().add_layouts = &AddRegisteredLayouts,
-     ThisLibrary().add_registered = &AddRegisteredOperators, true);
+    (LibraryContents::Global().add_layouts = &AddRegisteredLayouts,
+     LibraryContents::Global().add_registered = &AddRegisteredOperators, true);
 
 }  // namespace detail
 }}  // namespace opkit
@@ -9138,7 +8840,7 @@ OPKIT_INLINE DeviceTypeRegistry& DeviceTypes() {
 
 }  // namespace detail
 
-OPKIT_INLINE DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
+OPKIT_INLINE detail::DeviceTypeInfo GetDeviceTypeInfo(DeviceType type) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries)
@@ -9154,7 +8856,7 @@ OPKIT_INLINE int FindDeviceType(std::string_view name) {
   return -1;
 }
 
-OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, DeviceTypeInfo info) {
+OPKIT_INLINE DeviceType RegisterDeviceType(DeviceType type, detail::DeviceTypeInfo info) {
   auto& registry = detail::DeviceTypes();
   detail::MutexLock lock(registry.mutex);
   for (const auto& entry : registry.entries) {
@@ -9595,8 +9297,8 @@ OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
          std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
 
-OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
-  for (const NamedAttribute& item : list) {
+OPKIT_INLINE Arguments::Arguments(std::initializer_list<detail::NamedAttribute> list) {
+  for (const detail::NamedAttribute& item : list) {
     if (Has(item.name))
       Throw(ErrorCode::kInvalidArgument, "argument '", item.name, "' is given twice, as ",
             ToString(*Find(item.name)), " and as ", ToString(item.value));
@@ -9605,7 +9307,7 @@ OPKIT_INLINE Arguments::Arguments(std::initializer_list<NamedAttribute> list) {
 }
 
 OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
-  for (NamedAttribute& item : items_)
+  for (detail::NamedAttribute& item : items_)
     if (item.name == name) {
       item.value = std::move(value);
       return;
@@ -9614,18 +9316,19 @@ OPKIT_INLINE void Arguments::Set(std::string name, Attribute value) {
 }
 
 OPKIT_INLINE bool Arguments::Remove(std::string_view name) {
-  return std::erase_if(items_, [&](const NamedAttribute& item) { return item.name == name; }) > 0;
+  return std::erase_if(items_,
+                       [&](const detail::NamedAttribute& item) { return item.name == name; }) > 0;
 }
 
 OPKIT_INLINE const Attribute* Arguments::Find(std::string_view name) const {
-  for (const NamedAttribute& item : items_)
+  for (const detail::NamedAttribute& item : items_)
     if (item.name == name) return &item.value;
   return nullptr;
 }
 
 OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
   std::vector<std::string> names;
-  for (const NamedAttribute& item : items_) names.push_back(item.name);
+  for (const detail::NamedAttribute& item : items_) names.push_back(item.name);
   return names;
 }
 
@@ -9661,7 +9364,8 @@ OPKIT_INLINE std::string ToString(const Dim& dim) {
 }
 
 OPKIT_INLINE int64_t Dim::value() const {
-  if (!is_known()) throw NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
+  if (!is_known())
+    throw detail::NotKnownYet(StrCat("extent ", ToString(*this), " is not known yet"));
   return value_;
 }
 
@@ -9689,14 +9393,15 @@ inline bool ComputeExtent(int64_t x, char op, int64_t y, int64_t* result) {
 }
 }  // namespace detail
 
-OPKIT_INLINE DimExpr::operator Dim() const {
+OPKIT_INLINE Dim::Expr::operator Dim() const {
   if (value_) return Dim(*value_);
   return most_ && *most_ >= 0 ? Dim::AtMost(*most_) : Dim();
 }
 
 // Returns the largest value that `a op b` can have. Returns nothing if an operand has no bound, if
 // the result may fall while an operand grows, or on overflow.
-OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, const DimExpr& b) {
+OPKIT_INLINE std::optional<int64_t> Dim::Expr::MostOf(const Dim::Expr& a, char op,
+                                                      const Dim::Expr& b) {
   if (op == '*' && a.value_ && !b.value_) return MostOf(b, op, a);
   const bool grows =
       op == '+' || (b.value_ && (op == '-' || (op == '*' ? *b.value_ >= 0 : *b.value_ > 0)));
@@ -9706,8 +9411,8 @@ OPKIT_INLINE std::optional<int64_t> DimExpr::MostOf(const DimExpr& a, char op, c
   return most;
 }
 
-OPKIT_INLINE DimExpr DimExpr::Compute(const DimExpr& a, char op, const DimExpr& b) {
-  DimExpr out = Dim();
+OPKIT_INLINE Dim::Expr Dim::Expr::Compute(const Dim::Expr& a, char op, const Dim::Expr& b) {
+  Dim::Expr out = Dim();
   if (!a.value_ || !b.value_) {
     out.most_ = MostOf(a, op, b);
     return out;
@@ -9793,7 +9498,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE bool EventState::Schedule() {
   detail::MutexLock lock(mutex_);
-  const EventStatus now = status_.load(std::memory_order_relaxed);  // the mutex orders it
+  const EventStatus now = status_.load(std::memory_order_relaxed);  // relaxed: the mutex orders it
   if (IsTerminal(now)) return false;
   if (now == EventStatus::kScheduled)
     Throw(ErrorCode::kFailedPrecondition,
@@ -9810,7 +9515,7 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
     detail::MutexLock lock(mutex_);
     if (IsTerminal(status_.load(std::memory_order_relaxed))) return false;
     if (span_ != 0) [[unlikely]]  // reports the end before a thread sees it and may end the profile
-      if (SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
+      if (detail::SpanSink* sink = detail::CurrentSpanSink()) sink->Completed(span_);
     exception_ = std::move(exception);
     status_.store(exception_ ? EventStatus::kFailed : EventStatus::kSuccess,
                   std::memory_order_release);
@@ -9898,8 +9603,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   }
 }
 
-OPKIT_INLINE detail::DeviceTable<EventStateFactory>& EventFactories() {
-  static constinit detail::DeviceTable<EventStateFactory> table;
+OPKIT_INLINE detail::DeviceTable<detail::EventStateFactory>& EventFactories() {
+  static constinit detail::DeviceTable<detail::EventStateFactory> table;
   return table;
 }
 
@@ -9959,7 +9664,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE detail::IntrusivePtr<EventState> Event::NewState() const {
-  const EventStateFactory factory = EventFactories().Find(device_.type);
+  const detail::EventStateFactory factory = EventFactories().Find(device_.type);
   return factory ? factory(device_) : detail::MakeIntrusive<EventState>();
 }
 
@@ -10083,7 +9788,7 @@ namespace detail {
 
 // Returns null if no function is registered.
 inline CopyFunction RegisteredCopy(DeviceType from, DeviceType to) {
-  detail::MutexLock lock(Copies().mutex);
+  MutexLock lock(Copies().mutex);
   for (const CopyTable::Route& route : Copies())
     if (route.from == from && route.to == to && route.copy) return route.copy;
   return nullptr;
@@ -10111,7 +9816,7 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
   const DeviceType from = MemoryDevice(source.device()).type;
   const DeviceType to = MemoryDevice(target.device()).type;
   if (const CopyFunction found = FindCopy(from, to)) return found;
-  detail::MutexLock lock(Copies().mutex);
+  MutexLock lock(Copies().mutex);
   std::vector<std::string> known;
   for (const CopyTable::Route& route : Copies())
     if (route.copy) known.push_back(StrCat(route.from, " to ", route.to));
@@ -10163,7 +9868,8 @@ OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
 
 }  // namespace detail
 
-OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunction copy) {
+OPKIT_INLINE detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to,
+                                               detail::CopyFunction copy) {
   from = MemoryDevice({from, 0}).type;
   to = MemoryDevice({to, 0}).type;
   detail::CopyTable& table = detail::Copies();
@@ -10181,7 +9887,7 @@ OPKIT_INLINE CopyFunction RegisterCopy(DeviceType from, DeviceType to, CopyFunct
 OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
-  InvocationScope invocation(InvocationKind::kCopy, target->device(), detail::CopyNames);
+  InvocationScope invocation(Invocation::Kind::kCopy, target->device(), detail::CopyNames);
   prepared.Run();
   *target = std::move(prepared.target);
 }
@@ -10197,6 +9903,8 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
 OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
   // Never freed: the threads use their streams until the process ends.
   static Registry* const registry = [] {
@@ -10211,9 +9919,9 @@ OPKIT_INLINE CPUStream::Registry& CPUStream::All() {
 }
 
 OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
-  if (detail::t_cpu_stream) return *detail::t_cpu_stream;
+  if (t_cpu_stream) return *t_cpu_stream;
   if (id < 0) Throw(ErrorCode::kInvalidArgument, "stream id ", id, " is negative");
-  detail::MutexLock lock(All().mutex);
+  MutexLock lock(All().mutex);
   if (CPUStream* stream = All().Find(device, id)) return *stream;
   auto* stream = new CPUStream(device, id);
   stream->next_ = std::exchange(All().streams, stream);
@@ -10257,27 +9965,27 @@ OPKIT_INLINE CPUStream::CPUStream(Device device, int id) : device_(device), id_(
 }
 
 OPKIT_INLINE void CPUStream::Push(Item item) {
-  item.issuer = detail::t_issuer;
+  item.issuer = t_issuer;
   if (id_ < 0) {
     Failures failures;
     Execute(item, failures);
     if (std::exception_ptr failure = failures.Take(item.issuer)) std::rethrow_exception(failure);
     return;
   }
-  detail::Parker::Address sleeper = nullptr;
+  Parker::Address sleeper = nullptr;
   {
-    detail::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     queue_.push_back(std::move(item));
     if (parked_) sleeper = std::exchange(parked_, nullptr)->Set();
   }
-  if (sleeper) detail::Parker::Wake(sleeper);
+  if (sleeper) Parker::Wake(sleeper);
 }
 
 OPKIT_INLINE void CPUStream::Next(std::vector<Item>& items) {
   for (;;) {
-    detail::Parker parker;
+    Parker parker;
     {
-      detail::MutexLock lock(mutex_);
+      MutexLock lock(mutex_);
       busy_ = !queue_.empty();
       if (busy_) return items.swap(queue_);
       parked_ = &parker;
@@ -10338,6 +10046,8 @@ OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
   }
 }
 
+}  // namespace detail
+
 OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
   if (drained_)
     drained_->Reset();
@@ -10359,8 +10069,7 @@ OPKIT_INLINE void CPUStreamContext::FinishDeviceComputation() {
 #ifndef OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 #define OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The sleeping threads of all latches whose addresses have the same hash.
 struct alignas(kCacheLine) LatchBucket {
@@ -10376,14 +10085,12 @@ inline LatchBucket& BucketOf(const void* latch) {
   return g_latch_buckets[hash >> (64 - kLatchBucketBits)];
 }
 
-}  // namespace detail
-
 // No wake-up is lost: the sleeper enlists and looks at the count under the bucket's lock. If the
 // last CountDown takes the lock later it finds the sleeper; if earlier, its subtraction happened
 // before and the sleeper sees zero.
-OPKIT_INLINE bool Latch::Enlist(detail::LatchSleeper& self) const {
-  detail::LatchBucket& bucket = detail::BucketOf(this);
-  detail::MutexLock lock(bucket.mutex);
+OPKIT_INLINE bool Latch::Enlist(LatchSleeper& self) const {
+  LatchBucket& bucket = BucketOf(this);
+  MutexLock lock(bucket.mutex);
   if (done()) return false;
   self.latch = this;
   self.next = bucket.first;
@@ -10391,36 +10098,37 @@ OPKIT_INLINE bool Latch::Enlist(detail::LatchSleeper& self) const {
   return true;
 }
 
-OPKIT_INLINE void Latch::Delist(detail::LatchSleeper& self) {
-  detail::LatchBucket& bucket = detail::BucketOf(self.latch);
-  detail::MutexLock lock(bucket.mutex);
-  detail::LatchSleeper** at = &bucket.first;
+OPKIT_INLINE void Latch::Delist(LatchSleeper& self) {
+  LatchBucket& bucket = BucketOf(self.latch);
+  MutexLock lock(bucket.mutex);
+  LatchSleeper** at = &bucket.first;
   while (*at && *at != &self) at = &(*at)->next;
   if (*at) *at = self.next;
 }
 
 OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
-  detail::LatchBucket& bucket = detail::BucketOf(latch);
-  detail::MutexLock lock(bucket.mutex);
-  for (detail::LatchSleeper** at = &bucket.first; *at;) {
-    detail::LatchSleeper* const sleeper = *at;
+  LatchBucket& bucket = BucketOf(latch);
+  MutexLock lock(bucket.mutex);
+  for (LatchSleeper** at = &bucket.first; *at;) {
+    LatchSleeper* const sleeper = *at;
     if (sleeper->latch != latch) {
       at = &sleeper->next;
       continue;
     }
     *at = sleeper->next;
     // The sleeper delists itself under this lock, so it stays until the lock is released.
-    detail::Parker::Wake(sleeper->parker->Set());
+    Parker::Wake(sleeper->parker->Set());
   }
 }
 
 OPKIT_INLINE void Latch::ForgetSleepers() {
-  for (detail::LatchBucket& bucket : detail::g_latch_buckets) {
+  for (LatchBucket& bucket : g_latch_buckets) {
     bucket.mutex.ResetAfterFork();
     bucket.first = nullptr;
   }
 }
 
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
@@ -10443,7 +10151,7 @@ inline SpanSink* EngineSink() {
 class EngineScope {
  public:
   explicit EngineScope(const char* name)
-      : scope_(EngineSink() ? InvocationScope(InvocationKind::kEngine,
+      : scope_(EngineSink() ? InvocationScope(Invocation::Kind::kEngine,
                                               [&] { return SpanNames{InternName(name)}; })
                             : InvocationScope::Adopt(CurrentInvocation())) {}
 
@@ -10601,7 +10309,7 @@ inline int DefaultThreads() {
 
 }  // namespace detail
 
-OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, WorkerPlacement placement)
+OPKIT_INLINE ThreadPool::ThreadPool(int threads, std::string name, Placement placement)
     : name_(std::move(name)), placement_(placement) {
   SetThreads(threads);
   detail::MutexLock lock(detail::g_pools.mutex);
@@ -10639,7 +10347,7 @@ OPKIT_INLINE ThreadPool& ThreadPool::Global() {
   static ThreadPool* const pool = [] {
     const char* pin = std::getenv("OPKIT_PIN_THREADS");
     return new ThreadPool(detail::DefaultThreads(), "opkit",
-                          pin && pin[0] == '1' ? WorkerPlacement::kPinned : WorkerPlacement::kFree);
+                          pin && pin[0] == '1' ? Placement::kPinned : Placement::kFree);
   }();
   return *pool;
 }
@@ -10720,7 +10428,7 @@ OPKIT_INLINE void ThreadPool::WorkerMain(detail::PoolWorker& self) {
   }
   detail::t_pool = {this, &self};
   detail::SetCurrentThreadName(StrCat(name_, "-", self.index).c_str());
-  if (placement_ == WorkerPlacement::kPinned) detail::PinCurrentThread(self.index + 1);
+  if (placement_ == Placement::kPinned) detail::PinCurrentThread(self.index + 1);
   bool searching = true;
   detail::IdleSpin spin;
   for (;;) {
@@ -10811,8 +10519,8 @@ OPKIT_INLINE ThreadPool::Work ThreadPool::FindWork(detail::PoolWorker* self) {
     if (task) return {task};
   }
   if (detail::PoolTask* task = TakeInjected()) return {task};
-  // Acquire, here and below: pairs with the stores in StartWorker, so that a worker's record is
-  // seen whole.
+  // Acquire, here and below: pairs with the stores in StartWorker, so that all members of a
+  // worker's record are visible.
   const int slots = slots_.load(std::memory_order_acquire);
   for (int i = 0, victim = self ? self->index : 0; i < slots; ++i, ++victim) {
     if (victim >= slots) victim = 0;
@@ -10860,7 +10568,7 @@ OPKIT_INLINE void ThreadPool::WakeForLoop(int threads) {
   }
 }
 
-OPKIT_INLINE bool ThreadPool::Wait(const Latch& latch, int64_t timeout_ns) {
+OPKIT_INLINE bool ThreadPool::Wait(const detail::Latch& latch, int64_t timeout_ns) {
   if (latch.done()) return true;
   detail::PoolWorker* const worker = OwnWorker();
   const bool helps = worker || (timeout_ns < 0 && threads() > 1);
@@ -10923,7 +10631,7 @@ OPKIT_INLINE void ThreadPool::RunLoop(int64_t first, int64_t last, int64_t grain
 OPKIT_INLINE void ThreadPool::HandleFork() {
   const auto in_child = [] {
     detail::g_pools.mutex.ResetAfterFork();
-    Latch::ForgetSleepers();
+    detail::Latch::ForgetSleepers();
     detail::t_pool.worker = nullptr;
     for (ThreadPool* pool = detail::g_pools.first; pool; pool = pool->registry_next_)
       pool->ResetAfterFork();
@@ -11036,7 +10744,7 @@ OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
 
 }  // namespace detail
 
-OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, RunOnThreads run) {
+OPKIT_COLD OPKIT_INLINE void SetParallelFor(int threads, detail::RunOnThreads run) {
   if (run && (threads < 1 || threads > ThreadPool::kMaxThreads))
     Throw(ErrorCode::kInvalidArgument, "SetParallelFor with ", threads, " threads; expected 1 to ",
           int{ThreadPool::kMaxThreads});
@@ -11096,16 +10804,16 @@ OPKIT_INLINE OperatorDef& OperatorDef::ControlInput(std::string name) {
 OPKIT_INLINE OperatorDef& OperatorDef::Arg(std::string name, Attribute value) {
   return mutable_args().Set(std::move(name), std::move(value)), *this;
 }
-OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(std::string name,
-                                                detail::IntrusivePtr<const SubgraphBase> graph) {
+OPKIT_INLINE OperatorDef& OperatorDef::Subgraph(
+    std::string name, detail::IntrusivePtr<const detail::SubgraphBase> graph) {
   if (!graph) Throw(ErrorCode::kInvalidArgument, "subgraph '", name, "' of ", type(), " is null");
-  std::vector<NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
-  for (NamedSubgraph& known : subgraphs)
+  std::vector<detail::NamedSubgraph>& subgraphs = mutable_fields().subgraphs;
+  for (detail::NamedSubgraph& known : subgraphs)
     if (known.name == name) return known.graph = std::move(graph), *this;
   return subgraphs.push_back({std::move(name), std::move(graph)}), *this;
 }
-OPKIT_INLINE const SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
-  for (const NamedSubgraph& known : subgraphs())
+OPKIT_INLINE const detail::SubgraphBase* OperatorDef::FindSubgraph(std::string_view name) const {
+  for (const detail::NamedSubgraph& known : subgraphs())
     if (known.name == name) return known.graph.get();
   return nullptr;
 }
@@ -11175,10 +10883,10 @@ inline void Refine(const OperatorDef& def, TensorInfo& info, const char* what, i
 
 }  // namespace detail
 
-OPKIT_INLINE const Attribute* detail::DefaultOf(const std::vector<AttributeSchema>* declared,
-                                                std::string_view name) {
+OPKIT_INLINE const Attribute* detail::DefaultOf(
+    const std::vector<detail::AttributeSchema>* declared, std::string_view name) {
   if (declared)
-    for (const AttributeSchema& attribute : *declared)
+    for (const detail::AttributeSchema& attribute : *declared)
       if (attribute.name == name && attribute.default_value) return &*attribute.default_value;
   return nullptr;
 }
@@ -11257,8 +10965,8 @@ OPKIT_INLINE void InferenceCache::Infer(const OperatorDef& def, InputPointers in
 OPKIT_INLINE void InferenceCache::Set(const OperatorDef& def, std::span<const TensorInfo> inputs,
                                       std::span<const TensorInfo> outputs, bool lacks_data) {
   if (inputs.size() != def.inputs().size() || outputs.size() != def.outputs().size())
-    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def, " for ",
-          inputs.size(), " inputs and ", outputs.size(), " outputs");
+    Throw(ErrorCode::kInvalidArgument, "SetInferredOutputs of operator ", def,
+          " is given types of ", inputs.size(), " inputs and ", outputs.size(), " outputs");
   planned_.clear();
   if (lacks_data)
     for (const TensorInfo& output : outputs) planned_.emplace_back(output.dtype, output.shape);
@@ -11496,9 +11204,6 @@ OPKIT_INLINE OpSchema::OpSchema(std::string name, const char* file, int line, st
 OPKIT_INLINE OpSchema& OpSchema::MutatesInputs(std::initializer_list<int> inputs) {
   return MutatesInputs([list = std::vector<int>(inputs)](const OperatorDef&) { return list; });
 }
-OPKIT_INLINE OpSchema& OpSchema::Arg(AttributeSchema attribute) {
-  return attributes_.declared.push_back(std::move(attribute)), *this;
-}
 OPKIT_INLINE OpSchema& OpSchema::Arg(std::string name, std::string doc,
                                      std::initializer_list<const char*> values) {
   const Attribute first(*values.begin());
@@ -11518,22 +11223,23 @@ OPKIT_INLINE OpSchema& OpSchema::RequiredArg(std::string name, std::string doc,
               {},
               {values.begin(), values.end()}});
 }
-OPKIT_INLINE AttributeSchema* OpSchema::Declared(std::string_view name, const char* to_give) {
-  for (AttributeSchema& attribute : attributes_.declared)
+OPKIT_INLINE detail::AttributeSchema* OpSchema::Declared(std::string_view name,
+                                                         const char* to_give) {
+  for (detail::AttributeSchema& attribute : attributes_.declared)
     if (attribute.name == name) return &attribute;
   problem_ = StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
                     " has no argument '", name, "' to give ", to_give);
   return nullptr;
 }
 OPKIT_INLINE OpSchema& OpSchema::Default(std::string_view name, Attribute value) {
-  if (AttributeSchema* found = Declared(name, "a default")) {
+  if (detail::AttributeSchema* found = Declared(name, "a default")) {
     found->required = false;
     found->default_value = std::move(value);
   }
   return *this;
 }
 OPKIT_INLINE OpSchema& OpSchema::Values(std::string_view name, std::vector<std::string> values) {
-  if (AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
+  if (detail::AttributeSchema* found = Declared(name, "values")) found->values = std::move(values);
   return *this;
 }
 
@@ -11592,7 +11298,7 @@ OPKIT_INLINE OpSchema& OpSchema::Output(int i, std::string name, std::string doc
 
 OPKIT_INLINE std::string OpSchema::problem() const {
   if (!problem_.empty()) return problem_;
-  for (const AttributeSchema& attribute : attributes_.declared)
+  for (const detail::AttributeSchema& attribute : attributes_.declared)
     if (attribute.default_value)
       if (const std::string* wrong = attribute.FindOther(*attribute.default_value))
         return StrCat("the schema of operator ", name_, " at ", file_, ":", line_,
@@ -11640,7 +11346,7 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
       if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
         outputs[o].dtype = outputs_[o].dtypes[0];
     detail::CheckDTypes("output", outputs_, outputs);
-  } catch (const NotKnownYet&) {
+  } catch (const detail::NotKnownYet&) {
     if (known) fail();  // otherwise nothing can be inferred yet
   } catch (...) {
     fail();
@@ -11994,7 +11700,7 @@ struct OpRegistry::State {
   static std::string PreferenceKey(std::string_view op, DeviceType device) {
     return StrCat(op, '\n', static_cast<int>(device));
   }
-  NameMap<BackendPreference> preferences;
+  NameMap<detail::BackendPreference> preferences;
   bool has_overrides = false;
   // The rank of a backend, as the program or a library (`origin`) has set it.
   struct Rank {
@@ -12249,7 +11955,7 @@ OPKIT_COLD OPKIT_INLINE bool OpRegistry::HasAvailability(std::string_view backen
   detail::MutexLock lock(state_->mutex);
   return static_cast<bool>(State::OfOrigin(state_->availability.Find(backend), {}));
 }
-OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
+OPKIT_COLD OPKIT_INLINE std::vector<OpRegistry::Backend> OpRegistry::Backends() const {
   struct Row {
     int kernels = 0;
     detail::RefCountedList rows;  // one kernel of each origin
@@ -12268,9 +11974,9 @@ OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
         if (is_new) backend.rows.push_back(kernel);
       }
   }
-  std::vector<BackendInfo> found;
+  std::vector<Backend> found;
   for (const auto& row : backends) {
-    BackendInfo& info = found.emplace_back();
+    Backend& info = found.emplace_back();
     info.name = row.name;
     info.rank = BackendRank(row.name);
     for (const auto& kernel : row.value.rows)
@@ -12284,44 +11990,44 @@ OPKIT_COLD OPKIT_INLINE std::vector<BackendInfo> OpRegistry::Backends() const {
   return found;
 }
 
-OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, BackendPreference backends) {
+OPKIT_INLINE void OpRegistry::SetPreference(DeviceType device, detail::BackendPreference backends) {
   CheckPreference(device, backends);
   detail::MutexLock lock(state_->mutex);
   state_->preferences[State::PreferenceKey("", device)] = std::move(backends);
 }
 OPKIT_INLINE void OpRegistry::SetPreference(const std::string& op, DeviceType device,
-                                            BackendPreference backends) {
+                                            detail::BackendPreference backends) {
   CheckPreference(op, device);
   detail::MutexLock lock(state_->mutex);
   state_->preferences[State::PreferenceKey(op, device)] = std::move(backends);
 }
-OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(DeviceType device,
-                                                         const BackendPreference& backends) const {
+OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(
+    DeviceType device, const detail::BackendPreference& backends) const {
   detail::MutexLock lock(state_->mutex);
   bool known = backends.empty();
   for (const auto& row : state_->ops) known |= row.value.HasKernel(device);
   if (!known)
-    Throw(ErrorCode::kNotFound, "backend preference for ", ToString(device),
+    Throw(ErrorCode::kNotFound, "a backend preference is set for ", ToString(device),
           ", for which no operator of this program has a kernel");
 }
 OPKIT_COLD OPKIT_INLINE void OpRegistry::CheckPreference(const std::string& op,
                                                          DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   if (!state_->Get(op).HasKernel(device))
-    Throw(ErrorCode::kNotFound, "backend preference for operator ", op, " on ", ToString(device),
-          ", where it has no kernel");
+    Throw(ErrorCode::kNotFound, "a backend preference is set for operator ", op, " on ",
+          ToString(device), ", where it has no kernel");
 }
-OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_view op,
-                                                                   DeviceType device) const {
+OPKIT_COLD OPKIT_INLINE detail::BackendPreference OpRegistry::PreferenceOf(
+    std::string_view op, DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
-  BackendPreference out;
+  detail::BackendPreference out;
   // Nearly always empty, and called for every operator that is created.
   const detail::KeptPreferences* const kept = detail::PreferencesOfThread();
   if (kept) out = kept->first;
-  const NameMap<BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
+  const NameMap<detail::BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
   if (by_key.empty() && !state_->has_overrides) return out;
   for (const std::string_view key : {op, std::string_view()})
-    if (const BackendPreference* known = by_key.Find(State::PreferenceKey(key, device)))
+    if (const detail::BackendPreference* known = by_key.Find(State::PreferenceKey(key, device)))
       for (const std::string& backend : *known) out.push_back(backend);
   if (const State::Entry* entry = state_->ops.Find(op))
     for (size_t i = entry->overrides.size(); i > 0; --i)
@@ -12329,10 +12035,10 @@ OPKIT_COLD OPKIT_INLINE BackendPreference OpRegistry::PreferenceOf(std::string_v
   return out;
 }
 OPKIT_COLD OPKIT_INLINE detail::IntrusivePtr<detail::RefCounted> OpRegistry::KeepPreferences(
-    const BackendPreference& first) const {
+    const detail::BackendPreference& first) const {
   auto now = detail::MakeIntrusive<detail::KeptPreferences>();
   now->first = first;
-  const auto add = [&](const NameMap<BackendPreference>& by_key) {
+  const auto add = [&](const NameMap<detail::BackendPreference>& by_key) {
     for (const auto& row : by_key) now->by_key[row.name] = row.value;
   };
   if (const detail::KeptPreferences* kept = detail::PreferencesOfThread()) {
@@ -12518,9 +12224,6 @@ OPKIT_INLINE Blob* Workspace::GetBlob(const std::string& name) const {
   Throw(ErrorCode::kNotFound, "no blob '", name, "' in the workspace", SuggestName(name, Blobs()));
 }
 
-OPKIT_INLINE Tensor* Workspace::CreateTensor(const std::string& name) {
-  return CreateBlob(name)->GetMutable<Tensor>();
-}
 OPKIT_INLINE Tensor* Workspace::GetTensor(const std::string& name) const {
   return const_cast<Tensor*>(&GetBlob(name)->Get<Tensor>());
 }
@@ -12572,23 +12275,13 @@ namespace detail {
 
 // The pending tensors, in an object of their own, because most runs have none.
 struct PendingTensors::Items : RefCounted {
-  struct Item : RefCounted {
+  struct Item {
     int place;
     Blob* blob;           // null for a copy of an input
     uint64_t invocation;  // for a copy: the id of the run that made it
     Tensor tensor;
   };
-  Item& at(size_t i) const { return static_cast<Item&>(*list[i]); }
-  Tensor& Add(int place, Blob* blob, uint64_t invocation, Tensor tensor) {
-    auto item = MakeIntrusive<Item>();
-    item->place = place;
-    item->blob = blob;
-    item->invocation = invocation;
-    item->tensor = std::move(tensor);
-    list.push_back(item);
-    return item->tensor;
-  }
-  RefCountedList list;  // Item objects
+  std::list<Item> list;  // a list, so that the tensors keep their addresses
 };
 OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
   if (!items_) items_ = MakeIntrusive<Items>();
@@ -12596,37 +12289,33 @@ OPKIT_INLINE PendingTensors::Items& PendingTensors::items() {
 }
 
 OPKIT_INLINE Tensor* PendingTensors::Find(int output) {
-  if (!items_) return nullptr;
-  const Items& pending = items();
-  for (size_t i = 0; i < pending.list.size(); ++i)
-    if (Items::Item& item = pending.at(i); item.blob && item.place == output) return &item.tensor;
+  if (items_)
+    for (Items::Item& item : items().list)
+      if (item.blob && item.place == output) return &item.tensor;
   return nullptr;
 }
 OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) {
-  return &items().Add(output, blob, 0, std::move(tensor));
+  items().list.push_back({output, blob, 0, std::move(tensor)});
+  return &items().list.back().tensor;
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
   // An earlier copy, made for the constructor or an observer, may be out of date.
   const uint64_t invocation = CurrentInvocation().id;
-  Items& pending = items();
-  for (size_t i = 0; i < pending.list.size(); ++i)
-    if (const Items::Item& item = pending.at(i);
-        !item.blob && item.place == input && item.invocation == invocation)
-      return item.tensor;
-  return pending.Add(input, nullptr, invocation, make());
+  for (const Items::Item& item : items().list)
+    if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
+  items().list.push_back({input, nullptr, invocation, make()});
+  return items().list.back().tensor;
 }
 OPKIT_INLINE void PendingTensors::Publish() {
   if (!items_) return;
-  const Items& pending = items();
-  for (size_t i = 0; i < pending.list.size(); ++i)
-    if (Items::Item& item = pending.at(i); item.blob)
-      *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
+  for (Items::Item& item : items().list)
+    if (item.blob) *item.blob->GetMutable<Tensor>() = std::move(item.tensor);
   items_ = {};
 }
 OPKIT_INLINE void PendingTensors::AppendStorages(RefCountedList& out) const {
   if (!items_) return;
-  const Items& pending = static_cast<const Items&>(*items_);
-  for (size_t i = 0; i < pending.list.size(); ++i) out.push_back(pending.at(i).tensor.storage());
+  for (const Items::Item& item : static_cast<const Items&>(*items_).list)
+    out.push_back(item.tensor.storage());
 }
 
 OPKIT_INLINE void ScratchMemory::Plan(void* bytes, int64_t size, Storage owner) {
@@ -12653,7 +12342,8 @@ OPKIT_INLINE OperatorCreator::Pointer OperatorCreator::operator()(
 
 OPKIT_INLINE std::string detail::OperatorIdentity::Describe() const {
   std::string out = "in operator " + ToString(def);
-  for (const NamedAttribute& arg : def.args()) out += ", " + arg.name + "=" + ToString(arg.value);
+  for (const detail::NamedAttribute& arg : def.args())
+    out += ", " + arg.name + "=" + ToString(arg.value);
   out += ", on " + ToString(def.device());
   if (!def.backends().empty()) out += ", backend " + def.backends();
   if (line > 0) out += StrCat(", registered at ", file, ":", line);
@@ -12796,12 +12486,6 @@ OPKIT_INLINE void OperatorBase::SetConfig(const KernelConfig& config) {
   has_output_layouts_ = false;
   for (const Layout& layout : config.output_layouts) has_output_layouts_ |= !layout.is_standard();
 }
-OPKIT_INLINE Layout OperatorBase::InputLayout(int i) const {
-  return config() ? config()->input_layout(detail::Index(i)) : Layout();
-}
-OPKIT_INLINE Layout OperatorBase::OutputLayout(int o) const {
-  return config() ? config()->output_layout(detail::Index(o)) : Layout();
-}
 OPKIT_INLINE void OperatorBase::SetScratch(void* bytes, int64_t size, Storage owner) {
   const auto address = reinterpret_cast<uintptr_t>(bytes);
   if (size < 0 || (!bytes && size > 0) || address % 64 != 0)
@@ -12822,7 +12506,7 @@ OPKIT_INLINE const std::string& OperatorBase::NodeName(const OperatorDef& def) {
 
 OPKIT_INLINE void OperatorBase::DescribeSpan() const noexcept {
   const detail::RunCost& cost = identity_->cost;
-  SpanSink* const sink = cost.compute ? detail::EndSpanForWork() : nullptr;
+  detail::SpanSink* const sink = cost.compute ? detail::EndSpanForWork() : nullptr;
   if (!sink) return;
   try {
     sink->Describe(cost.compute(cost, def(), InputTypes(), OutputTypes()));
@@ -12981,9 +12665,6 @@ OPKIT_INLINE void OperatorBase::CheckDeviceType(int i, const Tensor& tensor,
 OPKIT_INLINE void OperatorBase::RecordEvent(const char*) {
   Throw(ErrorCode::kUnsupported, "operator ", def(), " has no context to record its event with");
 }
-OPKIT_INLINE void OperatorBase::SetEventFinished(const char* error_message) {
-  if (!event_disabled_) event().SetFinished(error_message);
-}
 OPKIT_INLINE void OperatorBase::SetEventFinishedWithException(const char* error_message) {
   if (event_disabled_) return;
   std::exception_ptr exception = std::current_exception();
@@ -13128,14 +12809,14 @@ enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
 /* How an output is stored. */
 enum {
   OPKIT_REQ_NONE = 0,    /* the output is not needed and has no memory */
-  OPKIT_REQ_WRITE = 1,   /* over what is there */
-  OPKIT_REQ_INPLACE = 2, /* in the memory of an input, as the operator allows */
-  OPKIT_REQ_ADD = 3      /* added to what is there; only for operators with OPKIT_OP_ACCEPTS_ADD */
+  OPKIT_REQ_WRITE = 1,   /* the result replaces the old elements */
+  OPKIT_REQ_INPLACE = 2, /* the memory is an input's, as the operator allows */
+  OPKIT_REQ_ADD = 3      /* add to the old elements; only with OPKIT_OP_ACCEPTS_ADD */
 };
 
 enum { OPKIT_LOG_INFO = 0, OPKIT_LOG_WARNING = 1, OPKIT_LOG_ERROR = 2 };
 
-/* A view of a tensor. One that the node leaves out has the dtype OPKIT_UNDEFINED and no data. */
+/* A view of a tensor. A left-out input or output has the dtype OPKIT_UNDEFINED and no data. */
 typedef struct opkit_tensor {
   uint64_t size;
   const void* extension;
@@ -13148,10 +12829,10 @@ typedef struct opkit_tensor {
   int32_t device_index;
   int32_t req;      /* for outputs: OPKIT_REQ_... */
   int32_t reserved; /* 0 */
-  const void* host; /* the host's own: pass it on with the tensor, or a part of it, to invoke */
+  const void* host; /* for the host: keep it in views of the tensor that you pass to invoke */
 } opkit_tensor;
 
-/* The type of an attribute. The number of a list is its element's plus five. */
+/* The type of an attribute. The number of a list type is that of its element type plus five. */
 enum {
   OPKIT_ATTR_INT = 0,
   OPKIT_ATTR_FLOAT = 1,
@@ -13184,7 +12865,7 @@ typedef struct opkit_attr {
 
 typedef struct opkit_node opkit_node;
 
-/* A graph that a node carries as an attribute. Nodes come after those whose values they read. */
+/* A graph that a node carries as an attribute. A node comes after the producers of its inputs. */
 typedef struct opkit_graph {
   uint64_t size;
   const void* extension;
@@ -13198,7 +12879,7 @@ typedef struct opkit_graph {
   const opkit_tensor* const* constants;
   uint64_t num_nodes;
   const opkit_node* const* nodes;
-  /* Since 1.3. What is known of named values, read with opkit_value_at; num_values is 0 if the
+  /* Since 1.3. The known facts about named values, read with opkit_value_at; num_values is 0 if the
    * graph was not inferred. */
   uint64_t num_values;
   const char* const* value_names;
@@ -13230,19 +12911,19 @@ struct opkit_node {
   int32_t reserved;
 };
 
-/* What is known of an input or output before it is computed. Inference adds what it can. */
+/* The known facts about an input or output before it is computed. Inference adds to them. */
 #define OPKIT_MAX_RANK 32
 typedef struct opkit_value {
   uint64_t size;
   const void* extension;
-  int32_t present; /* 0: the node leaves it out */
+  int32_t present; /* 0: the node leaves the value out */
   int32_t dtype;   /* -1: unknown */
   int32_t rank;    /* -1: unknown */
   int32_t reserved;
   /* -1: unknown; below -1: a symbol, and equal numbers are the same symbol */
   int64_t dims[OPKIT_MAX_RANK];
   const opkit_tensor* constant; /* the elements of an input if they are known, else null */
-  const char* layout;           /* since 1.3: of an input, when a kernel proposes; null: standard */
+  const char* layout;           /* since 1.3: an input's layout, in propose; null: standard */
 } opkit_value;
 
 typedef struct opkit_host opkit_host;
@@ -13255,7 +12936,7 @@ typedef struct opkit_call {
   uint64_t size;
   const void* extension;
   const opkit_host* host;
-  void* context;  /* the host's own */
+  void* context;  /* for the host alone */
   const char* op; /* the operator's name */
   uint64_t num_inputs;
   const opkit_tensor* inputs;
@@ -13270,10 +12951,10 @@ typedef struct opkit_call {
   int32_t device_index;
   int32_t asynchronous; /* nonzero: work issued now runs later, at its place in the stream */
   int32_t reserved;
-  uint64_t random_seed; /* for this run, drawn from the program's seed and the node */
+  uint64_t random_seed; /* the run's seed, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
   /* Since 1.3. Names of the layouts of inputs and outputs, whose strides then mean nothing; a null
-   * name or array: as strides say. Only for kernels whose configuration requests layouts. */
+   * name or array: the strides count. Only for kernels whose configuration requests layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
@@ -13284,7 +12965,7 @@ typedef struct opkit_completion opkit_completion;
 /* Since 1.2. A handle of an operator that runs beside its caller: see opkit_host.invoke_async. */
 typedef struct opkit_pending opkit_pending;
 
-/* Storage for the host, on the caller's stack. */
+/* Storage that a function of the host uses, on the caller's stack. */
 typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
@@ -13302,7 +12983,7 @@ struct opkit_host {
   const void* extension;
   uint32_t abi_major;
   uint32_t abi_minor;
-  const char* version; /* of the toolkit that the host was compiled with */
+  const char* version; /* the version of the host's toolkit */
 
   /* Explains the failure that this thread is about to return; add_error appends to the text. The
    * text is copied. */
@@ -13346,7 +13027,7 @@ struct opkit_host {
 
   /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are there.
    * When the work ends, complete must be called once, from any thread. Tensors and memory of the
-   * call last until then. */
+   * call stay valid until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
 
@@ -13356,8 +13037,8 @@ struct opkit_host {
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
-  /* Since 1.2. Does as invoke, but on the host's threads, while the caller goes on. If invoke only
-   * issues work on a stream, so does this. *pending lasts as long as the call. */
+  /* Since 1.2. Runs another operator as invoke does, but on the host's threads, while the caller
+   * continues. Only issues the work if invoke would. *pending lasts as long as the call. */
   opkit_status (*invoke_async)(const opkit_call* call, const char* op, uint64_t num_inputs,
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
@@ -13401,7 +13082,7 @@ typedef struct opkit_config {
   const char* const* output_layouts;
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
-  int64_t scratch_bytes;  /* of one run */
+  int64_t scratch_bytes;  /* scratch of one run */
   double cost_ns;         /* estimated time of one run; negative: unknown */
 } opkit_config;
 /* Receives the configurations that a kernel proposes, the best first. `add` copies. */
@@ -13409,7 +13090,7 @@ typedef struct opkit_proposals opkit_proposals;
 struct opkit_proposals {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
 };
 
@@ -13419,7 +13100,7 @@ typedef struct opkit_fusion opkit_fusion;
 struct opkit_fusion {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   const opkit_node* node;
   const opkit_value* inputs;
   const opkit_value* outputs;
@@ -13429,8 +13110,8 @@ struct opkit_fusion {
   const opkit_value* next_outputs;
   const opkit_config* next_config;
   uint64_t read; /* the input of `next` that is output 0 of the node */
-  /* Gives one node for both, for a kernel of the same backend, and its configuration. The node has
-   * the outputs of `next` and reads inputs of both. Without a call they stay two. */
+  /* Replaces both nodes by one, for a kernel of the same backend, with its configuration. The new
+   * node has the outputs of `next` and reads inputs of both. Without a call both nodes stay. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -13442,14 +13123,14 @@ struct opkit_kernel {
   const void* extension;
   const char* device; /* "cpu", "gpu", "cpu_stream", or the name of another device type */
   /* Makes the `instance` of forward and backward for each operator that the host creates; destroy
-   * ends it with the operator. Without create it is `author`. */
+   * frees it with the operator. Without create the instance is `author`. */
   opkit_status (*create)(const opkit_kernel* kernel, const opkit_node* node, void** instance);
   void (*destroy)(void* instance);
   opkit_status (*forward)(void* instance, const opkit_call* call);
   /* Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs. */
   opkit_status (*backward)(void* instance, const opkit_call* call);
   uint64_t flags;
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
   /* Since 1.1. The name by which a node requests the kernel; null: the device's plain kernel. */
   const char* backend;
   /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes
@@ -13461,10 +13142,10 @@ struct opkit_kernel {
   /* Replaces create for a configuration that was proposed and chosen. */
   opkit_status (*create_for)(const opkit_kernel* kernel, const opkit_node* node,
                              const opkit_config* config, void** instance);
-  /* Since 1.4. Takes the next node in by calling fusion->fuse, or does nothing. */
+  /* Since 1.4. Calls fusion->fuse to compute the next node too, or does nothing. */
   opkit_status (*fuse)(const opkit_kernel* kernel, const opkit_fusion* fusion);
 };
-/* backward needs what forward keeps in its instance: both run the same instance. */
+/* backward needs data that forward keeps in its instance: both run the same instance. */
 #define OPKIT_KERNEL_STATEFUL ((uint64_t)1)
 
 /* The documentation of one attribute, input or output. */
@@ -13473,10 +13154,10 @@ typedef struct opkit_parameter {
   const void* extension;
   const char* name;
   const char* doc;
-  const opkit_attr* default_value; /* of an attribute; null: none */
-  int32_t type;                    /* of an attribute; -1: any */
+  const opkit_attr* default_value; /* an attribute's default; null: none */
+  int32_t type;                    /* an attribute's type; -1: any */
   int32_t required;
-  uint64_t dtypes; /* of an input or output: bit 1 << dtype for each it may have; 0: any */
+  uint64_t dtypes; /* bit 1 << dtype for each dtype that an input or output may have; 0: any */
 } opkit_parameter;
 
 /* The argument of opkit_op.gradient, which adds the nodes that compute the gradients of the inputs
@@ -13491,9 +13172,9 @@ struct opkit_gradient {
   const char* const* dense;   /* for each output: the name of its gradient, */
   const char* const* indices; /* or the names of its sparse gradient */
   const char* const* values;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   /* Returns a new name for a gradient of `value`, or, with a suffix, for a part of the computation:
-   * "x" and "_grad_mask". The first name without a suffix is the one expected for the gradient of
+   * "x" and "_grad_mask". The first name without a suffix is the usual name for the gradient of
    * `value`. The name lasts until the gradient function returns; null after a failure. */
   const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
   /* Adds the nodes in the order in which they run. */
@@ -13518,7 +13199,7 @@ typedef struct opkit_test_inputs opkit_test_inputs;
 struct opkit_test_inputs {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   opkit_status (*add)(const opkit_test_inputs* inputs, const opkit_tensor* tensor);
 };
 
@@ -13546,9 +13227,9 @@ struct opkit_op {
    * failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
-  /* Infer what is unknown: outputs from inputs, or the reverse. While some inputs are unknown, a
-   * failure only means that it is too early. Without infer_type, outputs have the dtype of input
-   * 0. */
+  /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are
+   * unknown, a failure only means that it is too early. Without infer_type, outputs have the dtype
+   * of input 0. */
   opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                              opkit_value* outputs);
   opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
@@ -13565,15 +13246,15 @@ struct opkit_op {
   const opkit_parameter* const* inputs;
   uint64_t num_outputs;
   const opkit_parameter* const* outputs;
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
   /* Replaces a backward function: adds the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
-  /* Since 1.1. Returns the work of a run in *cost, which before has the bytes of all inputs and
-   * outputs and 0 flops. An operator without this function has that cost. */
+  /* Since 1.1. Returns the work of a run in *cost, which the host has set to the bytes of all
+   * inputs and outputs and 0 flops. An operator without this function has that cost. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
-  /* Since 1.4. Adds inputs with which a test may run the operator, of floating-point type `dtype`
-   * if it has any: the same for the same seed. Adds none if there are none for that type. */
+  /* Since 1.4. Adds inputs with which a test may run the operator, the same for the same seed.
+   * Their floating-point type is `dtype`. Adds none if the operator has none for that type. */
   opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
                               const opkit_test_inputs* inputs);
 };
@@ -13581,29 +13262,29 @@ struct opkit_op {
 #define OPKIT_OP_ACCEPTS_STRIDES ((uint64_t)2) /* otherwise inputs arrive dense */
 #define OPKIT_OP_ACCEPTS_ADD ((uint64_t)4)     /* otherwise the host adds */
 #define OPKIT_OP_ASYNC ((uint64_t)8)           /* forward may call host->defer */
-/* two runs may differ, or do more than write the outputs: never merged, folded or dropped */
+/* two runs may differ, or have other effects: its nodes are never merged, folded or dropped */
 #define OPKIT_OP_EFFECTS ((uint64_t)16)
-/* no gradient flows through it; requesting one is a mistake; it has one that is not written yet */
+/* no gradient flows; a request for one is a mistake; the gradient is not written yet */
 #define OPKIT_OP_NO_GRADIENT ((uint64_t)32)
 #define OPKIT_OP_SHOULD_NOT_GRADIENT ((uint64_t)64)
 #define OPKIT_OP_GRADIENT_NOT_IMPLEMENTED ((uint64_t)128)
-#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* takes attributes that are not among attrs */
-/* with OPKIT_OP_EFFECTS, if the only effect is what a node keeps between its runs: they give the
-   same for the same inputs */
+#define OPKIT_OP_OPEN_ATTRS ((uint64_t)256) /* accepts attributes that are not in attrs */
+/* with OPKIT_OP_EFFECTS, if the only effect is data that a node keeps between its runs: equal
+   inputs give equal results */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
 /* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
-/* since 1.4: takes no attributes but attrs; else one with parse_attrs and no attrs takes any */
+/* since 1.4: accepts only attrs; else an operator with parse_attrs and no attrs accepts any */
 #define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
-/* Since 1.3. An order of elements in memory other than row by row. A program has one layout of a
- * name: a library's layout is ignored if its name is taken. */
+/* Since 1.3. An order of elements in memory other than row by row. Names of layouts are unique: a
+ * library's layout is ignored if its name is taken. */
 typedef struct opkit_layout opkit_layout;
 struct opkit_layout {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* Returns in *bytes what a tensor takes; null: as many bytes as its elements take. */
+  /* Returns the bytes of a tensor in *bytes; null: the sum of its elements' bytes. */
   opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
                         const int64_t* shape, int64_t* bytes);
   /* Both are required, and write all of `to`, which has enough memory. All data is in host
@@ -13613,7 +13294,7 @@ struct opkit_layout {
   opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
                                 const opkit_tensor* to);
   double ns_per_byte; /* an estimate, for each byte read or written */
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 /* Since 1.3. A direct conversion between two layouts other than the standard one. */
 typedef struct opkit_layout_converter opkit_layout_converter;
@@ -13637,10 +13318,10 @@ struct opkit_device {
   uint64_t size;
   const void* extension;
   const char* name;
-  int32_t type; /* its number, from 80 to 127; no other device of the program has it */
+  int32_t type; /* a number from 80 to 127 that no other device of the program has */
   int32_t reserved;
-  /* Returns a failure with the reason if there is no device of that index. Null: every index is
-   * there. */
+  /* Returns a failure with the reason if there is no device of that index. Null: every index
+   * exists. */
   opkit_status (*available)(const opkit_device* device, int32_t index);
   /* Allocates memory aligned to 64 bytes, or returns OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
   opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
@@ -13649,20 +13330,20 @@ struct opkit_device {
    * overlap. Between two devices, `index` is the target's. */
   opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
                        const void* from, int64_t bytes);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
-/* Since 1.3. A graph that a partitioner partitions, and the functions by which it does so.
+/* Since 1.3. The graph that a partitioner partitions, and the functions for it.
  * Everything that `begin` gets lasts until `end` is called. */
 typedef struct opkit_partition opkit_partition;
 struct opkit_partition {
   uint64_t size;
   const void* extension;
-  void* context; /* the host's own */
+  void* context; /* for the host alone */
   /* The whole graph with its types. Nodes are in an order in which they can run; the place of a
    * node is its number. */
   const opkit_graph* graph;
-  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has put it there */
+  const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has made it */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
@@ -13672,16 +13353,16 @@ struct opkit_partition {
   opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
                        const int64_t** nodes);
 
-  /* In `mark`. Takes a node. A subgraph never has nodes of two kinds that are numbers from 0 on;
-   * kind -1 goes with every kind. Nor has it nodes of two sets, which are numbers from 0 on; 0 if
-   * there is one set only. */
+  /* In `mark`. Takes a node. Nodes of different kinds (numbers from 0 on) are never in one
+   * subgraph; kind -1 may be with any kind. Nodes of different sets (numbers from 0 on) are never
+   * in one subgraph; pass 0 if there is only one set. */
   opkit_status (*take)(const opkit_partition* partition, uint64_t node, int32_t kind, int32_t set);
-  /* In `mark`. Leaves a node where it is, for this reason. */
+  /* In `mark`. Leaves a node in the graph, for this reason. */
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
   /* In `review`. A legal subgraph, the numbers of its nodes in the whole graph, and the operator
-   * that replaces it, which does not carry it yet. Inputs and outputs of the subgraph have the
-   * names that they have in the graph. */
+   * that replaces the subgraph, which does not carry it yet. Inputs and outputs of the subgraph
+   * have the names of the graph's values. */
   const opkit_graph* subgraph;
   const opkit_node* op;
   int64_t id;
@@ -13715,7 +13396,7 @@ struct opkit_partitioner {
   opkit_status (*mark)(void* work, const opkit_partition* partition);
   opkit_status (*review)(void* work, const opkit_partition* partition); /* null: accepts all */
   void (*end)(void* work);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* Since 1.3. A graph that a pass changes. All numbers of nodes are those of `graph`. The host makes
@@ -13724,8 +13405,8 @@ typedef struct opkit_rewrite opkit_rewrite;
 struct opkit_rewrite {
   uint64_t size;
   const void* extension;
-  void* context;            /* the host's own */
-  const opkit_graph* graph; /* with its types, nodes in an order in which they can run */
+  void* context;            /* for the host alone */
+  const opkit_graph* graph; /* has its types; nodes are in an order in which they can run */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
@@ -13739,7 +13420,7 @@ struct opkit_rewrite {
   opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
                                const opkit_tensor* value);
   opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
-  /* Gives the whole result in place of such changes, with the inputs and outputs of `graph`. */
+  /* Sets the whole result instead of such changes; it has the inputs and outputs of `graph`. */
   opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
 };
 typedef struct opkit_pass opkit_pass;
@@ -13751,7 +13432,7 @@ struct opkit_pass {
   int32_t line;
   int32_t reserved;
   opkit_status (*run)(const opkit_pass* pass, const opkit_rewrite* rewrite);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* Since 1.4. The description of a backend of the library's kernels (opkit_kernel.backend). */
@@ -13767,7 +13448,7 @@ struct opkit_backend {
   /* Returns a failure with the reason if the backend cannot run on this machine. Called once, when
    * one of its kernels might first run. Null: it can run. */
   opkit_status (*available)(const opkit_backend* backend);
-  const void* author; /* the author's own */
+  const void* author; /* for the author's side alone */
 };
 
 /* The description of a library. */
@@ -13855,8 +13536,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // is registered or loaded.
 OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
 
-// The table of the program itself; set by the first call of ProgramHost(). Relaxed: the pointer is
-// only compared.
+// The table of the program itself; set by the first call of HostTable::Global(). Relaxed: the
+// pointer is only compared.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
 
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
@@ -14387,6 +14068,14 @@ OPKIT_INLINE std::vector<int> PresentInputs(std::span<const Tensor> inputs) {
   return present;
 }
 
+OPKIT_INLINE int CountOutputs(const OpSchema& schema, size_t num_inputs, const Arguments& args,
+                              int given, const char* mend) {
+  const int count = given >= 0 ? given : schema.CalculateOutput(static_cast<int>(num_inputs), args);
+  if (count < 0)
+    Throw(ErrorCode::kInvalidArgument, "operator ", schema.name(), " has ",
+          schema.expected_outputs(), " outputs; ", mend);
+  return count;
+}
 // Returns the schema's name of value i, or a generated name such as "input 0". It generates a name
 // if the schema gives none, or if the node already has a value of that name. A name with a space
 // could equal a generated name and is not used either.
@@ -14417,15 +14106,12 @@ OPKIT_INLINE ResolvedOperator::ResolvedOperator(const std::string& op,
   for (size_t i = 0; i < present.size(); ++i)
     def_.Input(present[i] ? detail::NameOfValue(def_, schema_->inputs(), "input ", i)
                           : std::string());
-  int num_outputs = options.num_outputs;
-  if (num_outputs < 0)
-    num_outputs = schema_->CalculateOutput(static_cast<int>(present.size()), def_.args());
-  if (num_outputs < 0)
-    Throw(ErrorCode::kInvalidArgument, "operator ", op, " has ", schema_->expected_outputs(),
-          " outputs; say how many with InvokeOptions::num_outputs",
-          schema_->has_arity_function()
-              ? ", or once for all in its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
-              : "");
+  const int num_outputs =
+      detail::CountOutputs(*schema_, present.size(), def_.args(), options.num_outputs,
+                           schema_->has_arity_function()
+                               ? "say how many with InvokeOptions::num_outputs, or once for all in "
+                                 "its parseAttrs (REGISTER_OP(…).setParseAttrs(f))"
+                               : "say how many with InvokeOptions::num_outputs");
   for (size_t i = 0; i < detail::Index(num_outputs); ++i)
     def_.Output(detail::NameOfValue(def_, schema_->outputs(), "output ", i));
   detail::CheckNode(*schema_, def_);
@@ -14507,7 +14193,7 @@ struct PendingOutputs::State : detail::RefCounted {
   std::vector<Tensor> inputs, outputs;
   Event event;
   ThreadPool& pool = ThreadPool::Current();
-  Latch done{1};
+  detail::Latch done{1};
   bool taken = false;
 };
 
@@ -14611,65 +14297,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
-// ---- opkit/op/call/impl/bound_operator.ipp
-// The definitions of BoundOperator's functions.
-#ifndef OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
-#define OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// The workspace and the operator behind a BoundOperator.
-struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
-  OperatorPlace(const Kernel& kernel, const OperatorDef& def, const KernelConfig* config)
-      : here(def.device()) {
-    for (const std::string& name : def.inputs()) {
-      inputs.push_back(name.empty() ? nullptr : workspace.CreateBlob(name));
-      if (!name.empty()) workspace.CreateTensor(name);
-    }
-    const CPUStreamScope in_stream(here);
-    op = CreateOperator(def, &workspace, {.kernel = &kernel, .config = config});
-    // The caller's event completes with the work on native streams.
-    if (FindNativeStreams(def.device().type)) op->DisableEvent();
-    for (const std::string& name : def.outputs())
-      outputs.push_back(name.empty() ? nullptr : workspace.FindBlob(name));
-  }
-  static OperatorPlace& Of(RefCounted& bound) { return static_cast<OperatorPlace&>(bound); }
-  static Tensor* TensorIn(Blob* blob) { return blob ? blob->GetMutable<Tensor>() : nullptr; }
-
-  CPUStream here;  // runs work at once: this thread already has its turn in a stream
-  Workspace workspace;
-  std::unique_ptr<OperatorBase> op;
-  std::vector<Blob*> inputs, outputs;  // null for a value that is left out
-};
-
-OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const OperatorDef& def,
-                                                    const KernelConfig* config) {
-  return {MakeIntrusive<OperatorPlace>(kernel, def, config),
-          [](RefCounted& bound, size_t i) {
-            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).inputs[i]);
-          },
-          [](RefCounted& bound, size_t o) {
-            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).outputs[o]);
-          },
-          [](RefCounted& bound, size_t o) -> const Tensor* {
-            const Blob* const blob = OperatorPlace::Of(bound).outputs[o];
-            return blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr;
-          },
-          [](RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) {
-            OperatorPlace& place = OperatorPlace::Of(bound);
-            const CPUStreamScope in_stream(place.here);
-            place.op->SetScratch(scratch, scratch_bytes);
-            issue ? place.op->RunAsync() : place.op->Run();
-          }};
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_CALL_IMPL_BOUND_OPERATOR_IPP_
-
 // ---- opkit/op/call/impl/operator_call.ipp
-// The definitions of OperatorCall.
+// The definitions of OperatorCall and of BoundOperator's functions.
 #ifndef OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 #define OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
@@ -14755,7 +14384,7 @@ OPKIT_INLINE void OperatorCall::ConvertInputs() {
       *inputs_[i] = g_convert_layout(*inputs_[i], op_->InputLayout(static_cast<int>(i)));
 }
 OPKIT_INLINE void OperatorCall::ConvertOutput(const Tensor& made, Tensor& output) const {
-  const InvocationScope scope(InvocationKind::kConverter, [&] {
+  const InvocationScope scope(Invocation::Kind::kConverter, [&] {
     return SpanNames{InternName("ConvertLayout"), InternName(def_.type())};
   });
   Tensor target = output.layout().is_standard() ? output : Tensor(made.device());
@@ -14805,6 +14434,51 @@ OPKIT_INLINE ResolvedCall MakeOperatorCall(const OpSchema& schema, const Operato
                                    bool issue) { call->Run(inputs, outputs, issue); },
           made};
 }
+// The workspace and the operator behind a BoundOperator.
+struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
+  OperatorPlace(const Kernel& kernel, const OperatorDef& def, const KernelConfig* config)
+      : here(def.device()) {
+    for (const std::string& name : def.inputs()) {
+      inputs.push_back(name.empty() ? nullptr : workspace.CreateBlob(name));
+      if (!name.empty()) workspace.CreateTensor(name);
+    }
+    const CPUStreamScope in_stream(here);
+    op = CreateOperator(def, &workspace, {.kernel = &kernel, .config = config});
+    // The caller's event completes with the work on native streams.
+    if (FindNativeStreams(def.device().type)) op->DisableEvent();
+    for (const std::string& name : def.outputs())
+      outputs.push_back(name.empty() ? nullptr : workspace.FindBlob(name));
+  }
+  static OperatorPlace& Of(RefCounted& bound) { return static_cast<OperatorPlace&>(bound); }
+  static Tensor* TensorIn(Blob* blob) { return blob ? blob->GetMutable<Tensor>() : nullptr; }
+
+  CPUStream here;  // runs work at once: this thread already has its turn in a stream
+  Workspace workspace;
+  std::unique_ptr<OperatorBase> op;
+  std::vector<Blob*> inputs, outputs;  // null for a value that is left out
+};
+
+OPKIT_IMAGE_LOCAL inline BoundOperator BindOperator(const Kernel& kernel, const OperatorDef& def,
+                                                    const KernelConfig* config) {
+  return {MakeIntrusive<OperatorPlace>(kernel, def, config),
+          [](RefCounted& bound, size_t i) {
+            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).inputs[i]);
+          },
+          [](RefCounted& bound, size_t o) {
+            return OperatorPlace::TensorIn(OperatorPlace::Of(bound).outputs[o]);
+          },
+          [](RefCounted& bound, size_t o) -> const Tensor* {
+            const Blob* const blob = OperatorPlace::Of(bound).outputs[o];
+            return blob->IsType<Tensor>() ? &blob->Get<Tensor>() : nullptr;
+          },
+          [](RefCounted& bound, void* scratch, int64_t scratch_bytes, bool issue) {
+            OperatorPlace& place = OperatorPlace::Of(bound);
+            const CPUStreamScope in_stream(place.here);
+            place.op->SetScratch(scratch, scratch_bytes);
+            issue ? place.op->RunAsync() : place.op->Run();
+          }};
+}
+
 OPKIT_INLINE void UseOperatorCalls() noexcept {
   g_operator_call.Fill(&MakeOperatorCall);
   g_bind_operator.Fill(&BindOperator);
@@ -14944,28 +14618,16 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
-// ---- opkit/op/typed/impl/typed_kernel.ipp
-// The definition of ThrowNoElement.
-#ifndef OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
-#define OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
+// ---- opkit/op/typed/impl/typed_call.ipp
+// The definitions of TypedCall, and of the error of its attributes.
+#ifndef OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
+#define OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowNoElement(double value, DType dtype) {
   Throw(ErrorCode::kOutOfRange, value, ", which is no value of the inputs' dtype ", dtype);
 }
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_OP_TYPED_IMPL_TYPED_KERNEL_IPP_
-
-// ---- opkit/op/typed/impl/typed_call.ipp
-// The definitions of TypedCall.
-#ifndef OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
-#define OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the node's attribute, or the default. Throws kNotFound.
 inline const Attribute& FindAttribute(const OpSchema& schema, const OperatorDef& def,
@@ -15166,12 +14828,6 @@ OPKIT_COLD OPKIT_INLINE void TypedSchema::SameShape(std::initializer_list<int> i
     InferSameShape(schema, context, ins, outs);
   });
 }
-OPKIT_COLD OPKIT_INLINE void TypedSchema::AddRule(UniqueFunction<void(InferenceContext&)> rule) {
-  rules_.push_back(std::move(rule));
-}
-OPKIT_INLINE void TypedSchema::AddInplace(int input, int output) {
-  inplace_.emplace_back(input, output);
-}
 OPKIT_COLD OPKIT_INLINE void TypedSchema::AddKernel(DeviceType device, const TypedKernel& typed,
                                                     MakeTyped make) noexcept {
   try {
@@ -15332,7 +14988,7 @@ struct DirectCall::Finish {
 
 OPKIT_INLINE void DirectCall::Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   const Finish finish{*this};
-  const InvocationScope invocation(InvocationKind::kCustomOperator, device_, [this] {
+  const InvocationScope invocation(Invocation::Kind::kCustomOperator, device_, [this] {
     if (span_names_.name == 0)
       span_names_ = {InternName(identity_.def.type()), InternName(identity_.def.name())};
     return span_names_;
@@ -15513,9 +15169,7 @@ OPKIT_INLINE std::vector<KernelCandidate> KernelCandidates(const OperatorDef& de
       continue;
     }
     if (!kernel->propose) {
-      KernelCandidate& plain = out.emplace_back();
-      plain.kernel = kernel;
-      plain.backend = kernel->backend;
+      KernelCandidate& plain = out.emplace_back(KernelCandidate{kernel, {}, {}, kernel->backend});
       for (int o = 0; o < static_cast<int>(def.outputs().size()); ++o)
         for (int i = 0; i < static_cast<int>(def.inputs().size()); ++i)
           if (schema.CanInplace(i, o)) plain.config.inplace.emplace_back(i, o);
@@ -15687,14 +15341,12 @@ OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* la
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Converts one view to another; a null layout is the standard one.
-OPKIT_COLD OPKIT_IMAGE_LOCAL inline opkit_status ConvertView(const opkit_tensor* from,
-                                                             const char* from_layout,
-                                                             const opkit_tensor* to,
-                                                             const char* to_layout) {
-  return GuardedCall([&] {
-    Tensor target = TensorInLayout(*to, to_layout);
-    g_convert_directly(TensorInLayout(*from, from_layout), target);
-  });
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline void ConvertView(const opkit_tensor* from,
+                                                     const char* from_layout,
+                                                     const opkit_tensor* to,
+                                                     const char* to_layout) {
+  Tensor target = TensorInLayout(*to, to_layout);
+  g_convert_directly(TensorInLayout(*from, from_layout), target);
 }
 
 // An opkit_layout for a registered layout.
@@ -15702,28 +15354,22 @@ struct OPKIT_IMAGE_LOCAL ExportedLayout : RefCounted {
   explicit ExportedLayout(RegisteredLayout exported) : layout(std::move(exported)) {
     abi.size = sizeof abi;
     abi.name = layout.name.c_str();
-    abi.bytes = &Bytes;
-    abi.to_standard = [](const opkit_layout* self, const opkit_tensor* from,
-                         const opkit_tensor* to) {
-      return ConvertView(from, self->name, to, nullptr);
-    };
-    abi.from_standard = [](const opkit_layout* self, const opkit_tensor* from,
-                           const opkit_tensor* to) {
-      return ConvertView(from, nullptr, to, self->name);
-    };
+    abi.bytes = &GuardBy<ExportedLayout, &ExportedLayout::Bytes>;
+    abi.to_standard = &GuardBy<ExportedLayout, &ExportedLayout::ToStandard>;
+    abi.from_standard = &GuardBy<ExportedLayout, &ExportedLayout::FromStandard>;
     abi.ns_per_byte = layout.ns_per_byte;
     abi.author = this;
   }
-  static opkit_status Bytes(const opkit_layout* self, int32_t dtype, int32_t rank,
-                            const int64_t* shape, int64_t* bytes) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const ExportedLayout*>(self->author);
-      *bytes =
-          g_layout_bytes(Layout{own.layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
-                         static_cast<DType>(dtype));
-    });
+  void ToStandard(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, abi.name, to, nullptr);
   }
-
+  void FromStandard(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, nullptr, to, abi.name);
+  }
+  void Bytes(int32_t dtype, int32_t rank, const int64_t* shape, int64_t* bytes) const {
+    *bytes = g_layout_bytes(Layout{layout.id, {}}, Shape(Dims(shape, static_cast<size_t>(rank))),
+                            static_cast<DType>(dtype));
+  }
   const RegisteredLayout layout;
   opkit_layout abi{};
 };
@@ -15734,11 +15380,12 @@ struct OPKIT_IMAGE_LOCAL ExportedConverter : RefCounted {
     abi.size = sizeof abi;
     abi.from = g_layout_name_pointer(pair.from);
     abi.to = g_layout_name_pointer(pair.to);
-    abi.convert = [](const opkit_layout_converter* self, const opkit_tensor* from,
-                     const opkit_tensor* to) {
-      return ConvertView(from, self->from, to, self->to);
-    };
+    abi.convert = &GuardBy<ExportedConverter, &ExportedConverter::Convert>;
     abi.ns_per_byte = pair.ns_per_byte;
+    abi.author = this;
+  }
+  void Convert(const opkit_tensor* from, const opkit_tensor* to) const {
+    ConvertView(from, abi.from, to, abi.to);
   }
   opkit_layout_converter abi{};
 };
@@ -15750,42 +15397,33 @@ struct OPKIT_IMAGE_LOCAL ExportedDevice : RefCounted {
     abi.size = sizeof abi;
     abi.name = name.c_str();
     abi.type = static_cast<int32_t>(type);
-    abi.available = &Available;
-    abi.alloc = &Alloc;
+    abi.available = &GuardBy<ExportedDevice, &ExportedDevice::CheckAvailable>;
+    abi.alloc = &GuardBy<ExportedDevice, &ExportedDevice::Allocate>;
     abi.free = &Free;
-    abi.copy = &Copy;
+    abi.copy = &GuardBy<ExportedDevice, &ExportedDevice::Copy>;
     abi.author = this;
   }
-  static const ExportedDevice& Of(const opkit_device* device) {
-    return *static_cast<const ExportedDevice*>(device->author);
+  void CheckAvailable(int32_t index) const {
+    if (const std::string why = WhyNoDevice({type, index}); !why.empty())
+      Throw(ErrorCode::kUnsupported, why);
   }
-  static opkit_status Available(const opkit_device* self, int32_t index) {
-    return GuardedCall([&] {
-      const std::string why = WhyNoDevice({Of(self).type, index});
-      if (!why.empty()) Throw(ErrorCode::kUnsupported, why);
-    });
-  }
-  static opkit_status Alloc(const opkit_device* self, int32_t index, int64_t bytes, void** memory) {
-    return GuardedCall([&] { *memory = GetAllocator(Of(self).type).Allocate(bytes, index); });
+  void Allocate(int32_t index, int64_t bytes, void** memory) const {
+    *memory = GetAllocator(type).Allocate(bytes, index);
   }
   static void Free(const opkit_device* self, void* memory, int64_t bytes) {
-    if (Allocator* allocator = Allocators()[Of(self).type].load())
-      allocator->Deallocate(memory, bytes);
+    const DeviceType type = static_cast<const ExportedDevice*>(self->author)->type;
+    if (Allocator* allocator = Allocators()[type].load()) allocator->Deallocate(memory, bytes);
   }
-  static opkit_status Copy(const opkit_device* self, int32_t index, int32_t direction, void* to,
-                           const void* from, int64_t bytes) {
-    return GuardedCall([&] {
-      const Device here{Of(self).type, index}, host{};
-      const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
-      const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
-      const CopyFunction copy = FindCopy(source.type, target.type);
-      if (!copy)
-        Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
-              " is registered in the library; call RegisterCopy");
-      copy(to, target, from, source, bytes, nullptr);
-    });
+  void Copy(int32_t index, int32_t direction, void* to, const void* from, int64_t bytes) const {
+    const Device here{type, index}, host{};
+    const Device source = direction == OPKIT_HOST_TO_DEVICE ? host : here;
+    const Device target = direction == OPKIT_DEVICE_TO_HOST ? host : here;
+    const CopyFunction copy = FindCopy(source.type, target.type);
+    if (!copy)
+      Throw(ErrorCode::kUnsupported, "no copy from ", source, " to ", target,
+            " is registered in the library; call RegisterCopy");
+    copy(to, target, from, source, bytes, nullptr);
   }
-
   const DeviceType type;
   const std::string name;
   opkit_device abi{};
@@ -15845,8 +15483,10 @@ FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& l
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Throws for a name that is not a short line of text. A null name passes.
-void CheckLibraryText(const std::string& library, const char* name, const Text& what);
+// Throws for a name that is not a short line of text, or that has a character below `least`. A null
+// name passes.
+void CheckLibraryText(const std::string& library, const char* name, const Text& what,
+                      unsigned char least = ' ', const Text& mend = {});
 // Throws for a text without an end. A null text passes.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
@@ -15868,9 +15508,10 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // True if a gradient is registered for an operator, including the kinds that declare that there is
 // none. RegisterGradient fills it.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
-    "a gradient", "opkit/graph.hpp"};
+    "a gradient", "opkit/op/gradient/gradient.hpp"};
 // Frees a library's registry of gradients when the library is unloaded. The registry fills it.
-OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{"a gradient", "opkit/graph.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
+    "a gradient", "opkit/op/gradient/gradient.hpp"};
 
 }  // namespace detail
 }}  // namespace opkit
@@ -15920,8 +15561,8 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
       memory = own_.Allocate(bytes, index);
     else if (status == OPKIT_OUT_OF_MEMORY)
       return nullptr;
-    else if (status != OPKIT_OK)
-      Throw(CodeOfStatus(status), g_host->failure_text());
+    else
+      AcceptAnswer(status);
     void* none = nullptr;
     if (owner && (usual_.compare_exchange_strong(none, owner) || none == owner)) return memory;
     try {
@@ -15929,7 +15570,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
       others_.emplace_back(memory, owner);
       ++num_others_;
       return memory;
-    } catch (...) {  // no memory to note it in
+    } catch (...) {  // out of memory: the owner cannot be stored
       Free(owner, memory, bytes);
       return nullptr;
     }
@@ -16106,25 +15747,20 @@ OPKIT_IMAGE_LOCAL inline Dim DimOfAbi(int64_t extent) {
 class AbiNode : public RefCounted {
  public:
   explicit AbiNode(const OperatorDef& def) : def_(def), attributes_(def_.args()) {
-    Point(def_.inputs(), inputs_);
-    Point(def_.outputs(), outputs_);
-    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
     node_.size = sizeof node_;
     node_.op = def_.type().c_str();
     node_.name = def_.name().c_str();
     node_.device_type = static_cast<int32_t>(def_.device().type);
     node_.device_index = def_.device().index;
-    node_.num_inputs = inputs_.size();
-    node_.inputs = inputs_.data();
-    node_.num_outputs = outputs_.size();
-    node_.outputs = outputs_.data();
-    node_.num_attrs = attributes_.size();
-    node_.attrs = attributes_.data();
-    node_.num_graphs = graph_pointers_.size();
-    node_.graphs = graph_pointers_.data();
+    Point(def_.inputs(), inputs_);
+    Put(inputs_, node_.num_inputs, node_.inputs);
+    Point(def_.outputs(), outputs_);
+    Put(outputs_, node_.num_outputs, node_.outputs);
+    Put(attributes_, node_.num_attrs, node_.attrs);
+    if (!def_.subgraphs().empty()) g_add_abi_graphs(def_, graphs_, graph_pointers_);
+    Put(graph_pointers_, node_.num_graphs, node_.graphs);
     Point(def_.control_inputs(), control_inputs_);
-    node_.num_control_inputs = control_inputs_.size();
-    node_.control_inputs = control_inputs_.data();
+    Put(control_inputs_, node_.num_control_inputs, node_.control_inputs);
     node_.backend = def_.backends().c_str();
     node_.is_gradient = def_.is_gradient_op();
   }
@@ -16135,6 +15771,10 @@ class AbiNode : public RefCounted {
     for (const std::string& name : names) pointers.push_back(name.c_str());
   }
 
+  static void Put(const auto& list, uint64_t& count, auto& pointer) {
+    count = list.size();
+    pointer = list.data();
+  }
   const OperatorDef def_;
   AbiAttributes attributes_;
   std::vector<const char*> inputs_, outputs_, control_inputs_;
@@ -16219,6 +15859,32 @@ class AbiValues {
   std::vector<opkit_value> values_;
   std::vector<IntrusivePtr<AbiAttributes>> constants_;
 };
+
+// A node and the types of its values, in the form of opkit_abi.h.
+struct AbiQuery {
+  AbiQuery(const OperatorDef& def, std::span<const TensorInfo> in, std::span<const TensorInfo> out)
+      : node(def), inputs(in, symbols), outputs(out, symbols) {
+    inputs.SetInputs(def, in);
+  }
+  explicit AbiQuery(const KernelQuery& query) : AbiQuery(query.def, query.inputs, query.outputs) {}
+  const AbiNode node;
+  std::vector<std::string> symbols;
+  AbiValues inputs, outputs;
+};
+// Refines the facts of `context` by the other image's values, which `read` converts.
+template <class Read>
+void RefineBy(InferenceContext& context, const AbiValues& inputs, const AbiValues& outputs,
+              Read read) {
+  for (int i = 0; i < context.num_inputs(); ++i)
+    if (context.HasInput(i)) {
+      const TensorInfo info = read(inputs, Index(i), "input");
+      context.SetInput(i, info.dtype, info.shape);
+    }
+  for (int o = 0; o < context.num_outputs(); ++o) {
+    const TensorInfo info = read(outputs, Index(o), "output");
+    context.SetOutput(o, info.dtype, info.shape);
+  }
+}
 
 // Copies an array of names of the other image. Throws kInvalidArgument for a damaged one.
 inline std::vector<std::string> NamesOfAbi(const char* const* names, uint64_t count,
@@ -16313,8 +15979,8 @@ class ValuesOfAbi {
       const SymbolicShape& shape = infos[i].shape;
       if (!shape.has_rank()) continue;
       if (shape.rank() > OPKIT_MAX_RANK)
-        Throw(ErrorCode::kOutOfRange, "inference says ", shape.rank(), " axes; ", OPKIT_MAX_RANK,
-              " are the most");
+        Throw(ErrorCode::kOutOfRange, "inference gives a value ", shape.rank(), " axes; ",
+              OPKIT_MAX_RANK, " are the most");
       opkit_value& value = *opkit_value_at(values, i);
       const bool same_rank = value.rank == shape.rank();
       value.rank = shape.rank();
@@ -16335,13 +16001,55 @@ class ValuesOfAbi {
     return {};
   }
   std::vector<TensorInfo> infos_;
-  std::list<Tensor> constants_;  // infos_ point to these
+  std::list<Tensor> constants_;  // infos_ has pointers to these
+};
+
+// A copy of the other image's node and of the types of its values.
+struct NodeOfAbi {
+  NodeOfAbi(const opkit_node* node, const opkit_value* in, const opkit_value* out)
+      : def(DefinitionOfAbi(node)),
+        inputs(in, node->num_inputs, true),
+        outputs(out, node->num_outputs, true) {}
+  KernelQuery query() const { return {def, inputs.infos(), outputs.infos()}; }
+  const OperatorDef def;
+  const ValuesOfAbi inputs, outputs;
 };
 
 }  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
+#endif
+
+// ---- opkit/op/fusion.hpp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend runs
+// two nodes of a graph as one.
+#ifndef OPKIT_OP_FUSION_HPP_
+#define OPKIT_OP_FUSION_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A node with its selected configuration, and the next node with its own: the only reader of the
+// node's output 0.
+struct FusionQuery {
+  KernelQuery node;
+  const KernelConfig& config;
+  KernelQuery next;
+  const KernelConfig& next_config;
+  size_t read;  // index of the input of `next` that is the node's output 0
+};
+// The fusion of the two nodes: a node with the outputs of `next` and inputs of both, for a kernel
+// of the same backend, and its configuration. Nothing is selected again, so the layouts must be the
+// layouts that were selected for the two nodes.
+struct FusedNode {
+  OperatorDef def;
+  KernelConfig config;
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUSION_HPP_
 #endif
 
 // ---- opkit/plugin/export/impl/export_threads.ipp
@@ -16494,12 +16202,12 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
            tensor.storage() && OpTensor(view).is_dense();
   }
   static const char* InputLayout(const opkit_call* call, size_t i) {
-    return OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts ? call->input_layouts[i]
-                                                                     : nullptr;
+    const bool has = OPKIT_ABI_HAS(call, input_layouts) && call->input_layouts;
+    return has ? call->input_layouts[i] : nullptr;
   }
   static const char* OutputLayout(const opkit_call* call, size_t o) {
-    return OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts ? call->output_layouts[o]
-                                                                       : nullptr;
+    const bool has = OPKIT_ABI_HAS(call, output_layouts) && call->output_layouts;
+    return has ? call->output_layouts[o] : nullptr;
   }
   static void Bind(Tensor& tensor, const opkit_tensor& view, const char* layout) {
     if (IsView(tensor, view, layout)) [[likely]]
@@ -16517,15 +16225,11 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
         if (view.data) CopyElements(source, TensorOfView(view), call->stream);
       }
     }
-    if (bound_.bound) {
-      if (shared < 0 || view.dtype != OPKIT_UNDEFINED)
-        Bind(*bound_.output(*bound_.bound, o), view, OutputLayout(call, o));
-      return;
-    }
-    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(outputs_[o], view, OutputLayout(call, o));
-    if (shared < 0) return;
+    Tensor& output = bound_.bound ? *bound_.output(*bound_.bound, o) : outputs_[o];
+    if (shared < 0 || view.dtype != OPKIT_UNDEFINED) Bind(output, view, OutputLayout(call, o));
+    if (bound_.bound || shared < 0) return;
     Tensor& input = inputs_[Index(shared)];
-    view.dtype == OPKIT_UNDEFINED ? outputs_[o] = input : input = outputs_[o];
+    view.dtype == OPKIT_UNDEFINED ? output = input : input = output;
   }
   void RunOperator(const opkit_call* call) {
     const HostLoops loops;
@@ -16655,86 +16359,61 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // kernel of the registry.
 struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   OPKIT_COLD static void FillIn(opkit_op& op, const OpSchema& schema) {
-    op.parse_attrs = &ParseAttrs;
+    op.parse_attrs = &GuardBy<const OpSchema, &ParseAttrs>;
     if (schema.has_inference()) {
-      op.infer_type = &InferType;
-      op.infer_shape = &InferShape;
+      op.infer_type = &GuardBy<const OpSchema, &InferType>;
+      op.infer_shape = &GuardBy<const OpSchema, &InferShape>;
     }
-    op.mutated_inputs = &MutatedInputs;
-    op.scratch_bytes = &ScratchBytes;
-    if (schema.has_cost()) op.cost = &Cost;
-    if (schema.has_test_inputs()) op.test_inputs = &TestInputs;
+    op.mutated_inputs = &GuardBy<const OpSchema, &MutatedInputs>;
+    op.scratch_bytes = &GuardBy<const OpSchema, &ScratchBytes>;
+    if (schema.has_cost()) op.cost = &GuardBy<const OpSchema, &Cost>;
+    if (schema.has_test_inputs()) op.test_inputs = &GuardBy<const OpSchema, &TestInputs>;
     op.author = &schema;
   }
   OPKIT_COLD static void FillIn(opkit_kernel& to, const Kernel& kernel) {
-    to.create = &Create;
+    to.create = &GuardBy<const Kernel, &Create>;
     if (kernel.propose) {
-      to.propose = &Propose;
-      to.create_for = &CreateFor;
+      to.propose = &GuardBy<const Kernel, &Propose>;
+      to.create_for = &GuardBy<const Kernel, &CreateFor>;
     }
-    if (kernel.fuse) to.fuse = &Fuse;
+    if (kernel.fuse) to.fuse = &GuardBy<const Kernel, &Fuse>;
     to.destroy = &Destroy;
     to.forward = &Forward;
     to.author = &kernel;
   }
 
  private:
-  static const OpSchema& SchemaOf(const opkit_op* op) {
-    return *static_cast<const OpSchema*>(op->author);
+  static void Create(const Kernel& kernel, const opkit_node* node, void** instance) {
+    *instance = new IntrusivePtr(new ExportedInstance(kernel, *node, nullptr));
   }
-  static opkit_status Create(const opkit_kernel* kernel, const opkit_node* node, void** instance) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      *instance = new IntrusivePtr(new ExportedInstance(own, *node, nullptr));
-    });
+  OPKIT_COLD static void CreateFor(const Kernel& kernel, const opkit_node* node,
+                                   const opkit_config* config, void** instance) {
+    const KernelConfig chosen = ConfigOfAbi(config, node->num_inputs, node->num_outputs);
+    *instance = new IntrusivePtr(new ExportedInstance(kernel, *node, &chosen));
   }
-  OPKIT_COLD static opkit_status CreateFor(const opkit_kernel* kernel, const opkit_node* node,
-                                           const opkit_config* config, void** instance) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const KernelConfig chosen = ConfigOfAbi(config, node->num_inputs, node->num_outputs);
-      *instance = new IntrusivePtr(new ExportedInstance(own, *node, &chosen));
-    });
+  OPKIT_COLD static void Propose(const Kernel& kernel, const opkit_node* node,
+                                 const opkit_value* inputs, const opkit_value* outputs,
+                                 const opkit_proposals* proposals) {
+    const NodeOfAbi asked(node, inputs, outputs);
+    for (const KernelConfig& config : kernel.propose(asked.query())) {
+      const AbiConfig abi(config, node->num_inputs, node->num_outputs);
+      AcceptAnswer(proposals->add(proposals, &abi.config()));
+    }
   }
-  OPKIT_COLD static opkit_status Propose(const opkit_kernel* kernel, const opkit_node* node,
-                                         const opkit_value* inputs, const opkit_value* outputs,
-                                         const opkit_proposals* proposals) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const OperatorDef def = DefinitionOfAbi(node);
-      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      for (const KernelConfig& config : own.propose({def, ins.infos(), outs.infos()})) {
-        const AbiConfig abi(config, node->num_inputs, node->num_outputs);
-        const opkit_status status = proposals->add(proposals, &abi.config());
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      }
-    });
+  static KernelConfig ConfigOf(const opkit_config* config, const NodeOfAbi& node) {
+    return ConfigOfAbi(config, node.def.inputs().size(), node.def.outputs().size());
   }
-  OPKIT_COLD static opkit_status Fuse(const opkit_kernel* kernel, const opkit_fusion* fusion) {
-    return GuardedCall([&] {
-      const auto& own = *static_cast<const Kernel*>(kernel->author);
-      const opkit_node &node = *fusion->node, &next = *fusion->next;
-      const OperatorDef def = DefinitionOfAbi(fusion->node),
-                        next_def = DefinitionOfAbi(fusion->next);
-      const ValuesOfAbi ins(fusion->inputs, node.num_inputs, true),
-          outs(fusion->outputs, node.num_outputs, true),
-          next_ins(fusion->next_inputs, next.num_inputs, true),
-          next_outs(fusion->next_outputs, next.num_outputs, true);
-      const KernelConfig config = ConfigOfAbi(fusion->config, node.num_inputs, node.num_outputs),
-                         next_config =
-                             ConfigOfAbi(fusion->next_config, next.num_inputs, next.num_outputs);
-      const std::optional<FusedNode> made =
-          own.fuse({{def, ins.infos(), outs.infos()},
-                    config,
-                    {next_def, next_ins.infos(), next_outs.infos()},
-                    next_config,
-                    static_cast<size_t>(fusion->read)});
-      if (!made) return;
-      const AbiNode both(made->def);
-      const AbiConfig chosen(made->config, made->def.inputs().size(), made->def.outputs().size());
-      const opkit_status status = fusion->fuse(fusion, &both.node(), &chosen.config());
-      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-    });
+  OPKIT_COLD static void Fuse(const Kernel& kernel, const opkit_fusion* fusion) {
+    const NodeOfAbi node(fusion->node, fusion->inputs, fusion->outputs),
+        next(fusion->next, fusion->next_inputs, fusion->next_outputs);
+    const KernelConfig config = ConfigOf(fusion->config, node),
+                       next_config = ConfigOf(fusion->next_config, next);
+    const std::optional<FusedNode> made = kernel.fuse(
+        {node.query(), config, next.query(), next_config, static_cast<size_t>(fusion->read)});
+    if (!made) return;
+    const AbiNode both(made->def);
+    const AbiConfig chosen(made->config, made->def.inputs().size(), made->def.outputs().size());
+    AcceptAnswer(fusion->fuse(fusion, &both.node(), &chosen.config()));
   }
   static void Destroy(void* instance) {
     GuardedCall([&] { delete static_cast<IntrusivePtr<ExportedInstance>*>(instance); });
@@ -16744,19 +16423,15 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
         [&] { (*static_cast<IntrusivePtr<ExportedInstance>*>(instance))->Run(call); });
   }
 
-  OPKIT_COLD static opkit_status ParseAttrs(const opkit_op* op, const opkit_node* node,
-                                            int32_t* num_inputs, int32_t* num_outputs) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
-      const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
-      if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
-      if (std::string why = schema.VerifyArguments(args); !why.empty())
-        return OpStatus::Failure(why);
-      const auto [inputs, outputs] = schema.Arity(args);
-      *num_inputs = inputs;
-      *num_outputs = outputs;
-      return OpStatus();
-    });
+  OPKIT_COLD static OpStatus ParseAttrs(const OpSchema& schema, const opkit_node* node,
+                                        int32_t* num_inputs, int32_t* num_outputs) {
+    const Arguments args = ArgumentsOfAbi(node->attrs, node->num_attrs);
+    if (!schema.problem().empty()) return OpStatus::Failure(schema.problem());
+    if (std::string why = schema.VerifyArguments(args); !why.empty()) return OpStatus::Failure(why);
+    const auto [inputs, outputs] = schema.Arity(args);
+    *num_inputs = inputs;
+    *num_outputs = outputs;
+    return OpStatus();
   }
 
   static void Infer(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
@@ -16771,84 +16446,71 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
   // Infers dtypes without shapes if inference with shapes fails: infer_shape reports wrong shapes.
-  static opkit_status InferType(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                opkit_value* outputs) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
+  static void InferType(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
+                        opkit_value* outputs) {
+    try {
+      Infer(schema, node, inputs, outputs, true, true);
+    } catch (...) {
+      const std::exception_ptr failure = std::current_exception();
       try {
-        Infer(schema, node, inputs, outputs, true, true);
+        Infer(schema, node, inputs, outputs, true, false);
       } catch (...) {
-        const std::exception_ptr failure = std::current_exception();
-        try {
-          Infer(schema, node, inputs, outputs, true, false);
-        } catch (...) {
-          std::rethrow_exception(failure);
-        }
+        std::rethrow_exception(failure);
       }
-    });
+    }
   }
-  static opkit_status InferShape(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
-                                 opkit_value* outputs) {
-    return GuardedCall([&] { Infer(SchemaOf(op), node, inputs, outputs, false, true); });
+  static void InferShape(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
+                         opkit_value* outputs) {
+    Infer(schema, node, inputs, outputs, false, true);
   }
-  OPKIT_COLD static opkit_status MutatedInputs(const opkit_op* op, const opkit_node* node,
-                                               uint8_t* mutated) {
-    return GuardedCall([&] {
-      for (const int input : SchemaOf(op).MutatedInputs(DefinitionOfAbi(node))) {
-        if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
-          return OpStatus::Failure("MutatesInputs of its schema names input ", input,
-                                   ", but the node has ", node->num_inputs);
-        mutated[input] = 1;
-      }
-      return OpStatus();
-    });
+  OPKIT_COLD static OpStatus MutatedInputs(const OpSchema& schema, const opkit_node* node,
+                                           uint8_t* mutated) {
+    for (const int input : schema.MutatedInputs(DefinitionOfAbi(node))) {
+      if (input < 0 || static_cast<uint64_t>(input) >= node->num_inputs)
+        return OpStatus::Failure("MutatesInputs of its schema names input ", input,
+                                 ", but the node has ", node->num_inputs);
+      mutated[input] = 1;
+    }
+    return OpStatus();
   }
-  OPKIT_COLD static opkit_status Cost(const opkit_op* op, const opkit_node* node,
-                                      const opkit_value* inputs, const opkit_value* outputs,
-                                      opkit_cost* cost) {
-    return GuardedCall([&] {
-      const ValuesOfAbi ins(inputs, node->num_inputs, true), outs(outputs, node->num_outputs, true);
-      const OpCost said = SchemaOf(op).Cost(DefinitionOfAbi(node), ins.infos(), outs.infos());
-      cost->flops = said.flops;
-      cost->bytes_read = said.bytes_read;
-      cost->bytes_written = said.bytes_written;
-      cost->params_bytes = said.params_bytes;
-    });
+  OPKIT_COLD static void Cost(const OpSchema& schema, const opkit_node* node,
+                              const opkit_value* inputs, const opkit_value* outputs,
+                              opkit_cost* cost) {
+    const NodeOfAbi asked(node, inputs, outputs);
+    const OpCost said = schema.Cost(asked.def, asked.inputs.infos(), asked.outputs.infos());
+    cost->flops = said.flops;
+    cost->bytes_read = said.bytes_read;
+    cost->bytes_written = said.bytes_written;
+    cost->params_bytes = said.params_bytes;
   }
-  OPKIT_COLD static opkit_status TestInputs(const opkit_op* op, int32_t dtype, uint64_t seed,
-                                            const opkit_test_inputs* inputs) {
-    return GuardedCall([&] {
-      for (const Tensor& one : SchemaOf(op).MakeTestInputs(static_cast<DType>(dtype), seed)) {
-        const AbiAttributes tensor(Arguments{{"input", one}});
-        const opkit_status status = inputs->add(inputs, (*tensor.data())->tensors[0]);
-        if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-      }
-    });
+  OPKIT_COLD static void TestInputs(const OpSchema& schema, int32_t dtype, uint64_t seed,
+                                    const opkit_test_inputs* inputs) {
+    for (const Tensor& one : schema.MakeTestInputs(static_cast<DType>(dtype), seed)) {
+      const AbiAttributes tensor(Arguments{{"input", one}});
+      AcceptAnswer(inputs->add(inputs, (*tensor.data())->tensors[0]));
+    }
   }
   // Computes the largest scratch of the device's kernels, each by its first proposed configuration
   // in standard layouts: the host does not name the kernel that it will run.
-  OPKIT_COLD static opkit_status ScratchBytes(const opkit_op* op, const opkit_node* node,
-                                              const opkit_value* inputs, int64_t* bytes) {
-    return GuardedCall([&] {
-      const OpSchema& schema = SchemaOf(op);
-      *bytes = 0;
-      const OperatorDef def = DefinitionOfAbi(node);
-      const ValuesOfAbi ins(inputs, node->num_inputs, true);
-      std::optional<std::vector<TensorInfo>> outs;
-      for (const Kernel* kernel :
-           OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
-        if (!kernel->propose) continue;
-        if (!outs) outs = schema.InferOutputs(def, ins.infos());
-        try {
-          for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
-            if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
-            *bytes = (std::max)(*bytes, config.scratch_bytes);
-            break;
-          }
-        } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
+  OPKIT_COLD static void ScratchBytes(const OpSchema& schema, const opkit_node* node,
+                                      const opkit_value* inputs, int64_t* bytes) {
+    *bytes = 0;
+    const OperatorDef def = DefinitionOfAbi(node);
+    const ValuesOfAbi ins(inputs, node->num_inputs, true);
+    std::optional<std::vector<TensorInfo>> outs;
+    for (const Kernel* kernel :
+         OpRegistry::Global().FindKernels(schema.name(), def.device().type)) {
+      if (!kernel->propose) continue;
+      if (!outs) outs = schema.InferOutputs(def, ins.infos());
+      try {
+        for (const KernelConfig& config : kernel->propose({def, ins.infos(), *outs})) {
+          if (!config.input_layouts.empty() || !config.output_layouts.empty()) continue;
+          *bytes = (std::max)(*bytes, config.scratch_bytes);
+          break;
         }
+      } catch (const UnsupportedOperatorFeature&) {  // reported when the operator is created
       }
-    });
+    }
   }
 };
 
@@ -16917,7 +16579,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
           " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
           "registers it");
   ReadKernels(schema, *record);
-  // Adds the in-place pairs of the first values: a schema decides each pair by a function.
+  // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by
+  // a function.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -16934,19 +16597,16 @@ struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
     abi.size = sizeof abi;
     abi.name = name.c_str();
     abi.rank = OpRegistry::Global().BackendRank(name);
-    if (OpRegistry::Global().HasAvailability(name)) abi.available = &Available;
+    if (OpRegistry::Global().HasAvailability(name))
+      abi.available = &GuardBy<ExportedBackend, &ExportedBackend::Available>;
     abi.author = this;
   }
-  static opkit_status Available(const opkit_backend* backend) {
-    return GuardedCall([&] {
-      Kernel kernel;
-      kernel.backend = static_cast<const ExportedBackend*>(backend->author)->name;
-      if (std::string why = OpRegistry::Global().WhyUnavailable(kernel); !why.empty())
-        return OpStatus::Failure(why);
-      return OpStatus();
-    });
+  OpStatus Available() const {
+    Kernel kernel;
+    kernel.backend = name;
+    const std::string why = OpRegistry::Global().WhyUnavailable(kernel);
+    return why.empty() ? OpStatus() : OpStatus::Failure(why);
   }
-
   const std::string name;
   opkit_backend abi{};
 };
@@ -16968,7 +16628,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>&
   HostSpans::Use();
   if (const auto problems = CheckRegistrations(); !problems.empty())
     Throw(ErrorCode::kInvalidArgument, problems[0]);
-  LibraryContents& contents = ThisLibrary();
+  LibraryContents& contents = LibraryContents::Global();
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
   for (const std::string& name : RegisteredOperators()) {
@@ -17043,20 +16703,17 @@ OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
       }
       name = known;
     };
-    const auto accept = [](opkit_status status) {
-      if (status != OPKIT_OK) Throw(CodeOfStatus(status), g_host->failure_text());
-    };
     for (size_t i = 0; i < meta.g_input.size(); ++i) {
       GradientValue& value = meta.g_input[i];
       for (std::string* name : {&value.dense, &value.indices, &value.values}) rename(*name);
-      accept(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
-                                 value.values.c_str()));
+      AcceptAnswer(gradient->set_input(gradient, i, value.dense.c_str(), value.indices.c_str(),
+                                       value.values.c_str()));
     }
     for (OperatorDef& op : meta.ops) {
       for (std::string& name : op.mutable_inputs()) rename(name);
       for (std::string& name : op.mutable_outputs()) rename(name);
       const AbiNode node(op);
-      accept(gradient->add_node(gradient, &node.node()));
+      AcceptAnswer(gradient->add_node(gradient, &node.node()));
     }
   });
 }
@@ -17138,8 +16795,7 @@ OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
 }
 OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_name) {
   if (!layout_name) return TensorOfView(view);
-  if (const std::string problem = ProblemOfView(&view); !problem.empty()) [[unlikely]]
-    Throw(ErrorCode::kInvalidArgument, "a tensor of a library ", problem);
+  RequireView(&view, "a tensor of a library ");
   const Layout layout = LayoutOfAbi(layout_name);
   const Device device{static_cast<DeviceType>(view.device_type), view.device_index};
   const auto dtype = static_cast<DType>(view.dtype);
@@ -17151,7 +16807,7 @@ OPKIT_INLINE Tensor TensorInLayout(const opkit_tensor& view, const char* layout_
 OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_t num_inputs,
                                                  size_t num_outputs) {
   if (!IsReadable(from))
-    Throw(ErrorCode::kInvalidArgument, "a configuration is null or described in other than the ",
+    Throw(ErrorCode::kInvalidArgument, "a configuration is null, not aligned or shorter than the ",
           kFirstBytes<opkit_config>, " bytes of version 1.3",
           "; fill in opkit_config.size with sizeof(opkit_config)");
   const opkit_config& config = *from;
@@ -17283,16 +16939,17 @@ OPKIT_INLINE void RefuseDescription(const std::string& library, const Text& what
   const std::string advice = StrCat(mend);
   Throw(code, "library ", library, " ", what, advice.empty() ? "" : "; ", advice);
 }
-OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name, const Text& what) {
+OPKIT_INLINE void CheckLibraryText(const std::string& library, const char* name, const Text& what,
+                                   unsigned char least, const Text& mend) {
   constexpr size_t kLongestName = 255;
   for (size_t i = 0; name && name[i]; ++i) {
     const auto c = static_cast<unsigned char>(name[i]);
     if (i >= kLongestName)
       RefuseDescription(library, StrCat("has ", what, " of more than ", kLongestName,
                                         " bytes: ", std::string(name, 32), "…"));
-    if (c < ' ' || c == 127)
-      RefuseDescription(library,
-                        StrCat("has ", what, " that holds the character ", static_cast<int>(c)));
+    if (c < least || c == 127)
+      RefuseDescription(
+          library, StrCat("has ", what, " that holds the character ", static_cast<int>(c)), mend);
   }
 }
 
@@ -17313,7 +16970,8 @@ class OpImport {
       Refuse(StrCat("describes operator ", index, " in ", op_.size,
                     " bytes, where version 1.0 has ", kFirstBytes<opkit_op>),
              "fill in opkit_op.size with sizeof(opkit_op)");
-    CheckName(index);
+    if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
+    CheckLibraryText(library_, op_.name, "an operator's name", '!', "use letters, digits, _ . -");
     FunctionRecord record(new FunctionOpRecord);
     FunctionOpRecord& to = *record;
     to.name = op_.name;
@@ -17361,19 +17019,6 @@ class OpImport {
       Refuse(StrCat("has ", who(), " with ", count, " ", what), StrCat("at most ", kMostParts));
     if (count > 0 && !array) Refuse(StrCat("has ", who(), " whose ", what, " are null"));
     if (!IsAligned(array)) Refuse(StrCat("has ", who(), " whose ", what, " are not aligned"));
-  }
-  void CheckName(uint64_t index) const {
-    constexpr size_t kLongestName = 255;
-    if (!op_.name || !*op_.name) Refuse(StrCat("gives operator ", index, " no name"));
-    const std::string_view name(op_.name, ::strnlen(op_.name, kLongestName + 1));
-    if (name.size() > kLongestName)
-      Refuse(StrCat("has an operator whose name has more than ", kLongestName, " bytes, ",
-                    name.substr(0, 32), "…"));
-    for (const char c : name)
-      if (static_cast<unsigned char>(c) <= ' ' || c == 127)
-        Refuse(StrCat("has an operator whose name holds the character ",
-                      static_cast<int>(static_cast<unsigned char>(c))),
-               "use letters, digits, _ . -");
   }
   void AddKernel(uint64_t k, std::vector<FunctionDevice>& devices) const {
     const opkit_kernel* kernel = op_.kernels[k];
@@ -17448,7 +17093,8 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
                                      const std::string& library) {
   if (!op) RefuseDescription(library, StrCat("has a null pointer for operator ", index));
   if (!IsAligned(op))
-    RefuseDescription(library, StrCat("describes operator ", index, " out of alignment"));
+    RefuseDescription(library,
+                      StrCat("describes operator ", index, " at an address that is not aligned"));
   return OpImport(*op, library).Read(index);
 }
 

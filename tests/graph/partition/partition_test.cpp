@@ -287,7 +287,7 @@ TEST_CASE("unregistered operators can be taken, and those that are left are list
                             {}});
   const Error left = ErrorOf([&] { Compile(graph, {.partitioners = {"relus"}}); });
   CHECK(left.code() == ErrorCode::kNotFound);
-  CHECK(Contains(left.what(), "2 nodes are left whose operator nobody registered"));
+  CHECK(Contains(left.what(), "2 nodes are left whose operator is not registered"));
   CHECK(Contains(left.what(), "\n  Alien 'one' (A) -> (B)\n  Aliens 'two' (B) -> (C)"));
 }
 

@@ -106,7 +106,7 @@ TEST_CASE("reads and writes outside the operator's own memory are blamed") {
          {"it writes before the start of scratch memory that it allocated (16 bytes)"});
   Expect("BadUnwritten", {"it leaves 1 of 6 elements of output 0 'y' unwritten, first [1, 2]"});
   Expect("BadReadsOutput",
-         {"it reads memory that nobody wrote (the output before it is written, or "
+         {"it reads memory that was never written (the output before it is written, or "
           "scratch): with other bytes there output 0"});
   Expect("BadReadsBeyond", {"it reads outside its tensors: with other bytes around them output 0 "
                             "'output0': element [1, 2] is "});

@@ -405,7 +405,7 @@ TEST_CASE("invoke checks its arguments") {
   says([](Asked& a) { a.attr.name = nullptr; }, "attribute 0 of a library has no name");
   says([](Asked& a) { a.attr.floats = nullptr; }, "has elements that are null");
   says([](Asked& a) { a.attr.count = 2; }, "has 2 elements and is no list");
-  says([](Asked& a) { a.num_attrs = 1 << 20; }, "hands over 1048576 attributes");
+  says([](Asked& a) { a.num_attrs = 1 << 20; }, "gives 1048576 attributes");
 }
 
 TEST_CASE("an operator that invokes with ever new attributes keeps few of them") {

@@ -99,9 +99,10 @@ TEST_CASE("a unit of the library that does not include author.hpp registers a cl
 }
 
 TEST_CASE("a gradient that no unit with author.hpp can export is an Error of Load") {
-  CheckFails([] { Load("libunits_gradient.so"); },
-             "the gradient of operator UnitNegate is not handed over: include both opkit/op.hpp "
-             "and opkit/graph.hpp in the unit that registers it");
+  CheckFails(
+      [] { Load("libunits_gradient.so"); },
+      "the gradient of operator UnitNegate does not reach the program: include both opkit/op.hpp "
+      "and opkit/graph.hpp in the unit that registers it");
 }
 
 TEST_CASE("a library's registries are its own, until it is unloaded and mapped out") {

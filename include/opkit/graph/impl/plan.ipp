@@ -207,8 +207,8 @@ OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
   }
   if (unknown > 0)
     Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node is" : " nodes are",
-          " left whose operator nobody registered and no partitioner took; the first is '", first,
-          "'", SuggestName(first, OpRegistry::Global().Operators()), list);
+          " left whose operator is not registered and which no partitioner took; the first is '",
+          first, "'", SuggestName(first, OpRegistry::Global().Operators()), list);
 }
 
 // Returns Partition's result. Throws kNotFound if no partitioner is registered at all.

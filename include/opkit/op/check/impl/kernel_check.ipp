@@ -67,9 +67,10 @@ class MemoryCheck {
           IsFilled(other, i, CheckedKernel::kOtherFill.fill) && unwritten++ == 0)
         first = i;
     if (unwritten == 0)
-      return kernel_.Find("garbage", StrCat("it reads memory that nobody wrote (the output before "
-                                            "it is written, or scratch): with other bytes there ",
-                                            name, ": ", how));
+      return kernel_.Find("garbage",
+                          StrCat("it reads memory that was never written (the output before "
+                                 "it is written, or scratch): with other bytes there ",
+                                 name, ": ", how));
     kernel_.Find(
         "garbage",
         StrCat("it leaves ", unwritten, " of ", found.numel(), " elements of ", name, " unwritten",

@@ -177,7 +177,7 @@ OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
 OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Arguments out;
   if (count > kMostParts || (count > 0 && !IsUsable(attrs)))
-    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+    Throw(ErrorCode::kInvalidArgument, "a library gives ", count, " attributes",
           attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
