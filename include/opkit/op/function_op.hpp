@@ -220,13 +220,14 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& input(const char* name, const char* doc = "",
                                 std::vector<DType> dtypes = {}) {
     return Guarded([&] {
-      host_.Input(record_->inputs.emplace_back(ValueSchema{name, doc, std::move(dtypes)}));
+      host_.Input(record_->inputs.emplace_back(detail::ValueSchema{name, doc, std::move(dtypes)}));
     });
   }
   BasicFunctionOpBuilder& output(const char* name, const char* doc = "",
                                  std::vector<DType> dtypes = {}) {
     return Guarded([&] {
-      host_.Output(record_->outputs.emplace_back(ValueSchema{name, doc, std::move(dtypes)}));
+      host_.Output(
+          record_->outputs.emplace_back(detail::ValueSchema{name, doc, std::move(dtypes)}));
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
