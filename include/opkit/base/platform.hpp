@@ -34,8 +34,7 @@ inline constexpr size_t kCacheLine = 64;
 class Mutex {
  public:
   constexpr Mutex() = default;
-  Mutex(const Mutex&) = delete;
-  Mutex& operator=(const Mutex&) = delete;
+  Mutex(Mutex&&) = delete;
   void Lock() { pthread_mutex_lock(&mutex_); }
   void Unlock() { pthread_mutex_unlock(&mutex_); }
   // Unlocks the mutex in a forked child, where the thread that held it may not exist.
@@ -45,16 +44,18 @@ class Mutex {
   pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 };
 
-class MutexLock {
+// Holds a lock from its construction to the end of its scope.
+template <class Lock>
+class LockGuard {
  public:
-  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
-  ~MutexLock() { mutex_.Unlock(); }
+  explicit LockGuard(Lock& lock) : lock_(lock) { lock_.Lock(); }
+  LockGuard(LockGuard&&) = delete;
+  ~LockGuard() { lock_.Unlock(); }
 
  private:
-  Mutex& mutex_;
+  Lock& lock_;
 };
+using MutexLock = LockGuard<Mutex>;
 
 inline int64_t MonotonicNs() {
   timespec now;
@@ -121,8 +122,7 @@ inline int CurrentCpu() { return sched_getcpu(); }
 class CpuBan {
  public:
   CpuBan() = default;
-  CpuBan(const CpuBan&) = delete;
-  CpuBan& operator=(const CpuBan&) = delete;
+  CpuBan(CpuBan&&) = delete;
   ~CpuBan() {
     if (banned_) Lift();
   }

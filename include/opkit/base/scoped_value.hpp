@@ -17,8 +17,7 @@ class [[nodiscard]] ScopedValue {
   // The variable must outlive the scope, whose end restores the value before.
   ScopedValue(T& variable, std::type_identity_t<T> value)
       : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
-  ScopedValue(const ScopedValue&) = delete;
-  ScopedValue& operator=(const ScopedValue&) = delete;
+  ScopedValue(ScopedValue&&) = delete;
   ~ScopedValue() { variable_ = std::move(outer_); }
 
  private:

@@ -136,16 +136,21 @@ inline void CrashPlainly() {
   std::exit(0);
 }
 
-// Returns the parent of a process; 0 if /proc does not show it.
-inline pid_t ParentOf(pid_t process) {
-  char text[512] = {};
-  const int file =
-      open(StrCat("/proc/", process, "/stat").c_str(), O_RDONLY | O_CLOEXEC);  // "7 (name) S 6 …"
-  if (file < 0) return 0;
+// Returns the first 4095 bytes of a file in /proc; empty if it cannot be read.
+inline std::string ReadProcFile(const std::string& path) {
+  char text[4096];
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
   const ssize_t size = read(file, text, sizeof text - 1);
   close(file);
-  const char* const after = size > 0 ? std::strrchr(text, ')') : nullptr;
-  return after && after[1] && after[2] && after[3] ? static_cast<pid_t>(std::atoi(after + 4)) : 0;
+  return std::string(text, size > 0 ? static_cast<size_t>(size) : 0);
+}
+
+// Returns the parent of a process; 0 if /proc does not show it.
+inline pid_t ParentOf(pid_t process) {
+  const std::string text = ReadProcFile(StrCat("/proc/", process, "/stat"));  // "7 (name) S 6 …"
+  const size_t after = text.rfind(')');
+  return after == text.npos || after + 4 >= text.size() ? 0 : std::atoi(text.c_str() + after + 4);
 }
 // Sends SIGKILL to the children of this process and returns the number of signals sent.
 inline int KillChildren() {
@@ -284,13 +289,10 @@ OPKIT_INLINE ChildOutcome RunInChild(double seconds,
 
 OPKIT_INLINE int CountOtherThreads() {
   constexpr int kUnknown = 1;  // assume another thread
-  char status[4096] = {};
-  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return kUnknown;
-  const ssize_t size = read(file, status, sizeof status - 1);
-  close(file);
-  const char* const count = size > 0 ? std::strstr(status, "\nThreads:") : nullptr;
-  return count ? std::atoi(count + std::strlen("\nThreads:")) - 1 : kUnknown;
+  constexpr std::string_view kLabel = "\nThreads:";
+  const std::string status = ReadProcFile("/proc/self/status");
+  const size_t at = status.find(kLabel);
+  return at == status.npos ? kUnknown : std::atoi(status.c_str() + at + kLabel.size()) - 1;
 }
 
 }  // namespace detail

@@ -49,8 +49,7 @@ class JsonWriter {
   // The string must outlive the writer.
   explicit JsonWriter(std::string& out, Spacing spacing = kSpaced)
       : out_(out), is_spaced_(spacing == kSpaced) {}
-  JsonWriter(const JsonWriter&) = delete;
-  JsonWriter& operator=(const JsonWriter&) = delete;
+  JsonWriter(JsonWriter&&) = delete;
 
   JsonWriter& BeginObject() { return Begin('{'); }
   JsonWriter& EndObject() { return End('}'); }
