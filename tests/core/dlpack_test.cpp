@@ -367,7 +367,8 @@ TEST_CASE("a tensor that DLPack cannot describe is not exported") {
                                             opkit::Layout{903, {}});
   const auto error = ErrorOf([&] { ToDLPackVersioned(blocked); });
   CHECK(error.code() == ErrorCode::kUnsupported);
-  CHECK(error.message() == "DLPack knows no layout 903; convert first");
+  CHECK(error.message() ==
+        "DLPack has no layout 'layout 903'; convert the tensor to the standard layout first");
 }
 
 }  // namespace

@@ -172,10 +172,9 @@ class Attribute {
   }
   template <class T>
   void Add(const T& value) {
-    if constexpr (std::is_integral_v<T>) {
+    if constexpr (std::is_integral_v<T>)
       if (static_cast<int64_t>(value) < 0 && value > 0)
         Throw(ErrorCode::kOutOfRange, "attribute value ", value, " does not fit in int64");
-    }
     using Stored = typename std::remove_cvref_t<decltype(List<T>())>::value_type;
     List<T>().push_back(static_cast<Stored>(value));
   }

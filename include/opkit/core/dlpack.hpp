@@ -74,10 +74,10 @@ struct DLPackExport {
 template <class Managed>
 Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "cannot export tensor ", ToString(tensor));
+    Throw(ErrorCode::kUninitialized, "cannot export tensor ", tensor, " to DLPack");
   if (!tensor.layout().is_standard())
-    Throw(ErrorCode::kUnsupported, "DLPack knows no ", ToString(tensor.layout()),
-          "; convert first");
+    Throw(ErrorCode::kUnsupported, "DLPack has no layout '", tensor.layout(),
+          "'; convert the tensor to the standard layout first");
   const Dims strides = tensor.strides();
   auto* out = new DLPackExport<Managed>{
       tensor, tensor.shape().vec(), {strides.begin(), strides.end()}, Managed{}};

@@ -119,6 +119,12 @@ concept ComplexOf = requires(const T& z) {
   z.imag();
 };
 
+// Returns the dtype of T among the four of its kind, which are numbered by size from 1 to 8 bytes.
+template <class T>
+constexpr DType IntegerDType(DType of_one_byte) {
+  return static_cast<DType>(static_cast<int>(of_one_byte) + std::countr_zero(sizeof(T)));
+}
+
 template <class T>
 constexpr DType DTypeOfImpl() {
   if constexpr (std::is_same_v<T, bool>)
@@ -140,16 +146,10 @@ constexpr DType DTypeOfImpl() {
   else if constexpr (sizeof(T) > 8)
     return DType::kUndefined;  // __int128 is integral under -std=gnu++20
   else if constexpr (std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1   ? DType::kInt8
-           : sizeof(T) == 2 ? DType::kInt16
-           : sizeof(T) == 4 ? DType::kInt32
-                            : DType::kInt64;
+    return IntegerDType<T>(DType::kInt8);
   else if constexpr (!std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t> &&
                      !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1   ? DType::kUInt8
-           : sizeof(T) == 2 ? DType::kUInt16
-           : sizeof(T) == 4 ? DType::kUInt32
-                            : DType::kUInt64;
+    return IntegerDType<T>(DType::kUInt8);
   else
     return DType::kUndefined;
 }

@@ -4,8 +4,6 @@
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
-#include <atomic>
-
 #include "opkit/base/hook.hpp"
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/base/strings.hpp"

@@ -68,12 +68,7 @@ class Dims {
   int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
   OPKIT_COLD friend std::string ToString(const Dims& dims) {
-    std::string out = "[";
-    for (int i = 0; i < dims.size_; ++i) {
-      if (i) out += ", ";
-      out += std::to_string(dims[i]);
-    }
-    return out + "]";
+    return StrCat(std::vector<int64_t>(dims.begin(), dims.end()));
   }
   friend bool operator==(const Dims& a, const Dims& b) {
     const int64_t *x = a.data(), *y = b.data();

@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "opkit/base/index.hpp"
 #include "opkit/core/channels_last.hpp"
 #include "opkit/core/layout_registry.hpp"
 
@@ -13,7 +12,9 @@ namespace detail {
 
 // Transposes elements of one size, in tiles that fit the first-level cache.
 template <class Element>
-void TransposeElements(const Element* from, Element* to, int64_t rows, int64_t columns) {
+void TransposeElements(const void* in, void* out, int64_t rows, int64_t columns) {
+  const auto* const from = static_cast<const Element*>(in);
+  auto* const to = static_cast<Element*>(out);
   constexpr int64_t kTile = 32;
   for (int64_t r = 0; r < rows; r += kTile)
     for (int64_t c = 0; c < columns; c += kTile)
@@ -21,6 +22,11 @@ void TransposeElements(const Element* from, Element* to, int64_t rows, int64_t c
         for (int64_t j = c; j < (std::min)(c + kTile, columns); ++j)
           to[j * rows + i] = from[i * columns + j];
 }
+// The bytes of a complex128.
+struct TwoWords {
+  uint64_t words[2];
+};
+
 template <bool kToChannelsLast>
 void MoveChannels(const Tensor& from, Tensor& to) {
   const int64_t images = from.rank() < 2 ? 1 : from.dim(0);
@@ -30,35 +36,15 @@ void MoveChannels(const Tensor& from, Tensor& to) {
   const int64_t positions = count / images / channels;
   const int64_t rows = kToChannelsLast ? channels : positions;
   const int64_t columns = kToChannelsLast ? positions : channels;
+  const auto transpose = size == 1   ? &TransposeElements<uint8_t>
+                         : size == 2 ? &TransposeElements<uint16_t>
+                         : size == 4 ? &TransposeElements<uint32_t>
+                         : size == 8 ? &TransposeElements<uint64_t>
+                                     : &TransposeElements<TwoWords>;
   for (int64_t image = 0; image < images; ++image) {
     const int64_t begin = image * rows * columns * size;
-    const void* const in = static_cast<const char*>(from.raw_data()) + begin;
-    void* const out = static_cast<char*>(to.raw_mutable_data()) + begin;
-    switch (size) {
-      case 1:
-        TransposeElements(static_cast<const uint8_t*>(in), static_cast<uint8_t*>(out), rows,
-                          columns);
-        break;
-      case 2:
-        TransposeElements(static_cast<const uint16_t*>(in), static_cast<uint16_t*>(out), rows,
-                          columns);
-        break;
-      case 4:
-        TransposeElements(static_cast<const uint32_t*>(in), static_cast<uint32_t*>(out), rows,
-                          columns);
-        break;
-      case 8:
-        TransposeElements(static_cast<const uint64_t*>(in), static_cast<uint64_t*>(out), rows,
-                          columns);
-        break;
-      default: {  // complex128
-        struct Element {
-          uint64_t halves[2];
-        };
-        TransposeElements(static_cast<const Element*>(in), static_cast<Element*>(out), rows,
-                          columns);
-      }
-    }
+    transpose(static_cast<const char*>(from.raw_data()) + begin,
+              static_cast<char*>(to.raw_mutable_data()) + begin, rows, columns);
   }
 }
 

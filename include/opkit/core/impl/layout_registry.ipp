@@ -48,11 +48,10 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
   LayoutId Add(LayoutDefinition definition) {
     if (definition.name.empty())
       Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
-    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
-      if (!there)
-        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
-              "' needs both to_standard and from_standard, or no other backend could read what is "
-              "in it");
+    if (!definition.to_standard || !definition.from_standard)
+      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
+            "' needs both to_standard and from_standard, or no other backend could read what is "
+            "in it");
     CheckRate(StrCat("RegisterLayout: layout '", definition.name, "'"), definition.ns_per_byte);
     MutexLock lock(mutex_);
     for (const auto& known : layouts_)
@@ -60,7 +59,8 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
         Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
               "' already");
     if (layouts_.size() > LayoutId{0xffff})
-      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
+      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(),
+            " layouts, and a program can have no more");
     const auto id = static_cast<LayoutId>(layouts_.size());
     const double cost = definition.ns_per_byte;
     AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
@@ -261,10 +261,11 @@ OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& la
 namespace detail {
 OPKIT_IMAGE_LOCAL inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
   if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
+    Throw(ErrorCode::kUninitialized, "cannot convert ", tensor, " to layout ", layout,
+          ": it has no elements yet");
   if (!IsHostAccessible(tensor.device().type))
-    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
-          ", which the host cannot reach");
+    Throw(ErrorCode::kUnsupported, "cannot convert ", tensor, " to layout ", layout,
+          ": the host cannot reach its memory");
 }
 OPKIT_INLINE std::vector<RegisteredLayout> RegisteredLayouts() {
   return LayoutRegistry::Global().All();
@@ -290,7 +291,7 @@ OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
   if (to.layout() != layout || to.shape() != from.shape() || to.dtype() != from.dtype() ||
       to.raw_data() != memory) [[unlikely]]
     Throw(ErrorCode::kOperatorFailed, what(),
-          " gave another tensor back; it is to write to the memory of the one that it is given");
+          " returned another tensor; it must write to the memory of the tensor that it is given");
 }
 // Returns the tensor after all steps of a path but the last.
 OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
@@ -321,7 +322,7 @@ OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
 OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
   detail::CheckConvertible(from, to.layout());
   if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
-    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
+    Throw(ErrorCode::kInvalidArgument, "cannot convert ", from, " to ", to,
           ": the target needs memory, the same dtype and the same shape");
   if (from.layout() == to.layout()) {
     const Tensor dense = from.is_dense() ? from : from.Contiguous();
