@@ -17,7 +17,6 @@
 #include "opkit/core/layout_registry.hpp"
 
 #include "opkit/engine/engine.hpp"
-#include "opkit/engine/naive_engine.hpp"
 #include "opkit/engine/task_graph.hpp"
 #include "opkit/engine/task_group.hpp"
 #include "opkit/engine/thread_pool.hpp"

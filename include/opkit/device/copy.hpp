@@ -102,8 +102,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if constexpr (detail::NativeStreamContext<Context>) {
     if (!source.is_dense())
       Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
-            " on a native stream because it "
-            "has strides; call Contiguous() first");
+            " on a native stream because it has strides; call Contiguous() first");
     prepared.Run(context.native_stream());
   } else {
     context.Launch([prepared = std::move(prepared)] { prepared.Run(); });

@@ -24,8 +24,7 @@ class CPUStream {
   // Makes a stream without a thread: work runs at once when it is issued, and throws to its caller.
   // For a thread that has its turn in a stream already; see CPUStreamScope.
   explicit CPUStream(Device device) : device_(device), id_(-1) {}
-  CPUStream(const CPUStream&) = delete;
-  CPUStream& operator=(const CPUStream&) = delete;
+  CPUStream(CPUStream&&) = delete;
 
   // Returns the process's stream `id` of `device`, started at first use; inside a CPUStreamScope,
   // the scope's stream for every id.

@@ -149,7 +149,6 @@ class Event {
     std::swap(spare_, other.spare_);
     return *this;
   }
-  ~Event() = default;
 
   // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
   Device device() const { return device_; }

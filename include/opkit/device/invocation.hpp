@@ -180,8 +180,7 @@ class InvocationScope {
     return InvocationScope(token, names);
   }
 
-  InvocationScope(const InvocationScope&) = delete;
-  InvocationScope& operator=(const InvocationScope&) = delete;
+  InvocationScope(InvocationScope&&) = delete;
   ~InvocationScope() {
     if (sink_) [[unlikely]]
       sink_->Close();
@@ -220,8 +219,7 @@ class IssueScope {
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
     if (opened_) t_issuer = NextInvocationIds(1);
   }
-  IssueScope(const IssueScope&) = delete;
-  IssueScope& operator=(const IssueScope&) = delete;
+  IssueScope(IssueScope&&) = delete;
   ~IssueScope() {
     if (opened_) t_issuer = 0;
   }

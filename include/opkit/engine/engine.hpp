@@ -49,8 +49,7 @@ class Engine {
   // Errors (kInvalidArgument): a number of threads that a pool cannot have; an OPKIT_ENGINE that is
   // neither "naive" nor "threaded".
   explicit Engine(EngineOptions options = {});
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  Engine(Engine&&) = delete;
   // Waits for everything that can still run. Asynchronous operations that are not completed by then
   // fail as cancelled; failures that no wait has rethrown are dropped.
   ~Engine();
@@ -153,6 +152,13 @@ class Engine {
   const int process_;  // the process that made the engine
   std::unique_ptr<ThreadPool> pool_;
   const detail::IntrusivePtr<detail::EngineCore> core_;
+};
+
+// An Engine without threads, for debugging. Every Engine of a program is naive if the environment
+// has OPKIT_ENGINE=naive.
+class NaiveEngine : public Engine {
+ public:
+  NaiveEngine() : Engine({.threads = 0, .naive = true}) {}
 };
 
 }}  // namespace opkit

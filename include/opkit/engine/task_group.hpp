@@ -19,8 +19,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class TaskGroup {
  public:
   explicit TaskGroup(ThreadPool& pool = ThreadPool::Current()) : pool_(pool) {}
-  TaskGroup(const TaskGroup&) = delete;
-  TaskGroup& operator=(const TaskGroup&) = delete;
+  TaskGroup(TaskGroup&&) = delete;
   // Waits; an exception that no Wait has rethrown is dropped.
   ~TaskGroup() { pool_.Wait(pending_); }
 

@@ -87,8 +87,7 @@ class ThreadPool {
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
+  ThreadPool(ThreadPool&&) = delete;
 
   // Returns the process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without
   // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its

@@ -43,8 +43,7 @@ OPKIT_INLINE void CPUStream::WaitEvent(const Event& event) {
   if (status == EventStatus::kSuccess) return;
   if (status == EventStatus::kInitialized)
     Throw(ErrorCode::kFailedPrecondition,
-          "a stream cannot wait for an event that was never "
-          "recorded: run the operator first");
+          "a stream cannot wait for an event that was never recorded: run the operator first");
   event.state()->RequestNotification();
   Push({{}, {}, event.state(), {}});
 }

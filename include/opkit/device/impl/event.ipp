@@ -2,6 +2,7 @@
 #ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
 #define OPKIT_DEVICE_IMPL_EVENT_IPP_
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/device/event.hpp"
 #include "opkit/device/invocation.hpp"
 
@@ -13,8 +14,7 @@ OPKIT_INLINE bool EventState::Schedule() {
   if (IsTerminal(now)) return false;
   if (now == EventStatus::kScheduled)
     Throw(ErrorCode::kFailedPrecondition,
-          "the event is recorded while it is still SCHEDULED; "
-          "Finish or Reset it first");
+          "the event is recorded while it is still SCHEDULED; Finish or Reset it first");
   status_.store(EventStatus::kScheduled, std::memory_order_release);
   return true;
 }
@@ -100,8 +100,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
     const std::string described = context_->Describe();
-    for (const std::string& line : error.context())
-      if (line == described) return exception;  // the operator itself failed while issuing
+    if (detail::Contains(error.context(), described))
+      return exception;  // the operator itself failed while issuing
     if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
     Error copy = error;
     copy.AddContext(described).SetShared();
@@ -170,8 +170,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
   const auto state = state_;
   if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
     Throw(ErrorCode::kFailedPrecondition,
-          "SetFinished on an event that is SUCCESS already; "
-          "Reset it first");
+          "SetFinished on an event that is SUCCESS already; Reset it first");
 }
 
 OPKIT_INLINE detail::IntrusivePtr<EventState> Event::NewState() const {

@@ -133,11 +133,10 @@ class EngineCore final : public AsyncEngine {
 
   // --- pushing
   VarState& StateOf(Var var) const {
-    if (var.engine_ != id_) [[unlikely]] {
+    if (var.engine_ != id_) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "expected a Var of this engine, found ",
             var ? "one of another engine" : "an empty Var",
             "; make it with NewVar() of the engine that uses it");
-    }
     return *var.state_;
   }
   [[noreturn]] OPKIT_COLD static void ThrowDeleted() {

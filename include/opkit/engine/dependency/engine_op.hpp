@@ -253,8 +253,7 @@ class OpRecords {
       ++records_.waiters_;
       records_.CountTaken();
     }
-    Waiter(const Waiter&) = delete;
-    Waiter& operator=(const Waiter&) = delete;
+    Waiter(Waiter&&) = delete;
     ~Waiter() {
       SpinLockGuard guard(records_.lock_);
       --records_.waiters_;

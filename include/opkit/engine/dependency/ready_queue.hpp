@@ -26,9 +26,8 @@ class ReadyQueue {
   EngineOp* Take() {
     // Relaxed, here and below: a hint.
     const int top = top_.load(std::memory_order_relaxed);
-    if (top > 0) {
+    if (top > 0)
       if (EngineOp* op = TakeHeap(1)) return op;
-    }
     if (InboxNode* node = normal_.Take()) return static_cast<EngineOp*>(node);
     return top != kNone ? TakeHeap(kNone) : nullptr;
   }

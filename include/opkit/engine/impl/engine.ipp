@@ -17,11 +17,10 @@ namespace detail {
 inline bool IsNaive(const EngineOptions& options) {
   const char* text = std::getenv("OPKIT_ENGINE");
   const std::string_view chosen = text ? text : "";
-  if (chosen != "" && chosen != "naive" && chosen != "threaded") {
+  if (chosen != "" && chosen != "naive" && chosen != "threaded")
     Throw(ErrorCode::kInvalidArgument,
           "expected the environment variable OPKIT_ENGINE to be naive or threaded, found \"",
           chosen, "\"; correct it or unset it");
-  }
   return options.naive || chosen == "naive";
 }
 

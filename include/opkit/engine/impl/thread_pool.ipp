@@ -41,11 +41,10 @@ inline int DefaultThreads() {
   if (!text || *text == '\0') return (std::min)(AvailableCpus(), kMax);
   char* end = nullptr;
   const long threads = std::strtol(text, &end, 10);
-  if (*end != '\0' || threads < 1 || threads > kMax) {
+  if (*end != '\0' || threads < 1 || threads > kMax)
     Throw(ErrorCode::kInvalidArgument,
           "expected the environment variable OPKIT_NUM_THREADS to be a number from 1 to ", kMax,
           ", found \"", text, "\"; correct it or unset it");
-  }
   return static_cast<int>(threads);
 }
 
@@ -95,10 +94,9 @@ OPKIT_INLINE ThreadPool& ThreadPool::Global() {
 }
 
 OPKIT_INLINE void ThreadPool::SetThreads(int threads) {
-  if (threads < 1 || threads > kMaxThreads) {
+  if (threads < 1 || threads > kMaxThreads)
     Throw(ErrorCode::kInvalidArgument, "expected a number of threads from 1 to ", kMaxThreads,
           " for the pool \"", name_, "\", found ", threads);
-  }
   constexpr uint64_t kSpinTicks = 12'000, kLoopSpinTicks = 500'000;
   const bool may_spin = threads <= detail::AvailableCpus();
   spin_ticks_ = may_spin ? kSpinTicks : 0;

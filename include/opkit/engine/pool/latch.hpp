@@ -26,8 +26,7 @@ struct LatchSleeper {
 class Latch {
  public:
   explicit Latch(int64_t count = 0) : count_(count) {}
-  Latch(const Latch&) = delete;
-  Latch& operator=(const Latch&) = delete;
+  Latch(Latch&&) = delete;
 
   // Adds `n`. Relaxed: no other data is read because of this number. A latch is raised either
   // before its waiters start, or by something that itself still counts.

@@ -40,16 +40,7 @@ class SpinLock {
   std::atomic<uint32_t> locked_{0};
 };
 
-class SpinLockGuard {
- public:
-  explicit SpinLockGuard(SpinLock& lock) : lock_(lock) { lock_.Lock(); }
-  SpinLockGuard(const SpinLockGuard&) = delete;
-  SpinLockGuard& operator=(const SpinLockGuard&) = delete;
-  ~SpinLockGuard() { lock_.Unlock(); }
-
- private:
-  SpinLock& lock_;
-};
+using SpinLockGuard = LockGuard<SpinLock>;
 
 }  // namespace detail
 }}  // namespace opkit

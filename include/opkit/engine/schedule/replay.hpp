@@ -91,8 +91,7 @@ class Replay {
                          {&body_, &RunNodes, &RunRange, kMayPend && options.may_pend, Poll()})) {
     if (tuner_.may_use_counters()) core_->AllocateCounters();
   }
-  Replay(const Replay&) = delete;
-  Replay& operator=(const Replay&) = delete;
+  Replay(Replay&&) = delete;
   // Waits for an asynchronous run; Cancel it first if its pending nodes may never complete.
   ~Replay() { core_->WaitUntilQuiet(); }
 
@@ -224,9 +223,8 @@ class Replay {
         int next = -1;
         const int* const end = entries + entry_begin[node + 1];
         for (const int* entry = entries + entry_begin[node]; entry != end; ++entry) {
-          if constexpr (kMayPend) {
+          if constexpr (kMayPend)
             if (pending && !Schedule::IsEarly(*entry)) break;
-          }
           if (!core.Release(*entry)) continue;
           if (next < 0)
             next = Schedule::TargetOf(*entry);

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <exception>
 #include <utility>
-#include <vector>
 
 #include "opkit/base/error.hpp"
 #include "opkit/base/indexed_vector.hpp"

@@ -16,11 +16,10 @@ inline void EngineCore::SortAccesses(EngineOp& op) {
   const auto before = [](const Access& a, const Access& b) { return a.var < b.var; };
   if (!std::is_sorted(begin, end, before)) std::sort(begin, end, before);
   const auto same = [&op](const Access& a, const Access& b) {
-    if (a.var == b.var && a.writes() != b.writes()) {
+    if (a.var == b.var && a.writes() != b.writes())
       Throw(ErrorCode::kInvalidArgument, "expected each Var in reads or in writes of \"", op.name,
             "\", found one in both; list it in writes alone, with .update = true where the "
             "operation needs the old value");
-    }
     return a.var == b.var;
   };
   op.access_count = static_cast<int32_t>(std::unique(begin, end, same) - begin);
@@ -58,11 +57,10 @@ inline OpSlot EngineCore::Prepare(VarList reads, VarList writes, const PushOptio
     sink->Pushed(op->invocation, op->span_names());
   try {
     if (options.device.type != DeviceType::kCPU) [[unlikely]] {
-      if (closure.asynchronous) {
+      if (closure.asynchronous)
         Throw(ErrorCode::kInvalidArgument,
               "expected PushAsync without a device, which completes operations by itself; found ",
               ToString(options.device), ": use Push");
-      }
       IssueFunctionOf(options.device);
       op->mode = options.kind == OpKind::kCopy ? OpMode::kCopyOnDevice : OpMode::kOnDevice;
       op->details().device = options.device;
@@ -178,11 +176,10 @@ inline void EngineCore::WaitForVar(Var var, Timeout timeout) {
     else
       waiter.failure = state.failure;
   }
-  if (waits && own) {
+  if (waits && own)
     Throw(ErrorCode::kFailedPrecondition,
           "expected a Var that others write, found WaitForVar inside an operation that ",
           own->writes() ? "writes" : "reads", " the Var itself, and so would wait for its own end");
-  }
   if (waits && !Wait(waiter.latch, timeout)) {
     bool given_up = false;
     {
@@ -190,10 +187,9 @@ inline void EngineCore::WaitForVar(Var var, Timeout timeout) {
       given_up = !waiter.granted;
       if (given_up) state.Remove(waiter);
     }
-    if (given_up) {
+    if (given_up)
       Throw(ErrorCode::kDeadlineExceeded, "writes of the Var are still pending after ",
             timeout.ns() / 1000, " us; they go on, and the wait can be repeated");
-    }
     pool_.Wait(waiter.latch);  // the waiter was granted meanwhile: its latch opens soon
   }
   if (waiter.failure && waiter.failure->Report(records_.next_sequence())) [[unlikely]]
@@ -201,18 +197,15 @@ inline void EngineCore::WaitForVar(Var var, Timeout timeout) {
 }
 
 inline void EngineCore::WaitForAll(Timeout timeout) {
-  for (const OpFrame* frame = t_engine.frame; frame; frame = frame->outer) {
-    if (frame->core == this) {
+  for (const OpFrame* frame = t_engine.frame; frame; frame = frame->outer)
+    if (frame->core == this)
       Throw(ErrorCode::kFailedPrecondition,
             "expected WaitForAll outside the operations of the engine, found it inside \"",
             frame->op->name, "\", which would wait for its own end; wait for a Var instead");
-    }
-  }
   const OpRecords::Waiter waiter(records_);
-  if (!Wait(waiter.outstanding(), timeout)) {
+  if (!Wait(waiter.outstanding(), timeout))
     Throw(ErrorCode::kDeadlineExceeded, "operations are still pending after ", timeout.ns() / 1000,
           " us; they go on, and the wait can be repeated");
-  }
   if (FailurePtr first = failures_.ReportAll(records_.next_sequence())) [[unlikely]]
     std::rethrow_exception(first->exception());
 }

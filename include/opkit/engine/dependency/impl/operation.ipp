@@ -23,11 +23,10 @@ OPKIT_INLINE void Completion::Drop() {
 }
 
 OPKIT_INLINE bool Completion::SetFinishedWithException(std::exception_ptr exception) {
-  if (!engine_) {
+  if (!engine_)
     Throw(ErrorCode::kFailedPrecondition,
           "expected a Completion that was not used yet, found an empty one; an operation is "
           "completed once");
-  }
   const auto engine = std::move(engine_);
   return engine->CompleteAsync(op_, generation_, std::move(exception));
 }

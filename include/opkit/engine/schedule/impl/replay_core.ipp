@@ -302,15 +302,13 @@ class ReplayCore::Impl final : public ReplayCore {
 
   // Sets the state that the first thread of a run finds. Throws when a run is in progress.
   void Begin(ReplayMode mode, double ns_per_node) {
-    if (phase_ == Phase::kAbandoned) {
+    if (phase_ == Phase::kAbandoned)
       Throw(ErrorCode::kFailedPrecondition,
             "expected all nodes of the previous run, which was given up, to have completed; ",
             pending(), " are still pending: complete them first");
-    }
-    if (phase_ != Phase::kIdle) {
+    if (phase_ != Phase::kIdle)
       Throw(ErrorCode::kFailedPrecondition,
             "expected a replay that is not running; use one Replay for each run at a time");
-    }
     OPKIT_ASSERT(quiet());
     phase_ = Phase::kRunning;
     mode_ = mode;

@@ -56,16 +56,14 @@ OPKIT_INLINE ReplayTuner::ReplayTuner(const Schedule& schedule, ReplayMode mode,
       threads_(threads),
       may_pend_(may_pend),
       known_ns_(ns_per_node) {
-  if (may_pend && mode != ReplayMode::kAuto && mode != ReplayMode::kCounters) {
+  if (may_pend && mode != ReplayMode::kAuto && mode != ReplayMode::kCounters)
     Throw(ErrorCode::kInvalidArgument,
           "expected mode counters (or auto) for nodes that may complete asynchronously, found ",
           ToString(mode), "; choose it or set may_pend to false");
-  }
-  if (schedule.in_order() && mode == ReplayMode::kLevels) {
+  if (schedule.in_order() && mode == ReplayMode::kLevels)
     Throw(ErrorCode::kInvalidArgument,
           "expected mode walk, counters or auto for a schedule made in_order, found levels; choose "
           "another or make the schedule without it");
-  }
   if (mode != ReplayMode::kAuto) return;
   settled_ = fixed_ = ns_per_node > 0 || may_pend || Choose(1e9) == ReplayMode::kWalk;
   mode_ = fixed_ ? Choose(ns_per_node) : ReplayMode::kWalk;

@@ -22,18 +22,16 @@ class ScheduleBuilder {
       : out_(schedule), size_(schedule.size()), options_(options) {}
 
   void Build(const ScheduleEdge* edges, int64_t edge_count) {
-    if (size_ < 0 || size_ > Schedule::kMaxNodes || edge_count > INT32_MAX - size_) {
+    if (size_ < 0 || size_ > Schedule::kMaxNodes || edge_count > INT32_MAX - size_)
       Throw(ErrorCode::kOutOfRange, "expected a graph of at most ", Schedule::kMaxNodes,
             " nodes and ", INT32_MAX - Schedule::kMaxNodes, " edges, found ", size_, " nodes and ",
             edge_count, " edges");
-    }
     bool sorted = true;
     for (int64_t i = 0; i < edge_count; ++i) {
       const auto& [from, to, early] = edges[i];
-      if (from < 0 || from >= size_ || to < 0 || to >= size_) {
+      if (from < 0 || from >= size_ || to < 0 || to >= size_)
         Throw(ErrorCode::kOutOfRange, "expected edge ", i, " to join two of the ", size_,
               " nodes from 0 to ", size_ - 1, ", found ", from, " -> ", to);
-      }
       sorted = sorted && from < to;
       out_.has_early_ = out_.has_early_ || early;
     }

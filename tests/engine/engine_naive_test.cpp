@@ -1,4 +1,4 @@
-#include "opkit/engine/naive_engine.hpp"
+#include "opkit/engine/engine.hpp"
 
 #include <cstdlib>
 #include <string>
@@ -8,7 +8,7 @@
 #include "engine_kinds.hpp"
 #include "support/error_of.hpp"
 
-namespace naive_engine_test { namespace {
+namespace engine_naive_test { namespace {
 
 using opkit::Engine;
 using opkit::Error;
@@ -126,4 +126,4 @@ TEST_CASE("OPKIT_ENGINE chooses for every engine of the program, and must be kno
 }
 
 }  // namespace
-}  // namespace naive_engine_test
+}  // namespace engine_naive_test
