@@ -5,7 +5,9 @@
 
 #include <string>
 
-#include "opkit/profile/profile.hpp"
+#include "opkit/profile/chrome_trace.hpp"
+#include "opkit/profile/perfetto_trace.hpp"
+#include "opkit/profile/save_report.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -13,13 +15,20 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // trace to every other name. Returns the name of the written file: "x.html.json", a Chrome trace,
 // if the program has no writer of reports. Throws kIo if the file cannot be
 // written.
-std::string SaveProfileFile(const Profile& profile, const std::string& path);
+inline std::string SaveProfileFile(const Profile& profile, const std::string& path) {
+  std::string written = path;
+  if (path.ends_with(".pftrace") || path.ends_with(".perfetto-trace")) {
+    SavePerfettoTrace(profile, path);
+  } else if (path.ends_with(".html") && g_report_writer) {
+    SaveReport(profile, path);
+  } else {
+    if (path.ends_with(".html")) written += ".json";
+    SaveChromeTrace(profile, written);
+  }
+  return written;
+}
 
 }  // namespace detail
 }}  // namespace opkit
-
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/profile/impl/profile_file.ipp"
-#endif
 
 #endif  // OPKIT_PROFILE_PROFILE_FILE_HPP_

@@ -3,6 +3,7 @@
 #ifndef OPKIT_PROFILE_TRACE_VISITOR_HPP_
 #define OPKIT_PROFILE_TRACE_VISITOR_HPP_
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -38,11 +39,52 @@ class TraceVisitor {
   // Calls OnSpan for each span, thread by thread; then for its push and its work after the span
   // OnPush and OnAsynchronous. Between OnSpan and OnSpanEnd come the spans inside it and, for a
   // custom operator, OnUserCode for each time in which none of them ran.
-  void VisitSpans();
-  void VisitCounters();
-  void VisitMarkers();
+  void VisitSpans() {
+    WalkSpans(
+        profile_,
+        [&](const ProfileSpan& span) {
+          const TraceName& name = NameOf(span);
+          OnSpan(span, name);
+          if (IsTask(span)) OnPush(span, name);
+          if (const auto [begin, end] = AsynchronousTime(span); end >= 0)
+            OnAsynchronous(span, name, begin, end);
+        },
+        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
+          if (HasUserCode(span)) OnUserCode(span, UserCodeNameOf(span), begin, end);
+        },
+        [&](const ProfileSpan& span, int64_t) { OnSpanEnd(span); });
+  }
+  void VisitCounters() {
+    for (const ProfileCounter& counter : profile_.counters) OnCounter(counter, Text(counter.name));
+  }
+  void VisitMarkers() {
+    for (const ProfileMarker& marker : profile_.markers) OnMarker(marker, Text(marker.name));
+  }
   // Calls OnFact for each fact that is known of the span, its names, ids and times aside.
-  void VisitFacts(const ProfileSpan& span);
+  void VisitFacts(const ProfileSpan& span) {
+    const auto text = [&](std::string_view name, std::string_view value) {
+      OnFact({TraceFact::Kind::kText, name, 0, value});
+    };
+    const auto count = [&](std::string_view name, uint64_t value) {
+      OnFact({TraceFact::Kind::kCount, name, value});
+    };
+    if (span.device != Device{}) text("device", ToString(span.device));
+    if (span.work.shapes != 0) {
+      text("shapes", Text(span.work.shapes));
+      text("backend", Text(span.work.backend));
+      count("flops", span.work.flops);
+      count("bytes", span.work.bytes);
+    }
+    if (span.pushed >= 0)
+      OnFact({TraceFact::Kind::kTime, "wait", static_cast<uint64_t>(span.begin - span.pushed)});
+    const auto counts =
+        std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
+                         [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
+    if (counts != profile_.counts.end() && counts->invocation == span.id)
+      for (size_t i = 0; i < profile_.counted.size(); ++i)
+        count(profile_.counted[i], counts->values[i]);
+    if (span.open) OnFact({TraceFact::Kind::kFlag, "open", 1});
+  }
 
   virtual void OnSpan(const ProfileSpan& span, const TraceName& name) = 0;
   virtual void OnSpanEnd(const ProfileSpan&) {}
@@ -58,13 +100,25 @@ class TraceVisitor {
   // True if an engine ran the span's task: OnPush is called for it.
   static bool IsTask(const ProfileSpan& span) { return span.pushed >= 0 && span.pusher >= 0; }
   // Returns the text of an interned name.
-  const std::string& Text(uint32_t interned);
+  const std::string& Text(uint32_t interned) {
+    const auto [found, is_new] = texts_.try_emplace(interned);
+    if (is_new) found->second = InternedName(interned);
+    return found->second;
+  }
 
   const Profile& profile_;
 
  private:
-  const TraceName& NameOf(const ProfileSpan& span);
-  const TraceName& UserCodeNameOf(const ProfileSpan& span);
+  const TraceName& NameOf(const ProfileSpan& span) {
+    TraceName& name = names_.Of(span);
+    if (!name.domain) name = {num_names_++, DisplayName(span), DomainOf(span)};
+    return name;
+  }
+  const TraceName& UserCodeNameOf(const ProfileSpan& span) {
+    TraceName& name = user_code_names_[span.custom];
+    if (!name.domain) name = {num_names_++, UserCodeName(span), DomainOf(span)};
+    return name;
+  }
 
   size_t num_names_ = 0;
   PerName<TraceName> names_;
@@ -74,9 +128,5 @@ class TraceVisitor {
 
 }  // namespace detail
 }}  // namespace opkit
-
-#ifdef OPKIT_DEFINITIONS
-#include "opkit/profile/impl/trace_visitor.ipp"
-#endif
 
 #endif  // OPKIT_PROFILE_TRACE_VISITOR_HPP_

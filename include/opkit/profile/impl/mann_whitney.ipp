@@ -45,7 +45,7 @@ OPKIT_INLINE MannWhitney MannWhitneyTest(const std::vector<double>& a,
   for (double value : b) items.push_back({value, true});
   for (const Item& item : items)
     if (std::isnan(item.value))
-      Throw(ErrorCode::kInvalidArgument, "a number of a sample is a NaN, which has no rank");
+      Throw(ErrorCode::kInvalidArgument, "a sample contains NaN, which has no rank");
   std::sort(items.begin(), items.end(),
             [](const Item& x, const Item& y) { return x.value < y.value; });
   double ties = 0, a_before = 0;

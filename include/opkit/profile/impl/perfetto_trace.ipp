@@ -6,7 +6,6 @@
 #include <bit>
 #include <map>
 
-#include "opkit/base/index.hpp"
 #include "opkit/base/output_file.hpp"
 #include "opkit/profile/json_text.hpp"
 #include "opkit/profile/perfetto_trace.hpp"

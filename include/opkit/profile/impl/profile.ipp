@@ -2,6 +2,8 @@
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_IPP_
 #define OPKIT_PROFILE_IMPL_PROFILE_IPP_
 
+#include <iterator>
+
 #include "opkit/profile/profile.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -22,22 +24,11 @@ OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
 OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
   if (span.kind == Invocation::Kind::kEngine) return "engine";
   if (span.custom != 0) return "Custom Operators";
-  switch (span.kind) {
-    case Invocation::Kind::kUserCode:
-      return "user";
-    case Invocation::Kind::kConverter:
-      return "converter";
-    case Invocation::Kind::kCopy:
-      return "copy";
-    case Invocation::Kind::kRun:
-      return "run";
-    case Invocation::Kind::kTask:
-      return "task";
-    case Invocation::Kind::kPhase:
-      return "phase";
-    default:
-      return "operator";
-  }
+  constexpr const char* kDomains[] = {"operator", "operator",  "operator", "operator",
+                                      "user",     "converter", "copy",     "run",
+                                      "task",     "phase",     "engine"};  // by kind
+  const auto kind = static_cast<size_t>(span.kind);
+  return kind < std::size(kDomains) ? kDomains[kind] : "operator";
 }
 
 }}  // namespace opkit

@@ -43,21 +43,8 @@ inline double Median(std::vector<double> values) {
 }
 
 inline const char* VerdictText(ProfileDiffRow::Verdict verdict) {
-  using Verdict = ProfileDiffRow::Verdict;
-  switch (verdict) {
-    case Verdict::kSlower:
-      return "slower";
-    case Verdict::kFaster:
-      return "faster";
-    case Verdict::kTooFew:
-      return "too few runs";
-    case Verdict::kNew:
-      return "new";
-    case Verdict::kGone:
-      return "gone";
-    default:
-      return "same";
-  }
+  constexpr const char* kNames[] = {"same", "slower", "faster", "too few runs", "new", "gone"};
+  return kNames[static_cast<int>(verdict)];
 }
 
 // Multiplies each p by the number of rows whose p is not smaller, and raises it to the corrected p
@@ -78,8 +65,8 @@ OPKIT_INLINE ProfileDiff CompareTimes(const std::vector<NamedTimes>& before,
                                       const std::vector<NamedTimes>& after, double significance) {
   using Verdict = ProfileDiffRow::Verdict;
   if (!(significance > 0 && significance < 1))
-    Throw(ErrorCode::kInvalidArgument, "a significance lies between 0 and 1, and is not ",
-          significance);
+    Throw(ErrorCode::kInvalidArgument, "the significance is ", significance,
+          "; expected a number between 0 and 1");
   struct Pair {
     std::vector<double> before, after;
   };

@@ -268,13 +268,10 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     json.EndObject();
   }
   json.NewLine().EndArray().Key("domains").BeginArray();
-  for (const ProfileDomainRow& row : table.domains)
-    json.NewLine()
-        .BeginObject()
-        .Member("domain", row.domain)
-        .Member("count", row.count)
-        .Member("self_ns", row.self)
-        .EndObject();
+  for (const ProfileDomainRow& row : table.domains) {
+    json.NewLine().BeginObject().Member("domain", row.domain);
+    json.Member("count", row.count).Member("self_ns", row.self).EndObject();
+  }
   json.NewLine().EndArray().Key("memory").BeginArray();
   for (const ProfileMemoryRow& row : table.memory) {
     json.NewLine().BeginObject().Member("allocator", row.allocator);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 
-#include "opkit/base/index.hpp"
 #include "opkit/base/json/json_writer.hpp"
 #include "opkit/base/output_file.hpp"
 #include "opkit/base/platform.hpp"
