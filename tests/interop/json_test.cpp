@@ -317,14 +317,14 @@ TEST_CASE("a graph whose libraries are missing is one error that names them all"
   const Error error = ErrorOf([&] { LoadGraphJson(text); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(error.message() ==
-        "the graph needs what is not registered in this program: operator JsonMadeChain of library "
+        "the graph needs operators that this program lacks: operator JsonMadeChain of library "
         "libmade.so, version 1.2 (nodes[0] and 1 more node); operator JsonMadeOther of library "
         "libother.so (nodes[1].subgraphs.body.nodes[1]); load the library before the graph, by "
         "Library::Load or opkit's option --library");
   // Another version of it will do, and so will an operator of another library.
   const MadeLibrary newer("libmade.so", nullptr, "2.0", {kJsonMade[0]});
   CHECK(Contains(ErrorOf([&] { LoadGraphJson(text); }).message(),
-                 "program: operator JsonMadeOther of library libother.so (nodes[1]"));
+                 "lacks: operator JsonMadeOther of library libother.so (nodes[1]"));
   const MadeLibrary another("libanother.so", nullptr, nullptr, {kJsonMade[1]});
   CHECK(SameGraph(LoadGraphJson(text), OfLibraries()));
 }

@@ -433,14 +433,14 @@ TEST_CASE("Nodes name the library of their operator, and a model without it is o
   const Error error = ErrorOf([&] { ParseOnnxModel(bytes); });
   CHECK(error.code() == ErrorCode::kNotFound);
   CHECK(error.message() ==
-        "the graph needs what is not registered in this program: operator OnnxMadeChain of library "
+        "the graph needs operators that this program lacks: operator OnnxMadeChain of library "
         "libmade.so, version 1.2 (the node of 'a' and 1 more node); operator "
         "org.made.Other of library libother.so (node 'last'); load the library before the graph, "
         "by Library::Load or opkit's option --library");
   CHECK(ParseOnnxModel(bytes, AnyOperator()).graph.num_nodes() == 2);
   const MadeLibrary newer("libmade.so", nullptr, "2.0", {"OnnxMadeChain"});
   CHECK(Contains(ErrorOf([&] { ParseOnnxModel(bytes); }).message(),
-                 "program: operator org.made.Other of library libother.so (node 'last')"));
+                 "lacks: operator org.made.Other of library libother.so (node 'last')"));
 }
 
 TEST_CASE("A missing library is reported before the gaps of its operators") {

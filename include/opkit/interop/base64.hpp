@@ -28,14 +28,6 @@ inline std::string EncodeBase64(std::string_view bytes) {
   return out;
 }
 
-// Returns the number of bytes that `text` encodes; SIZE_MAX if its length is no multiple of 4.
-inline size_t Base64Bytes(std::string_view text) {
-  if (text.size() % 4 != 0) return SIZE_MAX;
-  size_t padding = 0;
-  while (padding < 2 && padding < text.size() && text[text.size() - 1 - padding] == '=') ++padding;
-  return text.size() / 4 * 3 - padding;
-}
-
 // Decodes base64. Accepts only padded text without white space and with unused bits of zero, so
 // that no two texts encode the same bytes. Returns nullopt for other text.
 inline std::optional<std::string> DecodeBase64(std::string_view text) {
@@ -47,8 +39,10 @@ inline std::optional<std::string> DecodeBase64(std::string_view text) {
     for (int8_t i = 0; i < 64; ++i) table.of[static_cast<unsigned char>(kBase64Digits[i])] = i;
     return table;
   }();
-  const size_t size = Base64Bytes(text);
-  if (size == SIZE_MAX) return std::nullopt;
+  if (text.size() % 4 != 0) return std::nullopt;
+  const size_t size = text.size() / 4 * 3 - (text.ends_with("==")  ? 2
+                                             : text.ends_with('=') ? 1
+                                                                   : 0);
   std::string out;
   out.reserve(size);
   for (size_t i = 0; i < text.size(); i += 4) {

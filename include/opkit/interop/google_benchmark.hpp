@@ -5,8 +5,6 @@
 
 #include <benchmark/benchmark.h>
 
-#include <memory>
-
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/engine/thread_pool.hpp"

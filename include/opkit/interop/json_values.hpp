@@ -7,6 +7,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/base/index.hpp"
 #include "opkit/core/attribute.hpp"
 #include "opkit/core/symbolic_shape.hpp"
@@ -46,13 +47,10 @@ class JsonObject {
   JsonObject(const Json& json, std::string path, const std::vector<std::string>& known)
       : json_(json), path_(std::move(path)) {
     if (!json.is_object()) ThrowWrongJson(json, path_, "an object");
-    for (const auto& item : json.items()) {
-      bool found = false;
-      for (const std::string& name : known) found |= name == item.key();
-      if (!found)
+    for (const auto& item : json.items())
+      if (!Contains(known, item.key()))
         ThrowAtPath(path_,
                     StrCat("has no member '", item.key(), "'", SuggestName(item.key(), known)));
-    }
   }
   // Returns a member; null if the object lacks it.
   const Json* Find(const char* name) const {
@@ -66,6 +64,18 @@ class JsonObject {
     return *found;
   }
   std::string PathOf(const char* name) const { return Member(path_, name); }
+
+  // Returns convert(member, path), such as StringFromJson. Throws kInvalidArgument if the object
+  // lacks the member, unless a fallback is given.
+  template <class Convert>
+  auto Read(const char* name, Convert convert) const {
+    return convert(Get(name), PathOf(name));
+  }
+  template <class Convert, class T>
+  T Read(const char* name, Convert convert, T fallback) const {
+    const Json* found = Find(name);
+    return found ? convert(*found, PathOf(name)) : fallback;
+  }
 
   // Calls f(value, path) for each element of the array `name`; a missing array is empty.
   template <class F>
@@ -103,15 +113,17 @@ inline Json ToJson(const std::string& text) {
   if (IsUtf8(text)) return text;
   return {{"base64", EncodeBase64(text)}};
 }
+// Returns the bytes that a string of base64 encodes.
+inline std::string BytesFromJson(const Json& json, const std::string& path) {
+  if (!json.is_string()) ThrowWrongJson(json, path, "a string of base64");
+  auto bytes = DecodeBase64(json.get_ref<const std::string&>());
+  if (!bytes) ThrowAtPath(path, "is not base64");
+  return *std::move(bytes);
+}
 inline std::string StringFromJson(const Json& json, const std::string& path) {
   if (json.is_string()) return json.get_ref<const std::string&>();
   if (!json.is_object()) ThrowWrongJson(json, path, "a string");
-  const JsonObject object(json, path, {"base64"});
-  const Json& text = object.Get("base64");
-  if (!text.is_string()) ThrowWrongJson(text, object.PathOf("base64"), "a string");
-  auto bytes = DecodeBase64(text.get_ref<const std::string&>());
-  if (!bytes) ThrowAtPath(object.PathOf("base64"), "is not base64");
-  return *std::move(bytes);
+  return JsonObject(json, path, {"base64"}).Read("base64", BytesFromJson);
 }
 
 inline int64_t IntFromJson(const Json& json, const std::string& path) {
@@ -256,29 +268,24 @@ inline Json ToJson(const Tensor& tensor, const std::string& path) {
 }
 inline Tensor TensorFromJson(const Json& json, const std::string& path) {
   const JsonObject object(json, path, {"dtype", "shape", "device", "data"});
-  const DType dtype = DTypeFromJson(object.Get("dtype"), object.PathOf("dtype"));
-  const SymbolicShape extents = ShapeFromJson(object.Get("shape"), object.PathOf("shape"));
+  const DType dtype = object.Read("dtype", DTypeFromJson);
+  const SymbolicShape extents = object.Read("shape", ShapeFromJson);
   const Shape shape = AtPath(object.PathOf("shape"), [&] { return extents.ToShape(); });
-  Device device;
-  if (const Json* named = object.Find("device"))
-    device = DeviceFromJson(*named, object.PathOf("device"));
+  const Device device = object.Read("device", DeviceFromJson, Device{});
   if (dtype == DType::kUndefined) {
     if (object.Find("data")) ThrowAtPath(path, "a tensor without dtype has no data");
     Tensor out(device);
     out.Resize(shape);
     return out;
   }
-  const Json& text = object.Get("data");
-  if (!text.is_string()) ThrowWrongJson(text, object.PathOf("data"), "a string of base64");
   const int64_t needed =
       AtPath(object.PathOf("shape"), [&] { return Tensor::CheckedBytes(shape, dtype); });
-  const auto bytes = DecodeBase64(text.get_ref<const std::string&>());
-  if (!bytes) ThrowAtPath(object.PathOf("data"), "is not base64");
-  if (bytes->size() != static_cast<uint64_t>(needed))
-    ThrowAtPath(object.PathOf("data"), StrCat("holds ", bytes->size(), " bytes, but ", dtype,
+  const std::string bytes = object.Read("data", BytesFromJson);
+  if (bytes.size() != static_cast<uint64_t>(needed))
+    ThrowAtPath(object.PathOf("data"), StrCat("holds ", bytes.size(), " bytes, but ", dtype,
                                               ToString(shape), " has ", needed));
   if (dtype == DType::kBool)
-    for (const char byte : *bytes)
+    for (const char byte : bytes)
       if (byte != 0 && byte != 1)
         ThrowAtPath(object.PathOf("data"), "holds a byte that is no bool");
   if (!IsHostAccessible(device.type))
@@ -287,7 +294,7 @@ inline Tensor TensorFromJson(const Json& json, const std::string& path) {
                 ErrorCode::kUnsupported);
   return AtPath(path, [&] {
     Tensor out(shape, dtype, device);
-    if (!bytes->empty()) std::memcpy(out.raw_mutable_data(), bytes->data(), bytes->size());
+    if (!bytes.empty()) std::memcpy(out.raw_mutable_data(), bytes.data(), bytes.size());
     return out;
   });
 }
@@ -343,8 +350,7 @@ inline Attribute AttributeFromJson(const Json& json, const std::string& path) {
   constexpr int kTypes = 10;
   if (!json.is_object() || json.size() != 1)
     ThrowAtPath(path,
-                "expected an object with one member that names the type, such as "
-                "{\"float\": 0.5}");
+                "expected an object with one member that names the type, such as {\"float\": 0.5}");
   const std::string& name = json.begin().key();
   std::vector<std::string> known;
   for (int i = 0; i < kTypes; ++i) known.emplace_back(ToString(static_cast<AttributeType>(i)));

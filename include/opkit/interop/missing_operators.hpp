@@ -36,7 +36,7 @@ class MissingOperators {
         text += StrCat(" and ", one.more_nodes, one.more_nodes == 1 ? " more node" : " more nodes");
       text += ")";
     }
-    Throw(ErrorCode::kNotFound, "the graph needs what is not registered in this program: ", text,
+    Throw(ErrorCode::kNotFound, "the graph needs operators that this program lacks: ", text,
           "; load the library before the graph, by Library::Load or opkit's option --library");
   }
 

@@ -232,7 +232,7 @@ TEST_CASE("A mask of Dropout that is read is cast to the type of the data before
         onnx_bytes::kFloat16);
   CHECK(What(drop("unknown", false), 9) ==
         "node 'node' (Dropout): the type of its data must be known, and neither the file nor an "
-        "operator says it");
+        "operator gives it");
 }
 
 TEST_CASE("Softmax before opset 13 was over all axes from one on") {
@@ -414,8 +414,7 @@ TEST_CASE("Opsets that are not read are Errors that name them") {
         "onnx.version_converter");
   CHECK(Contains(What(One("Op", {}), 0), "opset 0 of ONNX"));
   CHECK(What(One("Op", {}), -1) ==
-        "node 'node' (Op): the model does not say of which opset ONNX's operators are "
-        "(opset_import)");
+        "node 'node' (Op): the model gives no version of ONNX's operators (opset_import)");
   // Before 7 only operators that were the same then.
   CHECK(Parse(One("Not", {}), 1).node(0).type() == "Not");
   CHECK(Parse(One("Relu", {}), 6).node(0).type() == "Relu");
@@ -450,7 +449,7 @@ TEST_CASE("Attributes newer than opset 21 are refused") {
   CHECK(Parse(One("Range", {AttributeProto::Int("stash_type", 1)}), 27).node(0).args().size() == 0);
   CHECK(What(One("Range", {AttributeProto::Int("stash_type", 10)}), 27, false) ==
         "node 'node' (Range): operator Range of opset 27 has the attribute 'stash_type', which "
-        "opset 21, that opkit's operators have, does not know");
+        "opkit's operators lack: they are those of opset 21");
   CHECK(Contains(What(One("QuantizeLinear", {AttributeProto::Int("precision", 1)}), 23, false),
                  "has the attribute 'precision'"));
   CHECK(Parse(One("Add", {}, {"b"}), 27).node(0).inputs() == Strings{"x", "b"});

@@ -3,7 +3,6 @@
 #define OPKIT_INTEROP_IMPL_GRAPH_PASS_IPP_
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 
 #include "opkit/graph/partition/symbol_json.hpp"
@@ -58,7 +57,7 @@ class SymbolJsonReader {
           def.name().empty() ? StrCat(def.type(), "_", variables + k) : def.name();
       if (Index(originals_.Add(name)) < k)
         Throw(ErrorCode::kUnsupported, "two nodes are called '", name,
-              "', and JSON in the shape of MXNet's symbols tells nodes apart by their names");
+              "', and JSON in the shape of MXNet's symbols distinguishes nodes by their names");
     }
     for (const std::string& name : view_.names()) values_.Add(name);
   }
@@ -112,8 +111,8 @@ class SymbolJsonReader {
   void Node(const Json& json, const std::string& path) {
     const JsonObject item(json, path,
                           {"op", "name", "attrs", "inputs", "control_inputs", "dtypes", "shapes"});
-    const std::string op = StringFromJson(item.Get("op"), item.PathOf("op"));
-    const std::string name = StringFromJson(item.Get("name"), item.PathOf("name"));
+    const std::string op = item.Read("op", StringFromJson);
+    const std::string name = item.Read("name", StringFromJson);
     if (Index(names_.Add(name)) < nodes_.size())
       ThrowAtPath(item.PathOf("name"), StrCat("two nodes are called '", name, "'"));
     TextNode node;

@@ -101,7 +101,7 @@ class GraphJsonReader {
     const JsonObject object(json, "", Members(true));
     const Json& format = object.Get("format");
     if (format != kGraphFormat) ThrowAtPath("format", StrCat("expected \"", kGraphFormat, "\""));
-    const int64_t version = IntFromJson(object.Get("version"), "version");
+    const int64_t version = object.Read("version", IntFromJson);
     if (version < 1 || version > kGraphVersion)
       ThrowAtPath(
           "version",
@@ -123,18 +123,16 @@ class GraphJsonReader {
     Graph graph;
     object.ForEach("inputs", [&](const Json& json, const std::string& path) {
       const JsonObject item(json, path, {"name", "dtype", "shape", "device"});
-      Device device;
-      if (const Json* named = item.Find("device"))
-        device = DeviceFromJson(*named, item.PathOf("device"));
-      std::string name = StringFromJson(item.Get("name"), item.PathOf("name"));
-      const DType dtype = DTypeFromJson(item.Get("dtype"), item.PathOf("dtype"));
-      SymbolicShape shape = ShapeFromJson(item.Get("shape"), item.PathOf("shape"));
+      const Device device = item.Read("device", DeviceFromJson, Device{});
+      std::string name = item.Read("name", StringFromJson);
+      const DType dtype = item.Read("dtype", DTypeFromJson);
+      SymbolicShape shape = item.Read("shape", ShapeFromJson);
       AtPath(path, [&] { graph.AddInput(std::move(name), dtype, std::move(shape), device); });
     });
     object.ForEach("constants", [&](const Json& json, const std::string& path) {
       const JsonObject item(json, path, {"name", "tensor"});
-      std::string name = StringFromJson(item.Get("name"), item.PathOf("name"));
-      Tensor tensor = TensorFromJson(item.Get("tensor"), item.PathOf("tensor"));
+      std::string name = item.Read("name", StringFromJson);
+      Tensor tensor = item.Read("tensor", TensorFromJson);
       AtPath(path, [&] { graph.AddConstant(std::move(name), std::move(tensor)); });
     });
     object.ForEach("nodes", [&](const Json& json, const std::string& path) {
@@ -152,12 +150,11 @@ class GraphJsonReader {
         json, path,
         {"type", "name", "library", "inputs", "outputs", "control_inputs", "attributes",
          "subgraphs", "device", "engine", "requires_engine", "is_gradient_op"});
-    OperatorDef def(StringFromJson(item.Get("type"), item.PathOf("type")));
-    const auto text = [&](const char* name) {
-      const Json* found = item.Find(name);
-      return found ? StringFromJson(*found, item.PathOf(name)) : std::string();
-    };
-    def.Name(text("name")).Backends(text("engine"));
+    OperatorDef def(item.Read("type", StringFromJson));
+    def.Name(item.Read("name", StringFromJson, std::string()));
+    def.Backends(item.Read("engine", StringFromJson, std::string()),
+                 item.Read("requires_engine", BoolFromJson, false) ? kRequired : kPreferred);
+    def.IsGradientOp(item.Read("is_gradient_op", BoolFromJson, false));
     if (const Json* library = item.Find("library"))
       CheckLibrary(def.type(), *library, item.PathOf("library"), path);
     item.ForEach("inputs", [&](auto&& name, auto&& at) { def.Input(StringFromJson(name, at)); });
@@ -176,11 +173,6 @@ class GraphJsonReader {
     });
     if (const Json* device = item.Find("device"))
       def.Device(DeviceFromJson(*device, item.PathOf("device")));
-    if (const Json* required = item.Find("requires_engine"))
-      if (BoolFromJson(*required, item.PathOf("requires_engine")))
-        def.Backends(def.backends(), kRequired);
-    if (const Json* gradient = item.Find("is_gradient_op"))
-      def.IsGradientOp(BoolFromJson(*gradient, item.PathOf("is_gradient_op")));
     return def;
   }
   // Records an operator that the program lacks. An operator of the same name is accepted, whatever
@@ -188,10 +180,8 @@ class GraphJsonReader {
   void CheckLibrary(const std::string& op, const Json& json, const std::string& path,
                     const std::string& node) {
     const JsonObject library(json, path, {"name", "version"});
-    const std::string name = StringFromJson(library.Get("name"), library.PathOf("name"));
-    std::string version;
-    if (const Json* found = library.Find("version"))
-      version = StringFromJson(*found, library.PathOf("version"));
+    const std::string name = library.Read("name", StringFromJson);
+    const std::string version = library.Read("version", StringFromJson, std::string());
     const OpRegistry& registry = OpRegistry::Global();
     if (!registry.FindSchema(op) && registry.KernelsOf(op).empty())
       missing_.Add(op, name, version, node);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <protozero/pbf_writer.hpp>
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/base/name_index.hpp"
 #include "opkit/base/output_file.hpp"
 #include "opkit/graph/graph_inference.hpp"
@@ -97,8 +98,7 @@ struct OnnxWriteContext {
     return name;
   }
   void UseDomain(const std::string& domain) {
-    if (std::find(domains.begin(), domains.end(), domain) == domains.end())
-      domains.push_back(domain);
+    if (!Contains(domains, domain)) domains.push_back(domain);
   }
   int64_t VersionOf(const std::string& domain) const {
     if (domain.empty()) return options.opset;
@@ -138,11 +138,10 @@ class OnnxGraphWriter {
     to.add_string(OnnxGraphField::kName, name);
     for (int value = 0; value < view_.num_values(); ++value)
       if (const Tensor* constant = view_.constant(value); constant && !is_outer_[Index(value)])
-        AtOnnxPlace([&] { return StrCat("constant '", view_.name(value), "'"); },
-                    [&] {
-                      Write(protozero::pbf_writer(to, OnnxGraphField::kInitializer), *constant,
-                            written_[Index(value)]);
-                    });
+        AtOnnxPlace("constant", view_.name(value), [&] {
+          Write(protozero::pbf_writer(to, OnnxGraphField::kInitializer), *constant,
+                written_[Index(value)]);
+        });
     for (int value = 0; view_.IsInput(value); ++value)
       if (!is_outer_[Index(value)])
         Write(protozero::pbf_writer(to, OnnxGraphField::kInput), written_[Index(value)],
@@ -241,27 +240,23 @@ class OnnxGraphWriter {
     to.add_string(OnnxNodeField::kOpType, type);
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
     for (const NamedAttribute& arg : def.args())
-      AtOnnxPlace([&] { return StrCat("attribute '", arg.name, "'"); },
-                  [&] {
-                    if (arg.name == "captures" && !def.subgraphs().empty()) return;
-                    if (!IsWritten(def, arg)) return;
-                    const AttributeSchema* declared =
-                        schema ? schema->FindAttribute(arg.name) : nullptr;
-                    const NamedAttribute written{
-                        arg.name, declared ? AsDeclared(arg.value, *declared) : arg.value};
-                    Write(protozero::pbf_writer(to, OnnxNodeField::kAttribute), written);
-                  });
+      AtOnnxPlace("attribute", arg.name, [&] {
+        if (arg.name == "captures" && !def.subgraphs().empty()) return;
+        if (!IsWritten(def, arg)) return;
+        const AttributeSchema* declared = schema ? schema->FindAttribute(arg.name) : nullptr;
+        const NamedAttribute written{arg.name,
+                                     declared ? AsDeclared(arg.value, *declared) : arg.value};
+        Write(protozero::pbf_writer(to, OnnxNodeField::kAttribute), written);
+      });
     std::vector<OnnxCapture> outer;
     for (size_t i = 0; i < captures.size(); ++i) {
       const int value = view_.FindValue(def.inputs()[num_inputs + i]);
       outer.push_back({captures[i], Written(value), value});
     }
     for (const NamedSubgraph& subgraph : def.subgraphs())
-      AtOnnxPlace([&] { return StrCat("subgraph '", subgraph.name, "'"); },
-                  [&] {
-                    Write(protozero::pbf_writer(to, OnnxNodeField::kAttribute), def, subgraph,
-                          outer);
-                  });
+      AtOnnxPlace("subgraph", subgraph.name, [&] {
+        Write(protozero::pbf_writer(to, OnnxNodeField::kAttribute), def, subgraph, outer);
+      });
     if (!domain.empty()) to.add_string(OnnxNodeField::kDomain, domain);
     if (schema && !schema->library_name().empty()) {
       Metadata(to, OnnxNodeField::kMetadataProps, kOnnxLibraryKey, schema->library_name());
@@ -500,9 +495,7 @@ OPKIT_INLINE void SaveOnnx(const Graph& graph, const std::string& path,
                            const OnnxWriteOptions& options) {
   const std::string bytes =
       detail::AtOnnxPlace([&] { return path; }, [&] { return ToOnnx(graph, options); });
-  detail::OutputFile file(path);
-  file.Write(bytes);
-  file.Commit();
+  SaveFile(path, bytes);
 }
 
 }}  // namespace opkit

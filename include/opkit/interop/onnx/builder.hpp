@@ -4,6 +4,7 @@
 #ifndef OPKIT_INTEROP_ONNX_BUILDER_HPP_
 #define OPKIT_INTEROP_ONNX_BUILDER_HPP_
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx/opset.hpp"
 
@@ -21,7 +22,7 @@ class OnnxGraphBuilder {
     if (depth_ > context_.options.max_subgraph_depth)
       Throw(ErrorCode::kUnsupported, "graphs are nested more than ",
             context_.options.max_subgraph_depth, " deep");
-    for (const OnnxTensorProto& tensor : proto_.initializers) {
+    for (const OnnxUnparsed& tensor : proto_.initializers) {
       Declare(tensor.name, "an initializer");
       graph().AddConstant(tensor.name, ReadOnnxTensor(tensor.message, context_.source));
     }
@@ -53,7 +54,7 @@ class OnnxGraphBuilder {
     AtOnnxPlace([&] { return OnnxNodePlace(proto_.nodes[i], i); }, call);
   }
   static void AtAttribute(const OnnxAttributeProto& attribute, FunctionRef<void()> call) {
-    AtOnnxPlace([&] { return StrCat("attribute '", attribute.name, "'"); }, call);
+    AtOnnxPlace("attribute", attribute.name, call);
   }
   // Throws kInvalidArgument if the attribute still refers to an attribute of a function call: it
   // has no value.
@@ -74,13 +75,11 @@ class OnnxGraphBuilder {
     if (graph().IsConstant(input.name)) return;  // the input's default, taken as a constant
     Declare(input.name, "an input");
     TensorInfo info(DType::kUndefined, input.shape);
-    AtOnnxPlace([&] { return StrCat("input '", input.name, "'"); },
-                [&] {
-                  if (*input.other)
-                    Throw(ErrorCode::kUnsupported, "it is ", input.other,
-                          "; opkit's values are tensors");
-                  if (input.type != 0) info.dtype = CheckedOnnxDType(input.type);
-                });
+    AtOnnxPlace("input", input.name, [&] {
+      if (*input.other)
+        Throw(ErrorCode::kUnsupported, "it is ", input.other, "; opkit's values are tensors");
+      if (input.type != 0) info.dtype = CheckedOnnxDType(input.type);
+    });
     scope_.Know(input.name, info, /*checked=*/!around_);
     graph().AddInput(input.name, info.dtype, std::move(info.shape));
   }
@@ -175,11 +174,8 @@ class OnnxGraphBuilder {
                                             std::vector<std::string>& captures) {
     OnnxGraphBuilder inner(context_, proto, this, depth_ + 1);
     Graph graph = inner.Build();
-    for (const std::string& name : inner.captures()) {
-      bool known = false;
-      for (const std::string& other : captures) known |= other == name;
-      if (!known) captures.push_back(name);
-    }
+    for (const std::string& name : inner.captures())
+      if (!Contains(captures, name)) captures.push_back(name);
     return MakeSubgraph(std::move(graph));
   }
   Attribute Value(const OnnxAttributeProto& attribute) const {

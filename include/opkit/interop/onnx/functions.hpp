@@ -87,11 +87,10 @@ class OnnxFunctionInliner {
     Bind(call, function.inputs, node.inputs, true);
     Bind(call, function.outputs, node.outputs, false);
     std::vector<OnnxNodeProto> body;
-    AtOnnxPlace([&] { return StrCat("function '", function.name, "'"); },
-                [&] {
-                  body = reader_.NodesOf(function);
-                  for (OnnxNodeProto& inner : body) Substitute(inner, call);
-                });
+    AtOnnxPlace("function", function.name, [&] {
+      body = reader_.NodesOf(function);
+      for (OnnxNodeProto& inner : body) Substitute(inner, call);
+    });
     call.defaults.clear();  // frees memory before the calls in the body need theirs
     Inline(body, depth + 1);
     return body;
@@ -141,7 +140,7 @@ class OnnxFunctionInliner {
   }
   void Substitute(OnnxGraphProto& graph, Call& call) {
     for (OnnxNodeProto& node : graph.nodes) Substitute(node, call);
-    for (OnnxTensorProto& tensor : graph.initializers) tensor.name = Rename(tensor.name, call);
+    for (OnnxUnparsed& tensor : graph.initializers) tensor.name = Rename(tensor.name, call);
     for (auto* values : {&graph.inputs, &graph.outputs, &graph.values})
       for (OnnxValueProto& value : *values) value.name = Rename(value.name, call);
   }
@@ -164,7 +163,7 @@ class OnnxFunctionInliner {
       if (given.name == name) return &given;
     for (const OnnxAttributeProto& known : call.defaults)
       if (known.name == name) return &known;
-    for (const OnnxDefaultProto& fallback : call.function.defaults)
+    for (const OnnxUnparsed& fallback : call.function.defaults)
       if (fallback.name == name)
         return &call.defaults.emplace_back(reader_.Attribute(fallback.message));
     return nullptr;
@@ -192,7 +191,7 @@ class OnnxFunctionInliner {
   }
   void Write(const OnnxGraphProto& graph, int depth) {
     Write(sizeof(graph) + graph.name.size());
-    for (const OnnxTensorProto& tensor : graph.initializers)
+    for (const OnnxUnparsed& tensor : graph.initializers)
       Write(sizeof(tensor) + tensor.name.size() + tensor.message.size());
     for (const auto* values : {&graph.inputs, &graph.outputs, &graph.values})
       for (const OnnxValueProto& value : *values)

@@ -13,46 +13,41 @@ inline constexpr int64_t kMaxOnnxOpset = 27;
 
 namespace detail {
 
-// A rule for the nodes of an operator.
+// True if the operator is among `types`, which blanks separate and surround.
+inline bool IsAmong(std::string_view types, const std::string& type) {
+  return types.find(" " + type + " ") != std::string_view::npos;
+}
+
+// A rule for the nodes of some operators.
 struct OnnxRewrite {
-  const char* type;
-  int64_t below;  // the rule is for nodes of opsets below this
+  std::string_view types;  // as IsAmong takes them
+  int64_t below;           // the rule is for nodes of opsets below this
   OnnxRule rule;
 };
 // Applied in this order. If a rule changes the type of a node, the later rules for the new type
 // apply.
 inline constexpr OnnxRewrite kOnnxRewrites[] = {
-    {"BatchNormalization", 14, OnnxRules::BatchNormalization},
-    {"BatchNormalization", kMaxOnnxOpset + 1, OnnxRules::BatchNormalizationSpatial},
-    {"Clip", 11, OnnxRules::Clip},
-    {"DFT", 20, OnnxRules::Dft},
-    {"Dropout", 12, OnnxRules::Dropout},
-    {"GridSample", 20, OnnxRules::GridSample},
-    {"Hardmax", 13, OnnxRules::Softmax},
-    {"LogSoftmax", 13, OnnxRules::Softmax},
-    {"Pad", 11, OnnxRules::Pad},
-    {"ReduceL1", 18, OnnxRules::MoveAxes<1>},
-    {"ReduceL2", 18, OnnxRules::MoveAxes<1>},
-    {"ReduceLogSum", 18, OnnxRules::MoveAxes<1>},
-    {"ReduceLogSumExp", 18, OnnxRules::MoveAxes<1>},
-    {"ReduceMax", 18, OnnxRules::MoveAxes<1>},
-    {"ReduceMean", 18, OnnxRules::MoveAxes<1>},
-    {"ReduceMin", 18, OnnxRules::MoveAxes<1>},
-    {"ReduceProd", 18, OnnxRules::MoveAxes<1>},
-    {"ReduceSum", 13, OnnxRules::MoveAxes<1>},
-    {"ReduceSumSquare", 18, OnnxRules::MoveAxes<1>},
-    {"Resize", 11, OnnxRules::Resize10},
-    {"Resize", 13, OnnxRules::Resize11},
-    {"Resize", kMaxOnnxOpset + 1, OnnxRules::Resize},
-    {"RoiAlign", 16, OnnxRules::RoiAlign},
-    {"Scatter", 11, OnnxRules::Scatter},
-    {"Slice", 10, OnnxRules::Slice},
-    {"Softmax", 13, OnnxRules::Softmax},
-    {"Split", 18, OnnxRules::Split},
-    {"Squeeze", 13, OnnxRules::MoveAxes<1>},
-    {"TopK", 10, OnnxRules::TopK},
-    {"Unsqueeze", 13, OnnxRules::MoveAxes<1>},
-    {"Upsample", 10, OnnxRules::Upsample},
+    {" BatchNormalization ", 14, OnnxRules::BatchNormalization},
+    {" BatchNormalization ", kMaxOnnxOpset + 1, OnnxRules::BatchNormalizationSpatial},
+    {" Clip ", 11, OnnxRules::Clip},
+    {" DFT ", 20, OnnxRules::Dft},
+    {" Dropout ", 12, OnnxRules::Dropout},
+    {" GridSample ", 20, OnnxRules::GridSample},
+    {" Hardmax LogSoftmax Softmax ", 13, OnnxRules::Softmax},
+    {" Pad ", 11, OnnxRules::Pad},
+    {" ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
+     "ReduceSumSquare ",
+     18, OnnxRules::MoveAxes},
+    {" ReduceSum Squeeze Unsqueeze ", 13, OnnxRules::MoveAxes},
+    {" Resize ", 11, OnnxRules::Resize10},
+    {" Resize ", 13, OnnxRules::Resize11},
+    {" Resize ", kMaxOnnxOpset + 1, OnnxRules::Resize},
+    {" RoiAlign ", 16, OnnxRules::RoiAlign},
+    {" Scatter ", 11, OnnxRules::Scatter},
+    {" Slice ", 10, OnnxRules::Slice},
+    {" Split ", 18, OnnxRules::Split},
+    {" TopK ", 10, OnnxRules::TopK},
+    {" Upsample ", 10, OnnxRules::Upsample},
 };
 
 // An operator with another meaning before an opset, which no rule above translates.
@@ -85,22 +80,20 @@ inline constexpr OnnxAddition kOnnxAdditions[] = {
 // above rewrites.
 struct OnnxUnchanged {
   int64_t since;
-  std::string_view types;  // separated by blanks
+  std::string_view types;  // as IsAmong takes them
 };
 inline constexpr OnnxUnchanged kOnnxUnchanged[] = {
     {1,
      " ArgMax Constant Conv ConvTranspose Dropout Flatten Gather GlobalAveragePool GlobalMaxPool "
      "Identity If LRN LogSoftmax MatMul MaxPool Not ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp "
-     "ReduceMax "
-     "ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Shape Size Slice Softmax Softplus "
-     "Squeeze TopK Transpose Unsqueeze "},
+     "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Shape Size Slice Softmax "
+     "Softplus Squeeze TopK Transpose Unsqueeze "},
     {2, " Pad Split "},
     {4, " Concat "},
     {5, " Reshape "},
     {6,
      " Abs Cast Ceil Clip Elu Exp Floor HardSigmoid InstanceNormalization LeakyRelu Log Max Mean "
-     "Min "
-     "Neg Reciprocal Relu Sigmoid Sqrt Sum Tanh Tile "},
+     "Min Neg Reciprocal Relu Sigmoid Sqrt Sum Tanh Tile "},
 };
 
 // Throws kUnsupported unless opkit reads models of this opset.
@@ -115,24 +108,24 @@ inline void CheckOnnxOpset(int64_t opset) {
 inline void CheckOnnxOpset(const std::string& type, int64_t opset) {
   if (opset == 0)
     Throw(ErrorCode::kInvalidArgument,
-          "the model does not say of which opset ONNX's operators are (opset_import)");
+          "the model gives no version of ONNX's operators (opset_import)");
   CheckOnnxOpset(opset);
   if (opset >= kMinOnnxOpset) return;
   for (const OnnxUnchanged& unchanged : kOnnxUnchanged)
-    if (opset >= unchanged.since &&
-        unchanged.types.find(" " + type + " ") != std::string_view::npos)
-      return;
-  Throw(ErrorCode::kUnsupported, "operator ", type, " of opset ", opset,
-        " is too old: opkit reads opsets ", kMinOnnxOpset, " to ", kMaxOnnxOpset,
-        ", and of older ones what has not changed until then; convert the model with "
-        "onnx.version_converter");
+    if (opset >= unchanged.since && IsAmong(unchanged.types, type)) return;
+  Throw(
+      ErrorCode::kUnsupported, "operator ", type, " of opset ", opset,
+      " is too old: opkit reads opsets ", kMinOnnxOpset, " to ", kMaxOnnxOpset,
+      ", and from older ones the operators that have not changed until opset 7; convert the model "
+      "with onnx.version_converter");
 }
 
 // Rewrites a node of ONNX's own domain to opset 21. Throws kUnsupported if that is not possible.
 inline void RewriteOnnxNode(OnnxScope& scope, OperatorDef& def, int64_t opset) {
   CheckOnnxOpset(def.type(), opset);
   for (const OnnxRewrite& rewrite : kOnnxRewrites)
-    if (opset < rewrite.below && def.type() == rewrite.type) rewrite.rule(scope, def, opset);
+    if (opset < rewrite.below && IsAmong(rewrite.types, def.type()))
+      rewrite.rule(scope, def, opset);
   for (const OnnxRefusal& refusal : kOnnxRefusals)
     if (opset < refusal.below && def.type() == refusal.type &&
         !scope.context().options.allow_unknown_operators)
@@ -148,7 +141,7 @@ inline void RewriteOnnxNode(OnnxScope& scope, OperatorDef& def, int64_t opset) {
         !scope.context().options.allow_unknown_operators)
       Throw(ErrorCode::kUnsupported, "operator ", def.type(), " of opset ", opset,
             " has the attribute '", addition.attribute,
-            "', which opset 21, that opkit's operators have, does not know");
+            "', which opkit's operators lack: they are those of opset 21");
     def.mutable_args().Remove(addition.attribute);
   }
 }

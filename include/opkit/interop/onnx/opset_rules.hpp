@@ -17,10 +17,9 @@ using OnnxRule = void (*)(OnnxScope& scope, OperatorDef& def, int64_t opset);
 // The rules, each named after its operator or its change.
 class OnnxRules {
  public:
-  // Moves the attribute `axes` to input `index`.
-  template <int index>
+  // Moves the attribute `axes` to input 1.
   static void MoveAxes(OnnxScope& scope, OperatorDef& def, int64_t) {
-    MoveInts(scope, def, "axes", index);
+    MoveInts(scope, def, "axes", 1);
   }
   static void Slice(OnnxScope& scope, OperatorDef& def, int64_t) {
     for (const char* name : {"starts", "ends"})
@@ -192,7 +191,7 @@ class OnnxRules {
   static int64_t KnownNumberOf(DType dtype) {
     if (const int64_t number = OnnxNumberOf(dtype)) return number;
     Throw(ErrorCode::kUnsupported,
-          "the type of its data must be known, and neither the file nor an operator says it");
+          "the type of its data must be known, and neither the file nor an operator gives it");
   }
   // Moves a list of integers from an attribute to input `index`. An empty list meant the same as
   // none.

@@ -34,8 +34,8 @@ enum class OnnxAttributeType : uint8_t {
   kTypeProtos,
 };
 
-// A TensorProto that is not parsed yet.
-struct OnnxTensorProto {
+// A message that is not parsed yet but for its name.
+struct OnnxUnparsed {
   std::string name;
   std::string_view message;
 };
@@ -87,14 +87,8 @@ struct OnnxNodeProto {
 struct OnnxGraphProto {
   std::string name;
   std::vector<OnnxNodeProto> nodes;
-  std::vector<OnnxTensorProto> initializers;
+  std::vector<OnnxUnparsed> initializers;  // TensorProtos
   std::vector<OnnxValueProto> inputs, outputs, values;
-};
-
-// The default of a function's attribute: an AttributeProto that is not parsed yet.
-struct OnnxDefaultProto {
-  std::string name;
-  std::string_view message;
 };
 
 // A function of the model. Its nodes and defaults are parsed for every call.
@@ -103,7 +97,7 @@ struct OnnxFunctionProto {
   std::string domain;
   std::string overload;
   std::vector<std::string> inputs, outputs;
-  std::vector<OnnxDefaultProto> defaults;
+  std::vector<OnnxUnparsed> defaults;  // AttributeProtos: the defaults of its attributes
   std::vector<std::string_view> nodes;
   std::vector<OnnxOpset> opsets;
 };

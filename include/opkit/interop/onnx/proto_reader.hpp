@@ -20,7 +20,7 @@ class OnnxRenaming {
   }
   bool empty() const { return to_.empty(); }
   void Apply(OnnxGraphProto& graph) const {
-    for (OnnxTensorProto& tensor : graph.initializers) Rename(tensor.name);
+    for (OnnxUnparsed& tensor : graph.initializers) Rename(tensor.name);
     for (auto* values : {&graph.inputs, &graph.outputs, &graph.values})
       for (OnnxValueProto& value : *values) Rename(value.name);
     for (OnnxNodeProto& node : graph.nodes) {
@@ -93,8 +93,7 @@ class OnnxProtoReader {
   OnnxAttributeProto Attribute(std::string_view bytes, int depth = 0) {
     OnnxAttributeProto out;
     out.name = AttributeName(bytes);
-    AtOnnxPlace([&] { return StrCat("attribute '", out.name, "'"); },
-                [&] { AttributeInto(bytes, depth, out); });
+    AtOnnxPlace("attribute", out.name, [&] { AttributeInto(bytes, depth, out); });
     return out;
   }
   // Counts a node of the model, or a copy that a function call makes. Throws kUnsupported beyond
@@ -151,8 +150,8 @@ class OnnxProtoReader {
     });
   }
 
-  OnnxTensorProto Initializer(std::string_view bytes, size_t index) {
-    OnnxTensorProto out{std::string(), bytes};
+  OnnxUnparsed Initializer(std::string_view bytes, size_t index) {
+    OnnxUnparsed out{std::string(), bytes};
     AtOnnxPlace([&] { return StrCat("initializer ", index); },
                 [&] {
                   for (WireMessage message(bytes); message.Next();)
@@ -348,11 +347,10 @@ class OnnxProtoReader {
         Append(message.Bytes(), defaults, "attributes");
       if (field == OnnxFunctionField::kOverload) out.overload = message.String();
     }
-    AtOnnxPlace([&] { return StrCat("function '", out.name, "'"); },
-                [&] {
-                  for (const std::string_view value : defaults)
-                    out.defaults.push_back({AttributeName(value), value});
-                });
+    AtOnnxPlace("function", out.name, [&] {
+      for (const std::string_view value : defaults)
+        out.defaults.push_back({AttributeName(value), value});
+    });
     model_.functions.push_back(std::move(out));
   }
 

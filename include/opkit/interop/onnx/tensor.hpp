@@ -211,7 +211,7 @@ inline Tensor ReadOnnxTensor(const OnnxTensorHeader& header, const OnnxTensorSou
             "', and external data cannot be read here");
     const int64_t needed = Tensor::CheckedBytes(shape, dtype);
     const OnnxExternalBytes bytes = source.external->Get(header.external, needed);
-    return AtOnnxPlace([&] { return StrCat("external data in '", header.external.location, "'"); },
+    return AtOnnxPlace("external data in", header.external.location,
                        [&] { return TensorOfOnnxBytes(bytes.view, bytes.storage, shape, dtype); });
   }
   if (header.has_raw && header.values == 0)

@@ -48,6 +48,12 @@ auto AtOnnxPlace(FunctionRef<std::string()> place, Call call) {
   }
 }
 
+// Calls AtOnnxPlace with a place such as "attribute 'axis'".
+template <class Call>
+auto AtOnnxPlace(const char* kind, const std::string& name, Call call) {
+  return AtOnnxPlace([&] { return StrCat(kind, " '", name, "'"); }, call);
+}
+
 // A message, read field by field. The bytes must outlive it.
 //
 //   for (WireMessage message(bytes); message.Next();)
