@@ -74,7 +74,7 @@ TEST_CASE("Before opset 7 Dropout with is_test passes its data through, and has 
       Run(dropout({test, AttributeProto::Float("ratio", 0.9f)}), 6, x).Get("y").ToVector<float>() ==
       Floats{1, -2, 3});
   CHECK(Run(dropout({test, AttributeProto::Ints("consumed_inputs", {0})}), 1, x)
-            .at("y")
+            .Get("y")
             .ToVector<float>() == Floats{1, -2, 3});
   for (const Attributes& trains : {Attributes{}, Attributes{AttributeProto::Int("is_test", 0)}}) {
     const Error error = RefusedAt(6, dropout(trains));
