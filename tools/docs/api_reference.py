@@ -6,7 +6,8 @@ Usage: api_reference.py ROOT FOLDER      writes FOLDER/NAME.md for each page, an
 
 A page has the comment of its class, and each group of public members with the comment above the group: members on lines
 that follow each other, without a blank line or another comment between, are one group. Copying, moving, comparing and
-destroying need no comment. Names are found wherever a header of include/opkit defines them.
+destroying need no comment. Names are found wherever a header of include/opkit defines them, but in
+compat/, whose classes have the names of other libraries' classes.
 """
 import pathlib
 import re
@@ -184,7 +185,8 @@ class Reference:
     def __init__(self, root):
         include = root / "include"
         self.headers = [Header(path.relative_to(include).as_posix(), path.read_text())
-                        for path in sorted((include / "opkit").rglob("*.hpp"))]
+                        for path in sorted((include / "opkit").rglob("*.hpp"))
+                        if path.parent.name != "compat"]
 
     def find(self, name):
         """(header, line, is a class) of each definition of a class or macro, or declaration of a function."""
