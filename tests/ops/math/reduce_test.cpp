@@ -147,7 +147,7 @@ TEST_CASE("Wrong axes and types are refused") {
   CHECK(Contains(Refused("ReduceMax", {F({2, 3}), axes(matrix)}), "must be a list of integers"));
   CHECK(Contains(Refused("ReduceSum", {{DType::kBool, Shape{2}}}), "input 0 'data' is bool[2]"));
   CHECK(Contains(Refused("ReduceSum", {F({2}), {DType::kInt64, Shape{3}}}, {{"keepdims", 0}}),
-                 "3 axes are named of a tensor of rank 1"));
+                 "'axes' has 3 elements, but the tensor has rank 1"));
 }
 
 TEST_CASE("Other axes in the next run of one operator") {

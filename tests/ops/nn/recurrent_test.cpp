@@ -186,7 +186,7 @@ TEST_CASE("Wrong shapes and attributes are refused") {
   CHECK(Contains(run({{"activations", Names{"Sigmoit"}}}), "did you mean 'Sigmoid'"));
   CHECK(Contains(run({{"activation_alpha", std::vector<float>{1}}}),
                  "the activations [Tanh] use 0 and 0"));
-  CHECK(Contains(run({{"clip", -1.f}}), "clip -1"));
+  CHECK(Contains(run({{"clip", -1.f}}), "clip is -1"));
   CHECK(Contains(run({}, Tensor::From<int32_t>({1}, {2})), "sequence_lens[0] is 2, but X has 1"));
   CHECK(Contains(run({}, Tensor::From<int32_t>({1}, {-1})), "sequence_lens[0] is -1"));
 }

@@ -68,11 +68,10 @@ TEST_CASE("a shape that cannot be broadcast to the gradient's is refused") {
   const Tensor x({2, 3}, DType::kFloat32);
   CHECK(ErrorOf([&] {
           SumTo(x, {2, 2});
-        }).message() == "shapes [2, 3] and [2, 2] cannot be broadcast together: extents 3 and 2");
+        }).message() == "SumToShape: X of shape [2, 3] cannot be summed to the shape [2, 2]");
   CHECK(ErrorOf([&] {
           SumTo(x, {1, 2, 3});
-        }).message() ==
-        "SumToShape: X of shape [2, 3] cannot be summed to the larger shape [1, 2, 3]");
+        }).message() == "SumToShape: X of shape [2, 3] cannot be summed to the shape [1, 2, 3]");
   CHECK(ErrorOf([&] { SumTo(Tensor({3}, DType::kFloat32), {2}); }).code() ==
         ErrorCode::kInvalidArgument);
 }

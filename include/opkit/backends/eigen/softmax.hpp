@@ -25,9 +25,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Along the last axis, computes row by row in vectors. Along another axis, computes blocks of
 // columns, each as one vector, so that memory is always read in order.
 template <bool kLog>
-class SoftmaxEigenOp final : public SoftmaxOpBase {
+class SoftmaxEigenOp final : public AxisOperator {
  public:
-  using SoftmaxOpBase::SoftmaxOpBase;
+  using AxisOperator::AxisOperator;
 
   static constexpr auto& Propose = ProposeInplaceFloat32;
 
@@ -35,7 +35,7 @@ class SoftmaxEigenOp final : public SoftmaxOpBase {
     RequireFloat32(*this);
     Tensor* out = InferredOutput(0);
     const Tensor& in = DenseInput(0);
-    const AxisSplit split = Split(in.shape());
+    const AxisSplit split(in.shape(), Axis(in.rank()));
     if (in.numel() == 0) return true;
     const float* x = in.data<float>();
     float* y = out->mutable_data<float>();
@@ -61,16 +61,12 @@ class SoftmaxEigenOp final : public SoftmaxOpBase {
 
  private:
   static constexpr int64_t kBlock = 256;
-  using Values = Eigen::Array<float, Eigen::Dynamic, 1>;
   using Few = Eigen::Array<float, Eigen::Dynamic, 1, 0, kBlock, 1>;
 
-  template <class Array>
-  static auto Exp(const Array& x) {
-    return x.unaryExpr(detail::SoftmaxExp());
-  }
+  static auto Exp(const auto& x) { return x.unaryExpr(detail::SoftmaxExp()); }
   static void Row(int64_t count, const float* x, float* y) {
-    const Eigen::Map<const Values> in(x, count);
-    Eigen::Map<Values> out(y, count);
+    const detail::ConstFloatArray in(x, count);
+    detail::FloatArray out(y, count);
     const float largest = in.maxCoeff();
     if constexpr (kLog) {
       out = (in - largest) - std::log(Exp(in - largest).sum());
@@ -80,8 +76,8 @@ class SoftmaxEigenOp final : public SoftmaxOpBase {
     }
   }
   static void Columns(int64_t count, const AxisSplit& split, const float* x, float* y) {
-    auto in = [&](int64_t i) { return Eigen::Map<const Values>(x + i * split.inner, count); };
-    auto out = [&](int64_t i) { return Eigen::Map<Values>(y + i * split.inner, count); };
+    auto in = [&](int64_t i) { return detail::ConstFloatArray(x + i * split.inner, count); };
+    auto out = [&](int64_t i) { return detail::FloatArray(y + i * split.inner, count); };
     Few largest = in(0), sum = Few::Zero(count);
     for (int64_t i = 1; i < split.extent; ++i) largest = largest.max(in(i));
     auto shifted = [&](int64_t i) { return in(i)-largest; };

@@ -348,10 +348,7 @@ OPKIT_OPERATOR_SCHEMA(FusedMatMul)
     .Arg<int64_t>("transB", "whether B is transposed", 0)
     .FillUsing(&detail::OnednnEpilogue::Describe)
     .Infer(&detail::InferFusedMatMul)
-    .Cost([](auto&, auto& inputs, auto& outputs) {
-      const SymbolicShape& a = inputs[0].shape;
-      return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() > 0 ? a[-1] : Dim());
-    });
+    .Flops([](auto& c) { return detail::ProductFlops(c.output(0), c.input(0), -1); });
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(FusedMatMul, onednn, FusedMatMulOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MatMul, onednn, MatMulOnednnOp);
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Gemm, onednn, GemmOnednnOp);

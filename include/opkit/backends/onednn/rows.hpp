@@ -17,9 +17,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // oneDNN computes numbers, but the result must be NaN. So such rows are found first and set to NaN
 // afterwards.
 template <bool kLog>
-class SoftmaxOnednnOp final : public SoftmaxOpBase {
+class SoftmaxOnednnOp final : public AxisOperator {
  public:
-  using SoftmaxOpBase::SoftmaxOpBase;
+  using AxisOperator::AxisOperator;
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     RequireOnednnTensors(query);
@@ -38,7 +38,7 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
     if (x.numel() == 0) return true;
     FindRowsOfNan(x);
     primitive_.Run(*this, inference().version(), {x.raw_data(), y->raw_data()}, [&](int threads) {
-      const AxisSplit split = Split(x.shape());
+      const AxisSplit split(x.shape(), Axis(x.rank()));
       const int64_t parts =
           detail::OnednnPieces(kFlops * static_cast<double>(x.numel()), threads, split.outer);
       std::vector<detail::OnednnPiece> pieces;
@@ -56,7 +56,7 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
       }
       return pieces;
     });
-    const AxisSplit split = Split(x.shape());
+    const AxisSplit split(x.shape(), Axis(x.rank()));
     for (const int64_t row : rows_of_nan_) {
       float* out = static_cast<float*>(y->raw_mutable_data()) + split.Begin(row);
       for (int64_t k = 0; k < split.extent; ++k)
@@ -70,7 +70,7 @@ class SoftmaxOnednnOp final : public SoftmaxOpBase {
   void FindRowsOfNan(const Tensor& tensor) {
     constexpr int64_t kBlock = 1024;
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    const AxisSplit split = Split(tensor.shape());
+    const AxisSplit split(tensor.shape(), Axis(tensor.rank()));
     const float* x = tensor.data<float>();
     rows_of_nan_.clear();
     for (int64_t begin = 0; begin < tensor.numel(); begin += kBlock) {

@@ -10,15 +10,15 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 template <bool kMax>
-class ArgOp final : public StandardOperator {
+class ArgOp final : public AxisOperator {
  public:
-  using StandardOperator::StandardOperator;
+  using AxisOperator::AxisOperator;
 
   bool RunOnDevice() override {
     return Visit<NumericTypes>([&]<class T>() {
       Tensor* out = InferredOutput(0);
       const Tensor& in = DenseInput(0);
-      const AxisSplit split(in.shape(), NormalizeAxis(axis_, in.rank(), type()));
+      const AxisSplit split(in.shape(), Axis(in.rank()));
       const T* data = in.data<T>();
       int64_t* y = out->mutable_data<int64_t>();
       ParallelFor(split.rows(), [&](int64_t row) {
@@ -41,7 +41,6 @@ class ArgOp final : public StandardOperator {
     return kMax ? a > b : a < b;
   }
 
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
   const bool last_ = GetSingleArgument<int64_t>("select_last_index") != 0;
 };
 
@@ -69,9 +68,7 @@ inline void FillArgSchema(OpSchema& schema, const char* doc) {
       .Arg<int64_t>("axis", "the axis to search; negative: from the last", 0)
       .Arg<int64_t>("keepdims", "1: the axis stays with an extent of 1; 0: it goes", 1)
       .Arg<int64_t>("select_last_index", "1: the last of equal elements; 0: the first", 0)
-      .Cost([](auto&, auto& inputs, auto& outputs) {
-        return TrafficCost(OpSchema::Elements(inputs[0]), inputs, outputs);
-      })
+      .Flops([](auto& c) { return OpSchema::Elements(c.input(0)); })
       .Infer(&InferArg);
 }
 

@@ -129,12 +129,10 @@ inline void InferGemm(InferenceContext& c) {
   c.SetOutput(0, dtype, out);
 }
 
-// Returns the cost of a product: two operations for each of the `inner` terms of each output
-// element.
-inline OpCost ProductCost(const std::vector<TensorInfo>& inputs,
-                          const std::vector<TensorInfo>& outputs, const Dim& inner) {
-  const uint64_t terms = inner.is_known() ? static_cast<uint64_t>(inner.value()) : 0;
-  return TrafficCost(2 * OpSchema::Elements(outputs[0]) * terms, inputs, outputs);
+// Returns the operations of a product: two for each term of each of its elements. The terms are
+// along axis `inner` of the factor.
+inline uint64_t ProductFlops(const TensorInfo& product, const TensorInfo& factor, int inner) {
+  return 2 * OpSchema::Elements(product) * static_cast<uint64_t>(factor.shape.ToShape().dim(inner));
 }
 
 OPKIT_NODE_GRADIENT(MatMul) {
@@ -293,10 +291,7 @@ OPKIT_STANDARD_OPERATOR(MatMul, kMaker, MatMulOp)
     .Input(0, "A", "[..., M, K], or [K]", MatrixTypes::DTypes())
     .Input(1, "B", "[..., K, N], or [K]; of the type of A", MatrixTypes::DTypes())
     .Output(0, "Y", "[..., M, N]")
-    .Cost([](auto&, auto& inputs, auto& outputs) {
-      const SymbolicShape& a = inputs[0].shape;
-      return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() > 0 ? a[-1] : Dim());
-    })
+    .Flops([](auto& c) { return detail::ProductFlops(c.output(0), c.input(0), -1); })
     .Infer(&detail::InferMatMul);
 
 OPKIT_STANDARD_OPERATOR(MatMulGradient, kNotImplemented, MatMulGradientOp)
@@ -308,14 +303,8 @@ OPKIT_STANDARD_OPERATOR(MatMulGradient, kNotImplemented, MatMulGradientOp)
     .Input(2, "B", "as in MatMul", FloatTypes::DTypes())
     .Output(0, "dX", "as the factor")
     .Arg<int64_t>("of", "0: of A, 1: of B", 0)
-    .Cost([](auto&, auto& inputs, auto& outputs) {
-      // As many operations as for the product: two for each term of each element of Y.
-      const SymbolicShape& a = inputs[1].shape;
-      OpCost cost = detail::ProductCost(inputs, outputs, Dim());
-      if (a.has_rank() && a.rank() > 0 && a[-1].is_known())
-        cost.flops = 2 * OpSchema::Elements(inputs[0]) * static_cast<uint64_t>(a[-1].value());
-      return cost;
-    })
+    // As many operations as for the product: two for each term of each element of Y.
+    .Flops([](auto& c) { return detail::ProductFlops(c.input(0), c.input(1), -1); })
     .Infer([](InferenceContext& c) {
       const int of = c.Arg<int64_t>("of") != 0 ? 2 : 1;
       c.SetOutput(0, ExpectSameDType(c), c.input_shape(of));
@@ -332,10 +321,9 @@ OPKIT_STANDARD_OPERATOR(Gemm, kMaker, GemmOp)
     .Arg<float>("beta", "factor of C", 1.f)
     .Arg<int64_t>("transA", "1: A is transposed first", 0)
     .Arg<int64_t>("transB", "1: B is transposed first", 0)
-    .Cost([](const OperatorDef& def, auto& inputs, auto& outputs) {
-      const SymbolicShape& a = inputs[0].shape;
-      const int inner = detail::GemmAttributes(def).trans_a ? 0 : 1;
-      return detail::ProductCost(inputs, outputs, a.has_rank() && a.rank() == 2 ? a[inner] : Dim());
+    .Flops([](auto& c) {
+      const int inner = detail::GemmAttributes(c.def()).trans_a ? 0 : 1;
+      return detail::ProductFlops(c.output(0), c.input(0), inner);
     })
     .Infer(&detail::InferGemm);
 

@@ -67,7 +67,7 @@ class ReduceOpBase : public StandardOperator {
   // axes, or none if `noop`.
   static std::vector<char> Mask(const Dims& axes, bool noop, int rank, std::string_view op) {
     if (axes.empty()) return std::vector<char>(static_cast<size_t>(rank), noop ? 0 : 1);
-    return AxisMask(std::vector<int64_t>(axes.begin(), axes.end()), rank, op);
+    return AxisMask({axes.begin(), axes.end()}, rank, op);
   }
 
  protected:
@@ -109,11 +109,10 @@ struct ReduceAsSum {
   static Sum Finish(Sum sum, int64_t) { return sum; }
 };
 template <class T>
-struct ReduceAsProd {
+struct ReduceAsProd : ReduceAsSum<T> {
   using Sum = SumType<T>;
   static Sum Start() { return 1; }
   static void Add(Sum& product, T x) { product *= static_cast<Sum>(x); }
-  static Sum Finish(Sum product, int64_t) { return product; }
 };
 template <class T>
 struct ReduceAsSumSquare : ReduceAsSum<T> {
@@ -225,8 +224,8 @@ inline void InferReduce(InferenceContext& c) {
     // The axes are unknown. Their number may be known, and then it is not 0.
     if (keep) return c.SetOutput(0, dtype, SymbolicShape::OfRank(x.rank()));
     if (named.is_known() && named.value() > x.rank())
-      Throw(ErrorCode::kInvalidArgument, c.def().type(), ": ", named.value(),
-            " axes are named of a tensor of rank ", x.rank());
+      Throw(ErrorCode::kInvalidArgument, c.def().type(), ": 'axes' has ", named.value(),
+            " elements, but the tensor has rank ", x.rank());
     return c.SetOutput(0, dtype,
                        named.is_known()
                            ? SymbolicShape::OfRank(x.rank() - static_cast<int>(named.value()))
@@ -251,14 +250,14 @@ inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
       .Input(1, "axes",
              "the axes to reduce, negative ones from the last; optional: all axes, or none with "
              "noop_with_empty_axes",
-             {DType::kInt64, DType::kInt32})
+             IndexTypes::DTypes())
       .Output(0, "reduced", "of the type of the data")
       .Arg<int64_t>("keepdims", "1: reduced axes stay with an extent of 1; 0: they go", 1)
       .Arg<int64_t>("noop_with_empty_axes", "1: no axes are reduced where none is named", 0)
       .Cost([flops](auto&, auto& inputs, auto& outputs) {
         return TrafficCost(flops * OpSchema::Elements(inputs[0]), {inputs[0]}, outputs);
       })
-      .Infer([](InferenceContext& c) { InferReduce(c); });
+      .Infer(&InferReduce);
 }
 
 }  // namespace detail
@@ -360,7 +359,7 @@ OPKIT_STANDARD_OPERATOR(ReduceGradient, kNotImplemented, ReduceGradientOp)
     .Doc("The gradient of the data of a ReduceSum or ReduceMean, from that of the result.")
     .NumInputs(3)
     .Input(0, "data", "as it was reduced; only its shape is read", FloatTypes::DTypes())
-    .Input(1, "axes", "as they were reduced; optional", {DType::kInt64, DType::kInt32})
+    .Input(1, "axes", "as they were reduced; optional", IndexTypes::DTypes())
     .Input(2, "gradient", "of the result", FloatTypes::DTypes())
     .Output(0, "Y", "as the data")
     .Arg<int64_t>("noop_with_empty_axes", "as they were reduced", 0)

@@ -14,12 +14,7 @@ OPKIT_BINARY_FUNCTION(SumFunction, a + b);
 OPKIT_BINARY_FUNCTION(MaxFunction, LargerOf(a, b));
 OPKIT_BINARY_FUNCTION(MinFunction, SmallerOf(a, b));
 // Divides by the number of inputs, attributes[0].
-struct DivideByCountFunction {
-  template <class C>
-  static C Apply(C x, const float* attributes) {
-    return x / static_cast<C>(attributes[0]);
-  }
-};
+OPKIT_UNARY_FUNCTION(DivideByCountFunction, x / C(attributes[0]));
 
 }  // namespace detail
 
@@ -122,9 +117,8 @@ class FoldOperator : public VariadicOperator {
 
  protected:
   Kernels FindKernels() const override {
-    Kernels found;
-    Types::Visit(Input(0).dtype(), [&]<class T>() { found.fold = &RunBinary<F, T>; });
-    return found;
+    return {Types::template Find<ElementKernel>(Input(0).dtype(),
+                                                []<class T>() { return &RunBinary<F, T>; })};
   }
 };
 
@@ -137,8 +131,8 @@ inline auto VariadicSchema(const char* doc, std::vector<DType> dtypes) {
         .Input(0, "data_0", "one or more tensors of one type", dtypes)
         .Output(0, "result", "of the inputs' type, of the shape that they are broadcast to", dtypes)
         .Inplace([](int, int) { return true; })
-        .Cost([](auto&, auto& inputs, auto& outputs) {
-          return TrafficCost(inputs.size() * OpSchema::Elements(outputs[0]), inputs, outputs);
+        .Flops([](auto& c) {
+          return static_cast<uint64_t>(c.num_inputs()) * OpSchema::Elements(c.output(0));
         })
         .Infer([dtypes](InferenceContext& c) {
           const DType dtype = ExpectSameDType(c);

@@ -21,25 +21,10 @@ C Clamp(C x, C low, C high) {
   return above > high ? high : above;
 }
 
-struct EluFunction {
-  template <class C>
-  static C Apply(C x, const float* attributes) {
-    return x < 0 ? static_cast<C>(attributes[0]) * std::expm1(x) : x;
-  }
-};
-struct HardSigmoidFunction {
-  template <class C>
-  static C Apply(C x, const float* attributes) {
-    return Clamp<C>(static_cast<C>(attributes[0]) * x + static_cast<C>(attributes[1]), 0, 1);
-  }
-};
+OPKIT_UNARY_FUNCTION(EluFunction, x < 0 ? C(attributes[0]) * std::expm1(x) : x);
+OPKIT_UNARY_FUNCTION(HardSigmoidFunction, Clamp<C>(C(attributes[0]) * x + C(attributes[1]), 0, 1));
 OPKIT_UNARY_FUNCTION(HardSwishFunction, Clamp<C>(x / 6 + C(0.5), 0, 1) * x);
-struct LeakyReluFunction {
-  template <class C>
-  static C Apply(C x, const float* attributes) {
-    return x < 0 ? static_cast<C>(attributes[0]) * x : x;
-  }
-};
+OPKIT_UNARY_FUNCTION(LeakyReluFunction, x < 0 ? C(attributes[0]) * x : x);
 // PRelu of one element and its slope. Integers wrap around.
 struct PReluFunction {
   template <class C>
@@ -75,12 +60,7 @@ inline void InferPRelu(InferenceContext& c) {
 }
 inline void InferClip(InferenceContext& c) {
   const DType dtype = ExpectSameDType(c);
-  for (int i = 1; i < c.num_inputs(); ++i) {
-    if (!c.HasInput(i) || !c.input_shape(i).is_known()) continue;
-    if (const Shape shape = c.input_shape(i).ToShape(); shape.numel() != 1)
-      Throw(ErrorCode::kInvalidArgument, "Clip: input ", i, " '", i == 1 ? "min" : "max",
-            "' has shape ", ToString(shape), ", expected a scalar");
-  }
+  ExpectScalarsAfterFirst(c);
   c.SetOutput(0, dtype, c.input_shape(0));
 }
 

@@ -5,7 +5,7 @@
 #define OPKIT_OPS_NN_CONV_HPP_
 
 #include "opkit/graph/passes/batch_normalization.hpp"
-#include "opkit/ops/support/standard_operator.hpp"
+#include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/window.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -84,6 +84,16 @@ inline void InferConv(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), y);
 }
 
+// Declares the inputs and attributes that Conv and ConvTranspose have in common.
+inline void FillConvSchema(OpSchema& schema, const char* w_doc) {
+  schema.NumInputs(2, 3)
+      .Input(0, "X", "images [N, C, D1, ..., Dn], n at least 1", FloatTypes::DTypes())
+      .Input(1, "W", w_doc)
+      .Input(2, "B", "optional: one bias for each output channel [M]")
+      .Arg<int64_t>("group", "groups that channels and kernels are divided into", 1)
+      .Arg<std::vector<int64_t>>("kernel_shape", "k1, ..., kn; those of W where it is left out");
+}
+
 }  // namespace detail
 
 // The sizes of a Conv or ConvTranspose. `channels` and `outputs` are the input and output channels
@@ -142,9 +152,9 @@ class ConvOp final : public ConvOpBase {
   using ConvOpBase::ConvOpBase;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       Tensor* y = InferredOutput(0);
-      if (y->numel() == 0) return true;
+      if (y->numel() == 0) return;
       const ConvSizes sizes =
           ConvSizes::Of(attributes_, groups_, Input(0).shape(), Input(1).shape());
       const ConvData<T> data = this->DataOf<T>(*y);
@@ -170,7 +180,6 @@ class ConvOp final : public ConvOpBase {
           }
         }
       });
-      return true;
     });
   }
 };
@@ -179,18 +188,12 @@ OPKIT_STANDARD_OPERATOR(Conv, kNotImplemented, ConvOp)
     .Doc(
         "Convolution: each output pixel is the sum of an input window's products with a kernel, "
         "over the channels of a group, plus a bias.")
-    .NumInputs(2, 3)
-    .Input(0, "X", "images [N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
-    .Input(1, "W", "kernels [M, C / group, k1, ..., kn]")
-    .Input(2, "B", "optional: one bias for each output channel [M]")
+    .FillUsing([](OpSchema& schema) {
+      detail::FillConvSchema(schema, "kernels [M, C / group, k1, ..., kn]");
+      FillWindowSchema(schema, kAutoPadDoc, kPadsDoc);
+    })
     .Output(0, "Y", "[N, M, ...], spatial extents as strides, dilations and pads make them")
-    .Arg("auto_pad", kAutoPadDoc, {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
-    .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
-    .Arg<int64_t>("group", "groups that channels and kernels are divided into", 1)
-    .Arg<std::vector<int64_t>>("kernel_shape", "k1, ..., kn; those of W where it is left out")
-    .Arg<std::vector<int64_t>>("pads", kPadsDoc)
-    .Arg<std::vector<int64_t>>("strides", kStridesDoc)
-    .Infer([](InferenceContext& c) { detail::InferConv(c); })
+    .Infer(&detail::InferConv)
     .Cost([](auto&, auto& inputs, auto& outputs) {
       return WindowCost(detail::ConvFlops(inputs[1], outputs[0]), inputs, outputs, 1);
     });

@@ -127,9 +127,9 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
   using ConvTransposeOpBase::ConvTransposeOpBase;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       Tensor* y = InferredOutput(0);
-      if (y->numel() == 0) return true;
+      if (y->numel() == 0) return;
       const ConvSizes sizes =
           ConvTransposeSizes(attributes_, groups_, Input(0).shape(), Input(1).shape());
       const ConvData<T> data = this->DataOf<T>(*y);
@@ -156,7 +156,6 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
                 static_cast<T>(sums[detail::Index(pixel)]);
         }
       });
-      return true;
     });
   }
 };
@@ -165,32 +164,25 @@ OPKIT_STANDARD_OPERATOR(ConvTranspose, kNotImplemented, ConvTransposeOp)
     .Doc(
         "Transposed convolution: each input pixel adds its multiple of a kernel to a window of the "
         "output, over the channels of a group; plus a bias.")
-    .NumInputs(2, 3)
-    .Input(0, "X", "images [N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
-    .Input(1, "W", "kernels [C, M / group, k1, ..., kn]")
-    .Input(2, "B", "optional: one bias for each output channel [M]")
+    .FillUsing([](OpSchema& schema) {
+      detail::FillConvSchema(schema, "kernels [C, M / group, k1, ..., kn]");
+      FillWindowSchema(schema,
+                       "NOTSET: pads are given; SAME_UPPER, SAME_LOWER: so many that the output's "
+                       "extents are the input's times the strides; VALID: none. Other than NOTSET "
+                       "it goes before `pads`",
+                       "elements cut off the beginning of each spatial axis, then off the end of "
+                       "each; 0 where it is left out");
+    })
     .Output(0, "Y",
             "[N, M, ...] with extents stride * (D - 1) + output_padding + dilation * (k - 1) + 1 "
             "- pads")
-    .Arg(
-        "auto_pad",
-        "NOTSET: pads are given; SAME_UPPER, SAME_LOWER: so many that the output's extents are the "
-        "input's times the strides; VALID: none. Other than NOTSET it goes before `pads`",
-        {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
-    .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
-    .Arg<int64_t>("group", "groups that channels and kernels are divided into", 1)
-    .Arg<std::vector<int64_t>>("kernel_shape", "k1, ..., kn; those of W where it is left out")
     .Arg<std::vector<int64_t>>("output_padding",
                                "elements added at the end of each of the output's spatial axes")
     .Arg<std::vector<int64_t>>("output_shape",
                                "the output's spatial extents, instead of `pads`, which then follow "
                                "from them: an odd one at the end for SAME_UPPER, else at the "
                                "beginning")
-    .Arg<std::vector<int64_t>>("pads",
-                               "elements cut off the beginning of each spatial axis, then off the "
-                               "end of each; 0 where it is left out")
-    .Arg<std::vector<int64_t>>("strides", kStridesDoc)
-    .Infer([](InferenceContext& c) { detail::InferConvTranspose(c); })
+    .Infer(&detail::InferConvTranspose)
     .Cost([](auto&, auto& inputs, auto& outputs) {
       return WindowCost(detail::ConvFlops(inputs[1], inputs[0]), inputs, outputs, 1);
     });

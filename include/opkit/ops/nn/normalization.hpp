@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "opkit/graph/passes/batch_normalization.hpp"
+#include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -73,14 +74,6 @@ struct Moments {
   }
 };
 
-// Returns the elements of a floating-point tensor as double.
-inline std::vector<double> NumbersOf(const Tensor& tensor) {
-  return DispatchDType<float16, bfloat16, float, double>(tensor.dtype(), [&]<class T>() {
-    const std::vector<T> values = tensor.ToVector<T>();
-    return std::vector<double>(values.begin(), values.end());
-  });
-}
-
 }  // namespace detail
 
 // The base of the kernels of BatchNormalization.
@@ -111,10 +104,10 @@ class BatchNormalizationOp final : public BatchNormalizationOpBase {
   using BatchNormalizationOpBase::BatchNormalizationOpBase;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       const Tensor& x = DenseInput(0);
       std::vector<std::vector<double>> given;  // scale, bias, mean, variance
-      for (int i = 1; i < 5; ++i) given.push_back(detail::NumbersOf(Input(i)));
+      for (int i = 1; i < 5; ++i) given.push_back(detail::NumbersOf<double>(Input(i)));
       Tensor* y = InferredOutput(0);
       const Sizes sizes = SizesOf(x.shape());
       const T* in = x.data<T>();
@@ -144,14 +137,13 @@ class BatchNormalizationOp final : public BatchNormalizationOpBase {
       });
       for (int o = 1; o < 3; ++o)
         if (HasOutput(o)) WriteStatistics(o, given[detail::Index(o) + 1]);
-      return true;
     });
   }
 
  private:
   void WriteStatistics(int o, const std::vector<double>& values) {
     Tensor* out = InferredOutput(o);
-    DispatchDType<float16, bfloat16, float, double>(out->dtype(), [&]<class T>() {
+    FloatTypes::Visit(out->dtype(), [&]<class T>() {
       T* elements = out->mutable_data<T>();
       for (const double value : values) *elements++ = static_cast<T>(value);
     });
@@ -164,10 +156,10 @@ class InstanceNormalizationOp final : public StandardOperator {
   using StandardOperator::StandardOperator;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       const Tensor &x = DenseInput(0), &scales = DenseInput(1), &biases = DenseInput(2);
       Tensor* y = InferredOutput(0);
-      if (y->numel() == 0) return true;
+      if (y->numel() == 0) return;
       const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
       const T *in = x.data<T>(), *scale = scales.data<T>(), *bias = biases.data<T>();
       T* out = y->mutable_data<T>();
@@ -181,7 +173,6 @@ class InstanceNormalizationOp final : public StandardOperator {
           out[i] = static_cast<T>((static_cast<double>(in[i]) - found.mean) * factor +
                                   static_cast<double>(bias[c]));
       });
-      return true;
     });
   }
 
@@ -217,10 +208,10 @@ class LrnOp final : public LrnOpBase {
   using LrnOpBase::LrnOpBase;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       const Tensor& x = DenseInput(0);
       Tensor* y = InferredOutput(0);
-      if (y->numel() == 0) return true;
+      if (y->numel() == 0) return;
       const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
       const T* in = x.data<T>();
       T* out = y->mutable_data<T>();
@@ -238,7 +229,6 @@ class LrnOp final : public LrnOpBase {
           out[at] = static_cast<T>(static_cast<double>(in[at]) / divisor);
         }
       });
-      return true;
     });
   }
 };
@@ -251,7 +241,7 @@ OPKIT_STANDARD_OPERATOR(BatchNormalization, kNotImplemented, BatchNormalizationO
         "shape is [C, D1, ..., Dn].")
     .NumInputs(5)
     .NumOutputs(1, 3)
-    .Input(0, "X", "[N, C, D1, ..., Dn], or [N], which is one channel", FloatingDTypes())
+    .Input(0, "X", "[N, C, D1, ..., Dn], or [N], which is one channel", FloatTypes::DTypes())
     .Input(1, "scale", "[C]")
     .Input(2, "B", "[C]")
     .Input(3, "input_mean", "[C]: of the training data, or running")
@@ -266,7 +256,7 @@ OPKIT_STANDARD_OPERATOR(BatchNormalization, kNotImplemented, BatchNormalizationO
     .Arg<int64_t>("training_mode", "1: by the statistics of this batch", 0)
     .Arg<int64_t>("spatial", "0: each activation has statistics, not each channel", 1)
     .Inplace({{0, 0}})
-    .Infer([](InferenceContext& c) { detail::InferBatchNormalization(c); })
+    .Infer(&detail::InferBatchNormalization)
     .PointwiseCost(2);
 
 OPKIT_STANDARD_OPERATOR(InstanceNormalization, kNotImplemented, InstanceNormalizationOp)
@@ -274,26 +264,26 @@ OPKIT_STANDARD_OPERATOR(InstanceNormalization, kNotImplemented, InstanceNormaliz
         "(input - mean) / sqrt(variance + epsilon) * scale + B by the mean and variance of each "
         "image's channel.")
     .NumInputs(3)
-    .Input(0, "input", "[N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
+    .Input(0, "input", "[N, C, D1, ..., Dn], n at least 1", FloatTypes::DTypes())
     .Input(1, "scale", "[C]")
     .Input(2, "B", "[C]")
     .Output(0, "output", "as input")
     .Arg<float>("epsilon", "added to the variance", 1e-5f)
     .Inplace({{0, 0}})
-    .Infer([](InferenceContext& c) { detail::InferInstanceNormalization(c); })
+    .Infer(&detail::InferInstanceNormalization)
     .PointwiseCost(6);
 
 OPKIT_STANDARD_OPERATOR(LRN, kNotImplemented, LrnOp)
     .Doc(
         "Local response normalization: X / (bias + alpha / size * sum)^beta, where sum is of the "
         "squares of the same pixel in `size` neighbouring channels.")
-    .Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
+    .Input(0, "X", "[N, C, D1, ..., Dn]", FloatTypes::DTypes())
     .Output(0, "Y", "as X")
     .Arg<float>("alpha", "scale of the squares", 1e-4f)
     .Arg<float>("beta", "exponent", 0.75f)
     .Arg<float>("bias", "added to the squares", 1.f)
     .RequiredArg<int64_t>("size", "channels that are summed over")
-    .Infer([](InferenceContext& c) { detail::InferLrn(c); })
+    .Infer(&detail::InferLrn)
     .Cost([](const OperatorDef& def, auto& inputs, auto& outputs) {
       const auto size = static_cast<uint64_t>(def.args().Get<int64_t>("size", 1));
       return TrafficCost((2 * size + 4) * OpSchema::Elements(inputs[0]), inputs, outputs);

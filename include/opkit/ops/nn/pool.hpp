@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "opkit/ops/support/standard_operator.hpp"
+#include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/window.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -17,8 +17,7 @@ inline void InferPool(InferenceContext& c) {
   const WindowAttributes attributes(c.def());
   if (attributes.kernel_shape.empty())
     Throw(ErrorCode::kInvalidArgument, attributes.op,
-          ": kernel_shape is empty, expected one "
-          "extent for each spatial axis");
+          ": kernel_shape is empty, expected one extent for each spatial axis");
   const SymbolicShape x = c.input_shape(0);
   SymbolicShape y;
   if (x.has_rank()) {
@@ -54,11 +53,7 @@ inline OpCost PoolCost(const OperatorDef& def, const std::vector<TensorInfo>& in
   uint64_t flops = OpSchema::Elements(outputs[0]);
   for (const int64_t extent : def.args().Get<std::vector<int64_t>>("kernel_shape", {}))
     flops *= static_cast<uint64_t>(extent);
-  return WindowCost(flops, inputs, outputs, 1);
-}
-inline OpCost GlobalPoolCost(const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                             const std::vector<TensorInfo>& outputs) {
-  return WindowCost(OpSchema::Elements(inputs[0]), inputs, outputs, 1);
+  return TrafficCost(flops, inputs, outputs);
 }
 
 // Returns the least value of T, the initial value of a maximum.
@@ -94,11 +89,27 @@ struct ChannelMax {
   }
 };
 
+using MaxPoolTypes = ElementTypes<float, double, float16, bfloat16, int8_t, uint8_t>;
+
+// Fills what the schemas of AveragePool and MaxPool have in common.
+inline void FillPoolSchema(OpSchema& schema) {
+  FillWindowSchema(schema, kAutoPadDoc, kPadsDoc);
+  schema
+      .Output(0, "Y",
+              "[N, C, ...], spatial extents as kernel, strides, dilations and pads make them")
+      .Arg<int64_t>("ceil_mode",
+                    "1: the number of windows is rounded up; one that would start in the pad at "
+                    "the end is left out",
+                    0)
+      .RequiredArg<std::vector<int64_t>>("kernel_shape", "extents of a window")
+      .Infer(&InferPool)
+      .Cost(&PoolCost);
+}
 inline void FillGlobalPoolSchema(OpSchema& schema) {
-  schema.Input(0, "X", "[N, C, D1, ..., Dn]", FloatingDTypes())
+  schema.Input(0, "X", "[N, C, D1, ..., Dn]", FloatTypes::DTypes())
       .Output(0, "Y", "[N, C, 1, ..., 1]")
-      .Infer([](InferenceContext& c) { InferGlobalPool(c); })
-      .Cost(&GlobalPoolCost);
+      .Infer(&InferGlobalPool)
+      .Flops([](auto& c) { return OpSchema::Elements(c.input(0)); });
 }
 
 }  // namespace detail
@@ -164,10 +175,10 @@ class AveragePoolOp final : public AveragePoolOpBase {
   using AveragePoolOpBase::AveragePoolOpBase;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       const Tensor& x = DenseInput(0);
       Tensor* y = InferredOutput(0);
-      if (y->numel() == 0) return true;
+      if (y->numel() == 0) return;
       const int64_t planes = x.dim(0) * x.dim(1);
       const WindowAxes axes = AxesOf(attributes_, x.shape());
       const T* in = x.data<T>();
@@ -183,7 +194,6 @@ class AveragePoolOp final : public AveragePoolOpBase {
               static_cast<T>(divisor == 0 ? 0 : sum / static_cast<double>(divisor));
         }
       });
-      return true;
     });
   }
 };
@@ -223,36 +233,33 @@ class MaxPoolOp final : public MaxPoolOpBase {
   using MaxPoolOpBase::MaxPoolOpBase;
 
   bool RunOnDevice() override {
-    return DispatchDType<int8_t, uint8_t, float16, bfloat16, float, double>(
-        Input(0).dtype(), [&]<class T>() {
-          const Tensor& x = DenseInput(0);
-          Tensor* y = InferredOutput(0);
-          Tensor* indices = HasOutput(1) ? InferredOutput(1) : nullptr;
-          if (y->numel() == 0) return true;
-          const int64_t planes = x.dim(0) * x.dim(1);
-          const WindowAxes axes = AxesOf(attributes_, x.shape());
-          const T* in = x.data<T>();
-          T* out = y->mutable_data<T>();
-          int64_t* where = indices ? indices->mutable_data<int64_t>() : nullptr;
-          ForEachWindow(axes, [&](const std::vector<WindowTap>& taps, int64_t input_pixels,
-                                  int64_t pixel, int64_t output_pixels) {
-            for (int64_t plane = 0; plane < planes; ++plane) {
-              T largest = detail::LeastValue<T>();
-              int64_t index = taps.empty() ? 0 : taps[0].input;
-              for (const WindowTap& tap : taps) {
-                const T value = in[plane * input_pixels + tap.input];
-                if (!detail::IsLarger(value, largest)) continue;
-                largest = value;
-                index = tap.input;
-              }
-              out[plane * output_pixels + pixel] = largest;
-              if (where)
-                where[plane * output_pixels + pixel] =
-                    plane * input_pixels + StoredIndex(axes, index);
-            }
-          });
-          return true;
-        });
+    return Visit<detail::MaxPoolTypes>([&]<class T>() {
+      const Tensor& x = DenseInput(0);
+      Tensor* y = InferredOutput(0);
+      Tensor* indices = HasOutput(1) ? InferredOutput(1) : nullptr;
+      if (y->numel() == 0) return;
+      const int64_t planes = x.dim(0) * x.dim(1);
+      const WindowAxes axes = AxesOf(attributes_, x.shape());
+      const T* in = x.data<T>();
+      T* out = y->mutable_data<T>();
+      int64_t* where = indices ? indices->mutable_data<int64_t>() : nullptr;
+      ForEachWindow(axes, [&](const std::vector<WindowTap>& taps, int64_t input_pixels,
+                              int64_t pixel, int64_t output_pixels) {
+        for (int64_t plane = 0; plane < planes; ++plane) {
+          T largest = detail::LeastValue<T>();
+          int64_t index = taps.empty() ? 0 : taps[0].input;
+          for (const WindowTap& tap : taps) {
+            const T value = in[plane * input_pixels + tap.input];
+            if (!detail::IsLarger(value, largest)) continue;
+            largest = value;
+            index = tap.input;
+          }
+          out[plane * output_pixels + pixel] = largest;
+          if (where)
+            where[plane * output_pixels + pixel] = plane * input_pixels + StoredIndex(axes, index);
+        }
+      });
+    });
   }
 };
 
@@ -264,16 +271,15 @@ class GlobalPoolOp final : public StandardOperator {
   using StandardOperator::StandardOperator;
 
   bool RunOnDevice() override {
-    return DispatchDType<float16, bfloat16, float, double>(Input(0).dtype(), [&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       const Tensor& x = DenseInput(0);
       Tensor* y = InferredOutput(0);
-      if (y->numel() == 0) return true;
+      if (y->numel() == 0) return;
       const int64_t pixels = x.numel() / y->numel();
       const T* in = x.data<T>();
       T* out = y->mutable_data<T>();
       ParallelFor(context_, y->numel(),
                   [=](int64_t plane) { out[plane] = Reduction::Of(in + plane * pixels, pixels); });
-      return true;
     });
   }
 };
@@ -282,36 +288,18 @@ using GlobalMaxPoolOp = GlobalPoolOp<detail::ChannelMax>;
 
 OPKIT_STANDARD_OPERATOR(AveragePool, kNotImplemented, AveragePoolOp)
     .Doc("The mean of each window, channel by channel.")
-    .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1", FloatingDTypes())
-    .Output(0, "Y", "[N, C, ...], spatial extents as kernel, strides, dilations and pads make them")
-    .Arg("auto_pad", kAutoPadDoc, {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
-    .Arg<int64_t>("ceil_mode", kCeilModeDoc, 0)
-    .Arg<int64_t>("count_include_pad", "1: a window's elements in pads count, as zeros", 0)
-    .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
-    .RequiredArg<std::vector<int64_t>>("kernel_shape", "extents of a window")
-    .Arg<std::vector<int64_t>>("pads", kPadsDoc)
-    .Arg<std::vector<int64_t>>("strides", kStridesDoc)
-    .Infer([](InferenceContext& c) { detail::InferPool(c); })
-    .Cost(&detail::PoolCost);
+    .FillUsing(detail::FillPoolSchema)
+    .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1", FloatTypes::DTypes())
+    .Arg<int64_t>("count_include_pad", "1: a window's elements in pads count, as zeros", 0);
 
 OPKIT_STANDARD_OPERATOR(MaxPool, kNotImplemented, MaxPoolOp)
     .Doc("The largest element of each window, channel by channel; the first of equal ones.")
+    .FillUsing(detail::FillPoolSchema)
     .NumOutputs(1, 2)
-    .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1",
-           {DType::kInt8, DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32,
-            DType::kFloat64})
-    .Output(0, "Y", "[N, C, ...], spatial extents as kernel, strides, dilations and pads make them")
+    .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1", detail::MaxPoolTypes::DTypes())
     .Output(1, "Indices", "optional: where in X each element of Y was", {DType::kInt64})
-    .Arg("auto_pad", kAutoPadDoc, {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
-    .Arg<int64_t>("ceil_mode", kCeilModeDoc, 0)
-    .Arg<std::vector<int64_t>>("dilations", kDilationsDoc)
-    .RequiredArg<std::vector<int64_t>>("kernel_shape", "extents of a window")
-    .Arg<std::vector<int64_t>>("pads", kPadsDoc)
     .Arg<int64_t>("storage_order",
-                  "how Indices count the elements of a channel: 0 row-major, 1 column-major", 0)
-    .Arg<std::vector<int64_t>>("strides", kStridesDoc)
-    .Infer([](InferenceContext& c) { detail::InferPool(c); })
-    .Cost(&detail::PoolCost);
+                  "how Indices count the elements of a channel: 0 row-major, 1 column-major", 0);
 
 OPKIT_STANDARD_OPERATOR(GlobalAveragePool, kNotImplemented, GlobalAveragePoolOp)
     .Doc("The mean of each channel.")

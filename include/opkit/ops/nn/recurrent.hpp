@@ -84,8 +84,7 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
     functions_ = RecurrentFunctions(names, GetRepeatedArgument<float>("activation_alpha"),
                                     GetRepeatedArgument<float>("activation_beta"), type());
     if (clip_ < 0)
-      Throw(ErrorCode::kInvalidArgument, type(), ": clip ", clip_,
-            ", expected a threshold above 0");
+      Throw(ErrorCode::kInvalidArgument, type(), ": clip is ", clip_, ", expected a bound above 0");
   }
 
  protected:
@@ -210,10 +209,8 @@ void InferRecurrent(InferenceContext& c) {
   using In = RecurrentInputs;
   const std::string& op = c.def().type();
   DType dtype = DType::kUndefined;
-  for (int i = 0; i < c.num_inputs(); ++i) {
-    if (!c.HasInput(i) || i == In::kLengths) continue;
-    if (dtype == DType::kUndefined) dtype = c.input_dtype(i);
-  }
+  for (int i = 0; i < c.num_inputs(); ++i)
+    if (dtype == DType::kUndefined && c.HasInput(i) && i != In::kLengths) dtype = c.input_dtype(i);
   const bool batch_first = c.Arg<int64_t>("layout") != 0;
   const Dim directions = RecurrentDirections(c.def());
   auto extent = [&](int i, int axis) {
@@ -239,7 +236,7 @@ void InferRecurrent(InferenceContext& c) {
     if (!hidden.is_known()) return Dim();
     if (hidden.value() > kMost)
       Throw(ErrorCode::kInvalidArgument, op, ": R is ", ToString(c.input(In::kR)),
-            ", which is too large");
+            ", whose last extent is too large");
     return Dim(n * hidden.value());
   };
   const SymbolicShape state = batch_first ? SymbolicShape{batch, directions, hidden}
@@ -262,9 +259,8 @@ void InferRecurrent(InferenceContext& c) {
   for (int o = 1; o < c.num_outputs(); ++o) c.SetOutput(o, dtype, state);
 }
 
-template <class Layer>
-OpCost RecurrentCost(const OperatorDef&, const std::vector<TensorInfo>& inputs,
-                     const std::vector<TensorInfo>& outputs) {
+inline OpCost RecurrentCost(const OperatorDef&, const std::vector<TensorInfo>& inputs,
+                            const std::vector<TensorInfo>& outputs) {
   OpCost cost = TrafficCost(0, inputs, outputs);
   const SymbolicShape &x = inputs[0].shape, &w = inputs[1].shape, &r = inputs[2].shape;
   if (x.is_known() && w.is_known() && r.is_known())
@@ -307,7 +303,7 @@ void FillRecurrentSchema(OpSchema& schema, const char* doc) {
                                         "of the activations that use it, in their order")
       .template Arg<std::vector<float>>("activation_beta",
                                         "of the activations that use it, in their order")
-      .Cost(&RecurrentCost<Layer>)
+      .Cost(&RecurrentCost)
       .Infer(&InferRecurrent<Layer>);
 }
 
@@ -376,17 +372,9 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
   // Returns the elements of an input as double, or `left_out` zeros if the node leaves the input
   // out.
   std::vector<double> Numbers(int i, int64_t left_out) {
-    std::vector<double> out;
-    if (!this->HasInput(i) || i > (Layer::kHasCell ? int{Base::kP} : int{Base::kInitialH})) {
-      out.resize(static_cast<size_t>(left_out));
-      return out;
-    }
-    const Tensor& input = this->DenseInput(i);
-    FloatTypes::Visit(input.dtype(), [&]<class T>() {
-      const T* values = input.data<T>();
-      for (int64_t k = 0; k < input.numel(); ++k) out.push_back(static_cast<double>(values[k]));
-    });
-    return out;
+    const int last = Layer::kHasCell ? int{Base::kP} : int{Base::kInitialH};
+    return this->HasInput(i) && i <= last ? detail::NumbersOf<double>(this->Input(i))
+                                          : std::vector<double>(static_cast<size_t>(left_out));
   }
   static void Store(const std::vector<double>& values, Tensor* output) {
     FloatTypes::Visit(output->dtype(), [&]<class T>() {
@@ -402,8 +390,7 @@ OPKIT_STANDARD_OPERATOR(LSTM, kNotImplemented, RecurrentOp<LstmLayer>)
           schema,
           "Long short-term memory. With i, o, f = f(x W + h R + P c + b) for the input, output and "
           "forget gates: c = f * c + i * g(x W + h R + b), h = o * h(c). Gates of the weights are "
-          "in "
-          "the order input, output, forget, cell; activations are f, g, h.");
+          "in the order input, output, forget, cell; activations are f, g, h.");
       const std::vector<DType> types = FloatTypes::DTypes();
       schema.Input(6, "initial_c", "shaped as initial_h; optional: 0", types)
           .Input(7, "P",

@@ -5,6 +5,7 @@
 #define OPKIT_OPS_NN_RESIZE_HPP_
 
 #include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
 #include "opkit/ops/support/resize_axis.hpp"
 #include "opkit/ops/support/table_copy.hpp"
@@ -16,22 +17,15 @@ namespace detail {
 inline std::vector<float> FloatList(const Tensor& tensor, const char* what) {
   if (tensor.rank() > 1)
     Throw(ErrorCode::kInvalidArgument, "Resize: '", what, "' must be a list, found ", tensor);
-  return DispatchDType<float, double, float16, bfloat16>(tensor.dtype(), [&]<class T>() {
-    std::vector<float> list;
-    for (const T value : tensor.ToVector<T>()) list.push_back(static_cast<float>(value));
-    return list;
-  });
+  return NumbersOf<float>(tensor);
 }
 
 // Returns the axes to which scales, sizes and roi apply.
 inline std::vector<int> ResizedAxes(const ResizeRules& rules, int rank) {
   std::vector<int> axes;
-  if (rules.all_axes) {
-    for (int i = 0; i < rank; ++i) axes.push_back(i);
-  } else {
-    static_cast<void>(AxisMask(rules.axes, rank, "Resize"));
-    for (const int64_t axis : rules.axes) axes.push_back(NormalizeAxis(axis, rank, "Resize"));
-  }
+  for (int i = 0; i < rank && rules.all_axes; ++i) axes.push_back(i);
+  for (const int64_t axis : NormalizeAxes(rules.axes, rank, "Resize"))
+    axes.push_back(static_cast<int>(axis));
   return axes;
 }
 inline void CheckResizeList(const char* name, size_t found, size_t expected) {
@@ -114,18 +108,22 @@ inline void InferResize(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), shape);
 }
 
-// Replaces the elements along one axis by weighted sums of them:
-//   from [outer, input, inner] -> to [outer, output, inner]
+// The extents of a pass over one axis: from [outer, input, inner] to [outer, output, inner].
+struct ResizeExtents {
+  int64_t outer = 1, input = 1, output = 1, inner = 1;
+};
+
+// Replaces the elements along one axis by weighted sums of them.
 template <class T>
-void ResizePass(const T* from, T* to, int64_t outer, int64_t input, int64_t output, int64_t inner,
-                const ResizeWeights& weights) {
+void ResizePass(const ResizeExtents& extents, const ResizeWeights& weights, const T* from, T* to) {
+  const int64_t input = extents.input, output = extents.output, inner = extents.inner;
   const int64_t taps = weights.taps;
   const int64_t* index = weights.index.data();
   const std::vector<T> narrow(weights.weight.begin(), weights.weight.end());
   const T* weight = narrow.data();
   constexpr int64_t kChunk = 1 << 15;  // multiplications
   if (inner == 1) {
-    ParallelForRange(outer, kChunk / (output * taps) + 1, [=](int64_t begin, int64_t end) {
+    ParallelForRange(extents.outer, kChunk / (output * taps) + 1, [=](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const T* line = from + row * input;
         T* out = to + row * output;
@@ -144,23 +142,24 @@ void ResizePass(const T* from, T* to, int64_t outer, int64_t input, int64_t outp
     });
     return;
   }
-  ParallelForRange(outer * output, kChunk / (inner * taps) + 1, [=](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t o = row % output;
-      const T* block = from + row / output * input * inner;
-      T* out = to + row * inner;
-      bool first = true;
-      for (int64_t k = o * taps; k < (o + 1) * taps; ++k) {
-        const T w = weight[k];
-        const T* line = block + index[k] * inner;
-        if (first)
-          for (int64_t i = 0; i < inner; ++i) out[i] = w * line[i];
-        else if (w != 0)
-          for (int64_t i = 0; i < inner; ++i) out[i] += w * line[i];
-        first = false;
-      }
-    }
-  });
+  ParallelForRange(extents.outer * output, kChunk / (inner * taps) + 1,
+                   [=](int64_t begin, int64_t end) {
+                     for (int64_t row = begin; row < end; ++row) {
+                       const int64_t o = row % output;
+                       const T* block = from + row / output * input * inner;
+                       T* out = to + row * inner;
+                       bool first = true;
+                       for (int64_t k = o * taps; k < (o + 1) * taps; ++k) {
+                         const T w = weight[k];
+                         const T* line = block + index[k] * inner;
+                         if (first)
+                           for (int64_t i = 0; i < inner; ++i) out[i] = w * line[i];
+                         else if (w != 0)
+                           for (int64_t i = 0; i < inner; ++i) out[i] += w * line[i];
+                         first = false;
+                       }
+                     }
+                   });
 }
 
 // Converts a result to T. For an integral T: rounds to the nearest integer and clamps to the range
@@ -203,16 +202,8 @@ class ResizeOp final : public StandardOperator {
     if (rules_.coordinates == ResizeCoordinates::kTfCropAndResize) ReadRegion(x.rank());
     if (y->numel() == 0) return true;
     if (rules_.mode == ResizeMode::kNearest) return RunNearest(x, *y);
-    switch (x.dtype()) {
-      case DType::kFloat64:
-      case DType::kInt32:
-      case DType::kInt64:
-      case DType::kUInt32:
-      case DType::kUInt64:
-        return RunPasses<double>(x, *y);
-      default:
-        return RunPasses<float>(x, *y);
-    }
+    using WideTypes = ElementTypes<double, int32_t, int64_t, uint32_t, uint64_t>;
+    return WideTypes::Has(x.dtype()) ? RunPasses<double>(x, *y) : RunPasses<float>(x, *y);
   }
 
  private:
@@ -256,15 +247,10 @@ class ResizeOp final : public StandardOperator {
   // Returns the extrapolation value as a tensor of one element.
   Tensor Extrapolated(DType dtype) const {
     Tensor fill(Shape{}, dtype);
-    WithType(dtype, [&]<class T>() {
+    PlainTypes::Visit(dtype, [&]<class T>() {
       *fill.mutable_data<T>() = detail::FromWide<T>(static_cast<double>(rules_.extrapolation));
     });
     return fill;
-  }
-  template <class F>
-  static void WithType(DType dtype, F f) {
-    DispatchDType<float, double, float16, bfloat16, int8_t, int16_t, int32_t, int64_t, uint8_t,
-                  uint16_t, uint32_t, uint64_t, bool>(dtype, f);
   }
 
   template <class Wide>
@@ -289,13 +275,12 @@ class ResizeOp final : public StandardOperator {
       Convert<Wide>(x, from);
     }
     for (const size_t axis : order_) {
-      int64_t outer = 1, inner = 1;
+      detail::ResizeExtents pass{.input = axes_[axis].input, .output = axes_[axis].output};
       for (size_t i = 0; i < extents.size(); ++i)
-        if (i != axis) (i < axis ? outer : inner) *= extents[i];
-      extents[axis] = axes_[axis].output;
+        if (i != axis) (i < axis ? pass.outer : pass.inner) *= extents[i];
+      extents[axis] = pass.output;
       Tensor to = direct && axis == order_.back() ? y : buffer();
-      detail::ResizePass(from.data<Wide>(), to.mutable_data<Wide>(), outer, axes_[axis].input,
-                         axes_[axis].output, inner, weights_[axis]);
+      detail::ResizePass(pass, weights_[axis], from.data<Wide>(), to.mutable_data<Wide>());
       from = std::move(to);
     }
     for (const size_t axis : order_) FillOutside(from, axis, weights_[axis]);
@@ -324,7 +309,7 @@ class ResizeOp final : public StandardOperator {
   }
   template <class Wide>
   static void Convert(const Tensor& x, Tensor& wide) {
-    WithType(x.dtype(), [&]<class T>() {
+    PlainTypes::Visit(x.dtype(), [&]<class T>() {
       const T* in = x.data<T>();
       Wide* out = wide.mutable_data<Wide>();
       for (int64_t i = 0; i < x.numel(); ++i) out[i] = static_cast<Wide>(in[i]);
@@ -332,7 +317,7 @@ class ResizeOp final : public StandardOperator {
   }
   template <class Wide>
   static void ConvertBack(const Tensor& wide, Tensor& y) {
-    WithType(y.dtype(), [&]<class T>() {
+    PlainTypes::Visit(y.dtype(), [&]<class T>() {
       const Wide* in = wide.data<Wide>();
       T* out = y.mutable_data<T>();
       for (int64_t i = 0; i < y.numel(); ++i) out[i] = detail::FromWide<T>(in[i]);
@@ -356,8 +341,8 @@ class ResizeOp final : public StandardOperator {
   }
 
   const ResizeRules rules_{def().args()};
-  std::vector<ResizeAxis> axes_,
-      weighed_;  // axes of this run, and of the run that computed the members below
+  // The axes of this run, and of the run that computed the members below.
+  std::vector<ResizeAxis> axes_, weighed_;
   std::vector<ResizeWeights> weights_;
   std::vector<size_t> order_;
   Tensor buffers_[2];
@@ -392,8 +377,7 @@ OPKIT_STANDARD_OPERATOR(Resize, kNotImplemented, ResizeOp)
          {"stretch", "not_larger", "not_smaller"})
     .Arg<int64_t>("antialias", "1: linear and cubic average over all that they drop", 0)
     .Arg<int64_t>("exclude_outside",
-                  "1: elements outside X have no weight; 0: those at the side of "
-                  "X stand for them",
+                  "1: elements outside X have no weight; 0: those at the side of X stand for them",
                   0)
     .Arg<float>("cubic_coeff_a", "of the cubic", -0.75f)
     .Arg<float>("extrapolation_value", "of elements that tf_crop_and_resize finds outside X", 0.f)

@@ -13,24 +13,10 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// The base of the kernels of Softmax and LogSoftmax.
-class SoftmaxOpBase : public StandardOperator {
- public:
-  using StandardOperator::StandardOperator;
-
- protected:
-  AxisSplit Split(const Shape& shape) const {
-    return AxisSplit(shape, NormalizeAxis(axis_, shape.rank(), type()));
-  }
-
- private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
-};
-
 template <bool kLog>
-class SoftmaxOp final : public SoftmaxOpBase {
+class SoftmaxOp final : public AxisOperator {
  public:
-  using SoftmaxOpBase::SoftmaxOpBase;
+  using AxisOperator::AxisOperator;
 
   // Computes in double, after subtracting the largest element, so that nothing overflows.
   bool RunOnDevice() override {
@@ -38,7 +24,7 @@ class SoftmaxOp final : public SoftmaxOpBase {
       Tensor* out = InferredOutput(0);
       if (out->numel() == 0) return;
       const Tensor& in = DenseInput(0);
-      const AxisSplit split = Split(in.shape());
+      const AxisSplit split(in.shape(), Axis(in.rank()));
       const T* input = in.data<T>();
       T* output = out->mutable_data<T>();
       ParallelFor(split.rows(), [&](int64_t row) {

@@ -4,7 +4,7 @@
 #define OPKIT_OPS_SUPPORT_AXES_HPP_
 
 #include "opkit/base/index.hpp"
-#include "opkit/core/symbolic_shape.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -29,6 +29,26 @@ inline std::vector<char> AxisMask(const std::vector<int64_t>& axes, int rank, st
   }
   return mask;
 }
+
+// Returns `axes` as numbers in [0, rank). Throws as AxisMask does.
+inline Dims NormalizeAxes(std::vector<int64_t> axes, int rank, std::string_view op) {
+  [[maybe_unused]] const std::vector<char> each_named_once = AxisMask(axes, rank, op);
+  for (int64_t& axis : axes) axis = NormalizeAxis(axis, rank, op);
+  return axes;
+}
+
+// The base of operators with the attribute `axis`.
+class AxisOperator : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+ protected:
+  // Returns the attribute as a number in [0, rank). Throws kOutOfRange for an axis outside.
+  int Axis(int rank) const { return NormalizeAxis(axis_, rank, type()); }
+
+ private:
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
+};
 
 // A dense tensor viewed as [outer, extent, inner] around one of its axes: element (o, i, n) is at
 // (o * extent + i) * inner + n.

@@ -3,6 +3,7 @@
 #ifndef OPKIT_OPS_SUPPORT_ELEMENT_TYPES_HPP_
 #define OPKIT_OPS_SUPPORT_ELEMENT_TYPES_HPP_
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/op/inference.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -16,6 +17,7 @@ struct ElementTypes {
   static bool Visit(DType dtype, F&& f) {
     return ((dtype == kDTypeOf<Ts> && (f.template operator()<Ts>(), true)) || ...);
   }
+  static bool Has(DType dtype) { return ((dtype == kDTypeOf<Ts>) || ...); }
   // Returns f.template operator()<T>() for the C++ type T of `dtype`; Result() if the list lacks
   // it.
   template <class Result, class F>
@@ -34,6 +36,8 @@ using NumericTypes = ElementTypes<float, double, float16, bfloat16, int8_t, int1
 using PlainTypes = ElementTypes<float, double, float16, bfloat16, int8_t, int16_t, int32_t, int64_t,
                                 uint8_t, uint16_t, uint32_t, uint64_t, bool>;
 
+// The types of indices, axes, starts and steps.
+using IndexTypes = ElementTypes<int64_t, int32_t>;
 // The types of matrix products and most reductions.
 using MatrixTypes =
     ElementTypes<float, double, float16, bfloat16, int32_t, int64_t, uint32_t, uint64_t>;
@@ -45,13 +49,26 @@ inline std::vector<DType> AllDTypes() {
   return all;
 }
 
+namespace detail {
+
+// Returns the elements of a floating-point tensor as numbers of type To. Throws kTypeMismatch for
+// another dtype.
+template <class To>
+std::vector<To> NumbersOf(const Tensor& tensor) {
+  return DispatchDType<float, double, float16, bfloat16>(tensor.dtype(), [&]<class T>() {
+    const std::vector<T> values = tensor.ToVector<T>();
+    return std::vector<To>(values.begin(), values.end());
+  });
+}
+
+}  // namespace detail
+
 // Throws kTypeMismatch if the dtype of input i is known and not in `allowed`. For inference
 // functions.
 inline void ExpectDType(const InferenceContext& c, int i, const std::vector<DType>& allowed) {
   const DType found = c.input_dtype(i);
   if (found == DType::kUndefined) return;
-  for (const DType dtype : allowed)
-    if (dtype == found) return;
+  if (detail::Contains(allowed, found)) return;
   Throw(ErrorCode::kTypeMismatch, c.def().type(), ": input ", i, " is ", ToString(c.input(i)),
         ", expected one of ", allowed);
 }

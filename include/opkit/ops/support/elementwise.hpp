@@ -154,13 +154,14 @@ ComputeType<T> LoadElement(const StoredType<T>& stored) {
     return static_cast<ComputeType<T>>(stored);
 }
 
-// Defines a function of one element x by an expression. For RunUnary.
-#define OPKIT_UNARY_FUNCTION(name, ...) \
-  struct name {                         \
-    template <class C>                  \
-    static C Apply(C x, const float*) { \
-      return __VA_ARGS__;               \
-    }                                   \
+// Defines a function of one element x, of type C, and of the numbers `attributes` by an expression.
+// For RunUnary.
+#define OPKIT_UNARY_FUNCTION(name, ...)                             \
+  struct name {                                                     \
+    template <class C>                                              \
+    static C Apply(C x, [[maybe_unused]] const float* attributes) { \
+      return __VA_ARGS__;                                           \
+    }                                                               \
   }
 // Defines a function of two elements a and b by an expression. For RunBinary.
 #define OPKIT_BINARY_FUNCTION(name, ...) \
@@ -227,6 +228,17 @@ inline SymbolicShape BroadcastInputs(const InferenceContext& c, int count) {
   SymbolicShape shape = c.input_shape(0);
   for (int i = 1; i < count; ++i) shape = BroadcastShape(shape, c.input_shape(i));
   return shape;
+}
+
+// Throws kInvalidArgument if an input behind the first is known not to be a single element.
+inline void ExpectScalarsAfterFirst(const InferenceContext& c) {
+  for (int i = 1; i < c.num_inputs(); ++i) {
+    if (!c.HasInput(i) || !c.input_shape(i).is_known()) continue;
+    if (const Shape shape = c.input_shape(i).ToShape(); shape.numel() != 1)
+      Throw(ErrorCode::kInvalidArgument, c.def().type(), ": input ", i, " '",
+            OpRegistry::Global().GetSchema(c.def().type()).inputs()[Index(i)].name, "' has shape ",
+            ToString(shape), ", expected a scalar");
+  }
 }
 
 // Makes test inputs of these shapes with random numbers from `low` to `high`; bools are random.

@@ -20,8 +20,9 @@ class NodeGradient : public GradientMakerBase {
   using GradientMakerBase::GradientMakerBase;
   bool CopyArguments() const override { return false; }
   GradientOpsMeta Get() override {
-    if (GradOut(0).IsEmpty()) return {{}, std::vector<GradientValue>(Def().inputs().size())};
-    return GradientMakerBase::Get();
+    for (size_t o = 0; o < Def().outputs().size(); ++o)
+      if (!GradOut(static_cast<int>(o)).IsEmpty()) return GradientMakerBase::Get();
+    return {{}, std::vector<GradientValue>(Def().inputs().size())};
   }
   std::vector<OperatorDef> GetGradientDefs() final {
     Make();
@@ -50,7 +51,6 @@ class NodeGradient : public GradientMakerBase {
     Give(i, "SumToShape", {gradient, I(i)}, {{"factor", factor}});
   }
 
- private:
   // Throws kNotFound, with the header to include, if the program has no operator of that type.
   void AddNode(OperatorDef def) {
     if (!OpRegistry::Global().FindSchema(def.type()))
@@ -59,6 +59,7 @@ class NodeGradient : public GradientMakerBase {
     nodes_.push_back(std::move(def));
   }
 
+ private:
   std::vector<OperatorDef> nodes_;
 };
 
@@ -131,12 +132,10 @@ OPKIT_STANDARD_OPERATOR(SumToShape, kNotImplemented, SumToShapeOp)
       return TrafficCost(OpSchema::Elements(inputs[0]), {inputs[0]}, outputs);
     })
     .Infer([](InferenceContext& c) {
-      ExpectDType(c, 0, FloatTypes::DTypes());
       const SymbolicShape &x = c.input_shape(0), &like = c.input_shape(1);
-      if (x.has_rank() && like.has_rank() && like.rank() > x.rank())
+      if (x.has_rank() && like.has_rank() && !MayBroadcastTo(like, x))
         Throw(ErrorCode::kInvalidArgument, "SumToShape: X of shape ", ToString(x),
-              " cannot be summed to the larger shape ", ToString(like));
-      if (x.has_rank() && like.has_rank()) static_cast<void>(BroadcastShape(x, like));
+              " cannot be summed to the shape ", ToString(like));
       c.SetOutput(0, c.input_dtype(0), like);
     });
 
@@ -155,10 +154,7 @@ OPKIT_STANDARD_OPERATOR(ZerosLike, kNone, ZerosLikeOp)
     .Doc("Zeros: the gradient of an output that nothing depends on.")
     .Input(0, "X", "a tensor; only its shape and type are read", FloatTypes::DTypes())
     .Output(0, "Y", "as X")
-    .Infer([](InferenceContext& c) {
-      ExpectDType(c, 0, FloatTypes::DTypes());
-      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
-    });
+    .IdenticalTypeAndShape();
 
 }}  // namespace opkit
 

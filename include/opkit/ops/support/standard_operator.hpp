@@ -3,6 +3,7 @@
 #ifndef OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
 #define OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
 
+#include "opkit/base/algorithm.hpp"
 #include "opkit/base/index.hpp"
 #include "opkit/engine/context_parallel_for.hpp"
 #include "opkit/op/gradient/gradient.hpp"
@@ -90,23 +91,37 @@ class StandardOperator : public Operator<CPUContext> {
   std::vector<Tensor> dense_;  // copies of inputs that share the output's memory
 };
 
+namespace detail {
+
+// Returns "float32 and float64" or similar, for messages.
+template <class DTypes>
+std::string NamesOf(const DTypes& dtypes) {
+  std::string names;
+  for (const DType dtype : dtypes) names += StrCat(names.empty() ? "" : " and ", dtype);
+  return names;
+}
+
+}  // namespace detail
+
 // Throws UnsupportedOperatorFeature unless input 0 has one of these dtypes. Kernels with few dtypes
 // call it in each run, because CreateOperator makes operators before the types of their inputs are
 // known.
 inline void RequireDTypes(const OperatorBase& op, const char* backend,
                           std::initializer_list<DType> dtypes) {
-  for (const DType dtype : dtypes)
-    if (op.Input(0).dtype() == dtype) [[likely]]
-      return;
-  std::string names;
-  for (const DType dtype : dtypes) names += StrCat(names.empty() ? "" : " and ", dtype);
+  if (detail::Contains(dtypes, op.Input(0).dtype())) [[likely]]
+    return;
   throw UnsupportedOperatorFeature(StrCat("the kernel of ", op.type(), " for \"", backend,
-                                          "\" computes ", names, ", and input 0 is ", op.Input(0)));
+                                          "\" computes ", detail::NamesOf(dtypes),
+                                          ", and input 0 is ", op.Input(0)));
 }
-
-// Returns the dtypes of ONNX's "all floating-point tensors", for schemas.
-inline std::vector<DType> FloatingDTypes() {
-  return {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64};
+// Throws UnsupportedOperatorFeature unless input `i` is known to have one of these dtypes. For
+// Propose.
+inline void RequireDTypes(const KernelQuery& query, size_t i, const std::vector<DType>& dtypes) {
+  const DType found = query.inputs[i].dtype;
+  if (detail::Contains(dtypes, found)) return;
+  throw UnsupportedOperatorFeature(
+      StrCat("it computes ", detail::NamesOf(dtypes), ", and input ", i, " is ",
+             found == DType::kUndefined ? "not known" : ToString(found)));
 }
 
 // Returns the cost of `flops` operations, of reading these inputs and of writing these outputs. For

@@ -99,7 +99,7 @@ struct WindowAttributes {
   // extents that are too large.
   WindowAxis At(int axis, int64_t input, int64_t kernel) const {
     if (input > INT64_MAX / 4 || kernel > INT32_MAX)
-      Throw(ErrorCode::kOutOfRange, op, ": an extent of ", input, " under a kernel of ", kernel,
+      Throw(ErrorCode::kOutOfRange, op, ": an extent of ", input, " with a kernel of ", kernel,
             " is too large");
     WindowAxis out = Steps(axis, kernel);
     out.input = input;
@@ -193,22 +193,23 @@ class WindowTaps {
   std::vector<WindowTap> taps_, outer_;
 };
 
-// The schemas' docs of these attributes.
 inline constexpr const char* kAutoPadDoc =
     "NOTSET: pads are given; SAME_UPPER, SAME_LOWER: so many that the output's extents are the "
     "input's over the strides (rounded up), an odd one at the end or at the beginning; VALID: "
-    "none. "
-    "Other than NOTSET it goes before `pads`";
-inline constexpr const char* kCeilModeDoc =
-    "1: the number of windows is rounded up; one that would start in the pad at the end is left "
-    "out";
-inline constexpr const char* kDilationsDoc =
-    "distance of a kernel's elements along each spatial axis; 1 where it is left out";
+    "none. Other than NOTSET it goes before `pads`";
 inline constexpr const char* kPadsDoc =
     "elements added at the beginning of each spatial axis, then at the end of each; 0 where it is "
     "left out";
-inline constexpr const char* kStridesDoc =
-    "distance of windows along each spatial axis; 1 where it is left out";
+// Declares the attributes that all convolutions and pools have. For FillUsing.
+inline void FillWindowSchema(OpSchema& schema, const char* auto_pad_doc, const char* pads_doc) {
+  schema.Arg("auto_pad", auto_pad_doc, {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})
+      .Arg<std::vector<int64_t>>(
+          "dilations",
+          "distance of a kernel's elements along each spatial axis; 1 where it is left out")
+      .Arg<std::vector<int64_t>>("pads", pads_doc)
+      .Arg<std::vector<int64_t>>(
+          "strides", "distance of windows along each spatial axis; 1 where it is left out");
+}
 
 // Returns TrafficCost of all inputs and outputs. The inputs from `first_parameter` on are
 // parameters.
