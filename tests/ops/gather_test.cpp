@@ -63,7 +63,7 @@ TEST_CASE("indices outside, and of other types, are refused") {
   CHECK(Contains(Refused("GatherElements", {{3}, {DType::kInt64, {1, 1}}}),
                  "expected the same rank"));
   CHECK(Contains(Refused("GatherElements", {{3, 2}, {DType::kInt64, {1, 3}}}),
-                 "expected no larger extent but along `axis`"));
+                 "expected no larger extents, except along `axis`"));
 }
 
 TEST_CASE("the operators keep the promises of their schemas") {

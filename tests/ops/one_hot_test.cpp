@@ -41,7 +41,7 @@ TEST_CASE("the depth becomes an axis, and only one number of at least 0 is a dep
   CHECK(Contains(ErrorOf([] {
                    Invoke("OneHot", {Tensor::Scalar(NAN), List({2}), kOffOn});
                  }).message(),
-                 "expected an integer, found nan"));
+                 "OneHot: expected an integer, found nan"));
 }
 
 TEST_CASE("the operator keeps the promises of its schema") {

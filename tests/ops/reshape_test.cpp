@@ -71,16 +71,18 @@ TEST_CASE("Reshape to a shape that nothing was written to is an Error") {
 
 TEST_CASE("Reshape names the shapes that do not fit") {
   CHECK(Refused("Reshape", {{2, 3}, List({4, -1})}) ==
-        "a tensor of shape [2, 3] cannot be reshaped to [4, -1]: the element count is no multiple "
-        "of what is given");
+        "Reshape: a tensor of shape [2, 3] cannot be reshaped to [4, -1]: the element count is "
+        "not a multiple of the given extents");
   CHECK(Refused("Reshape", {{2, 3}, List({5})}) ==
-        "a tensor of shape [2, 3] cannot be reshaped to [5]: the element counts differ");
+        "Reshape: a tensor of shape [2, 3] cannot be reshaped to [5]: the element counts differ");
   CHECK(Refused("Reshape", {{2, 3}, List({0, 0, 0})}) ==
-        "shape [0, 0, 0] takes extent 2 over from the input by a 0, but that has shape [2, 3]");
-  CHECK(Refused("Reshape", {{2, 3}, List({-1, -1})}) == "shape [-1, -1] has more than one -1");
+        "Reshape: the 0 at index 2 of the shape [0, 0, 0] copies an extent of the input, but the "
+        "input has shape [2, 3]");
+  CHECK(Refused("Reshape", {{2, 3}, List({-1, -1})}) ==
+        "Reshape: the shape [-1, -1] has more than one -1");
   CHECK(Contains(Refused("Reshape", {{2, 3}, List({-2, 3})}), "has the extent -2"));
   CHECK(Contains(Refused("Reshape", {{0, 3}, List({0, -1})}, {{"allowzero", 1}}),
-                 "any number could stand for -1"));
+                 "-1 could be any number"));
   CHECK(Refused("Reshape", {{2, 3}, {DType::kInt64, {2, 3}}}) ==
         "shape must be a list of integers, found shape [2, 3]");
   CHECK(Contains(Refused("Reshape", {{2}, Tensor::From<float>({1}, {2})}),

@@ -69,7 +69,8 @@ TEST_CASE("the output has the data's shape, and updates that do not fit are refu
   CHECK(Contains(Refused("ScatterND", {{4}, {DType::kInt64, {2, 2}}, {2}}), "at most the rank"));
   CHECK(Contains(Refused("ScatterND", {{4}, {DType::kInt32, {2, 1}}, {2}}),
                  "expected one of [int64]"));
-  CHECK(Contains(Refused("ScatterND", {{4}, indices, {DType::kInt8, {2}}}), "updates are int8"));
+  CHECK(Contains(Refused("ScatterND", {{4}, indices, {DType::kInt8, {2}}}),
+                 "is int8[2], expected dtype float32"));
   CHECK(Contains(ErrorOf([] { Scatter(Counting({4}), List({4}), Tensor::Scalar(1.f)); }).message(),
                  "ScatterND: index 4 is outside axis 0 of extent 4"));
   CHECK(Contains(

@@ -101,7 +101,7 @@ TEST_CASE("extents follow from constant bounds, and wrong lists are refused") {
   CHECK(Refused("Slice", {{4}, List({0}), List({1, 2})}) ==
         "Slice: 'ends' has 2 elements, expected as many as 'starts', 1");
   CHECK(Refused("Slice", {{4}, List({0}), List({1}), List({0}), List({0})}) ==
-        "Slice: a step is 0");
+        "Slice: a step is 0, expected another number");
   CHECK(Refused("Slice", {{4, 4}, List({0, 0}), List({1, 1}), List({0, -2})}) ==
         "Slice: axis 0 is named twice");
   CHECK(Contains(Refused("Slice", {{4}, List({0, 0}), List({1, 1})}), "has rank 1"));

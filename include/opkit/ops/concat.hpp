@@ -11,16 +11,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void InferConcat(InferenceContext& c) {
-  DType dtype = DType::kUndefined;
+  const DType dtype = ExpectSameDType(c);
   SymbolicShape shape;
   int axis = 0;
   Dim total(0);
   for (int i = 0; i < c.num_inputs(); ++i) {
-    const DType found = c.input_dtype(i);
-    if (dtype == DType::kUndefined) dtype = found;
-    if (found != dtype && found != DType::kUndefined)
-      Throw(ErrorCode::kTypeMismatch, "Concat: input ", i, " is ", found,
-            ", expected the dtype of the inputs before it, ", dtype);
     const SymbolicShape& input = c.input_shape(i);
     if (!input.has_rank()) {
       total = Dim();
@@ -32,8 +27,8 @@ inline void InferConcat(InferenceContext& c) {
     }
     auto differ = [&](const char* what) {
       Throw(ErrorCode::kInvalidArgument, "Concat: input ", i, " has shape ", ToString(input),
-            ", expected ", what, " of the inputs before it, ", ToString(shape), ", but for axis ",
-            axis);
+            ", expected ", what, " of the inputs before it, ", ToString(shape),
+            ", except along axis ", axis);
     };
     if (input.rank() != shape.rank()) differ("the rank");
     if (!total.is_known() || !input[axis].is_known()) {
@@ -113,60 +108,40 @@ inline void InferSplit(InferenceContext& c) {
 }
 
 // Splits the output's gradient by the extents of the inputs.
-class ConcatGradient final : public GradientMakerBase {
- public:
-  using GradientMakerBase::GradientMakerBase;
-  bool CopyArguments() const override { return false; }
-  std::vector<OperatorDef> GetGradientDefs() override {
-    const auto axis = Def().args().Get<int64_t>("axis");
-    std::vector<OperatorDef> ops;
-    OperatorDef all("Concat", {}, {Temporary("extents")}, {{"axis", 0}});
-    OperatorDef split("Split", {GO(0), all.outputs()[0]}, {}, {{"axis", axis}});
-    for (size_t i = 0; i < Def().inputs().size(); ++i) {
-      const int input = static_cast<int>(i);
-      OperatorDef& extent = ops.emplace_back("Shape", std::vector<std::string>{I(input)},
-                                             std::vector<std::string>{Temporary("extent")});
-      extent.Arg("start", axis);
-      if (axis != -1) extent.Arg("end", axis + 1);
-      all.Input(extent.outputs()[0]);
-      split.Output(GI(input));
-    }
-    ops.push_back(std::move(all));
-    ops.push_back(std::move(split));
-    return ops;
+OPKIT_NODE_GRADIENT(Concat) {
+  const auto axis = Def().args().Get<int64_t>("axis");
+  Arguments range = {{"start", axis}};
+  if (axis != -1) range.Set("end", axis + 1);
+  std::vector<std::string> extents, gradients;
+  for (int i = 0; i < static_cast<int>(Def().inputs().size()); ++i) {
+    extents.push_back(Node("Shape", {I(i)}, range));
+    gradients.push_back(GI(i));
   }
-};
+  const std::string all = Node("Concat", extents, {{"axis", 0}});
+  AddNode(OperatorDef("Split", {GO(0), all}, gradients, {{"axis", axis}}));
+}
 
 // Joins the gradients of the outputs; zeros stand for an output without a gradient.
-class SplitGradient final : public GradientMakerBase {
- public:
-  using GradientMakerBase::GradientMakerBase;
-  bool CopyArguments() const override { return false; }
-  std::vector<OperatorDef> GetGradientDefs() override {
-    std::vector<OperatorDef> ops;
-    OperatorDef join("Concat", {}, {GI(0)}, {{"axis", Def().args().Get<int64_t>("axis", 0)}});
-    for (int o = 0; o < static_cast<int>(Def().outputs().size()); ++o) {
-      if (GradOut(o).IsEmpty() && O(o).empty())
-        Throw(ErrorCode::kUnsupported, "the gradient of ", ToString(Def()),
-              " needs all of its outputs, and output ", o, " is left out");
-      if (GradOut(o).IsEmpty())  // no gradient flows back from this output
-        ops.emplace_back("ZerosLike", std::vector<std::string>{O(o)},
-                         std::vector<std::string>{Temporary("none")});
-      join.Input(GradOut(o).IsEmpty() ? ops.back().outputs()[0] : GO(o));
-    }
-    ops.push_back(std::move(join));
-    return ops;
+OPKIT_NODE_GRADIENT(Split) {
+  std::vector<std::string> parts;
+  for (int o = 0; o < static_cast<int>(Def().outputs().size()); ++o) {
+    const bool has_gradient = !GradOut(o).IsEmpty();
+    if (!has_gradient && O(o).empty())
+      Throw(ErrorCode::kUnsupported, "the gradient of ", ToString(Def()),
+            " needs all of its outputs, and output ", o, " is left out");
+    parts.push_back(has_gradient ? GO(o) : Node("ZerosLike", {O(o)}));
   }
-};
+  Give(0, "Concat", parts, {{"axis", Def().args().Get<int64_t>("axis", 0)}});
+}
 
 }  // namespace detail
 
-class ConcatOp final : public StandardOperator {
+class ConcatOp final : public AxisOperator {
  public:
-  using StandardOperator::StandardOperator;
+  using AxisOperator::AxisOperator;
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
-    const int axis = NormalizeAxis(axis_, y->rank(), type());
+    const int axis = Axis(y->rank());
     const Dims to = y->shape().DenseStrides();
     const int64_t item = ItemSize(y->dtype());
     auto* place = static_cast<char*>(y->raw_mutable_data());
@@ -179,16 +154,15 @@ class ConcatOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
   StridedCopy copy_;
 };
 
-class SplitOp final : public StandardOperator {
+class SplitOp final : public AxisOperator {
  public:
-  using StandardOperator::StandardOperator;
+  using AxisOperator::AxisOperator;
   bool RunOnDevice() override {
     const Tensor& x = Input(0);
-    const int axis = NormalizeAxis(axis_, x.rank(), type());
+    const int axis = Axis(x.rank());
     const Dims from = x.strides();
     const int64_t item = ItemSize(x.dtype());
     const auto* place = static_cast<const char*>(x.raw_data());
@@ -207,7 +181,6 @@ class SplitOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
   StridedCopy copy_;
 };
 
@@ -218,7 +191,6 @@ OPKIT_STANDARD_OPERATOR(Concat, kMaker, ConcatOp)
     .RequiredArg<int64_t>("axis", "along which they are joined; negative ones count from the end")
     .Infer(detail::InferConcat)
     .Doc("Joins tensors along an axis.");
-OPKIT_REGISTER_GRADIENT(Concat, detail::ConcatGradient);
 
 OPKIT_STANDARD_OPERATOR(Split, kMaker, SplitOp)
     .NumInputs(1, 2)
@@ -231,7 +203,6 @@ OPKIT_STANDARD_OPERATOR(Split, kMaker, SplitOp)
                   "cuts into that many equal parts, of which the last may be smaller")
     .Infer(detail::InferSplit)
     .Doc("Cuts a tensor into parts along an axis, equal ones unless `split` gives their extents.");
-OPKIT_REGISTER_GRADIENT(Split, detail::SplitGradient);
 
 }}  // namespace opkit
 

@@ -26,7 +26,7 @@ inline NodeBody IfBranchOf(const OperatorDef& def, const char* name) {
   const auto captures = def.args().Get<std::vector<std::string>>("captures", {});
   if (captures.size() + 1 != def.inputs().size())
     Throw(ErrorCode::kInvalidArgument, "If: 'captures' names ", captures.size(),
-          " values, expected one for each input behind the condition, ", def.inputs().size() - 1);
+          " values, expected one for each input after the condition, ", def.inputs().size() - 1);
   for (const Graph::Input& input : branch.graph->inputs()) {
     size_t i = 0;
     while (i < captures.size() && captures[i] != input.name) ++i;

@@ -3,7 +3,7 @@
 #define OPKIT_OPS_GATHER_HPP_
 
 #include "opkit/ops/support/axes.hpp"
-#include "opkit/ops/support/standard_operator.hpp"
+#include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/table_copy.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -52,20 +52,20 @@ inline void InferGatherElements(InferenceContext& c) {
     for (int i = 0; i < data.rank(); ++i)
       if (i != axis && data[i].is_known() && indices[i].is_known() &&
           indices[i].value() > data[i].value())
-        fail(", expected no larger extent but along `axis`");
+        fail(", expected no larger extents, except along `axis`");
   }
   c.SetOutput(0, c.input_dtype(0), indices);
 }
 
 }  // namespace detail
 
-class GatherOp final : public StandardOperator {
+class GatherOp final : public AxisOperator {
  public:
-  using StandardOperator::StandardOperator;
+  using AxisOperator::AxisOperator;
   bool RunOnDevice() override {
     const Tensor &x = DenseInput(0), &indices = DenseInput(1);
     Tensor* y = InferredOutput(0);
-    const int axis = NormalizeAxis(axis_, x.rank(), type());
+    const int axis = Axis(x.rank());
     copy_.Start(ItemSize(x.dtype()));
     copy_.Keep(x.shape().NumelBetween(0, axis));
     std::vector<int64_t>& table = copy_.Axis(x.dim(axis));
@@ -78,17 +78,16 @@ class GatherOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
   TableCopy copy_;
 };
 
-class GatherElementsOp final : public StandardOperator {
+class GatherElementsOp final : public AxisOperator {
  public:
-  using StandardOperator::StandardOperator;
+  using AxisOperator::AxisOperator;
   bool RunOnDevice() override {
     const Tensor &x = DenseInput(0), &indices = DenseInput(1);
     Tensor* y = InferredOutput(0);
-    const int axis = NormalizeAxis(axis_, x.rank(), type());
+    const int axis = Axis(x.rank());
     const Dims steps = x.shape().DenseStrides();
     const auto* from = static_cast<const char*>(x.raw_data());
     auto* to = static_cast<char*>(y->raw_mutable_data());
@@ -111,16 +110,12 @@ class GatherElementsOp final : public StandardOperator {
     });
     return true;
   }
-
- private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
 };
 
 OPKIT_STANDARD_OPERATOR(Gather, kNotImplemented, GatherOp)
     .NumInputs(2)
     .Input(0, "data", "any tensor of rank 1 or more")
-    .Input(1, "indices", "along `axis`; negative ones count from the end",
-           {DType::kInt64, DType::kInt32})
+    .Input(1, "indices", "along `axis`; negative ones count from the end", IndexTypes::DTypes())
     .Output(0, "output", "the shape of `data` with that of `indices` in the place of `axis`")
     .Arg<int64_t>("axis", "of `data`; negative ones count from the end", 0)
     .Infer(detail::InferGather)
@@ -136,7 +131,7 @@ OPKIT_STANDARD_OPERATOR(GatherElements, kNotImplemented, GatherElementsOp)
     .NumInputs(2)
     .Input(0, "data", "any tensor of rank 1 or more")
     .Input(1, "indices", "along `axis`, of the same rank; negative ones count from the end",
-           {DType::kInt64, DType::kInt32})
+           IndexTypes::DTypes())
     .Output(0, "output",
             "for each index, the element of `data` at that place along `axis` and at "
             "the place of the index itself along the others")

@@ -2,6 +2,7 @@
 #ifndef OPKIT_OPS_GENERATORS_HPP_
 #define OPKIT_OPS_GENERATORS_HPP_
 
+#include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
@@ -60,17 +61,14 @@ T RangeNumber(const Tensor& tensor, const char* name) {
   return tensor.data<T>()[0];
 }
 
-// Calls f with the element type of a Range.
-template <class F>
-void WithRangeType(DType dtype, F f) {
-  DispatchDType<int16_t, int32_t, int64_t, float16, bfloat16, float, double>(dtype, f);
-}
+using RangeTypes = ElementTypes<float, double, int16_t, int32_t, int64_t, float16, bfloat16>;
 
 // Returns the number of elements of a Range; -1 if it is not finite or too large: 2^63 or more for
 // integers, 2^62 or more for floating-point numbers. Throws kInvalidArgument for a delta of 0.
 template <class T>
 int64_t RangeSize(T start, T limit, T delta) {
-  if (delta == T(0)) Throw(ErrorCode::kInvalidArgument, "Range: 'delta' is 0");
+  if (delta == T(0))
+    Throw(ErrorCode::kInvalidArgument, "Range: 'delta' is 0, expected another number");
   if constexpr (std::is_integral_v<T>) {
     const bool up = delta > 0;
     if (up ? limit <= start : limit >= start) return 0;
@@ -90,20 +88,18 @@ int64_t RangeSize(T start, T limit, T delta) {
 }
 
 inline void InferRange(InferenceContext& c) {
-  DType dtype = DType::kUndefined;
-  for (int i = 0; i < 3; ++i)
-    if (dtype == DType::kUndefined) dtype = c.input_dtype(i);
+  const DType dtype = ExpectSameDType(c);
   SymbolicShape shape = SymbolicShape::OfRank(1);
   const Tensor *start = c.input_constant(0), *limit = c.input_constant(1);
   const Tensor* delta = c.input_constant(2);
   if (start && limit && delta)
-    WithRangeType(dtype, [&]<class T>() {
+    RangeTypes::Visit(dtype, [&]<class T>() {
       const int64_t size =
           RangeSize(RangeNumber<T>(*start, "start"), RangeNumber<T>(*limit, "limit"),
                     RangeNumber<T>(*delta, "delta"));
       if (size < 0)
         Throw(ErrorCode::kInvalidArgument, "Range: the numbers from 'start' to 'limit' by 'delta' ",
-              "are no finite count that 64 bits can hold");
+              "are endless, or more than a 64-bit count can hold");
       shape[0] = size;
     });
   c.SetOutput(0, dtype, shape);
@@ -142,7 +138,7 @@ class RangeOp final : public StandardOperator {
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
-    detail::WithRangeType(y->dtype(), [&]<class T>() {
+    detail::RangeTypes::Visit(y->dtype(), [&]<class T>() {
       const T start = detail::RangeNumber<T>(Input(0), "start");
       const T delta = detail::RangeNumber<T>(Input(2), "delta");
       T* out = y->mutable_data<T>();
@@ -182,9 +178,7 @@ OPKIT_STANDARD_OPERATOR(ConstantOfShape, kNone, ConstantOfShapeOp)
 
 OPKIT_STANDARD_OPERATOR(Range, kNone, RangeOp)
     .NumInputs(3)
-    .Input(0, "start", "the first number, a scalar",
-           {DType::kFloat32, DType::kFloat64, DType::kInt16, DType::kInt32, DType::kInt64,
-            DType::kFloat16, DType::kBFloat16})
+    .Input(0, "start", "the first number, a scalar", detail::RangeTypes::DTypes())
     .Input(1, "limit", "the numbers stop before it")
     .Input(2, "delta", "from one to the next; may be negative")
     .Output(0, "output", "start, start + delta, …: ceil((limit - start) / delta) of them")

@@ -147,13 +147,7 @@ OPKIT_STANDARD_OPERATOR(Dropout, kNotImplemented, DropoutOp)
     .Stateful()
     .PointwiseCost(1)
     .Infer([](InferenceContext& c) {
-      for (int i = 1; i < c.num_inputs(); ++i) {
-        if (!c.HasInput(i) || !c.input_shape(i).is_known()) continue;
-        if (const Shape shape = c.input_shape(i).ToShape(); shape.numel() != 1)
-          Throw(ErrorCode::kInvalidArgument, "Dropout: input ", i, " '",
-                i == 1 ? "ratio" : "training_mode", "' has shape ", ToString(shape),
-                ", expected a scalar");
-      }
+      detail::ExpectScalarsAfterFirst(c);
       c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
       if (c.num_outputs() > 1) c.SetOutput(1, DType::kBool, c.input_shape(0));
     });

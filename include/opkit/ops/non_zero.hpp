@@ -3,6 +3,7 @@
 #ifndef OPKIT_OPS_NON_ZERO_HPP_
 #define OPKIT_OPS_NON_ZERO_HPP_
 
+#include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -13,8 +14,7 @@ class NonZeroOp final : public StandardOperator {
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     places_.clear();
-    DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
-                  float16, bfloat16, float, double>(x.dtype(), [&]<class T>() {
+    Visit<PlainTypes>([&]<class T>() {
       const T* data = x.data<T>();
       for (int64_t i = 0; i < x.numel(); ++i)
         if (data[i] != T(0)) places_.push_back(i);

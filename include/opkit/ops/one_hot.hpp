@@ -19,7 +19,7 @@ inline int64_t IntegerAt(const Tensor& tensor, int64_t i) {
     const T value = tensor.data<T>()[i];
     if constexpr (!std::is_integral_v<T>) {
       if (!(static_cast<double>(value) >= -0x1p62 && static_cast<double>(value) <= 0x1p62))
-        Throw(ErrorCode::kInvalidArgument, "expected an integer, found ",
+        Throw(ErrorCode::kInvalidArgument, "OneHot: expected an integer, found ",
               static_cast<double>(value));
     }
     // INT64_MAX is outside every axis, as are all larger numbers.
@@ -57,13 +57,13 @@ inline void InferOneHot(InferenceContext& c) {
 
 }  // namespace detail
 
-class OneHotOp final : public StandardOperator {
+class OneHotOp final : public AxisOperator {
  public:
-  using StandardOperator::StandardOperator;
+  using AxisOperator::AxisOperator;
   bool RunOnDevice() override {
     const Tensor &indices = DenseInput(0), &values = DenseInput(2);
     Tensor* y = InferredOutput(0);
-    const int axis = NormalizeAxis(axis_, y->rank(), type());
+    const int axis = Axis(y->rank());
     const int64_t depth = y->dim(axis);
     const int64_t inner = y->shape().NumelBetween(axis + 1, y->rank());
     const int64_t item = ItemSize(y->dtype());
@@ -81,7 +81,6 @@ class OneHotOp final : public StandardOperator {
   }
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
   StridedCopy copy_;
 };
 

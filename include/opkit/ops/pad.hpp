@@ -19,9 +19,10 @@ inline Dims PadsOfAllAxes(const Dims& pads, const Dims* axes, int rank) {
     Throw(ErrorCode::kInvalidArgument, "Pad: 'pads' has ", pads.size(), " elements, expected ",
           2 * count, ", one before and one behind each of ", count, " axes");
   Dims all(std::vector<int64_t>(static_cast<size_t>(2 * rank), 0));
-  if (axes) static_cast<void>(AxisMask({axes->begin(), axes->end()}, rank, "Pad"));
+  Dims padded;
+  if (axes) padded = NormalizeAxes({axes->begin(), axes->end()}, rank, "Pad");
   for (int i = 0; i < count; ++i) {
-    const int axis = axes ? NormalizeAxis((*axes)[i], rank, "Pad") : i;
+    const int axis = axes ? static_cast<int>(padded[i]) : i;
     all[axis] = pads[i];
     all[rank + axis] = pads[count + i];
   }
@@ -165,7 +166,7 @@ OPKIT_STANDARD_OPERATOR(Pad, kMaker, PadOp)
            "negative ones take away",
            {DType::kInt64})
     .Input(2, "constant_value", "one element, by default 0")
-    .Input(3, "axes", "that are padded; by default all", {DType::kInt64, DType::kInt32})
+    .Input(3, "axes", "that are padded; by default all", IndexTypes::DTypes())
     .Output(0, "output", "the padded tensor")
     .Arg(
         "mode",

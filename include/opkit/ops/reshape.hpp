@@ -56,19 +56,19 @@ inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wante
   for (int i = 0; i < wanted.size(); ++i) {
     if (wanted[i] == -1) {
       if (inferred >= 0)
-        Throw(ErrorCode::kInvalidArgument, "shape ", wanted, " has more than one -1");
+        Throw(ErrorCode::kInvalidArgument, "Reshape: the shape ", wanted, " has more than one -1");
       inferred = i;
       dims.emplace_back();
     } else if (wanted[i] == 0 && !allow_zero) {
       if (input.has_rank() && i >= input.rank())
-        Throw(ErrorCode::kInvalidArgument, "shape ", wanted, " takes extent ", i,
-              " over from the input by a 0, but that has shape ", ToString(input));
+        Throw(ErrorCode::kInvalidArgument, "Reshape: the 0 at index ", i, " of the shape ", wanted,
+              " copies an extent of the input, but the input has shape ", ToString(input));
       dims.push_back(input.has_rank() ? input[i] : Dim());
       empty_possible |= !dims.back().is_known() || dims.back().value() == 0;
     } else {
       if (wanted[i] < 0)
-        Throw(ErrorCode::kInvalidArgument, "shape ", wanted, " has the extent ", wanted[i],
-              ", expected at least 0, or -1 for the one that follows from the others");
+        Throw(ErrorCode::kInvalidArgument, "Reshape: the shape ", wanted, " has the extent ",
+              wanted[i], ", expected at least 0, or -1 for an extent that is computed");
       dims.emplace_back(wanted[i]);
       to.Multiply(wanted[i]);
     }
@@ -79,7 +79,7 @@ inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wante
     if (!taken_over) from.Multiply(input[i]);
   }
   auto fail = [&](const char* why) {
-    Throw(ErrorCode::kInvalidArgument, "a tensor of shape ", ToString(input),
+    Throw(ErrorCode::kInvalidArgument, "Reshape: a tensor of shape ", ToString(input),
           " cannot be reshaped to ", wanted, why);
   };
   if (inferred < 0) {
@@ -87,12 +87,12 @@ inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wante
       fail(": the element counts differ");
     return SymbolicShape(std::move(dims));
   }
-  if (to.number == 0) fail(": next to an extent of 0 any number could stand for -1");
+  if (to.number == 0) fail(": beside an extent of 0, -1 could be any number");
   if (from.number % to.number == 0) {
     from.number /= to.number;
     dims[Index(inferred)] = from.dim();
   } else if (from.open.empty()) {
-    fail(": the element count is no multiple of what is given");
+    fail(": the element count is not a multiple of the given extents");
   } else {
     dims[Index(inferred)] = from.dim() / to.number;
   }

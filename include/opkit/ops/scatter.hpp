@@ -2,7 +2,7 @@
 #ifndef OPKIT_OPS_SCATTER_HPP_
 #define OPKIT_OPS_SCATTER_HPP_
 
-#include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/extremes.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
@@ -17,10 +17,7 @@ inline void InferScatterND(InferenceContext& c) {
     Throw(ErrorCode::kInvalidArgument, "ScatterND: data ", ToString(data), ", indices ",
           ToString(indices), ", updates ", ToString(updates), ": expected ", expected);
   };
-  if (c.input_dtype(2) != c.input_dtype(0) && c.input_dtype(2) != DType::kUndefined &&
-      c.input_dtype(0) != DType::kUndefined)
-    Throw(ErrorCode::kTypeMismatch, "ScatterND: updates are ", c.input_dtype(2),
-          ", expected the dtype of data, ", c.input_dtype(0));
+  c.SetInput(2, c.input_dtype(0), {});
   if (indices.has_rank() && indices.rank() == 0) fail("indices of rank 1 or more");
   if (data.has_rank() && indices.has_rank() && indices[-1].is_known()) {
     const int64_t depth = indices[-1].value();
@@ -58,15 +55,13 @@ class ScatterNDOp final : public StandardOperator {
                     static_cast<size_t>(bytes));
       return true;
     }
-    DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
-                  float16, bfloat16, float, double>(data.dtype(), [&]<class T>() {
+    return Visit<PlainTypes>([&]<class T>() {
       T* out = y->mutable_data<T>();
       const T* update = updates.data<T>();
       for (const int64_t offset : offsets)
         for (int64_t k = 0; k < block; ++k)
           out[offset * block + k] = Reduce(out[offset * block + k], *update++);
     });
-    return true;
   }
 
  private:

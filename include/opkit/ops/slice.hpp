@@ -18,7 +18,7 @@ struct AxisSlice {
 // Returns the indices that start, end and step select on an axis of `extent`. Negative numbers
 // count from the end; all are clamped. Throws kInvalidArgument for a step of 0.
 inline AxisSlice SliceAxis(int64_t extent, int64_t start, int64_t end, int64_t step) {
-  if (step == 0) Throw(ErrorCode::kInvalidArgument, "Slice: a step is 0");
+  if (step == 0) Throw(ErrorCode::kInvalidArgument, "Slice: a step is 0, expected another number");
   const auto place = [extent](int64_t at, int64_t low, int64_t high) {
     if (at < 0) at += extent;
     return at < low ? low : at > high ? high : at;
@@ -193,12 +193,12 @@ OPKIT_STANDARD_OPERATOR(Slice, kMaker, SliceOp)
     .NumInputs(3, 5)
     .Input(0, "data", "any tensor")
     .Input(1, "starts", "first index on each axis; negative ones count from the end",
-           {DType::kInt64, DType::kInt32})
+           IndexTypes::DTypes())
     .Input(2, "ends", "the index behind the last, which is not taken; clamped like `starts`",
-           {DType::kInt64, DType::kInt32})
-    .Input(3, "axes", "that are sliced; by default the first ones", {DType::kInt64, DType::kInt32})
+           IndexTypes::DTypes())
+    .Input(3, "axes", "that are sliced; by default the first ones", IndexTypes::DTypes())
     .Input(4, "steps", "from one index to the next, by default 1; negative ones go backwards",
-           {DType::kInt64, DType::kInt32})
+           IndexTypes::DTypes())
     .Output(0, "output", "the elements at those indices")
     .Infer(detail::InferSlice)
     .Doc("A part of a tensor: the indices from `starts` to before `ends` on each of `axes`.");

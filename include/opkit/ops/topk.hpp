@@ -11,9 +11,9 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-class TopKOp final : public StandardOperator {
+class TopKOp final : public AxisOperator {
  public:
-  using StandardOperator::StandardOperator;
+  using AxisOperator::AxisOperator;
 
   // Sorts the results always, whatever the attribute `sorted` is.
   bool RunOnDevice() override {
@@ -21,7 +21,7 @@ class TopKOp final : public StandardOperator {
       Tensor* values = InferredOutput(0);
       Tensor* indices = InferredOutput(1);
       const Tensor& in = DenseInput(0);
-      const int axis = NormalizeAxis(axis_, in.rank(), type());
+      const int axis = Axis(in.rank());
       const AxisSplit from(in.shape(), axis), to(values->shape(), axis);
       if (to.extent == 0) return;
       const T* input = in.data<T>();
@@ -57,7 +57,6 @@ class TopKOp final : public StandardOperator {
     return a > b;
   }
 
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
   const bool largest_ = GetSingleArgument<int64_t>("largest") != 0;
 };
 

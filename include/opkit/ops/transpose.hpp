@@ -19,9 +19,7 @@ inline Dims TransposeOrder(const Arguments& args, int rank) {
   if (order.size() != static_cast<size_t>(rank))
     Throw(ErrorCode::kInvalidArgument, "Transpose: perm ", order, " must name each axis once, and ",
           "the input has rank ", rank);
-  static_cast<void>(AxisMask(order, rank, "Transpose"));
-  for (int64_t& axis : order) axis = NormalizeAxis(axis, rank, "Transpose");
-  return order;
+  return NormalizeAxes(std::move(order), rank, "Transpose");
 }
 
 inline void InferTranspose(InferenceContext& c) {
