@@ -14,13 +14,7 @@ OPKIT_REGISTER_BACKEND_RANK(kEigenBackend, kEigenRank);
 
 // Throws UnsupportedOperatorFeature unless the first input is known to be float32. For Propose of
 // kernels for float32.
-inline void RequireFloat32(const KernelQuery& query) {
-  const DType found = query.inputs[0].dtype;
-  if (found != DType::kFloat32)
-    throw UnsupportedOperatorFeature(
-        StrCat("it computes float32, and input 0 is ",
-               found == DType::kUndefined ? "not known" : ToString(found)));
-}
+inline void RequireFloat32(const KernelQuery& query) { RequireDTypes(query, 0, {DType::kFloat32}); }
 // Returns a default configuration if the first input is float32. For Propose.
 inline std::vector<KernelConfig> ProposeFloat32(const KernelQuery& query) {
   RequireFloat32(query);

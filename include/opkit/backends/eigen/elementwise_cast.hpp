@@ -41,7 +41,7 @@ class EigenCastOp final : public CastOp {
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     const DType from = query.inputs[0].dtype, to = query.outputs[0].dtype;
     if (!Find(from, to))
-      throw UnsupportedOperatorFeature(StrCat("it has no vectors from ", from, " to ", to));
+      throw UnsupportedOperatorFeature(StrCat("it does not convert ", from, " to ", to));
     return CastOp::Propose(query);
   }
 
@@ -55,14 +55,14 @@ class EigenCastOp final : public CastOp {
   // Returns the kernel for two types; null if there is none. Float32 to integers has none: the
   // reference kernel converts it with range checks.
   static ElementKernel Find(DType from, DType to) {
-    ElementKernel found = nullptr;
-    ElementTypes<bool, int32_t, int64_t, float>::Visit(from, [&]<class From>() {
-      ElementTypes<bool, int32_t, int64_t, float>::Visit(to, [&]<class To>() {
+    using Types = ElementTypes<bool, int32_t, int64_t, float>;
+    return Types::Find<ElementKernel>(from, [&]<class From>() {
+      return Types::Find<ElementKernel>(to, []<class To>() -> ElementKernel {
         if constexpr (!std::is_same_v<From, float> || std::is_same_v<To, bool>)
-          found = &RunCastVectors<From, To>;
+          return &RunCastVectors<From, To>;
+        return nullptr;
       });
     });
-    return found;
   }
 };
 

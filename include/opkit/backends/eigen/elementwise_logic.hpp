@@ -72,11 +72,8 @@ void RunWhereVectors(const ElementRun& run) {
 // other types.
 inline std::vector<KernelConfig> ProposeForTypes(const KernelQuery& query, size_t i,
                                                  const std::vector<DType>& dtypes) {
-  const DType found = query.inputs[i].dtype;
-  for (const DType dtype : dtypes)
-    if (dtype == found) return {InplaceBySchema(query)};
-  throw UnsupportedOperatorFeature(
-      StrCat("it takes inputs of ", dtypes, " only, and input ", i, " is ", found));
+  RequireDTypes(query, i, dtypes);
+  return {InplaceBySchema(query)};
 }
 
 // A comparison, with vector kernels for float32, int32 and int64.
@@ -90,9 +87,8 @@ class EigenPredicate final : public Op {
 
  protected:
   ElementKernel FindKernel() const override {
-    ElementKernel found = nullptr;
-    Types::Visit(this->Input(0).dtype(),
-                 [&]<class T>() { found = &RunPredicateVectors<Predicate, T>; });
+    const ElementKernel found = Types::template Find<ElementKernel>(
+        this->Input(0).dtype(), []<class T>() { return &RunPredicateVectors<Predicate, T>; });
     return found ? found : Op::FindKernel();
   }
 

@@ -46,7 +46,6 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
   }
 
  private:
-  using Values = Eigen::Array<float, Eigen::Dynamic, 1>;
   struct Statistics {
     float center, factor;
   };
@@ -54,8 +53,8 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
   // Normalizes one row; `scales` and `biases` may be null.
   Statistics Row(int64_t count, const float* x, const float* scales, const float* biases,
                  float* y) const {
-    const Eigen::Map<const Values> in(x, count);
-    Eigen::Map<Values> out(y, count);
+    const detail::ConstFloatArray in(x, count);
+    detail::FloatArray out(y, count);
     const auto all = static_cast<double>(count);
     const auto center = static_cast<float>(detail::SumInBlocks(x, count) / all);
     const double squares = detail::SumInBlocks(
@@ -66,9 +65,9 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
       out = (in - center) * factor;
       return {center, factor};
     }
-    const Eigen::Map<const Values> scale(scales, count);
+    const detail::ConstFloatArray scale(scales, count);
     if (biases)
-      out = (in - center) * factor * scale + Eigen::Map<const Values>(biases, count);
+      out = (in - center) * factor * scale + detail::ConstFloatArray(biases, count);
     else
       out = (in - center) * factor * scale;
     return {center, factor};

@@ -10,11 +10,7 @@ namespace detail {
 
 // Proposes a kernel for float32 and float64. Throws UnsupportedOperatorFeature for other types.
 inline std::vector<KernelConfig> ProposeForFloats(const KernelQuery& query) {
-  const DType found = query.inputs[0].dtype;
-  if (found != DType::kFloat32 && found != DType::kFloat64)
-    throw UnsupportedOperatorFeature(
-        StrCat("it computes float32 and float64, and input 0 is ",
-               found == DType::kUndefined ? "not known" : ToString(found)));
+  RequireDTypes(query, 0, {DType::kFloat32, DType::kFloat64});
   return {KernelConfig()};
 }
 // Calls f.operator()<T>() with the type of input 0. Throws UnsupportedOperatorFeature for types

@@ -11,9 +11,6 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-using FloatArray = Eigen::Map<Eigen::ArrayXf>;
-using ConstFloatArray = Eigen::Map<const Eigen::ArrayXf>;
-
 // Returns the number of channels of a chunk for one thread, about 5 us of work.
 inline int64_t NormalizationGrain(int64_t pixels) {
   constexpr int64_t kChunk = 32 * 1024;
@@ -27,9 +24,7 @@ class BatchNormalizationEigenOp final : public BatchNormalizationOpBase {
   using BatchNormalizationOpBase::BatchNormalizationOpBase;
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    for (const TensorInfo& input : query.inputs)
-      if (input.dtype != DType::kFloat32)
-        throw UnsupportedOperatorFeature("it computes float32, and one of the inputs is another");
+    for (size_t i = 0; i < query.inputs.size(); ++i) RequireDTypes(query, i, {DType::kFloat32});
     if (query.def.args().Get<int64_t>("training_mode", 0) != 0)
       throw UnsupportedOperatorFeature("it does not train");
     KernelConfig config;

@@ -298,7 +298,7 @@ class GlobalPoolEigenOp : public StandardOperator {
     float* out = y->mutable_data<float>();
     ParallelForRange(y->numel(), kChunk / pixels + 1, [=](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane)
-        out[plane] = f(Eigen::Map<const Eigen::ArrayXf>(in + plane * pixels, pixels));
+        out[plane] = f(detail::ConstFloatArray(in + plane * pixels, pixels));
     });
     return true;
   }

@@ -11,8 +11,6 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-using ReduceVector = Eigen::Map<const Eigen::Array<float, Eigen::Dynamic, 1>>;
-
 // The reductions, in vectors of Numbers. Block reduces a short run to one number; Add folds a run
 // into another run of the same length. Join combines the results of blocks in double. With kMayFail
 // a result in float is valid only if IsSound() is true; otherwise it is computed again in double.
@@ -21,14 +19,8 @@ struct FastSum {
   static constexpr double kStart = 0;
   static constexpr bool kMayFail = true;
   static bool IsSound(float sum) { return std::isfinite(sum); }
-  template <class Run>
-  static auto Block(const Run& x) {
-    return x.sum();
-  }
-  template <class Array, class Run>
-  static void Add(Array& sum, const Run& x) {
-    sum += x;
-  }
+  static auto Block(const auto& x) { return x.sum(); }
+  static void Add(auto& sum, const auto& x) { sum += x; }
   static double Join(double a, double b) { return a + b; }
   static double Finish(double sum, int64_t) { return sum; }
 };
@@ -39,27 +31,15 @@ struct FastSumSquare : FastSum {
   // True if the sum is finite and above a bound: squares that underflow are lost, but cannot change
   // such a sum.
   static bool IsSound(float sum) { return std::isfinite(sum) && sum > 1e-30f; }
-  template <class Run>
-  static auto Block(const Run& x) {
-    return x.square().sum();
-  }
-  template <class Array, class Run>
-  static void Add(Array& sum, const Run& x) {
-    sum += x.square();
-  }
+  static auto Block(const auto& x) { return x.square().sum(); }
+  static void Add(auto& sum, const auto& x) { sum += x.square(); }
 };
 struct FastL2 : FastSumSquare {
   static double Finish(double sum, int64_t) { return std::sqrt(sum); }
 };
 struct FastL1 : FastSum {
-  template <class Run>
-  static auto Block(const Run& x) {
-    return x.abs().sum();
-  }
-  template <class Array, class Run>
-  static void Add(Array& sum, const Run& x) {
-    sum += x.abs();
-  }
+  static auto Block(const auto& x) { return x.abs().sum(); }
+  static void Add(auto& sum, const auto& x) { sum += x.abs(); }
 };
 // Multiplies in double only, because a product in float does not show that an intermediate result
 // overflowed or underflowed.
@@ -67,14 +47,8 @@ struct FastProd {
   using Number = double;
   static constexpr double kStart = 1;
   static constexpr bool kMayFail = false;
-  template <class Run>
-  static double Block(const Run& x) {
-    return x.template cast<double>().prod();
-  }
-  template <class Array, class Run>
-  static void Add(Array& product, const Run& x) {
-    product *= x;
-  }
+  static double Block(const auto& x) { return x.template cast<double>().prod(); }
+  static void Add(auto& product, const auto& x) { product *= x; }
   static double Join(double a, double b) { return a * b; }
   static double Finish(double product, int64_t) { return product; }
 };
@@ -85,14 +59,13 @@ struct FastExtreme {
   static constexpr bool kMayFail = false;
   static constexpr double kStart =
       kMax ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
-  static float Block(const ReduceVector& x) {
+  static float Block(const ConstFloatArray& x) {
     if constexpr (kMax)
       return x.template maxCoeff<Eigen::PropagateNaN>();
     else
       return x.template minCoeff<Eigen::PropagateNaN>();
   }
-  template <class Array>
-  static void Add(Array& best, const ReduceVector& x) {
+  static void Add(auto& best, const ConstFloatArray& x) {
     using Greater = Eigen::internal::scalar_max_op<float, float, Eigen::PropagateNaN>;
     using Less = Eigen::internal::scalar_min_op<float, float, Eigen::PropagateNaN>;
     best = best.binaryExpr(x, std::conditional_t<kMax, Greater, Less>());
@@ -147,7 +120,7 @@ class ReduceEigenOp final : public ReduceOpBase {
     constexpr int64_t kFloats = 2048;
     double sum = Fold::kStart;
     for (int64_t at = 0; at < count; at += kFloats) {
-      const detail::ReduceVector block(x + at, (std::min)(kFloats, count - at));
+      const detail::ConstFloatArray block(x + at, (std::min)(kFloats, count - at));
       const auto part = Fold::Block(block);
       auto joined = static_cast<double>(part);
       if constexpr (Fold::kMayFail)
@@ -200,7 +173,7 @@ class ReduceEigenOp final : public ReduceOpBase {
     };
     ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(), offset, [&](int64_t at) {
       if (added == 0) sum.setConstant(static_cast<Number>(Fold::kStart));
-      Fold::Add(sum, detail::ReduceVector(x + at, count).template cast<Number>());
+      Fold::Add(sum, detail::ConstFloatArray(x + at, count).template cast<Number>());
       if (++added == kBlock) flush();
     });
     if (added > 0) flush();

@@ -29,7 +29,7 @@ double SumInBlocks(const float* x, int64_t count, F f) {
     if (std::isfinite(part))
       sum += static_cast<double>(part);
     else
-      sum += f(Eigen::Map<const Eigen::ArrayXf>(x + at, size).template cast<double>()).sum();
+      sum += f(ConstFloatArray(x + at, size).template cast<double>()).sum();
   }
   return sum;
 }

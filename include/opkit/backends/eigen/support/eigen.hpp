@@ -22,4 +22,13 @@
 #pragma GCC diagnostic pop
 #endif
 
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Neighbouring floats as a vector for Eigen's array expressions.
+using FloatArray = Eigen::Map<Eigen::ArrayXf>;
+using ConstFloatArray = Eigen::Map<const Eigen::ArrayXf>;
+
+}  // namespace detail
+}}  // namespace opkit
+
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_EIGEN_HPP_

@@ -84,12 +84,8 @@ inline KernelConfig InplaceBySchema(const KernelQuery& query) {
 }
 // Proposes a kernel for float32 inputs. Throws UnsupportedOperatorFeature for other types.
 inline std::vector<KernelConfig> ProposeForFloat(const KernelQuery& query) {
-  for (size_t i = 0; i < query.inputs.size(); ++i) {
-    const DType dtype = query.inputs[i].dtype;
-    if (dtype != DType::kFloat32 && !query.def.inputs()[i].empty())
-      throw UnsupportedOperatorFeature(
-          StrCat("it takes float32 inputs only, and input ", i, " is ", dtype));
-  }
+  for (size_t i = 0; i < query.inputs.size(); ++i)
+    if (!query.def.inputs()[i].empty()) RequireDTypes(query, i, {DType::kFloat32});
   return {InplaceBySchema(query)};
 }
 

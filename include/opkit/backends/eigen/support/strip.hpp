@@ -22,7 +22,7 @@ inline void RequireModestCopy(double elements) {
   constexpr double kMost = 1 << 28;
   if (elements > kMost)
     throw UnsupportedOperatorFeature(
-        "it copies what a window covers, and this one is too large for that");
+        "its copy of the elements of a block of windows would be too large");
 }
 
 // The layout of strips for blocks of at most a given size.
@@ -163,7 +163,7 @@ inline void RequireModestWindows(const WindowAxes& axes) {
   for (const WindowAxis& axis : axes) {
     taps *= axis.kernel;  // no overflow: the factors have at most 24 and 32 bits
     if ((std::max)({axis.extent(), axis.pad_begin, axis.pad_end, taps}) > kMost)
-      throw UnsupportedOperatorFeature("it lists what a window covers, and this one is too large");
+      throw UnsupportedOperatorFeature("its table of the elements of a window would be too large");
   }
 }
 
