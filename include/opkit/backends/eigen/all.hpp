@@ -20,6 +20,7 @@
 #include "opkit/backends/eigen/recurrent.hpp"
 #include "opkit/backends/eigen/reduce.hpp"
 #include "opkit/backends/eigen/softmax.hpp"
+#include "opkit/backends/eigen/support/conv_kernel.hpp"
 #include "opkit/backends/eigen/support/eigen.hpp"
 #include "opkit/backends/eigen/support/elementwise_kernel.hpp"
 #include "opkit/backends/eigen/support/elementwise_math.hpp"

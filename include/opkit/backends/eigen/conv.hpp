@@ -5,7 +5,7 @@
 #ifndef OPKIT_BACKENDS_EIGEN_CONV_HPP_
 #define OPKIT_BACKENDS_EIGEN_CONV_HPP_
 
-#include "opkit/backends/eigen/backend.hpp"
+#include "opkit/backends/eigen/support/conv_kernel.hpp"
 #include "opkit/backends/eigen/support/conv_plan.hpp"
 #include "opkit/backends/eigen/support/im2col.hpp"
 
@@ -165,78 +165,36 @@ class ConvTasks {
 // A convolution of known sizes, computed by the algorithm that is fastest for them.
 class ConvAlgorithm {
  public:
-  ConvAlgorithm(const ConvSizes& sizes, int64_t groups, int threads) : threads_(threads) {
+  ConvAlgorithm(const ConvSizes& sizes, int64_t groups, int threads) {
     if (Im2col::IsFaster(sizes))
       im2col_.emplace(sizes, groups);
     else
       plan_.emplace(sizes, groups, threads);
   }
-  int64_t ScratchBytes() const {
-    return im2col_ ? im2col_->ScratchBytes() : plan_->ScratchBytes(threads_);
+  int64_t ScratchBytes(int threads) const {
+    return im2col_ ? im2col_->ScratchBytes() : plan_->ScratchBytes(threads);
   }
   // Must be called before the first Run. A proposal needs no tables.
   void MakeTables() {
     if (plan_) plan_->MakeTables();
   }
-  void Run(const ConvData<float>& data, void* scratch) const {
+  void Run(const ConvData<float>& data, void* scratch, int threads) const {
     if (im2col_) return im2col_->Run(data, static_cast<float*>(scratch));
-    plan_->Run(scratch, threads_, [&](int64_t begin, int64_t end, float* memory) {
+    plan_->Run(scratch, threads, [&](int64_t begin, int64_t end, float* memory) {
       ConvTasks tasks(*plan_, data, memory);
       for (int64_t task = begin; task < end; ++task) tasks.Run(task);
     });
   }
 
  private:
-  const int threads_;
   std::optional<Im2col> im2col_;  // set if Im2col is the faster algorithm
   std::optional<ConvPlan> plan_;  // set if im2col_ is not
 };
 
 }  // namespace detail
 
-class ConvEigenOp final : public ConvOpBase {
- public:
-  using ConvOpBase::ConvOpBase;
-
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireFloat32(query);
-    KernelConfig config;
-    const SymbolicShape &x = query.inputs[0].shape, &w = query.inputs[1].shape;
-    if (x.is_known() && w.is_known() && query.outputs[0].shape.is_known() &&
-        query.outputs[0].shape.ToShape().numel() > 0) {
-      const int64_t groups = detail::ConvGroups(query.def);
-      config.scratch_bytes = detail::ConvAlgorithm(ConvSizes::Of(WindowAttributes(query.def),
-                                                                 groups, x.ToShape(), w.ToShape()),
-                                                   groups, ThreadPool::Current().threads())
-                                 .ScratchBytes();
-    }
-    return {config};
-  }
-
-  bool RunOnDevice() override {
-    RequireFloat32(*this);
-    const Shape &x = Input(0).shape(), &w = Input(1).shape();
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return true;
-    const int threads = ThreadPool::Current().threads();
-    if (!algorithm_ || x != x_shape_ || w != w_shape_ || threads != threads_) {
-      algorithm_ = std::make_unique<detail::ConvAlgorithm>(
-          ConvSizes::Of(attributes_, groups_, x, w), groups_, threads);
-      algorithm_->MakeTables();
-      x_shape_ = x;
-      w_shape_ = w;
-      threads_ = threads;
-    }
-    algorithm_->Run(this->DataOf<float>(*y), Scratch(algorithm_->ScratchBytes()));
-    return true;
-  }
-
- private:
-  // Made for the shapes and the number of threads below.
-  std::unique_ptr<detail::ConvAlgorithm> algorithm_;
-  Shape x_shape_, w_shape_;
-  int threads_ = 0;
-};
+using ConvEigenOp =
+    detail::ConvKernel<WindowAttributes, detail::ConvAlgorithm, &ConvSizes::Of<WindowAttributes>>;
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Conv, eigen, ConvEigenOp);
 

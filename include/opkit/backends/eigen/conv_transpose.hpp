@@ -4,7 +4,7 @@
 #ifndef OPKIT_BACKENDS_EIGEN_CONV_TRANSPOSE_HPP_
 #define OPKIT_BACKENDS_EIGEN_CONV_TRANSPOSE_HPP_
 
-#include "opkit/backends/eigen/backend.hpp"
+#include "opkit/backends/eigen/support/conv_kernel.hpp"
 #include "opkit/backends/eigen/support/gemm.hpp"
 #include "opkit/backends/eigen/support/strip.hpp"
 #include "opkit/backends/eigen/support/task_plan.hpp"
@@ -18,13 +18,14 @@ namespace detail {
 struct ConvTransposePlan : TaskPlan {
   ConvSizes sizes;
   int64_t groups = 1;
-  WindowAxis
-      line;  // the last axis; its `output` is the extent of the input, see ConvTransposeAttributes
+  // The last axis; its `output` is the extent of the input, see ConvTransposeAttributes.
+  WindowAxis line;
   WindowAxes outer;  // the axes before it
   int64_t lines = 1, outer_kernel = 1;
   int64_t block_outputs = 1, output_blocks = 1, block_lines = 1;
 
-  ConvTransposePlan(ConvSizes all, int64_t group_count)
+  // The plan is the same for every number of threads.
+  ConvTransposePlan(ConvSizes all, int64_t group_count, int)
       : sizes(std::move(all)), groups(group_count), line(sizes.axes.back()), outer(sizes.axes) {
     constexpr int64_t kBlockFloats = 64 * 1024;  // number of products that fit in the L2 cache
     constexpr double kTaskFlops = 1e6;           // about 10 us
@@ -53,6 +54,9 @@ struct ConvTransposePlan : TaskPlan {
     slot_bytes =
         ScratchSlots::RoundUp(block_outputs * block_lines * line_floats * int64_t{sizeof(float)});
   }
+  void MakeTables() {}  // has none
+  // Runs all tasks. `scratch` must have ScratchBytes(threads) bytes.
+  void Run(const ConvData<float>& data, void* scratch, int threads) const;
 
  private:
   static int64_t Clamp(int64_t value, int64_t most) {
@@ -123,56 +127,17 @@ inline void RunConvTransposeTask(const ConvTransposePlan& plan, const ConvData<f
                  y + m * sizes.output_pixels);
   }
 }
+inline void ConvTransposePlan::Run(const ConvData<float>& data, void* scratch, int threads) const {
+  TaskPlan::Run(scratch, threads, [&](int64_t begin, int64_t end, float* products) {
+    for (int64_t task = begin; task < end; ++task)
+      RunConvTransposeTask(*this, data, products, task);
+  });
+}
 
 }  // namespace detail
 
-class ConvTransposeEigenOp final : public ConvTransposeOpBase {
- public:
-  using ConvTransposeOpBase::ConvTransposeOpBase;
-
-  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireFloat32(query);
-    KernelConfig config;
-    const SymbolicShape &x = query.inputs[0].shape, &w = query.inputs[1].shape;
-    if (x.is_known() && w.is_known() && query.outputs[0].shape.is_known() &&
-        query.outputs[0].shape.ToShape().numel() > 0) {
-      config.scratch_bytes = PlanOf(ConvTransposeAttributes(query.def),
-                                    detail::ConvGroups(query.def), x.ToShape(), w.ToShape())
-                                 .ScratchBytes(ThreadPool::Current().threads());
-    }
-    return {config};
-  }
-
-  bool RunOnDevice() override {
-    RequireFloat32(*this);
-    const Shape &x = Input(0).shape(), &w = Input(1).shape();
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return true;
-    const int threads = ThreadPool::Current().threads();
-    if (!plan_ || x != x_shape_ || w != w_shape_) {
-      plan_ = std::make_unique<detail::ConvTransposePlan>(PlanOf(attributes_, groups_, x, w));
-      x_shape_ = x;
-      w_shape_ = w;
-    }
-    const detail::ConvTransposePlan& plan = *plan_;
-    const ConvData<float> data = this->DataOf<float>(*y);
-    plan.Run(Scratch(plan.ScratchBytes(threads)), threads,
-             [&](int64_t begin, int64_t end, float* scratch) {
-               for (int64_t task = begin; task < end; ++task)
-                 detail::RunConvTransposeTask(plan, data, scratch, task);
-             });
-    return true;
-  }
-
- private:
-  static detail::ConvTransposePlan PlanOf(const ConvTransposeAttributes& attributes, int64_t groups,
-                                          const Shape& x, const Shape& w) {
-    return {ConvTransposeSizes(attributes, groups, x, w), groups};
-  }
-
-  std::unique_ptr<detail::ConvTransposePlan> plan_;  // made for the shapes below
-  Shape x_shape_, w_shape_;
-};
+using ConvTransposeEigenOp =
+    detail::ConvKernel<ConvTransposeAttributes, detail::ConvTransposePlan, &ConvTransposeSizes>;
 
 OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(ConvTranspose, eigen, ConvTransposeEigenOp);
 
