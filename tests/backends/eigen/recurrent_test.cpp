@@ -12,6 +12,7 @@ using namespace opkit;
 namespace {
 
 using Names = std::vector<std::string>;
+using Floats = std::vector<float>;
 
 Tensor Small(const Shape& shape, uint64_t seed) {
   Tensor out = Random(shape, seed);
@@ -105,6 +106,21 @@ TEST_CASE("No steps, no sequences, and only some outputs") {
   CheckClose(*ws.GetTensor("y2"), *ws.GetTensor("y"));
   CheckClose(*ws.GetTensor("h2"), *ws.GetTensor("h"));
   CheckClose(*ws.GetTensor("c2"), *ws.GetTensor("c"));
+}
+
+TEST_CASE("A state is exactly 1 or -1 as soon as its tanh rounds to that") {
+  const Floats ends = {9.02f, 10, 100, -9.02f, -10, -100, 9.02f, 10, 100, -9.02f, -10};
+  Floats expected;
+  for (const float end : ends) expected.push_back(end > 0 ? 1 : -1);
+  const auto hidden = static_cast<int64_t>(ends.size());  // more than one packet, and a rest
+  Workspace ws;
+  *ws.CreateTensor("x") = Tensor::From<float>({1, 1, 1}, {1});
+  *ws.CreateTensor("w") = Tensor::From<float>({1, hidden, 1}, ends);
+  *ws.CreateTensor("r") =
+      Tensor::From<float>({1, hidden, hidden}, Floats(ends.size() * ends.size()));
+  OperatorDef def("RNN", {"x", "w", "r"}, {"y"});
+  CreateOperator(def.Backends("eigen"), &ws)->Run();
+  CHECK(ws.GetTensor("y")->ToVector<float>() == expected);
 }
 
 TEST_CASE("The layers keep the promises of their schemas on every backend") {

@@ -3,6 +3,7 @@
 #ifndef OPKIT_BACKENDS_EIGEN_RECURRENT_HPP_
 #define OPKIT_BACKENDS_EIGEN_RECURRENT_HPP_
 
+#include "opkit/backends/eigen/support/elementwise_kernel.hpp"
 #include "opkit/backends/eigen/support/gemm.hpp"
 #include "opkit/ops/nn/recurrent.hpp"
 
@@ -11,9 +12,6 @@ namespace detail {
 
 // Weights, states and buffers of one direction of a layer during a run.
 struct RecurrentPass {
-  using Array = Eigen::Map<Eigen::Array<float, Eigen::Dynamic, 1>>;
-  using ConstArray = Eigen::Map<const Eigen::Array<float, Eigen::Dynamic, 1>>;
-
   const RecurrentFunction* f;  // the activation functions f, g and h of ONNX
   float clip;                  // bound of the activations' inputs; 0: no bound
   bool variant;
@@ -26,23 +24,23 @@ struct RecurrentPass {
   float *recurrent, *reset;  // buffers of GRU: [batch, width], [batch, hidden]
 
   // Computes out[rows, gates * hidden] = beta * out + state R^T for gates [first, first + gates).
-  void Recur(int64_t rows, const float* state, int64_t first, int64_t gates, float beta, float* out,
-             int64_t stride) const {
+  void Recur(int64_t rows, const float* state, int64_t first, int64_t gates,
+             const GemmResult<float>& out) const {
     const GemmMatrix<float> weights =
         packed ? GemmMatrix<float>{packed + first * hidden, width}
                : GemmMatrix<float>{r + first * hidden * hidden, hidden, true};
-    Gemm<float>({rows, gates * hidden, hidden}, 1, {state, hidden}, weights, {out, stride, beta});
+    Gemm<float>({rows, gates * hidden, hidden}, 1, {state, hidden}, weights, out);
   }
   // Clips the values if `clips`, and applies activation number `function`, in place.
   void Activate(int function, float* values, int64_t count, bool clips = true) const {
-    Array x(values, count);
+    FloatArray x(values, count);
     if (clips && clip > 0) x = x.min(clip).max(-clip);
     switch (f[function].kind) {
       case RecurrentFunction::Kind::kSigmoid:
         x = (1 + (-x).exp()).inverse();  // Eigen's logistic() is inexact near 1
         break;
       case RecurrentFunction::Kind::kTanh:
-        x = x.tanh();
+        RunPackets(TanhPacket(nullptr), values, count, PacketOperand<false>(values));
         break;
       case RecurrentFunction::Kind::kRelu:
         x = x.max(0.f);
@@ -53,21 +51,28 @@ struct RecurrentPass {
   }
 };
 
-// Runs a step of sequences [first, first + count). On entry `gates` hold W x + b. Adds the
-// recurrent part and computes the next state of each sequence s with active(s), which has not
-// ended.
+// A step of sequences [first, first + count). `gates` hold W x + b of the first sequence; those of
+// the next are `stride` floats behind.
+struct GateStep {
+  int64_t first, count;
+  float* gates;
+  int64_t stride;
+};
+
+// Runs a step: adds the recurrent part to the gates and computes the next state of each sequence s
+// with active(s), which has not ended.
 template <class Active>
-void RecurrentGates(LstmLayer, const RecurrentPass& pass, int64_t first, int64_t count,
-                    float* gates, int64_t stride, Active active) {
+void RecurrentGates(LstmLayer, const RecurrentPass& pass, const GateStep& step, Active active) {
+  const auto [first, count, gates, stride] = step;
   const int64_t n = pass.hidden;
-  pass.Recur(count, pass.h + first * n, 0, 4, 1, gates, stride);
+  pass.Recur(count, pass.h + first * n, 0, 4, {gates, stride, 1});
   for (int64_t s = 0; s < count; ++s) {
     if (!active(first + s)) continue;
     float* row = gates + s * stride;
-    RecurrentPass::Array in(row, n), out(row + n, n), forget(row + 2 * n, n), next(row + 3 * n, n),
+    FloatArray in(row, n), out(row + n, n), forget(row + 2 * n, n), next(row + 3 * n, n),
         cell(pass.c + (first + s) * n, n), h(pass.h + (first + s) * n, n);
     auto peephole = [&](int64_t gate) {
-      return RecurrentPass::ConstArray(pass.peephole + gate * n, n) * cell;
+      return ConstFloatArray(pass.peephole + gate * n, n) * cell;
     };
     if (pass.peephole) {
       in += peephole(0);
@@ -88,48 +93,48 @@ void RecurrentGates(LstmLayer, const RecurrentPass& pass, int64_t first, int64_t
   }
 }
 template <class Active>
-void RecurrentGates(GruLayer, const RecurrentPass& pass, int64_t first, int64_t count, float* gates,
-                    int64_t stride, Active active) {
+void RecurrentGates(GruLayer, const RecurrentPass& pass, const GateStep& step, Active active) {
+  const auto [first, count, gates, stride] = step;
   const int64_t n = pass.hidden;
   if (pass.variant)
-    pass.Recur(count, pass.h + first * n, 0, 3, 0, pass.recurrent, 3 * n);
+    pass.Recur(count, pass.h + first * n, 0, 3, {pass.recurrent, 3 * n});
   else
-    pass.Recur(count, pass.h + first * n, 0, 2, 1, gates, stride);
+    pass.Recur(count, pass.h + first * n, 0, 2, {gates, stride, 1});
   for (int64_t s = 0; s < count; ++s) {
     float *row = gates + s * stride, *recurrent = pass.recurrent + s * 3 * n;
-    RecurrentPass::Array both(row, 2 * n), reset(row + n, n), next(row + 2 * n, n);
-    const RecurrentPass::ConstArray h(pass.h + (first + s) * n, n);
-    if (pass.variant) both += RecurrentPass::ConstArray(recurrent, 2 * n);
+    FloatArray both(row, 2 * n), reset(row + n, n), next(row + 2 * n, n);
+    const ConstFloatArray h(pass.h + (first + s) * n, n);
+    if (pass.variant) both += ConstFloatArray(recurrent, 2 * n);
     pass.Activate(0, row, 2 * n);
     if (!pass.variant) {
-      RecurrentPass::Array(pass.reset + s * n, n) = reset * h;
+      FloatArray(pass.reset + s * n, n) = reset * h;
     } else if (pass.bias_r) {
-      next += reset * (RecurrentPass::ConstArray(recurrent + 2 * n, n) +
-                       RecurrentPass::ConstArray(pass.bias_r + 2 * n, n));
+      next +=
+          reset * (ConstFloatArray(recurrent + 2 * n, n) + ConstFloatArray(pass.bias_r + 2 * n, n));
     } else {
-      next += reset * RecurrentPass::ConstArray(recurrent + 2 * n, n);
+      next += reset * ConstFloatArray(recurrent + 2 * n, n);
     }
   }
-  if (!pass.variant) pass.Recur(count, pass.reset, 2, 1, 1, gates + 2 * n, stride);
+  if (!pass.variant) pass.Recur(count, pass.reset, 2, 1, {gates + 2 * n, stride, 1});
   for (int64_t s = 0; s < count; ++s) {
     if (!active(first + s)) continue;
     float* row = gates + s * stride;
     pass.Activate(1, row + 2 * n, n);
-    const RecurrentPass::ConstArray update(row, n), next(row + 2 * n, n);
-    RecurrentPass::Array h(pass.h + (first + s) * n, n);
+    const ConstFloatArray update(row, n), next(row + 2 * n, n);
+    FloatArray h(pass.h + (first + s) * n, n);
     h = next + update * (h - next);
   }
 }
 template <class Active>
-void RecurrentGates(RnnLayer, const RecurrentPass& pass, int64_t first, int64_t count, float* gates,
-                    int64_t stride, Active active) {
+void RecurrentGates(RnnLayer, const RecurrentPass& pass, const GateStep& step, Active active) {
+  const auto [first, count, gates, stride] = step;
   const int64_t n = pass.hidden;
-  pass.Recur(count, pass.h + first * n, 0, 1, 1, gates, stride);
+  pass.Recur(count, pass.h + first * n, 0, 1, {gates, stride, 1});
   for (int64_t s = 0; s < count; ++s) {
     if (!active(first + s)) continue;
     float* row = gates + s * stride;
     pass.Activate(0, row, n);
-    RecurrentPass::Array(pass.h + (first + s) * n, n) = RecurrentPass::Array(row, n);
+    FloatArray(pass.h + (first + s) * n, n) = FloatArray(row, n);
   }
 }
 
@@ -287,13 +292,14 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
       auto active = [&](int64_t s) { return i < lengths_[detail::Index(s)]; };
       auto step = [&](int64_t s) { return reverse ? lengths_[detail::Index(s)] - 1 - i : i; };
       if (equal || !reverse) {
-        detail::RecurrentGates(Layer(), pass, 0, sizes.batch,
-                               gates + sizes.XRow(step(0), 0) * pass.width, stride, active);
+        detail::RecurrentGates(
+            Layer(), pass, {0, sizes.batch, gates + sizes.XRow(step(0), 0) * pass.width, stride},
+            active);
       } else {  // each sequence is at a different step
         for (int64_t s = 0; s < sizes.batch; ++s)
           if (active(s))
-            detail::RecurrentGates(Layer(), pass, s, 1, gates + sizes.XRow(step(s), s) * pass.width,
-                                   stride, active);
+            detail::RecurrentGates(
+                Layer(), pass, {s, 1, gates + sizes.XRow(step(s), s) * pass.width, stride}, active);
       }
       for (int64_t s = 0; y && s < sizes.batch; ++s)
         if (active(s)) Copy(pass.hidden, pass.h + s * pass.hidden, y + sizes.Y(step(s), d, s));
