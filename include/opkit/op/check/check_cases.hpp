@@ -139,23 +139,21 @@ struct CheckTarget {
       }
     return out.empty() ? std::vector<DType>{DType::kFloat32} : out;
   }
-  // Returns the dtype of input i in a check with `dtype`: `dtype` itself if the input allows it,
-  // else its first dtype.
-  DType InputDType(size_t i, DType dtype) const {
-    if (i >= schema.inputs().size() || schema.inputs()[i].dtypes.empty()) return dtype;
-    const std::vector<DType>& allowed = schema.inputs()[i].dtypes;
-    return std::ranges::count(allowed, dtype) ? dtype : allowed[0];
-  }
-  // Generates random inputs. `shapes` has one shape for all inputs, or one for each. Throws
-  // kInvalidArgument for another number.
+  // Generates random inputs of `dtype`; an input that does not allow it gets its first dtype.
+  // `shapes` has one shape for all inputs, or one for each. Throws kInvalidArgument for another
+  // number.
   CheckCase Random(const std::vector<Shape>& shapes, DType dtype, uint64_t seed) const {
     const size_t count = def.inputs().size();
     if (shapes.size() != 1 && shapes.size() != count)
       Throw(ErrorCode::kInvalidArgument, "operator ", schema.name(), " has ", count,
             " inputs, found ", shapes.size(), " shapes");
     InputTypes types;
-    for (size_t i = 0; i < count; ++i)
-      types.emplace_back(InputDType(i, dtype), shapes[shapes.size() > 1 ? i : 0]);
+    for (size_t i = 0; i < count; ++i) {
+      types.emplace_back(dtype, shapes[shapes.size() > 1 ? i : 0]);
+      if (i >= schema.inputs().size()) continue;
+      const std::vector<DType>& allowed = schema.inputs()[i].dtypes;
+      if (!allowed.empty() && !std::ranges::count(allowed, dtype)) types[i].dtype = allowed[0];
+    }
     return MakeCase(types, seed);
   }
   // Makes the cases of a dtype. Most checks use the first case that runs, so the first is neither
@@ -182,7 +180,7 @@ struct CheckTarget {
       if (InferenceAccepts(schema, def, one.inputs)) accepted.push_back(one);
     if (!accepted.empty()) return accepted;
     std::vector<DType> dtypes;
-    for (size_t i = 0; i < def.inputs().size(); ++i) dtypes.push_back(InputDType(i, dtype));
+    for (const Tensor& input : out[0].inputs) dtypes.push_back(input.dtype());
     for (const InputTypes& types : InputFinder(schema, def, {}).FindMixed(3, dtypes))
       accepted.push_back(MakeCase(types, seed++));
     return accepted.empty() ? out : accepted;
@@ -191,6 +189,7 @@ struct CheckTarget {
   const OpSchema& schema;
   OperatorDef def;
   CheckOptions options;
+  bool lacks_threads = false;  // in a child whose parent has more threads
   std::string value = {};  // "mode=same", an attribute's value that is not its default; or empty
 };
 

@@ -50,7 +50,8 @@ inline void CheckKernels(const CheckTarget& target, CheckLog& log,
 
 // Checks the operator with every value of its string attributes, one at a time, except attributes
 // that the caller gives.
-inline void CheckValues(const OpSchema& schema, CheckOptions options, CheckLog& log) {
+inline void CheckValues(const OpSchema& schema, CheckOptions options, CheckLog& log,
+                        bool lacks_threads) {
   // Attributes to check, each with the value checked first.
   std::vector<std::pair<const AttributeSchema*, std::string>> open;
   for (const AttributeSchema& attribute : schema.attributes()) {
@@ -62,11 +63,11 @@ inline void CheckValues(const OpSchema& schema, CheckOptions options, CheckLog& 
                                               : attribute.values[0]);
     if (attribute.required) options.args.Set(attribute.name, attribute.values[0]);
   }
-  CheckKernels({schema, MakeCheckDef(schema, options), options}, log, nullptr);
+  CheckKernels({schema, MakeCheckDef(schema, options), options, lacks_threads}, log, nullptr);
   for (const auto& [attribute, first] : open)
     for (const std::string& value : attribute->values) {
       if (value == first) continue;
-      CheckTarget target{schema, {}, options, StrCat(attribute->name, "=", value)};
+      CheckTarget target{schema, {}, options, lacks_threads, StrCat(attribute->name, "=", value)};
       target.options.args.Set(attribute->name, value);
       try {
         target.def = MakeCheckDef(schema, target.options);
@@ -85,28 +86,25 @@ inline constexpr char kLacksThreads[] =
 // Runs `body` in a child process, whose crash or hang is a finding. Runs it in this process if the
 // caller requests it, or if a thread of this process may have to complete the operator's runs.
 inline CheckReport CheckInChild(const std::string& op, const CheckOptions& options,
-                                FunctionRef<void(CheckLog& log)> body) {
-  const auto check_here = [&] {
-    CheckLog log(op);
-    body(log);
+                                FunctionRef<void(CheckLog& log, bool lacks_threads)> body) {
+  const bool has_threads = CountOtherThreads() > 0;
+  const auto check = [&](const ChildReporter* parent) {
+    CheckLog log(op, parent);
+    body(log, parent && has_threads);
     return log.report();
   };
-  if (!options.run.in_child) return check_here();
+  if (!options.run.in_child) return check(nullptr);
   constexpr char kNeedsTheParent[] = "parent";
-  const bool has_threads = CountOtherThreads() > 0;
-  const auto check = [&](const ChildReporter& voice) {
+  const ChildOutcome outcome = RunInChild(options.run.hang_seconds, [&](const auto& voice) {
     voice.Step("in its inference");
-    CheckLog log(op, &voice, has_threads);
     try {
-      body(log);
-      voice.Answer(PackReport(log.report()));
+      voice.Answer(PackReport(check(&voice)));
     } catch (const NeedsTheParent&) {
       voice.Answer(kNeedsTheParent);
     }
     return ChildEnd::kAtOnce;
-  };
-  const ChildOutcome outcome = RunInChild(options.run.hang_seconds, check);
-  if (outcome.answer == kNeedsTheParent) return check_here();
+  });
+  if (outcome.answer == kNeedsTheParent) return check(nullptr);
   CheckReport report = UnpackReport(outcome.answer);
   report.op = op;
   if (!outcome.failure.empty())
@@ -121,8 +119,9 @@ inline CheckReport CheckInChild(const std::string& op, const CheckOptions& optio
 OPKIT_INLINE CheckReport CheckOperator(const std::string& op, const CheckOptions& options) {
   const detail::RegistryUse use;
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-  return detail::CheckInChild(
-      op, options, [&](detail::CheckLog& log) { detail::CheckValues(schema, options, log); });
+  return detail::CheckInChild(op, options, [&](detail::CheckLog& log, bool lacks_threads) {
+    detail::CheckValues(schema, options, log, lacks_threads);
+  });
 }
 OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector<Tensor>& inputs,
                                        const CheckOptions& options) {
@@ -133,8 +132,8 @@ OPKIT_INLINE CheckReport CheckOperator(const OperatorDef& def, const std::vector
   if (inputs.size() != def.inputs().size())
     Throw(ErrorCode::kInvalidArgument, "CheckOperator of ", ToString(def), " needs ",
           def.inputs().size(), " inputs, found ", inputs.size());
-  return detail::CheckInChild(def.type(), options, [&](detail::CheckLog& log) {
-    detail::CheckKernels({schema, def, options}, log, &inputs);
+  return detail::CheckInChild(def.type(), options, [&](detail::CheckLog& log, bool lacks_threads) {
+    detail::CheckKernels({schema, def, options, lacks_threads}, log, &inputs);
   });
 }
 

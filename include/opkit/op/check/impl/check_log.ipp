@@ -32,14 +32,10 @@ inline CheckReport UnpackReport(const std::string& packed) {
 // Collects findings and notes, each once.
 class CheckLog {
  public:
-  // `parent` reports to the process that waits for this one; null outside a child. `lacks_threads`
-  // is true in a child whose parent has more threads.
-  explicit CheckLog(const std::string& op, const ChildReporter* parent = nullptr,
-                    bool lacks_threads = false)
-      : parent_(parent), lacks_threads_(lacks_threads) {
+  // `parent` reports to the process that waits for this one; null outside a child.
+  CheckLog(const std::string& op, const ChildReporter* parent) : parent_(parent) {
     report_.op = op;
   }
-  bool lacks_threads() const { return lacks_threads_; }
   const CheckReport& report() const { return report_; }
 
   void Note(const std::string& note) { AddOnce(report_.notes, note); }
@@ -66,7 +62,6 @@ class CheckLog {
   }
 
   const ChildReporter* const parent_;
-  const bool lacks_threads_;
   CheckReport report_;
   std::vector<std::string> keys_;
 };

@@ -68,7 +68,7 @@ class CheckedKernel {
   CheckedNode Node(const OperatorDef& def, const std::vector<Tensor>& inputs,
                    Pattern pattern = kPattern) const {
     GuardAllocator::Global().SetPattern(pattern.fill, pattern.fence);
-    return CheckedNode(target_, kernel_, def, inputs, log_.lacks_threads());
+    return CheckedNode(target_, kernel_, def, inputs);
   }
   CheckedNode Node(Pattern pattern = kPattern) const {
     return Node(target_.def, tested_->inputs, pattern);
@@ -78,7 +78,7 @@ class CheckedKernel {
     log_.CountRun();
     const CheckedRun result = run();
     is_stuck_ |= result == CheckedRun::kStuck;
-    if (is_stuck_ && log_.lacks_threads() && !is_asynchronous()) throw NeedsTheParent();
+    if (is_stuck_ && target_.lacks_threads && !is_asynchronous()) throw NeedsTheParent();
     return result;
   }
   CheckedRun Run(CheckedNode& node) {

@@ -31,12 +31,8 @@ class CheckedNode {
   // `def` is the target's node, perhaps with other names of its values. The target and the kernel
   // must outlive this object.
   CheckedNode(const CheckTarget& target, const Kernel& kernel, const OperatorDef& def,
-              const std::vector<Tensor>& inputs, bool lacks_threads)
-      : target_(target),
-        kernel_(kernel),
-        def_(def),
-        lacks_threads_(lacks_threads),
-        ws_(std::make_unique<Workspace>()) {
+              const std::vector<Tensor>& inputs)
+      : target_(target), kernel_(kernel), def_(def), ws_(std::make_unique<Workspace>()) {
     def_.Device(kernel.device, def.device().index);
     for (const auto* names : {&def_.inputs(), &def_.outputs()})
       for (const std::string& name : *names)
@@ -67,7 +63,7 @@ class CheckedNode {
       } else {
         op_->RunAsync();
         // Count the threads before reading the event: a thread that has ended has completed it.
-        if (lacks_threads_ && CountOtherThreads() == 0 && op_->event().IsScheduled())
+        if (target_.lacks_threads && CountOtherThreads() == 0 && op_->event().IsScheduled())
           Throw(ErrorCode::kDeadlineExceeded, "no thread of this process completes its event");
         op_->event().Finish(std::chrono::milliseconds(target_.options.run.deadline_ms));
       }
@@ -190,7 +186,6 @@ class CheckedNode {
   const CheckTarget& target_;
   const Kernel& kernel_;
   OperatorDef def_;
-  bool lacks_threads_;
   std::unique_ptr<Workspace> ws_;
   std::unique_ptr<OperatorBase> op_;
   std::string error_;
