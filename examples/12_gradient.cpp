@@ -44,7 +44,7 @@ int main() {
   Executor exec(Compile(graph));
   const auto out = exec.Run(
       {{"x", Tensor::From<float>({2}, {1, 2})}, {"dy", Tensor::From<float>({2}, {1, 10})}});
-  const std::vector<float> slope = out[dx].ToVector<float>();
+  const std::vector<float> slope = out.Get(dx).ToVector<float>();
   std::printf("%s: %g %g\n", dx.c_str(), slope[0], slope[1]);
 
   // Compares the gradient, from the maker to its kernel, with finite differences of the forward

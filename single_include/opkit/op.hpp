@@ -1494,8 +1494,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 class RefCounted {
  public:
   RefCounted() = default;
-  RefCounted(const RefCounted&) = delete;
-  RefCounted& operator=(const RefCounted&) = delete;
+  RefCounted(RefCounted&&) = delete;
   virtual ~RefCounted() = default;
 
  private:
@@ -1714,6 +1713,12 @@ concept ComplexOf = requires(const T& z) {
   z.imag();
 };
 
+// Returns the dtype of T among the four of its kind, which are numbered by size from 1 to 8 bytes.
+template <class T>
+constexpr DType IntegerDType(DType of_one_byte) {
+  return static_cast<DType>(static_cast<int>(of_one_byte) + std::countr_zero(sizeof(T)));
+}
+
 template <class T>
 constexpr DType DTypeOfImpl() {
   if constexpr (std::is_same_v<T, bool>)
@@ -1735,16 +1740,10 @@ constexpr DType DTypeOfImpl() {
   else if constexpr (sizeof(T) > 8)
     return DType::kUndefined;  // __int128 is integral under -std=gnu++20
   else if constexpr (std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1   ? DType::kInt8
-           : sizeof(T) == 2 ? DType::kInt16
-           : sizeof(T) == 4 ? DType::kInt32
-                            : DType::kInt64;
+    return IntegerDType<T>(DType::kInt8);
   else if constexpr (!std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t> &&
                      !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1   ? DType::kUInt8
-           : sizeof(T) == 2 ? DType::kUInt16
-           : sizeof(T) == 4 ? DType::kUInt32
-                            : DType::kUInt64;
+    return IntegerDType<T>(DType::kUInt8);
   else
     return DType::kUndefined;
 }
@@ -2016,12 +2015,7 @@ class Dims {
   int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
   OPKIT_COLD friend std::string ToString(const Dims& dims) {
-    std::string out = "[";
-    for (int i = 0; i < dims.size_; ++i) {
-      if (i) out += ", ";
-      out += std::to_string(dims[i]);
-    }
-    return out + "]";
+    return StrCat(std::vector<int64_t>(dims.begin(), dims.end()));
   }
   friend bool operator==(const Dims& a, const Dims& b) {
     const int64_t *x = a.data(), *y = b.data();
@@ -2136,8 +2130,7 @@ inline constexpr size_t kCacheLine = 64;
 class Mutex {
  public:
   constexpr Mutex() = default;
-  Mutex(const Mutex&) = delete;
-  Mutex& operator=(const Mutex&) = delete;
+  Mutex(Mutex&&) = delete;
   void Lock() { pthread_mutex_lock(&mutex_); }
   void Unlock() { pthread_mutex_unlock(&mutex_); }
   // Unlocks the mutex in a forked child, where the thread that held it may not exist.
@@ -2147,16 +2140,18 @@ class Mutex {
   pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 };
 
-class MutexLock {
+// Holds a lock from its construction to the end of its scope.
+template <class Lock>
+class LockGuard {
  public:
-  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
-  ~MutexLock() { mutex_.Unlock(); }
+  explicit LockGuard(Lock& lock) : lock_(lock) { lock_.Lock(); }
+  LockGuard(LockGuard&&) = delete;
+  ~LockGuard() { lock_.Unlock(); }
 
  private:
-  Mutex& mutex_;
+  Lock& lock_;
 };
+using MutexLock = LockGuard<Mutex>;
 
 inline int64_t MonotonicNs() {
   timespec now;
@@ -2223,8 +2218,7 @@ inline int CurrentCpu() { return sched_getcpu(); }
 class CpuBan {
  public:
   CpuBan() = default;
-  CpuBan(const CpuBan&) = delete;
-  CpuBan& operator=(const CpuBan&) = delete;
+  CpuBan(CpuBan&&) = delete;
   ~CpuBan() {
     if (banned_) Lift();
   }
@@ -3047,10 +3041,9 @@ class Attribute {
   }
   template <class T>
   void Add(const T& value) {
-    if constexpr (std::is_integral_v<T>) {
+    if constexpr (std::is_integral_v<T>)
       if (static_cast<int64_t>(value) < 0 && value > 0)
         Throw(ErrorCode::kOutOfRange, "attribute value ", value, " does not fit in int64");
-    }
     using Stored = typename std::remove_cvref_t<decltype(List<T>())>::value_type;
     List<T>().push_back(static_cast<Stored>(value));
   }
@@ -3532,8 +3525,7 @@ class InvocationScope {
     return InvocationScope(token, names);
   }
 
-  InvocationScope(const InvocationScope&) = delete;
-  InvocationScope& operator=(const InvocationScope&) = delete;
+  InvocationScope(InvocationScope&&) = delete;
   ~InvocationScope() {
     if (sink_) [[unlikely]]
       sink_->Close();
@@ -3572,8 +3564,7 @@ class IssueScope {
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
     if (opened_) t_issuer = NextInvocationIds(1);
   }
-  IssueScope(const IssueScope&) = delete;
-  IssueScope& operator=(const IssueScope&) = delete;
+  IssueScope(IssueScope&&) = delete;
   ~IssueScope() {
     if (opened_) t_issuer = 0;
   }
@@ -5179,13 +5170,14 @@ class BasicFunctionOpBuilder {
   BasicFunctionOpBuilder& input(const char* name, const char* doc = "",
                                 std::vector<DType> dtypes = {}) {
     return Guarded([&] {
-      host_.Input(record_->inputs.emplace_back(ValueSchema{name, doc, std::move(dtypes)}));
+      host_.Input(record_->inputs.emplace_back(detail::ValueSchema{name, doc, std::move(dtypes)}));
     });
   }
   BasicFunctionOpBuilder& output(const char* name, const char* doc = "",
                                  std::vector<DType> dtypes = {}) {
     return Guarded([&] {
-      host_.Output(record_->outputs.emplace_back(ValueSchema{name, doc, std::move(dtypes)}));
+      host_.Output(
+          record_->outputs.emplace_back(detail::ValueSchema{name, doc, std::move(dtypes)}));
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
@@ -7307,7 +7299,7 @@ OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
 OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Arguments out;
   if (count > kMostParts || (count > 0 && !IsUsable(attrs)))
-    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+    Throw(ErrorCode::kInvalidArgument, "a library gives ", count, " attributes",
           attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
@@ -9543,7 +9535,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
     g_read_gradient(*record);
   else if (g_has_gradient && g_has_gradient(record->name))
     Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
-          " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
+          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
           "registers it");
   ReadKernels(schema, *record);
   // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by

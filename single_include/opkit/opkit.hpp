@@ -649,6 +649,12 @@ concept ComplexOf = requires(const T& z) {
   z.imag();
 };
 
+// Returns the dtype of T among the four of its kind, which are numbered by size from 1 to 8 bytes.
+template <class T>
+constexpr DType IntegerDType(DType of_one_byte) {
+  return static_cast<DType>(static_cast<int>(of_one_byte) + std::countr_zero(sizeof(T)));
+}
+
 template <class T>
 constexpr DType DTypeOfImpl() {
   if constexpr (std::is_same_v<T, bool>)
@@ -670,16 +676,10 @@ constexpr DType DTypeOfImpl() {
   else if constexpr (sizeof(T) > 8)
     return DType::kUndefined;  // __int128 is integral under -std=gnu++20
   else if constexpr (std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1   ? DType::kInt8
-           : sizeof(T) == 2 ? DType::kInt16
-           : sizeof(T) == 4 ? DType::kInt32
-                            : DType::kInt64;
+    return IntegerDType<T>(DType::kInt8);
   else if constexpr (!std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t> &&
                      !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1   ? DType::kUInt8
-           : sizeof(T) == 2 ? DType::kUInt16
-           : sizeof(T) == 4 ? DType::kUInt32
-                            : DType::kUInt64;
+    return IntegerDType<T>(DType::kUInt8);
   else
     return DType::kUndefined;
 }
@@ -812,8 +812,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 class RefCounted {
  public:
   RefCounted() = default;
-  RefCounted(const RefCounted&) = delete;
-  RefCounted& operator=(const RefCounted&) = delete;
+  RefCounted(RefCounted&&) = delete;
   virtual ~RefCounted() = default;
 
  private:
@@ -1043,12 +1042,7 @@ class Dims {
   int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
   OPKIT_COLD friend std::string ToString(const Dims& dims) {
-    std::string out = "[";
-    for (int i = 0; i < dims.size_; ++i) {
-      if (i) out += ", ";
-      out += std::to_string(dims[i]);
-    }
-    return out + "]";
+    return StrCat(std::vector<int64_t>(dims.begin(), dims.end()));
   }
   friend bool operator==(const Dims& a, const Dims& b) {
     const int64_t *x = a.data(), *y = b.data();
@@ -1163,8 +1157,7 @@ inline constexpr size_t kCacheLine = 64;
 class Mutex {
  public:
   constexpr Mutex() = default;
-  Mutex(const Mutex&) = delete;
-  Mutex& operator=(const Mutex&) = delete;
+  Mutex(Mutex&&) = delete;
   void Lock() { pthread_mutex_lock(&mutex_); }
   void Unlock() { pthread_mutex_unlock(&mutex_); }
   // Unlocks the mutex in a forked child, where the thread that held it may not exist.
@@ -1174,16 +1167,18 @@ class Mutex {
   pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 };
 
-class MutexLock {
+// Holds a lock from its construction to the end of its scope.
+template <class Lock>
+class LockGuard {
  public:
-  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
-  ~MutexLock() { mutex_.Unlock(); }
+  explicit LockGuard(Lock& lock) : lock_(lock) { lock_.Lock(); }
+  LockGuard(LockGuard&&) = delete;
+  ~LockGuard() { lock_.Unlock(); }
 
  private:
-  Mutex& mutex_;
+  Lock& lock_;
 };
+using MutexLock = LockGuard<Mutex>;
 
 inline int64_t MonotonicNs() {
   timespec now;
@@ -1250,8 +1245,7 @@ inline int CurrentCpu() { return sched_getcpu(); }
 class CpuBan {
  public:
   CpuBan() = default;
-  CpuBan(const CpuBan&) = delete;
-  CpuBan& operator=(const CpuBan&) = delete;
+  CpuBan(CpuBan&&) = delete;
   ~CpuBan() {
     if (banned_) Lift();
   }
@@ -2074,10 +2068,9 @@ class Attribute {
   }
   template <class T>
   void Add(const T& value) {
-    if constexpr (std::is_integral_v<T>) {
+    if constexpr (std::is_integral_v<T>)
       if (static_cast<int64_t>(value) < 0 && value > 0)
         Throw(ErrorCode::kOutOfRange, "attribute value ", value, " does not fit in int64");
-    }
     using Stored = typename std::remove_cvref_t<decltype(List<T>())>::value_type;
     List<T>().push_back(static_cast<Stored>(value));
   }
@@ -2719,7 +2712,6 @@ class Event {
     std::swap(spare_, other.spare_);
     return *this;
   }
-  ~Event() = default;
 
   // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
   Device device() const { return device_; }
@@ -3087,8 +3079,7 @@ class InvocationScope {
     return InvocationScope(token, names);
   }
 
-  InvocationScope(const InvocationScope&) = delete;
-  InvocationScope& operator=(const InvocationScope&) = delete;
+  InvocationScope(InvocationScope&&) = delete;
   ~InvocationScope() {
     if (sink_) [[unlikely]]
       sink_->Close();
@@ -3127,8 +3118,7 @@ class IssueScope {
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
     if (opened_) t_issuer = NextInvocationIds(1);
   }
-  IssueScope(const IssueScope&) = delete;
-  IssueScope& operator=(const IssueScope&) = delete;
+  IssueScope(IssueScope&&) = delete;
   ~IssueScope() {
     if (opened_) t_issuer = 0;
   }
@@ -3243,8 +3233,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if constexpr (detail::NativeStreamContext<Context>) {
     if (!source.is_dense())
       Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
-            " on a native stream because it "
-            "has strides; call Contiguous() first");
+            " on a native stream because it has strides; call Contiguous() first");
     prepared.Run(context.native_stream());
   } else {
     context.Launch([prepared = std::move(prepared)] { prepared.Run(); });
@@ -3271,8 +3260,7 @@ class [[nodiscard]] ScopedValue {
   // The variable must outlive the scope, whose end restores the value before.
   ScopedValue(T& variable, std::type_identity_t<T> value)
       : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
-  ScopedValue(const ScopedValue&) = delete;
-  ScopedValue& operator=(const ScopedValue&) = delete;
+  ScopedValue(ScopedValue&&) = delete;
   ~ScopedValue() { variable_ = std::move(outer_); }
 
  private:
@@ -3306,8 +3294,7 @@ class CPUStream {
   // Makes a stream without a thread: work runs at once when it is issued, and throws to its caller.
   // For a thread that has its turn in a stream already; see CPUStreamScope.
   explicit CPUStream(Device device) : device_(device), id_(-1) {}
-  CPUStream(const CPUStream&) = delete;
-  CPUStream& operator=(const CPUStream&) = delete;
+  CPUStream(CPUStream&&) = delete;
 
   // Returns the process's stream `id` of `device`, started at first use; inside a CPUStreamScope,
   // the scope's stream for every id.
@@ -3652,16 +3639,7 @@ class SpinLock {
   std::atomic<uint32_t> locked_{0};
 };
 
-class SpinLockGuard {
- public:
-  explicit SpinLockGuard(SpinLock& lock) : lock_(lock) { lock_.Lock(); }
-  SpinLockGuard(const SpinLockGuard&) = delete;
-  SpinLockGuard& operator=(const SpinLockGuard&) = delete;
-  ~SpinLockGuard() { lock_.Unlock(); }
-
- private:
-  SpinLock& lock_;
-};
+using SpinLockGuard = LockGuard<SpinLock>;
 
 }  // namespace detail
 }}  // namespace opkit
@@ -3777,8 +3755,7 @@ struct LatchSleeper {
 class Latch {
  public:
   explicit Latch(int64_t count = 0) : count_(count) {}
-  Latch(const Latch&) = delete;
-  Latch& operator=(const Latch&) = delete;
+  Latch(Latch&&) = delete;
 
   // Adds `n`. Relaxed: no other data is read because of this number. A latch is raised either
   // before its waiters start, or by something that itself still counts.
@@ -4079,8 +4056,7 @@ class ThreadPool {
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
+  ThreadPool(ThreadPool&&) = delete;
 
   // Returns the process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without
   // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
@@ -9489,6 +9465,53 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
 
 #endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
+// ---- opkit/base/algorithm.hpp
+// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
+// and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
+// sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
+// type that it searches.
+#ifndef OPKIT_BASE_ALGORITHM_HPP_
+#define OPKIT_BASE_ALGORITHM_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// True if the container holds the value.
+template <class Container, class T>
+bool Contains(const Container& values, const T& value) {
+  for (const auto& one : values)
+    if (one == value) return true;
+  return false;
+}
+
+// Returns the numbers 0 to count - 1, sorted by before(a, b); equal ones keep their order. A merge
+// sort: about count * log2(count) indirect calls, and scratch memory for `count` numbers.
+std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
+
+// Sorts the items by before(item, other); equal items keep their order. Moves each item at most
+// twice.
+template <class T, class Before>
+void StableSort(std::vector<T>& items, Before before) {
+  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
+    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
+  });
+  for (size_t first = 0; first < order.size(); ++first) {
+    if (Index(order[first]) == first) continue;
+    T held = std::move(items[first]);
+    size_t hole = first;
+    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
+      items[hole] = std::move(items[next]);
+      order[hole] = static_cast<int>(hole);
+    }
+    items[hole] = std::move(held);
+    order[hole] = static_cast<int>(hole);
+  }
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_ALGORITHM_HPP_
+
 // ---- opkit/device/impl/event.ipp
 // The definitions of opkit/device/event.hpp.
 #ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
@@ -9502,8 +9525,7 @@ OPKIT_INLINE bool EventState::Schedule() {
   if (IsTerminal(now)) return false;
   if (now == EventStatus::kScheduled)
     Throw(ErrorCode::kFailedPrecondition,
-          "the event is recorded while it is still SCHEDULED; "
-          "Finish or Reset it first");
+          "the event is recorded while it is still SCHEDULED; Finish or Reset it first");
   status_.store(EventStatus::kScheduled, std::memory_order_release);
   return true;
 }
@@ -9589,8 +9611,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
     const std::string described = context_->Describe();
-    for (const std::string& line : error.context())
-      if (line == described) return exception;  // the operator itself failed while issuing
+    if (detail::Contains(error.context(), described))
+      return exception;  // the operator itself failed while issuing
     if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
     Error copy = error;
     copy.AddContext(described).SetShared();
@@ -9659,8 +9681,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
   const auto state = state_;
   if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
     Throw(ErrorCode::kFailedPrecondition,
-          "SetFinished on an event that is SUCCESS already; "
-          "Reset it first");
+          "SetFinished on an event that is SUCCESS already; Reset it first");
 }
 
 OPKIT_INLINE detail::IntrusivePtr<EventState> Event::NewState() const {
@@ -9940,8 +9961,7 @@ OPKIT_INLINE void CPUStream::WaitEvent(const Event& event) {
   if (status == EventStatus::kSuccess) return;
   if (status == EventStatus::kInitialized)
     Throw(ErrorCode::kFailedPrecondition,
-          "a stream cannot wait for an event that was never "
-          "recorded: run the operator first");
+          "a stream cannot wait for an event that was never recorded: run the operator first");
   event.state()->RequestNotification();
   Push({{}, {}, event.state(), {}});
 }
@@ -10299,11 +10319,10 @@ inline int DefaultThreads() {
   if (!text || *text == '\0') return (std::min)(AvailableCpus(), kMax);
   char* end = nullptr;
   const long threads = std::strtol(text, &end, 10);
-  if (*end != '\0' || threads < 1 || threads > kMax) {
+  if (*end != '\0' || threads < 1 || threads > kMax)
     Throw(ErrorCode::kInvalidArgument,
           "expected the environment variable OPKIT_NUM_THREADS to be a number from 1 to ", kMax,
           ", found \"", text, "\"; correct it or unset it");
-  }
   return static_cast<int>(threads);
 }
 
@@ -10353,10 +10372,9 @@ OPKIT_INLINE ThreadPool& ThreadPool::Global() {
 }
 
 OPKIT_INLINE void ThreadPool::SetThreads(int threads) {
-  if (threads < 1 || threads > kMaxThreads) {
+  if (threads < 1 || threads > kMaxThreads)
     Throw(ErrorCode::kInvalidArgument, "expected a number of threads from 1 to ", kMaxThreads,
           " for the pool \"", name_, "\", found ", threads);
-  }
   constexpr uint64_t kSpinTicks = 12'000, kLoopSpinTicks = 500'000;
   const bool may_spin = threads <= detail::AvailableCpus();
   spin_ticks_ = may_spin ? kSpinTicks : 0;
@@ -10994,53 +11012,6 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
-
-// ---- opkit/base/algorithm.hpp
-// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
-// and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
-// sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
-// type that it searches.
-#ifndef OPKIT_BASE_ALGORITHM_HPP_
-#define OPKIT_BASE_ALGORITHM_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// True if the container holds the value.
-template <class Container, class T>
-bool Contains(const Container& values, const T& value) {
-  for (const auto& one : values)
-    if (one == value) return true;
-  return false;
-}
-
-// Returns the numbers 0 to count - 1, sorted by before(a, b); equal ones keep their order. A merge
-// sort: about count * log2(count) indirect calls, and scratch memory for `count` numbers.
-std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
-
-// Sorts the items by before(item, other); equal items keep their order. Moves each item at most
-// twice.
-template <class T, class Before>
-void StableSort(std::vector<T>& items, Before before) {
-  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
-    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
-  });
-  for (size_t first = 0; first < order.size(); ++first) {
-    if (Index(order[first]) == first) continue;
-    T held = std::move(items[first]);
-    size_t hole = first;
-    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
-      items[hole] = std::move(items[next]);
-      order[hole] = static_cast<int>(hole);
-    }
-    items[hole] = std::move(held);
-    order[hole] = static_cast<int>(hole);
-  }
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_BASE_ALGORITHM_HPP_
 
 // ---- opkit/op/impl/schema.ipp
 // OpSchema's definitions: the rules for verifying nodes with their messages, ready-made inference,
@@ -16576,7 +16547,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
     g_read_gradient(*record);
   else if (g_has_gradient && g_has_gradient(record->name))
     Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
-          " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
+          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
           "registers it");
   ReadKernels(schema, *record);
   // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by

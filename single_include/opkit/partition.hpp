@@ -655,6 +655,12 @@ concept ComplexOf = requires(const T& z) {
   z.imag();
 };
 
+// Returns the dtype of T among the four of its kind, which are numbered by size from 1 to 8 bytes.
+template <class T>
+constexpr DType IntegerDType(DType of_one_byte) {
+  return static_cast<DType>(static_cast<int>(of_one_byte) + std::countr_zero(sizeof(T)));
+}
+
 template <class T>
 constexpr DType DTypeOfImpl() {
   if constexpr (std::is_same_v<T, bool>)
@@ -676,16 +682,10 @@ constexpr DType DTypeOfImpl() {
   else if constexpr (sizeof(T) > 8)
     return DType::kUndefined;  // __int128 is integral under -std=gnu++20
   else if constexpr (std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1   ? DType::kInt8
-           : sizeof(T) == 2 ? DType::kInt16
-           : sizeof(T) == 4 ? DType::kInt32
-                            : DType::kInt64;
+    return IntegerDType<T>(DType::kInt8);
   else if constexpr (!std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t> &&
                      !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1   ? DType::kUInt8
-           : sizeof(T) == 2 ? DType::kUInt16
-           : sizeof(T) == 4 ? DType::kUInt32
-                            : DType::kUInt64;
+    return IntegerDType<T>(DType::kUInt8);
   else
     return DType::kUndefined;
 }
@@ -818,8 +818,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 class RefCounted {
  public:
   RefCounted() = default;
-  RefCounted(const RefCounted&) = delete;
-  RefCounted& operator=(const RefCounted&) = delete;
+  RefCounted(RefCounted&&) = delete;
   virtual ~RefCounted() = default;
 
  private:
@@ -1049,12 +1048,7 @@ class Dims {
   int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
   OPKIT_COLD friend std::string ToString(const Dims& dims) {
-    std::string out = "[";
-    for (int i = 0; i < dims.size_; ++i) {
-      if (i) out += ", ";
-      out += std::to_string(dims[i]);
-    }
-    return out + "]";
+    return StrCat(std::vector<int64_t>(dims.begin(), dims.end()));
   }
   friend bool operator==(const Dims& a, const Dims& b) {
     const int64_t *x = a.data(), *y = b.data();
@@ -1169,8 +1163,7 @@ inline constexpr size_t kCacheLine = 64;
 class Mutex {
  public:
   constexpr Mutex() = default;
-  Mutex(const Mutex&) = delete;
-  Mutex& operator=(const Mutex&) = delete;
+  Mutex(Mutex&&) = delete;
   void Lock() { pthread_mutex_lock(&mutex_); }
   void Unlock() { pthread_mutex_unlock(&mutex_); }
   // Unlocks the mutex in a forked child, where the thread that held it may not exist.
@@ -1180,16 +1173,18 @@ class Mutex {
   pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 };
 
-class MutexLock {
+// Holds a lock from its construction to the end of its scope.
+template <class Lock>
+class LockGuard {
  public:
-  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
-  ~MutexLock() { mutex_.Unlock(); }
+  explicit LockGuard(Lock& lock) : lock_(lock) { lock_.Lock(); }
+  LockGuard(LockGuard&&) = delete;
+  ~LockGuard() { lock_.Unlock(); }
 
  private:
-  Mutex& mutex_;
+  Lock& lock_;
 };
+using MutexLock = LockGuard<Mutex>;
 
 inline int64_t MonotonicNs() {
   timespec now;
@@ -1256,8 +1251,7 @@ inline int CurrentCpu() { return sched_getcpu(); }
 class CpuBan {
  public:
   CpuBan() = default;
-  CpuBan(const CpuBan&) = delete;
-  CpuBan& operator=(const CpuBan&) = delete;
+  CpuBan(CpuBan&&) = delete;
   ~CpuBan() {
     if (banned_) Lift();
   }
@@ -2080,10 +2074,9 @@ class Attribute {
   }
   template <class T>
   void Add(const T& value) {
-    if constexpr (std::is_integral_v<T>) {
+    if constexpr (std::is_integral_v<T>)
       if (static_cast<int64_t>(value) < 0 && value > 0)
         Throw(ErrorCode::kOutOfRange, "attribute value ", value, " does not fit in int64");
-    }
     using Stored = typename std::remove_cvref_t<decltype(List<T>())>::value_type;
     List<T>().push_back(static_cast<Stored>(value));
   }
@@ -2725,7 +2718,6 @@ class Event {
     std::swap(spare_, other.spare_);
     return *this;
   }
-  ~Event() = default;
 
   // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
   Device device() const { return device_; }
@@ -3093,8 +3085,7 @@ class InvocationScope {
     return InvocationScope(token, names);
   }
 
-  InvocationScope(const InvocationScope&) = delete;
-  InvocationScope& operator=(const InvocationScope&) = delete;
+  InvocationScope(InvocationScope&&) = delete;
   ~InvocationScope() {
     if (sink_) [[unlikely]]
       sink_->Close();
@@ -3133,8 +3124,7 @@ class IssueScope {
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
     if (opened_) t_issuer = NextInvocationIds(1);
   }
-  IssueScope(const IssueScope&) = delete;
-  IssueScope& operator=(const IssueScope&) = delete;
+  IssueScope(IssueScope&&) = delete;
   ~IssueScope() {
     if (opened_) t_issuer = 0;
   }
@@ -3249,8 +3239,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if constexpr (detail::NativeStreamContext<Context>) {
     if (!source.is_dense())
       Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
-            " on a native stream because it "
-            "has strides; call Contiguous() first");
+            " on a native stream because it has strides; call Contiguous() first");
     prepared.Run(context.native_stream());
   } else {
     context.Launch([prepared = std::move(prepared)] { prepared.Run(); });
@@ -3277,8 +3266,7 @@ class [[nodiscard]] ScopedValue {
   // The variable must outlive the scope, whose end restores the value before.
   ScopedValue(T& variable, std::type_identity_t<T> value)
       : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
-  ScopedValue(const ScopedValue&) = delete;
-  ScopedValue& operator=(const ScopedValue&) = delete;
+  ScopedValue(ScopedValue&&) = delete;
   ~ScopedValue() { variable_ = std::move(outer_); }
 
  private:
@@ -3312,8 +3300,7 @@ class CPUStream {
   // Makes a stream without a thread: work runs at once when it is issued, and throws to its caller.
   // For a thread that has its turn in a stream already; see CPUStreamScope.
   explicit CPUStream(Device device) : device_(device), id_(-1) {}
-  CPUStream(const CPUStream&) = delete;
-  CPUStream& operator=(const CPUStream&) = delete;
+  CPUStream(CPUStream&&) = delete;
 
   // Returns the process's stream `id` of `device`, started at first use; inside a CPUStreamScope,
   // the scope's stream for every id.
@@ -3658,16 +3645,7 @@ class SpinLock {
   std::atomic<uint32_t> locked_{0};
 };
 
-class SpinLockGuard {
- public:
-  explicit SpinLockGuard(SpinLock& lock) : lock_(lock) { lock_.Lock(); }
-  SpinLockGuard(const SpinLockGuard&) = delete;
-  SpinLockGuard& operator=(const SpinLockGuard&) = delete;
-  ~SpinLockGuard() { lock_.Unlock(); }
-
- private:
-  SpinLock& lock_;
-};
+using SpinLockGuard = LockGuard<SpinLock>;
 
 }  // namespace detail
 }}  // namespace opkit
@@ -3783,8 +3761,7 @@ struct LatchSleeper {
 class Latch {
  public:
   explicit Latch(int64_t count = 0) : count_(count) {}
-  Latch(const Latch&) = delete;
-  Latch& operator=(const Latch&) = delete;
+  Latch(Latch&&) = delete;
 
   // Adds `n`. Relaxed: no other data is read because of this number. A latch is raised either
   // before its waiters start, or by something that itself still counts.
@@ -4085,8 +4062,7 @@ class ThreadPool {
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
+  ThreadPool(ThreadPool&&) = delete;
 
   // Returns the process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without
   // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
@@ -13310,6 +13286,53 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
 
 #endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
+// ---- opkit/base/algorithm.hpp
+// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
+// and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
+// sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
+// type that it searches.
+#ifndef OPKIT_BASE_ALGORITHM_HPP_
+#define OPKIT_BASE_ALGORITHM_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// True if the container holds the value.
+template <class Container, class T>
+bool Contains(const Container& values, const T& value) {
+  for (const auto& one : values)
+    if (one == value) return true;
+  return false;
+}
+
+// Returns the numbers 0 to count - 1, sorted by before(a, b); equal ones keep their order. A merge
+// sort: about count * log2(count) indirect calls, and scratch memory for `count` numbers.
+std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
+
+// Sorts the items by before(item, other); equal items keep their order. Moves each item at most
+// twice.
+template <class T, class Before>
+void StableSort(std::vector<T>& items, Before before) {
+  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
+    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
+  });
+  for (size_t first = 0; first < order.size(); ++first) {
+    if (Index(order[first]) == first) continue;
+    T held = std::move(items[first]);
+    size_t hole = first;
+    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
+      items[hole] = std::move(items[next]);
+      order[hole] = static_cast<int>(hole);
+    }
+    items[hole] = std::move(held);
+    order[hole] = static_cast<int>(hole);
+  }
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_ALGORITHM_HPP_
+
 // ---- opkit/device/impl/event.ipp
 // The definitions of opkit/device/event.hpp.
 #ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
@@ -13323,8 +13346,7 @@ OPKIT_INLINE bool EventState::Schedule() {
   if (IsTerminal(now)) return false;
   if (now == EventStatus::kScheduled)
     Throw(ErrorCode::kFailedPrecondition,
-          "the event is recorded while it is still SCHEDULED; "
-          "Finish or Reset it first");
+          "the event is recorded while it is still SCHEDULED; Finish or Reset it first");
   status_.store(EventStatus::kScheduled, std::memory_order_release);
   return true;
 }
@@ -13410,8 +13432,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
     const std::string described = context_->Describe();
-    for (const std::string& line : error.context())
-      if (line == described) return exception;  // the operator itself failed while issuing
+    if (detail::Contains(error.context(), described))
+      return exception;  // the operator itself failed while issuing
     if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
     Error copy = error;
     copy.AddContext(described).SetShared();
@@ -13480,8 +13502,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
   const auto state = state_;
   if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
     Throw(ErrorCode::kFailedPrecondition,
-          "SetFinished on an event that is SUCCESS already; "
-          "Reset it first");
+          "SetFinished on an event that is SUCCESS already; Reset it first");
 }
 
 OPKIT_INLINE detail::IntrusivePtr<EventState> Event::NewState() const {
@@ -13761,8 +13782,7 @@ OPKIT_INLINE void CPUStream::WaitEvent(const Event& event) {
   if (status == EventStatus::kSuccess) return;
   if (status == EventStatus::kInitialized)
     Throw(ErrorCode::kFailedPrecondition,
-          "a stream cannot wait for an event that was never "
-          "recorded: run the operator first");
+          "a stream cannot wait for an event that was never recorded: run the operator first");
   event.state()->RequestNotification();
   Push({{}, {}, event.state(), {}});
 }
@@ -14120,11 +14140,10 @@ inline int DefaultThreads() {
   if (!text || *text == '\0') return (std::min)(AvailableCpus(), kMax);
   char* end = nullptr;
   const long threads = std::strtol(text, &end, 10);
-  if (*end != '\0' || threads < 1 || threads > kMax) {
+  if (*end != '\0' || threads < 1 || threads > kMax)
     Throw(ErrorCode::kInvalidArgument,
           "expected the environment variable OPKIT_NUM_THREADS to be a number from 1 to ", kMax,
           ", found \"", text, "\"; correct it or unset it");
-  }
   return static_cast<int>(threads);
 }
 
@@ -14174,10 +14193,9 @@ OPKIT_INLINE ThreadPool& ThreadPool::Global() {
 }
 
 OPKIT_INLINE void ThreadPool::SetThreads(int threads) {
-  if (threads < 1 || threads > kMaxThreads) {
+  if (threads < 1 || threads > kMaxThreads)
     Throw(ErrorCode::kInvalidArgument, "expected a number of threads from 1 to ", kMaxThreads,
           " for the pool \"", name_, "\", found ", threads);
-  }
   constexpr uint64_t kSpinTicks = 12'000, kLoopSpinTicks = 500'000;
   const bool may_spin = threads <= detail::AvailableCpus();
   spin_ticks_ = may_spin ? kSpinTicks : 0;
@@ -14815,53 +14833,6 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
-
-// ---- opkit/base/algorithm.hpp
-// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
-// and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
-// sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
-// type that it searches.
-#ifndef OPKIT_BASE_ALGORITHM_HPP_
-#define OPKIT_BASE_ALGORITHM_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// True if the container holds the value.
-template <class Container, class T>
-bool Contains(const Container& values, const T& value) {
-  for (const auto& one : values)
-    if (one == value) return true;
-  return false;
-}
-
-// Returns the numbers 0 to count - 1, sorted by before(a, b); equal ones keep their order. A merge
-// sort: about count * log2(count) indirect calls, and scratch memory for `count` numbers.
-std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
-
-// Sorts the items by before(item, other); equal items keep their order. Moves each item at most
-// twice.
-template <class T, class Before>
-void StableSort(std::vector<T>& items, Before before) {
-  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
-    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
-  });
-  for (size_t first = 0; first < order.size(); ++first) {
-    if (Index(order[first]) == first) continue;
-    T held = std::move(items[first]);
-    size_t hole = first;
-    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
-      items[hole] = std::move(items[next]);
-      order[hole] = static_cast<int>(hole);
-    }
-    items[hole] = std::move(held);
-    order[hole] = static_cast<int>(hole);
-  }
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_BASE_ALGORITHM_HPP_
 
 // ---- opkit/op/impl/schema.ipp
 // OpSchema's definitions: the rules for verifying nodes with their messages, ready-made inference,
@@ -18844,8 +18815,7 @@ class JsonWriter {
   // The string must outlive the writer.
   explicit JsonWriter(std::string& out, Spacing spacing = kSpaced)
       : out_(out), is_spaced_(spacing == kSpaced) {}
-  JsonWriter(const JsonWriter&) = delete;
-  JsonWriter& operator=(const JsonWriter&) = delete;
+  JsonWriter(JsonWriter&&) = delete;
 
   JsonWriter& BeginObject() { return Begin('{'); }
   JsonWriter& EndObject() { return End('}'); }
@@ -19227,16 +19197,14 @@ OPKIT_INLINE ReplayTuner::ReplayTuner(const Schedule& schedule, ReplayMode mode,
       threads_(threads),
       may_pend_(may_pend),
       known_ns_(ns_per_node) {
-  if (may_pend && mode != ReplayMode::kAuto && mode != ReplayMode::kCounters) {
+  if (may_pend && mode != ReplayMode::kAuto && mode != ReplayMode::kCounters)
     Throw(ErrorCode::kInvalidArgument,
           "expected mode counters (or auto) for nodes that may complete asynchronously, found ",
           ToString(mode), "; choose it or set may_pend to false");
-  }
-  if (schedule.in_order() && mode == ReplayMode::kLevels) {
+  if (schedule.in_order() && mode == ReplayMode::kLevels)
     Throw(ErrorCode::kInvalidArgument,
           "expected mode walk, counters or auto for a schedule made in_order, found levels; choose "
           "another or make the schedule without it");
-  }
   if (mode != ReplayMode::kAuto) return;
   settled_ = fixed_ = ns_per_node > 0 || may_pend || Choose(1e9) == ReplayMode::kWalk;
   mode_ = fixed_ ? Choose(ns_per_node) : ReplayMode::kWalk;
@@ -21004,8 +20972,8 @@ OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
   }
   if (unknown > 0)
     Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node is" : " nodes are",
-          " left whose operator nobody registered and no partitioner took; the first is '", first,
-          "'", SuggestName(first, OpRegistry::Global().Operators()), list);
+          " left whose operator is not registered and which no partitioner took; the first is '",
+          first, "'", SuggestName(first, OpRegistry::Global().Operators()), list);
 }
 
 // Returns Partition's result. Throws kNotFound if no partitioner is registered at all.
@@ -21372,8 +21340,7 @@ class Replay {
                          {&body_, &RunNodes, &RunRange, kMayPend && options.may_pend, Poll()})) {
     if (tuner_.may_use_counters()) core_->AllocateCounters();
   }
-  Replay(const Replay&) = delete;
-  Replay& operator=(const Replay&) = delete;
+  Replay(Replay&&) = delete;
   // Waits for an asynchronous run; Cancel it first if its pending nodes may never complete.
   ~Replay() { core_->WaitUntilQuiet(); }
 
@@ -21505,9 +21472,8 @@ class Replay {
         int next = -1;
         const int* const end = entries + entry_begin[node + 1];
         for (const int* entry = entries + entry_begin[node]; entry != end; ++entry) {
-          if constexpr (kMayPend) {
+          if constexpr (kMayPend)
             if (pending && !Schedule::IsEarly(*entry)) break;
-          }
           if (!core.Release(*entry)) continue;
           if (next < 0)
             next = Schedule::TargetOf(*entry);
@@ -27834,18 +27800,16 @@ class ScheduleBuilder {
       : out_(schedule), size_(schedule.size()), options_(options) {}
 
   void Build(const ScheduleEdge* edges, int64_t edge_count) {
-    if (size_ < 0 || size_ > Schedule::kMaxNodes || edge_count > INT32_MAX - size_) {
+    if (size_ < 0 || size_ > Schedule::kMaxNodes || edge_count > INT32_MAX - size_)
       Throw(ErrorCode::kOutOfRange, "expected a graph of at most ", Schedule::kMaxNodes,
             " nodes and ", INT32_MAX - Schedule::kMaxNodes, " edges, found ", size_, " nodes and ",
             edge_count, " edges");
-    }
     bool sorted = true;
     for (int64_t i = 0; i < edge_count; ++i) {
       const auto& [from, to, early] = edges[i];
-      if (from < 0 || from >= size_ || to < 0 || to >= size_) {
+      if (from < 0 || from >= size_ || to < 0 || to >= size_)
         Throw(ErrorCode::kOutOfRange, "expected edge ", i, " to join two of the ", size_,
               " nodes from 0 to ", size_ - 1, ", found ", from, " -> ", to);
-      }
       sorted = sorted && from < to;
       out_.has_early_ = out_.has_early_ || early;
     }
@@ -28193,11 +28157,10 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
   LayoutId Add(LayoutDefinition definition) {
     if (definition.name.empty())
       Throw(ErrorCode::kInvalidArgument, "RegisterLayout: a layout needs a name");
-    for (const bool there : {bool(definition.to_standard), bool(definition.from_standard)})
-      if (!there)
-        Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
-              "' needs both to_standard and from_standard, or no other backend could read what is "
-              "in it");
+    if (!definition.to_standard || !definition.from_standard)
+      Throw(ErrorCode::kInvalidArgument, "RegisterLayout: layout '", definition.name,
+            "' needs both to_standard and from_standard, or no other backend could read what is "
+            "in it");
     CheckRate(StrCat("RegisterLayout: layout '", definition.name, "'"), definition.ns_per_byte);
     MutexLock lock(mutex_);
     for (const auto& known : layouts_)
@@ -28205,7 +28168,8 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
         Throw(ErrorCode::kAlreadyExists, "RegisterLayout: there is a layout '", definition.name,
               "' already");
     if (layouts_.size() > LayoutId{0xffff})
-      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(), " layouts");
+      Throw(ErrorCode::kOutOfRange, "RegisterLayout: there are ", layouts_.size(),
+            " layouts, and a program can have no more");
     const auto id = static_cast<LayoutId>(layouts_.size());
     const double cost = definition.ns_per_byte;
     AddConverter({id, kStandardLayout, std::move(definition.to_standard), cost});
@@ -28406,10 +28370,11 @@ OPKIT_INLINE Tensor MakeTensor(const Shape& shape, DType dtype, const Layout& la
 namespace detail {
 OPKIT_IMAGE_LOCAL inline void CheckConvertible(const Tensor& tensor, const Layout& layout) {
   if (!tensor.initialized())
-    Throw(ErrorCode::kUninitialized, "a conversion to ", ToString(layout), " of ", tensor);
+    Throw(ErrorCode::kUninitialized, "cannot convert ", tensor, " to layout ", layout,
+          ": it has no elements yet");
   if (!IsHostAccessible(tensor.device().type))
-    Throw(ErrorCode::kUnsupported, "a conversion to ", ToString(layout), " of ", tensor,
-          ", which the host cannot reach");
+    Throw(ErrorCode::kUnsupported, "cannot convert ", tensor, " to layout ", layout,
+          ": the host cannot reach its memory");
 }
 OPKIT_INLINE std::vector<RegisteredLayout> RegisteredLayouts() {
   return LayoutRegistry::Global().All();
@@ -28435,7 +28400,7 @@ OPKIT_INLINE void ConvertDirectly(const Tensor& from, Tensor& to) {
   if (to.layout() != layout || to.shape() != from.shape() || to.dtype() != from.dtype() ||
       to.raw_data() != memory) [[unlikely]]
     Throw(ErrorCode::kOperatorFailed, what(),
-          " gave another tensor back; it is to write to the memory of the one that it is given");
+          " returned another tensor; it must write to the memory of the tensor that it is given");
 }
 // Returns the tensor after all steps of a path but the last.
 OPKIT_IMAGE_LOCAL inline Tensor BeforeLastStep(const Tensor& tensor, const LayoutPath& path) {
@@ -28466,7 +28431,7 @@ OPKIT_INLINE Tensor ConvertLayout(const Tensor& tensor, const Layout& layout) {
 OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
   detail::CheckConvertible(from, to.layout());
   if (from.dtype() != to.dtype() || from.shape() != to.shape() || !to.initialized())
-    Throw(ErrorCode::kInvalidArgument, "a conversion of ", from, " to ", to,
+    Throw(ErrorCode::kInvalidArgument, "cannot convert ", from, " to ", to,
           ": the target needs memory, the same dtype and the same shape");
   if (from.layout() == to.layout()) {
     const Tensor dense = from.is_dense() ? from : from.Contiguous();
@@ -31750,15 +31715,13 @@ class ReplayCore::Impl final : public ReplayCore {
 
   // Sets the state that the first thread of a run finds. Throws when a run is in progress.
   void Begin(ReplayMode mode, double ns_per_node) {
-    if (phase_ == Phase::kAbandoned) {
+    if (phase_ == Phase::kAbandoned)
       Throw(ErrorCode::kFailedPrecondition,
             "expected all nodes of the previous run, which was given up, to have completed; ",
             pending(), " are still pending: complete them first");
-    }
-    if (phase_ != Phase::kIdle) {
+    if (phase_ != Phase::kIdle)
       Throw(ErrorCode::kFailedPrecondition,
             "expected a replay that is not running; use one Replay for each run at a time");
-    }
     OPKIT_ASSERT(quiet());
     phase_ = Phase::kRunning;
     mode_ = mode;
@@ -33251,7 +33214,7 @@ OPKIT_INLINE AbiAttributes::AbiAttributes(const Arguments& arguments) {
 OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count) {
   Arguments out;
   if (count > kMostParts || (count > 0 && !IsUsable(attrs)))
-    Throw(ErrorCode::kInvalidArgument, "a library hands over ", count, " attributes",
+    Throw(ErrorCode::kInvalidArgument, "a library gives ", count, " attributes",
           attrs ? "" : ", which are null");
   for (uint64_t i = 0; i < count; ++i) {
     if (const std::string problem = ProblemOfAttr(attrs[i]); !problem.empty()) [[unlikely]]
@@ -36559,7 +36522,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
     g_read_gradient(*record);
   else if (g_has_gradient && g_has_gradient(record->name))
     Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
-          " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
+          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
           "registers it");
   ReadKernels(schema, *record);
   // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by

@@ -649,6 +649,12 @@ concept ComplexOf = requires(const T& z) {
   z.imag();
 };
 
+// Returns the dtype of T among the four of its kind, which are numbered by size from 1 to 8 bytes.
+template <class T>
+constexpr DType IntegerDType(DType of_one_byte) {
+  return static_cast<DType>(static_cast<int>(of_one_byte) + std::countr_zero(sizeof(T)));
+}
+
 template <class T>
 constexpr DType DTypeOfImpl() {
   if constexpr (std::is_same_v<T, bool>)
@@ -670,16 +676,10 @@ constexpr DType DTypeOfImpl() {
   else if constexpr (sizeof(T) > 8)
     return DType::kUndefined;  // __int128 is integral under -std=gnu++20
   else if constexpr (std::is_signed_v<T> && !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1   ? DType::kInt8
-           : sizeof(T) == 2 ? DType::kInt16
-           : sizeof(T) == 4 ? DType::kInt32
-                            : DType::kInt64;
+    return IntegerDType<T>(DType::kInt8);
   else if constexpr (!std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t> &&
                      !std::is_same_v<T, wchar_t>)
-    return sizeof(T) == 1   ? DType::kUInt8
-           : sizeof(T) == 2 ? DType::kUInt16
-           : sizeof(T) == 4 ? DType::kUInt32
-                            : DType::kUInt64;
+    return IntegerDType<T>(DType::kUInt8);
   else
     return DType::kUndefined;
 }
@@ -812,8 +812,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 class RefCounted {
  public:
   RefCounted() = default;
-  RefCounted(const RefCounted&) = delete;
-  RefCounted& operator=(const RefCounted&) = delete;
+  RefCounted(RefCounted&&) = delete;
   virtual ~RefCounted() = default;
 
  private:
@@ -1043,12 +1042,7 @@ class Dims {
   int64_t& operator[](int i) { return data()[detail::CheckedIndex(i, data(), size_)]; }
 
   OPKIT_COLD friend std::string ToString(const Dims& dims) {
-    std::string out = "[";
-    for (int i = 0; i < dims.size_; ++i) {
-      if (i) out += ", ";
-      out += std::to_string(dims[i]);
-    }
-    return out + "]";
+    return StrCat(std::vector<int64_t>(dims.begin(), dims.end()));
   }
   friend bool operator==(const Dims& a, const Dims& b) {
     const int64_t *x = a.data(), *y = b.data();
@@ -1163,8 +1157,7 @@ inline constexpr size_t kCacheLine = 64;
 class Mutex {
  public:
   constexpr Mutex() = default;
-  Mutex(const Mutex&) = delete;
-  Mutex& operator=(const Mutex&) = delete;
+  Mutex(Mutex&&) = delete;
   void Lock() { pthread_mutex_lock(&mutex_); }
   void Unlock() { pthread_mutex_unlock(&mutex_); }
   // Unlocks the mutex in a forked child, where the thread that held it may not exist.
@@ -1174,16 +1167,18 @@ class Mutex {
   pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 };
 
-class MutexLock {
+// Holds a lock from its construction to the end of its scope.
+template <class Lock>
+class LockGuard {
  public:
-  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
-  ~MutexLock() { mutex_.Unlock(); }
+  explicit LockGuard(Lock& lock) : lock_(lock) { lock_.Lock(); }
+  LockGuard(LockGuard&&) = delete;
+  ~LockGuard() { lock_.Unlock(); }
 
  private:
-  Mutex& mutex_;
+  Lock& lock_;
 };
+using MutexLock = LockGuard<Mutex>;
 
 inline int64_t MonotonicNs() {
   timespec now;
@@ -1250,8 +1245,7 @@ inline int CurrentCpu() { return sched_getcpu(); }
 class CpuBan {
  public:
   CpuBan() = default;
-  CpuBan(const CpuBan&) = delete;
-  CpuBan& operator=(const CpuBan&) = delete;
+  CpuBan(CpuBan&&) = delete;
   ~CpuBan() {
     if (banned_) Lift();
   }
@@ -2074,10 +2068,9 @@ class Attribute {
   }
   template <class T>
   void Add(const T& value) {
-    if constexpr (std::is_integral_v<T>) {
+    if constexpr (std::is_integral_v<T>)
       if (static_cast<int64_t>(value) < 0 && value > 0)
         Throw(ErrorCode::kOutOfRange, "attribute value ", value, " does not fit in int64");
-    }
     using Stored = typename std::remove_cvref_t<decltype(List<T>())>::value_type;
     List<T>().push_back(static_cast<Stored>(value));
   }
@@ -2719,7 +2712,6 @@ class Event {
     std::swap(spare_, other.spare_);
     return *this;
   }
-  ~Event() = default;
 
   // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
   Device device() const { return device_; }
@@ -3087,8 +3079,7 @@ class InvocationScope {
     return InvocationScope(token, names);
   }
 
-  InvocationScope(const InvocationScope&) = delete;
-  InvocationScope& operator=(const InvocationScope&) = delete;
+  InvocationScope(InvocationScope&&) = delete;
   ~InvocationScope() {
     if (sink_) [[unlikely]]
       sink_->Close();
@@ -3127,8 +3118,7 @@ class IssueScope {
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
     if (opened_) t_issuer = NextInvocationIds(1);
   }
-  IssueScope(const IssueScope&) = delete;
-  IssueScope& operator=(const IssueScope&) = delete;
+  IssueScope(IssueScope&&) = delete;
   ~IssueScope() {
     if (opened_) t_issuer = 0;
   }
@@ -3243,8 +3233,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if constexpr (detail::NativeStreamContext<Context>) {
     if (!source.is_dense())
       Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
-            " on a native stream because it "
-            "has strides; call Contiguous() first");
+            " on a native stream because it has strides; call Contiguous() first");
     prepared.Run(context.native_stream());
   } else {
     context.Launch([prepared = std::move(prepared)] { prepared.Run(); });
@@ -3271,8 +3260,7 @@ class [[nodiscard]] ScopedValue {
   // The variable must outlive the scope, whose end restores the value before.
   ScopedValue(T& variable, std::type_identity_t<T> value)
       : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
-  ScopedValue(const ScopedValue&) = delete;
-  ScopedValue& operator=(const ScopedValue&) = delete;
+  ScopedValue(ScopedValue&&) = delete;
   ~ScopedValue() { variable_ = std::move(outer_); }
 
  private:
@@ -3306,8 +3294,7 @@ class CPUStream {
   // Makes a stream without a thread: work runs at once when it is issued, and throws to its caller.
   // For a thread that has its turn in a stream already; see CPUStreamScope.
   explicit CPUStream(Device device) : device_(device), id_(-1) {}
-  CPUStream(const CPUStream&) = delete;
-  CPUStream& operator=(const CPUStream&) = delete;
+  CPUStream(CPUStream&&) = delete;
 
   // Returns the process's stream `id` of `device`, started at first use; inside a CPUStreamScope,
   // the scope's stream for every id.
@@ -3652,16 +3639,7 @@ class SpinLock {
   std::atomic<uint32_t> locked_{0};
 };
 
-class SpinLockGuard {
- public:
-  explicit SpinLockGuard(SpinLock& lock) : lock_(lock) { lock_.Lock(); }
-  SpinLockGuard(const SpinLockGuard&) = delete;
-  SpinLockGuard& operator=(const SpinLockGuard&) = delete;
-  ~SpinLockGuard() { lock_.Unlock(); }
-
- private:
-  SpinLock& lock_;
-};
+using SpinLockGuard = LockGuard<SpinLock>;
 
 }  // namespace detail
 }}  // namespace opkit
@@ -3777,8 +3755,7 @@ struct LatchSleeper {
 class Latch {
  public:
   explicit Latch(int64_t count = 0) : count_(count) {}
-  Latch(const Latch&) = delete;
-  Latch& operator=(const Latch&) = delete;
+  Latch(Latch&&) = delete;
 
   // Adds `n`. Relaxed: no other data is read because of this number. A latch is raised either
   // before its waiters start, or by something that itself still counts.
@@ -4079,8 +4056,7 @@ class ThreadPool {
   // Runs all queued tasks, and those that they submit, on the workers and the calling thread, then
   // joins the workers. Must not be called by one of the pool's own tasks.
   ~ThreadPool();
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
+  ThreadPool(ThreadPool&&) = delete;
 
   // Returns the process's pool, made at the first call with OPKIT_NUM_THREADS threads or, without
   // that variable, one for each CPU that the calling thread may use; OPKIT_PIN_THREADS=1 pins its
@@ -10043,6 +10019,53 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
 
 #endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
+// ---- opkit/base/algorithm.hpp
+// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
+// and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
+// sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
+// type that it searches.
+#ifndef OPKIT_BASE_ALGORITHM_HPP_
+#define OPKIT_BASE_ALGORITHM_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// True if the container holds the value.
+template <class Container, class T>
+bool Contains(const Container& values, const T& value) {
+  for (const auto& one : values)
+    if (one == value) return true;
+  return false;
+}
+
+// Returns the numbers 0 to count - 1, sorted by before(a, b); equal ones keep their order. A merge
+// sort: about count * log2(count) indirect calls, and scratch memory for `count` numbers.
+std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
+
+// Sorts the items by before(item, other); equal items keep their order. Moves each item at most
+// twice.
+template <class T, class Before>
+void StableSort(std::vector<T>& items, Before before) {
+  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
+    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
+  });
+  for (size_t first = 0; first < order.size(); ++first) {
+    if (Index(order[first]) == first) continue;
+    T held = std::move(items[first]);
+    size_t hole = first;
+    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
+      items[hole] = std::move(items[next]);
+      order[hole] = static_cast<int>(hole);
+    }
+    items[hole] = std::move(held);
+    order[hole] = static_cast<int>(hole);
+  }
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_ALGORITHM_HPP_
+
 // ---- opkit/device/impl/event.ipp
 // The definitions of opkit/device/event.hpp.
 #ifndef OPKIT_DEVICE_IMPL_EVENT_IPP_
@@ -10056,8 +10079,7 @@ OPKIT_INLINE bool EventState::Schedule() {
   if (IsTerminal(now)) return false;
   if (now == EventStatus::kScheduled)
     Throw(ErrorCode::kFailedPrecondition,
-          "the event is recorded while it is still SCHEDULED; "
-          "Finish or Reset it first");
+          "the event is recorded while it is still SCHEDULED; Finish or Reset it first");
   status_.store(EventStatus::kScheduled, std::memory_order_release);
   return true;
 }
@@ -10143,8 +10165,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
     const std::string described = context_->Describe();
-    for (const std::string& line : error.context())
-      if (line == described) return exception;  // the operator itself failed while issuing
+    if (detail::Contains(error.context(), described))
+      return exception;  // the operator itself failed while issuing
     if (typeid(error) != typeid(Error)) return error.AddContext(described), exception;
     Error copy = error;
     copy.AddContext(described).SetShared();
@@ -10213,8 +10235,7 @@ OPKIT_INLINE void Event::CompleteOnce(std::exception_ptr exception) {
   const auto state = state_;
   if (!state->Complete(std::move(exception)) && state->status() == EventStatus::kSuccess)
     Throw(ErrorCode::kFailedPrecondition,
-          "SetFinished on an event that is SUCCESS already; "
-          "Reset it first");
+          "SetFinished on an event that is SUCCESS already; Reset it first");
 }
 
 OPKIT_INLINE detail::IntrusivePtr<EventState> Event::NewState() const {
@@ -10494,8 +10515,7 @@ OPKIT_INLINE void CPUStream::WaitEvent(const Event& event) {
   if (status == EventStatus::kSuccess) return;
   if (status == EventStatus::kInitialized)
     Throw(ErrorCode::kFailedPrecondition,
-          "a stream cannot wait for an event that was never "
-          "recorded: run the operator first");
+          "a stream cannot wait for an event that was never recorded: run the operator first");
   event.state()->RequestNotification();
   Push({{}, {}, event.state(), {}});
 }
@@ -10853,11 +10873,10 @@ inline int DefaultThreads() {
   if (!text || *text == '\0') return (std::min)(AvailableCpus(), kMax);
   char* end = nullptr;
   const long threads = std::strtol(text, &end, 10);
-  if (*end != '\0' || threads < 1 || threads > kMax) {
+  if (*end != '\0' || threads < 1 || threads > kMax)
     Throw(ErrorCode::kInvalidArgument,
           "expected the environment variable OPKIT_NUM_THREADS to be a number from 1 to ", kMax,
           ", found \"", text, "\"; correct it or unset it");
-  }
   return static_cast<int>(threads);
 }
 
@@ -10907,10 +10926,9 @@ OPKIT_INLINE ThreadPool& ThreadPool::Global() {
 }
 
 OPKIT_INLINE void ThreadPool::SetThreads(int threads) {
-  if (threads < 1 || threads > kMaxThreads) {
+  if (threads < 1 || threads > kMaxThreads)
     Throw(ErrorCode::kInvalidArgument, "expected a number of threads from 1 to ", kMaxThreads,
           " for the pool \"", name_, "\", found ", threads);
-  }
   constexpr uint64_t kSpinTicks = 12'000, kLoopSpinTicks = 500'000;
   const bool may_spin = threads <= detail::AvailableCpus();
   spin_ticks_ = may_spin ? kSpinTicks : 0;
@@ -11548,53 +11566,6 @@ OPKIT_INLINE void ThrowOtherLayout(const OperatorDef& def, std::string_view outp
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_IMPL_INFERENCE_IPP_
-
-// ---- opkit/base/algorithm.hpp
-// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
-// and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
-// sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
-// type that it searches.
-#ifndef OPKIT_BASE_ALGORITHM_HPP_
-#define OPKIT_BASE_ALGORITHM_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// True if the container holds the value.
-template <class Container, class T>
-bool Contains(const Container& values, const T& value) {
-  for (const auto& one : values)
-    if (one == value) return true;
-  return false;
-}
-
-// Returns the numbers 0 to count - 1, sorted by before(a, b); equal ones keep their order. A merge
-// sort: about count * log2(count) indirect calls, and scratch memory for `count` numbers.
-std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, int b)> before);
-
-// Sorts the items by before(item, other); equal items keep their order. Moves each item at most
-// twice.
-template <class T, class Before>
-void StableSort(std::vector<T>& items, Before before) {
-  std::vector<int> order = SortedOrder(items.size(), [&](int a, int b) {
-    return before(std::as_const(items[Index(a)]), std::as_const(items[Index(b)]));
-  });
-  for (size_t first = 0; first < order.size(); ++first) {
-    if (Index(order[first]) == first) continue;
-    T held = std::move(items[first]);
-    size_t hole = first;
-    for (size_t next; (next = Index(order[hole])) != first; hole = next) {
-      items[hole] = std::move(items[next]);
-      order[hole] = static_cast<int>(hole);
-    }
-    items[hole] = std::move(held);
-    order[hole] = static_cast<int>(hole);
-  }
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_BASE_ALGORITHM_HPP_
 
 // ---- opkit/op/impl/schema.ipp
 // OpSchema's definitions: the rules for verifying nodes with their messages, ready-made inference,
@@ -15430,22 +15401,11 @@ OPKIT_INLINE std::string DisplayName(const ProfileSpan& span) {
 OPKIT_INLINE const char* DomainOf(const ProfileSpan& span) {
   if (span.kind == Invocation::Kind::kEngine) return "engine";
   if (span.custom != 0) return "Custom Operators";
-  switch (span.kind) {
-    case Invocation::Kind::kUserCode:
-      return "user";
-    case Invocation::Kind::kConverter:
-      return "converter";
-    case Invocation::Kind::kCopy:
-      return "copy";
-    case Invocation::Kind::kRun:
-      return "run";
-    case Invocation::Kind::kTask:
-      return "task";
-    case Invocation::Kind::kPhase:
-      return "phase";
-    default:
-      return "operator";
-  }
+  constexpr const char* kDomains[] = {"operator", "operator",  "operator", "operator",
+                                      "user",     "converter", "copy",     "run",
+                                      "task",     "phase",     "engine"};  // by kind
+  const auto kind = static_cast<size_t>(span.kind);
+  return kind < std::size(kDomains) ? kDomains[kind] : "operator";
 }
 
 }}  // namespace opkit
@@ -15497,8 +15457,7 @@ class JsonWriter {
   // The string must outlive the writer.
   explicit JsonWriter(std::string& out, Spacing spacing = kSpaced)
       : out_(out), is_spaced_(spacing == kSpaced) {}
-  JsonWriter(const JsonWriter&) = delete;
-  JsonWriter& operator=(const JsonWriter&) = delete;
+  JsonWriter(JsonWriter&&) = delete;
 
   JsonWriter& BeginObject() { return Begin('{'); }
   JsonWriter& EndObject() { return End('}'); }
@@ -15719,21 +15678,8 @@ inline double Median(std::vector<double> values) {
 }
 
 inline const char* VerdictText(ProfileDiffRow::Verdict verdict) {
-  using Verdict = ProfileDiffRow::Verdict;
-  switch (verdict) {
-    case Verdict::kSlower:
-      return "slower";
-    case Verdict::kFaster:
-      return "faster";
-    case Verdict::kTooFew:
-      return "too few runs";
-    case Verdict::kNew:
-      return "new";
-    case Verdict::kGone:
-      return "gone";
-    default:
-      return "same";
-  }
+  constexpr const char* kNames[] = {"same", "slower", "faster", "too few runs", "new", "gone"};
+  return kNames[static_cast<int>(verdict)];
 }
 
 // Multiplies each p by the number of rows whose p is not smaller, and raises it to the corrected p
@@ -15754,8 +15700,8 @@ OPKIT_INLINE ProfileDiff CompareTimes(const std::vector<NamedTimes>& before,
                                       const std::vector<NamedTimes>& after, double significance) {
   using Verdict = ProfileDiffRow::Verdict;
   if (!(significance > 0 && significance < 1))
-    Throw(ErrorCode::kInvalidArgument, "a significance lies between 0 and 1, and is not ",
-          significance);
+    Throw(ErrorCode::kInvalidArgument, "the significance is ", significance,
+          "; expected a number between 0 and 1");
   struct Pair {
     std::vector<double> before, after;
   };
@@ -15953,11 +15899,52 @@ class TraceVisitor {
   // Calls OnSpan for each span, thread by thread; then for its push and its work after the span
   // OnPush and OnAsynchronous. Between OnSpan and OnSpanEnd come the spans inside it and, for a
   // custom operator, OnUserCode for each time in which none of them ran.
-  void VisitSpans();
-  void VisitCounters();
-  void VisitMarkers();
+  void VisitSpans() {
+    WalkSpans(
+        profile_,
+        [&](const ProfileSpan& span) {
+          const TraceName& name = NameOf(span);
+          OnSpan(span, name);
+          if (IsTask(span)) OnPush(span, name);
+          if (const auto [begin, end] = AsynchronousTime(span); end >= 0)
+            OnAsynchronous(span, name, begin, end);
+        },
+        [&](const ProfileSpan& span, int64_t begin, int64_t end) {
+          if (HasUserCode(span)) OnUserCode(span, UserCodeNameOf(span), begin, end);
+        },
+        [&](const ProfileSpan& span, int64_t) { OnSpanEnd(span); });
+  }
+  void VisitCounters() {
+    for (const ProfileCounter& counter : profile_.counters) OnCounter(counter, Text(counter.name));
+  }
+  void VisitMarkers() {
+    for (const ProfileMarker& marker : profile_.markers) OnMarker(marker, Text(marker.name));
+  }
   // Calls OnFact for each fact that is known of the span, its names, ids and times aside.
-  void VisitFacts(const ProfileSpan& span);
+  void VisitFacts(const ProfileSpan& span) {
+    const auto text = [&](std::string_view name, std::string_view value) {
+      OnFact({TraceFact::Kind::kText, name, 0, value});
+    };
+    const auto count = [&](std::string_view name, uint64_t value) {
+      OnFact({TraceFact::Kind::kCount, name, value});
+    };
+    if (span.device != Device{}) text("device", ToString(span.device));
+    if (span.work.shapes != 0) {
+      text("shapes", Text(span.work.shapes));
+      text("backend", Text(span.work.backend));
+      count("flops", span.work.flops);
+      count("bytes", span.work.bytes);
+    }
+    if (span.pushed >= 0)
+      OnFact({TraceFact::Kind::kTime, "wait", static_cast<uint64_t>(span.begin - span.pushed)});
+    const auto counts =
+        std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
+                         [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
+    if (counts != profile_.counts.end() && counts->invocation == span.id)
+      for (size_t i = 0; i < profile_.counted.size(); ++i)
+        count(profile_.counted[i], counts->values[i]);
+    if (span.open) OnFact({TraceFact::Kind::kFlag, "open", 1});
+  }
 
   virtual void OnSpan(const ProfileSpan& span, const TraceName& name) = 0;
   virtual void OnSpanEnd(const ProfileSpan&) {}
@@ -15973,13 +15960,25 @@ class TraceVisitor {
   // True if an engine ran the span's task: OnPush is called for it.
   static bool IsTask(const ProfileSpan& span) { return span.pushed >= 0 && span.pusher >= 0; }
   // Returns the text of an interned name.
-  const std::string& Text(uint32_t interned);
+  const std::string& Text(uint32_t interned) {
+    const auto [found, is_new] = texts_.try_emplace(interned);
+    if (is_new) found->second = InternedName(interned);
+    return found->second;
+  }
 
   const Profile& profile_;
 
  private:
-  const TraceName& NameOf(const ProfileSpan& span);
-  const TraceName& UserCodeNameOf(const ProfileSpan& span);
+  const TraceName& NameOf(const ProfileSpan& span) {
+    TraceName& name = names_.Of(span);
+    if (!name.domain) name = {num_names_++, DisplayName(span), DomainOf(span)};
+    return name;
+  }
+  const TraceName& UserCodeNameOf(const ProfileSpan& span) {
+    TraceName& name = user_code_names_[span.custom];
+    if (!name.domain) name = {num_names_++, UserCodeName(span), DomainOf(span)};
+    return name;
+  }
 
   size_t num_names_ = 0;
   PerName<TraceName> names_;
@@ -16738,13 +16737,10 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     json.EndObject();
   }
   json.NewLine().EndArray().Key("domains").BeginArray();
-  for (const ProfileDomainRow& row : table.domains)
-    json.NewLine()
-        .BeginObject()
-        .Member("domain", row.domain)
-        .Member("count", row.count)
-        .Member("self_ns", row.self)
-        .EndObject();
+  for (const ProfileDomainRow& row : table.domains) {
+    json.NewLine().BeginObject().Member("domain", row.domain);
+    json.Member("count", row.count).Member("self_ns", row.self).EndObject();
+  }
   json.NewLine().EndArray().Key("memory").BeginArray();
   for (const ProfileMemoryRow& row : table.memory) {
     json.NewLine().BeginObject().Member("allocator", row.allocator);
@@ -16779,34 +16775,6 @@ OPKIT_INLINE void SaveReport(const Profile& profile, const std::string& path,
 
 #endif  // OPKIT_PROFILE_IMPL_SAVE_REPORT_IPP_
 
-// ---- opkit/profile/crash_trace.hpp
-// CrashTrace: writes the profile of a process that a fatal signal ends. Profiler::Start arms it if
-// ProfileOptions::crash_trace names a file.
-#ifndef OPKIT_PROFILE_CRASH_TRACE_HPP_
-#define OPKIT_PROFILE_CRASH_TRACE_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// From Arm to Disarm, a signal that ends the process first writes the profile recorded so far to
-// `path` (see SaveProfileFile). Then the signal's earlier action follows, with the same siginfo_t.
-// Faults (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS) are caught even if the program
-// handles them. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM and SIGXCPU are caught only if
-// the program neither handles nor ignores them. Threads that crash meanwhile wait for the trace.
-// A signal handler must not allocate memory. Therefore a separate thread, which waits from Arm on,
-// writes the trace. The handlers wait for it, but at most ten seconds: the crashed thread may hold
-// a lock that writing needs. Each Arm leads to at most one trace; a forked child writes none. Arm
-// and Disarm must not run at the same time. Throws kUnsupported if the thread cannot be started.
-class CrashTrace {
- public:
-  static void Arm(const std::string& path);
-  static void Disarm();
-};
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_CRASH_TRACE_HPP_
-
 // ---- opkit/profile/profile_file.hpp
 // SaveProfileFile: writes a profile in the format that the file's name selects. Crash traces and
 // OPKIT_PROFILE use it.
@@ -16819,7 +16787,18 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // trace to every other name. Returns the name of the written file: "x.html.json", a Chrome trace,
 // if the program has no writer of reports. Throws kIo if the file cannot be
 // written.
-std::string SaveProfileFile(const Profile& profile, const std::string& path);
+inline std::string SaveProfileFile(const Profile& profile, const std::string& path) {
+  std::string written = path;
+  if (path.ends_with(".pftrace") || path.ends_with(".perfetto-trace")) {
+    SavePerfettoTrace(profile, path);
+  } else if (path.ends_with(".html") && g_report_writer) {
+    SaveReport(profile, path);
+  } else {
+    if (path.ends_with(".html")) written += ".json";
+    SaveChromeTrace(profile, written);
+  }
+  return written;
+}
 
 }  // namespace detail
 }}  // namespace opkit
@@ -17205,6 +17184,156 @@ class Recorder final : public SpanSink, public MemorySink {
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_RECORDING_RECORDER_HPP_
+
+// ---- opkit/profile/crash_trace.hpp
+// CrashTrace: writes the profile of a process that a fatal signal ends. Profiler::Start arms it if
+// ProfileOptions::crash_trace names a file.
+#ifndef OPKIT_PROFILE_CRASH_TRACE_HPP_
+#define OPKIT_PROFILE_CRASH_TRACE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+struct FatalSignal {
+  int number;
+  bool is_fault;  // true for a fault of the program, false for a request to end
+};
+inline constexpr FatalSignal kFatalSignals[] = {
+    {SIGSEGV, true},  {SIGBUS, true},   {SIGILL, true},   {SIGFPE, true},   {SIGABRT, true},
+    {SIGTRAP, true},  {SIGSYS, true},   {SIGINT, false},  {SIGTERM, false}, {SIGHUP, false},
+    {SIGQUIT, false}, {SIGPIPE, false}, {SIGALRM, false}, {SIGXCPU, false}};
+
+// State that the handler shares with one writing thread. Never destroyed: handlers may still wait
+// in it.
+struct CrashWriter {
+  std::string path;
+  const pid_t process = getpid();
+  Parker crashed, written;
+  std::atomic<int64_t> thread{0};    // relaxed: only that thread finds its own id in it
+  std::atomic<bool> crashes{false};  // relaxed: which of two threads comes first does not matter
+};
+// The current writer, and the signals' actions from before Arm.
+struct CrashState {
+  // Release store and acquire load: a handler sees the complete object.
+  std::atomic<CrashWriter*> writer{nullptr};
+  struct sigaction before[std::size(kFatalSignals)] = {};
+  bool armed = false;
+};
+inline CrashState& Crash() {
+  static auto* state = new CrashState;
+  return *state;
+}
+
+inline void* WriteCrashTrace(void* argument) {
+  CrashWriter& writer = *static_cast<CrashWriter*>(argument);
+  SetCurrentThreadName("opkit-crash");
+  writer.thread.store(CurrentThreadId(), std::memory_order_relaxed);
+  writer.crashed.Wait();
+  try {
+    Recorder& recorder = Recorder::Global();
+    const bool records = recorder.is_running();
+    recorder.Pause();  // so that other threads add nothing to the trace
+    const std::string path = SaveProfileFile(recorder.Read(), writer.path);
+    if (records) recorder.Resume();  // the program's own handler may let the process continue
+    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", path.c_str());
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "opkit: no profile of the crash: %s\n", failure.what());
+  }
+  Parker::Wake(writer.written.Set());
+  return nullptr;
+}
+
+// Handles a fatal signal. Calls only functions that a signal handler may call.
+inline void HandleCrash(int signal, siginfo_t* info, void*) {
+  constexpr int64_t kLongestNs = 10'000'000'000;
+  const int error = errno;
+  CrashState& state = Crash();
+  CrashWriter* const writer = state.writer.load(std::memory_order_acquire);
+  if (writer && writer->process == getpid() &&
+      writer->thread.load(std::memory_order_relaxed) != CurrentThreadId()) {
+    if (!writer->crashes.exchange(true, std::memory_order_relaxed))
+      Parker::Wake(writer->crashed.Set());
+    if (writer->written.Wait(MonotonicNs() + kLongestNs))
+      Parker::Wake(writer->written.Set());  // wakes the next thread that waits here
+  }
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
+    if (kFatalSignals[i].number == signal) sigaction(signal, &state.before[i], nullptr);
+  // Sends the same signal again; it arrives when this handler has returned.
+  if (syscall(SYS_rt_tgsigqueueinfo, getpid(), CurrentThreadId(), signal, info) != 0) raise(signal);
+  errno = error;
+}
+
+inline bool IsOfCrashTrace(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == &HandleCrash;
+}
+
+// Returns a writer whose thread has not written yet, and starts one if needed.
+inline CrashWriter& WaitingCrashWriter() {
+  CrashState& state = Crash();
+  // Relaxed: this thread has stored the pointer.
+  if (CrashWriter* const made = state.writer.load(std::memory_order_relaxed);
+      made && made->process == getpid() && !made->crashes.load(std::memory_order_relaxed))
+    return *made;
+  auto writer = std::make_unique<CrashWriter>();
+  // Block all signals in the new thread: it must not run the handler, which waits for it.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, writer.get());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error)
+    Throw(ErrorCode::kUnsupported,
+          "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
+  pthread_detach(thread);
+  state.writer.store(writer.get(), std::memory_order_release);
+  return *writer.release();
+}
+
+// From Arm to Disarm, a signal that ends the process first writes the profile recorded so far to
+// `path` (see SaveProfileFile). Then the signal's earlier action follows, with the same siginfo_t.
+// Faults (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS) are caught even if the program
+// handles them. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM and SIGXCPU are caught only if
+// the program neither handles nor ignores them. Threads that crash meanwhile wait for the trace.
+// A signal handler must not allocate memory. Therefore a separate thread, which waits from Arm on,
+// writes the trace. The handlers wait for it, but at most ten seconds: the crashed thread may hold
+// a lock that writing needs. Each Arm leads to at most one trace; a forked child writes none. Arm
+// and Disarm must not run at the same time. Throws kUnsupported if the thread cannot be started.
+class CrashTrace {
+ public:
+  static void Arm(const std::string& path) {
+    CrashState& state = Crash();
+    WaitingCrashWriter().path = path;
+    MakeSignalStack();
+    struct sigaction action = {};
+    action.sa_sigaction = &HandleCrash;
+    action.sa_flags = SA_ONSTACK | SA_SIGINFO;
+    sigfillset(&action.sa_mask);
+    for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
+      struct sigaction now = {};
+      sigaction(kFatalSignals[i].number, nullptr, &now);
+      if (IsOfCrashTrace(now)) continue;  // inherited by the child of an armed process
+      state.before[i] = now;
+      if (!kFatalSignals[i].is_fault && ((now.sa_flags & SA_SIGINFO) || now.sa_handler != SIG_DFL))
+        continue;
+      sigaction(kFatalSignals[i].number, &action, nullptr);
+    }
+    state.armed = true;
+  }
+  static void Disarm() {
+    CrashState& state = Crash();
+    if (!std::exchange(state.armed, false)) return;
+    for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
+      struct sigaction now = {};
+      sigaction(kFatalSignals[i].number, nullptr, &now);
+      if (IsOfCrashTrace(now)) sigaction(kFatalSignals[i].number, &state.before[i], nullptr);
+    }
+  }
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_CRASH_TRACE_HPP_
 
 // ---- opkit/profile/impl/profiler.ipp
 // Forwards the profiler's functions to the recorder and the writers, and runs the session of
@@ -17817,7 +17946,7 @@ OPKIT_INLINE MannWhitney MannWhitneyTest(const std::vector<double>& a,
   for (double value : b) items.push_back({value, true});
   for (const Item& item : items)
     if (std::isnan(item.value))
-      Throw(ErrorCode::kInvalidArgument, "a number of a sample is a NaN, which has no rank");
+      Throw(ErrorCode::kInvalidArgument, "a sample contains NaN, which has no rank");
   std::sort(items.begin(), items.end(),
             [](const Item& x, const Item& y) { return x.value < y.value; });
   double ties = 0, a_before = 0;
@@ -17969,245 +18098,6 @@ OPKIT_INLINE void SaveFile(const std::string& path, std::string_view bytes) {
 }}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
-
-// ---- opkit/profile/impl/trace_visitor.ipp
-// The walk over a profile, with the facts of spans in the order in which writers get them.
-#ifndef OPKIT_PROFILE_IMPL_TRACE_VISITOR_IPP_
-#define OPKIT_PROFILE_IMPL_TRACE_VISITOR_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-OPKIT_INLINE void TraceVisitor::VisitSpans() {
-  WalkSpans(
-      profile_,
-      [&](const ProfileSpan& span) {
-        const TraceName& name = NameOf(span);
-        OnSpan(span, name);
-        if (IsTask(span)) OnPush(span, name);
-        if (const auto [begin, end] = AsynchronousTime(span); end >= 0)
-          OnAsynchronous(span, name, begin, end);
-      },
-      [&](const ProfileSpan& span, int64_t begin, int64_t end) {
-        if (HasUserCode(span)) OnUserCode(span, UserCodeNameOf(span), begin, end);
-      },
-      [&](const ProfileSpan& span, int64_t) { OnSpanEnd(span); });
-}
-
-OPKIT_INLINE void TraceVisitor::VisitCounters() {
-  for (const ProfileCounter& counter : profile_.counters) OnCounter(counter, Text(counter.name));
-}
-OPKIT_INLINE void TraceVisitor::VisitMarkers() {
-  for (const ProfileMarker& marker : profile_.markers) OnMarker(marker, Text(marker.name));
-}
-
-OPKIT_INLINE void TraceVisitor::VisitFacts(const ProfileSpan& span) {
-  const auto text = [&](std::string_view name, std::string_view value) {
-    OnFact({TraceFact::Kind::kText, name, 0, value});
-  };
-  const auto count = [&](std::string_view name, uint64_t value) {
-    OnFact({TraceFact::Kind::kCount, name, value});
-  };
-  if (span.device != Device{}) text("device", ToString(span.device));
-  if (span.work.shapes != 0) {
-    text("shapes", Text(span.work.shapes));
-    text("backend", Text(span.work.backend));
-    count("flops", span.work.flops);
-    count("bytes", span.work.bytes);
-  }
-  if (span.pushed >= 0)
-    OnFact({TraceFact::Kind::kTime, "wait", static_cast<uint64_t>(span.begin - span.pushed)});
-  const auto counts =
-      std::lower_bound(profile_.counts.begin(), profile_.counts.end(), span.id,
-                       [](const ProfileCounts& one, uint64_t id) { return one.invocation < id; });
-  if (counts != profile_.counts.end() && counts->invocation == span.id)
-    for (size_t i = 0; i < profile_.counted.size(); ++i)
-      count(profile_.counted[i], counts->values[i]);
-  if (span.open) OnFact({TraceFact::Kind::kFlag, "open", 1});
-}
-
-OPKIT_INLINE const std::string& TraceVisitor::Text(uint32_t interned) {
-  const auto [found, is_new] = texts_.try_emplace(interned);
-  if (is_new) found->second = InternedName(interned);
-  return found->second;
-}
-OPKIT_INLINE const TraceName& TraceVisitor::NameOf(const ProfileSpan& span) {
-  TraceName& name = names_.Of(span);
-  if (!name.domain) name = {num_names_++, DisplayName(span), DomainOf(span)};
-  return name;
-}
-OPKIT_INLINE const TraceName& TraceVisitor::UserCodeNameOf(const ProfileSpan& span) {
-  TraceName& name = user_code_names_[span.custom];
-  if (!name.domain) name = {num_names_++, UserCodeName(span), DomainOf(span)};
-  return name;
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_IMPL_TRACE_VISITOR_IPP_
-
-// ---- opkit/profile/impl/crash_trace.ipp
-// The handler of fatal signals and the thread that writes for it.
-#ifndef OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
-#define OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-struct FatalSignal {
-  int number;
-  bool is_fault;  // true for a fault of the program, false for a request to end
-};
-inline constexpr FatalSignal kFatalSignals[] = {
-    {SIGSEGV, true},  {SIGBUS, true},   {SIGILL, true},   {SIGFPE, true},   {SIGABRT, true},
-    {SIGTRAP, true},  {SIGSYS, true},   {SIGINT, false},  {SIGTERM, false}, {SIGHUP, false},
-    {SIGQUIT, false}, {SIGPIPE, false}, {SIGALRM, false}, {SIGXCPU, false}};
-
-// State that the handler shares with one writing thread. Never destroyed: handlers may still wait
-// in it.
-struct CrashWriter {
-  std::string path;
-  const pid_t process = getpid();
-  Parker crashed, written;
-  std::atomic<int64_t> thread{0};    // relaxed: only that thread finds its own id in it
-  std::atomic<bool> crashes{false};  // relaxed: which of two threads comes first does not matter
-};
-// The current writer, and the signals' actions from before Arm.
-struct CrashState {
-  // Release store and acquire load: a handler sees the complete object.
-  std::atomic<CrashWriter*> writer{nullptr};
-  struct sigaction before[std::size(kFatalSignals)] = {};
-  bool armed = false;
-};
-inline CrashState& Crash() {
-  static auto* state = new CrashState;
-  return *state;
-}
-
-inline void* WriteCrashTrace(void* argument) {
-  CrashWriter& writer = *static_cast<CrashWriter*>(argument);
-  SetCurrentThreadName("opkit-crash");
-  writer.thread.store(CurrentThreadId(), std::memory_order_relaxed);
-  writer.crashed.Wait();
-  try {
-    Recorder& recorder = Recorder::Global();
-    const bool records = recorder.is_running();
-    recorder.Pause();  // so that other threads add nothing to the trace
-    const std::string path = SaveProfileFile(recorder.Read(), writer.path);
-    if (records) recorder.Resume();  // the program's own handler may let the process continue
-    std::fprintf(stderr, "opkit: the profile until the crash is in %s\n", path.c_str());
-  } catch (const std::exception& failure) {
-    std::fprintf(stderr, "opkit: no profile of the crash: %s\n", failure.what());
-  }
-  Parker::Wake(writer.written.Set());
-  return nullptr;
-}
-
-// Handles a fatal signal. Calls only functions that a signal handler may call.
-inline void HandleCrash(int signal, siginfo_t* info, void*) {
-  constexpr int64_t kLongestNs = 10'000'000'000;
-  const int error = errno;
-  CrashState& state = Crash();
-  CrashWriter* const writer = state.writer.load(std::memory_order_acquire);
-  if (writer && writer->process == getpid() &&
-      writer->thread.load(std::memory_order_relaxed) != CurrentThreadId()) {
-    if (!writer->crashes.exchange(true, std::memory_order_relaxed))
-      Parker::Wake(writer->crashed.Set());
-    if (writer->written.Wait(MonotonicNs() + kLongestNs))
-      Parker::Wake(writer->written.Set());  // wakes the next thread that waits here
-  }
-  for (size_t i = 0; i < std::size(kFatalSignals); ++i)
-    if (kFatalSignals[i].number == signal) sigaction(signal, &state.before[i], nullptr);
-  // Sends the same signal again; it arrives when this handler has returned.
-  if (syscall(SYS_rt_tgsigqueueinfo, getpid(), CurrentThreadId(), signal, info) != 0) raise(signal);
-  errno = error;
-}
-
-inline bool IsOfCrashTrace(const struct sigaction& action) {
-  return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == &HandleCrash;
-}
-
-// Returns a writer whose thread has not written yet, and starts one if needed.
-inline CrashWriter& WaitingCrashWriter() {
-  CrashState& state = Crash();
-  // Relaxed: this thread has stored the pointer.
-  if (CrashWriter* const made = state.writer.load(std::memory_order_relaxed);
-      made && made->process == getpid() && !made->crashes.load(std::memory_order_relaxed))
-    return *made;
-  auto writer = std::make_unique<CrashWriter>();
-  // Block all signals in the new thread: it must not run the handler, which waits for it.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, &WriteCrashTrace, writer.get());
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error)
-    Throw(ErrorCode::kUnsupported,
-          "ProfileOptions::crash_trace needs a thread: ", std::strerror(error));
-  pthread_detach(thread);
-  state.writer.store(writer.get(), std::memory_order_release);
-  return *writer.release();
-}
-
-OPKIT_INLINE void CrashTrace::Arm(const std::string& path) {
-  CrashState& state = Crash();
-  WaitingCrashWriter().path = path;
-  MakeSignalStack();
-  struct sigaction action = {};
-  action.sa_sigaction = &HandleCrash;
-  action.sa_flags = SA_ONSTACK | SA_SIGINFO;
-  sigfillset(&action.sa_mask);
-  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
-    struct sigaction now = {};
-    sigaction(kFatalSignals[i].number, nullptr, &now);
-    if (IsOfCrashTrace(now)) continue;  // inherited by the child of an armed process
-    state.before[i] = now;
-    if (!kFatalSignals[i].is_fault && ((now.sa_flags & SA_SIGINFO) || now.sa_handler != SIG_DFL))
-      continue;
-    sigaction(kFatalSignals[i].number, &action, nullptr);
-  }
-  state.armed = true;
-}
-
-OPKIT_INLINE void CrashTrace::Disarm() {
-  CrashState& state = Crash();
-  if (!std::exchange(state.armed, false)) return;
-  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
-    struct sigaction now = {};
-    sigaction(kFatalSignals[i].number, nullptr, &now);
-    if (IsOfCrashTrace(now)) sigaction(kFatalSignals[i].number, &state.before[i], nullptr);
-  }
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_IMPL_CRASH_TRACE_IPP_
-
-// ---- opkit/profile/impl/profile_file.ipp
-// Chooses the writer of a profile by the file's name.
-#ifndef OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
-#define OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-OPKIT_INLINE std::string SaveProfileFile(const Profile& profile, const std::string& path) {
-  std::string written = path;
-  if (path.ends_with(".pftrace") || path.ends_with(".perfetto-trace")) {
-    SavePerfettoTrace(profile, path);
-  } else if (path.ends_with(".html") && g_report_writer) {
-    SaveReport(profile, path);
-  } else {
-    if (path.ends_with(".html")) written += ".json";
-    SaveChromeTrace(profile, written);
-  }
-  return written;
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_IMPL_PROFILE_FILE_IPP_
 
 // ---- opkit/profile/impl/tool_ranges.ipp
 // Implements the two protocols by which tools offer their functions to a process.
@@ -18464,12 +18354,30 @@ class ProfileDecoder {
 
   explicit ProfileDecoder(const Clock& clock) : clock_(clock) {}
 
-  void BeginThread(const ProfileThread& thread);
-  void Add(std::span<const ProfileRecord> records);
+  void BeginThread(const ProfileThread& thread) {
+    profile_.threads.push_back(thread);
+    last_ = clock_.end_ticks;
+  }
+  void Add(std::span<const ProfileRecord> records) {
+    for (const ProfileRecord& record : records) Decode(record);
+  }
   // Ends the thread's open spans at its last record, or at the end of the session.
-  void EndThread();
+  void EndThread() {
+    for (const size_t place : std::exchange(open_, {})) {
+      profile_.spans[place].end = clock_.Time(last_);
+      profile_.spans[place].open = true;
+    }
+  }
   // Adds the kept facts to their spans and sorts everything.
-  Profile Finish();
+  Profile Finish() {
+    profile_.duration = clock_.Time(clock_.end_ticks);
+    ApplyFacts();
+    NameAdopted();
+    AddMemoryCounters();
+    for (const auto& [id, sum] : counts_) profile_.counts.push_back(sum);
+    Sort();
+    return std::move(profile_);
+  }
 
  private:
   // A record about the invocation `id`, and the index of the thread that wrote it.
@@ -18479,28 +18387,160 @@ class ProfileDecoder {
     int thread;
   };
 
-  void Decode(const ProfileRecord& record);
-  void Decode(const SpanRecord& record);
-  void Decode(const CounterRecord& record);
-  void Decode(const MarkerRecord& record);
-  void Decode(const MemoryRecord& record);
-  void Decode(const CountsRecord& record);
-  void Decode(const TextRecord& record);
+  void Decode(const ProfileRecord& record) {
+    switch (record.type()) {
+      case RecordType::kSpan:
+      case RecordType::kAdopted:
+        return Decode(record.span);
+      case RecordType::kCompleted:
+        return AddFact(record.completed.id, record);
+      case RecordType::kOnDevice:
+        return AddFact(record.on_device.id, record);
+      case RecordType::kPushed:
+        AddFact(record.pushed.id, record);
+        facts_.back().record.pushed.name = NameOf(record.pushed.name);
+        return;
+      case RecordType::kWork:
+        return AddFact(record.work.id, record);
+      case RecordType::kCounter:
+        return Decode(record.counter);
+      case RecordType::kMarker:
+        return Decode(record.marker);
+      case RecordType::kMemory:
+        return Decode(record.memory);
+      case RecordType::kCounts:
+        return Decode(record.counts);
+      case RecordType::kText:
+        return Decode(record.text);
+    }
+  }
+  void Decode(const SpanRecord& record) {
+    const uint64_t end = record.EndOrZero();
+    if (end == 0) open_.push_back(profile_.spans.size());
+    last_ = (std::max)({last_, record.begin, end});
+    ProfileSpan& span = profile_.spans.emplace_back();
+    span.id = record.id;
+    span.parent = record.parent;
+    span.begin = clock_.Time(record.begin);
+    span.end = clock_.Time(end);
+    span.thread = Thread();
+    span.kind = record.kind;
+    span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
+    span.name = NameOf(record.name);
+    span.node = record.node;
+    span.custom = record.custom;
+    span.adopted = record.type == RecordType::kAdopted;
+  }
+  void Decode(const CounterRecord& record) {
+    profile_.counters.push_back({clock_.Time(record.time), NameOf(record.name), record.value});
+  }
+  void Decode(const MarkerRecord& record) {
+    profile_.markers.push_back(
+        {clock_.Time(record.time), NameOf(record.name), Thread(), record.frame});
+  }
+  void Decode(const MemoryRecord& record) {
+    profile_.allocations.push_back({clock_.Time(record.time), record.id, record.bytes, record.live,
+                                    record.allocator, Thread()});
+  }
+  void Decode(const CountsRecord& record) {
+    ProfileCounts& sum = counts_[record.id];
+    sum.invocation = record.id;
+    for (size_t i = 0; i < 3; ++i) sum.values[record.first + i] += record.values[i];
+  }
+  void Decode(const TextRecord& record) {
+    text_.append(record.text, strnlen(record.text, TextRecord::kBytes));
+  }
   void AddFact(uint64_t id, const ProfileRecord& record) {
     facts_.push_back({id, record, Thread()});
   }
 
+  // Each AddTo adds the fact of one type of record to a span of its invocation.
+  void AddTo(ProfileSpan& span, const CompletedRecord& record) const {
+    const int64_t time = clock_.Time(record.time);
+    if (!span.adopted && time > span.end) span.completed = time;
+  }
+  void AddTo(ProfileSpan& span, const OnDeviceRecord& record) const {
+    if (span.adopted) return;
+    // Clamped to the session's begin, because the comparison of the two clocks has some error.
+    span.device_begin = (std::max)(record.begin - clock_.start_ns, int64_t{0});
+    span.device_end = span.device_begin + (record.end - record.begin);
+  }
+  void AddTo(ProfileSpan& span, const PushedRecord& record, int pusher) const {
+    if (span.name == 0) span.name = record.name;
+    span.pushed = clock_.Time(record.time);
+    span.pusher = pusher;
+  }
+  void AddTo(ProfileSpan& span, const WorkRecord& record) const {
+    if (!span.adopted && record.shapes != 0)
+      span.work = {record.shapes, record.flops, record.bytes, record.backend};
+  }
+
   // Adds a fact to the span of its invocation.
-  void Apply(const Fact& fact, ProfileSpan& span) const;
-  void ApplyFacts();
+  void Apply(const Fact& fact, ProfileSpan& span) const {
+    switch (fact.record.type()) {
+      case RecordType::kCompleted:
+        return AddTo(span, fact.record.completed);
+      case RecordType::kOnDevice:
+        return AddTo(span, fact.record.on_device);
+      case RecordType::kPushed:
+        return AddTo(span, fact.record.pushed, fact.thread);
+      case RecordType::kWork:
+        return AddTo(span, fact.record.work);
+      default:
+        return;
+    }
+  }
+  void ApplyFacts() {
+    if (facts_.empty()) return;
+    std::sort(facts_.begin(), facts_.end(),
+              [](const Fact& a, const Fact& b) { return a.id < b.id; });
+    for (ProfileSpan& span : profile_.spans)
+      for (const Fact& fact : std::ranges::equal_range(facts_, span.id, {}, &Fact::id))
+        Apply(fact, span);
+  }
   // Gives a nameless part of an invocation the names of the invocation's own span.
-  void NameAdopted();
-  void AddMemoryCounters();
-  void Sort();
+  void NameAdopted() {
+    const auto is_nameless = [](const ProfileSpan& span) { return span.adopted && span.name == 0; };
+    std::map<uint64_t, SpanNames> names;  // by invocation
+    for (const ProfileSpan& span : profile_.spans)
+      if (is_nameless(span)) names.try_emplace(span.id);
+    if (names.empty()) return;
+    for (const ProfileSpan& span : profile_.spans)
+      if (const auto found = names.find(span.id); found != names.end() && !span.adopted)
+        found->second = {span.name, span.node};
+    for (ProfileSpan& span : profile_.spans)
+      if (is_nameless(span)) {
+        span.name = names[span.id].name;
+        span.node = names[span.id].node;
+      }
+  }
+  void AddMemoryCounters() {
+    std::map<uint32_t, uint32_t> counters;  // counter's name by allocator's name
+    for (const ProfileAllocation& one : profile_.allocations) {
+      uint32_t& counter = counters[one.allocator];
+      if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
+      profile_.counters.push_back({one.time, counter, static_cast<double>(one.live)});
+    }
+  }
+  void Sort() {
+    std::sort(profile_.spans.begin(), profile_.spans.end(),
+              [](const ProfileSpan& a, const ProfileSpan& b) {
+                if (a.thread != b.thread) return a.thread < b.thread;
+                if (a.begin != b.begin) return a.begin < b.begin;
+                if (a.end != b.end) return a.end > b.end;
+                return a.id < b.id;
+              });
+    const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
+    StableSort(profile_.counters, by_time);
+    StableSort(profile_.markers, by_time);
+    StableSort(profile_.allocations, by_time);
+  }
 
   int Thread() const { return static_cast<int>(profile_.threads.size()) - 1; }
   // Returns the interned name of a record: `name`, or the texts that came before it.
-  uint32_t NameOf(uint32_t name);
+  uint32_t NameOf(uint32_t name) {
+    return text_.empty() ? name : InternName(std::exchange(text_, {}));
+  }
 
   const Clock clock_;
   Profile profile_;
@@ -18947,199 +18987,6 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
-
-// ---- opkit/profile/recording/impl/decoder.ipp
-// Decodes records: one function for each of their types.
-#ifndef OPKIT_PROFILE_RECORDING_IMPL_DECODER_IPP_
-#define OPKIT_PROFILE_RECORDING_IMPL_DECODER_IPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-OPKIT_INLINE void ProfileDecoder::BeginThread(const ProfileThread& thread) {
-  profile_.threads.push_back(thread);
-  last_ = clock_.end_ticks;
-}
-
-OPKIT_INLINE void ProfileDecoder::EndThread() {
-  for (const size_t place : std::exchange(open_, {})) {
-    profile_.spans[place].end = clock_.Time(last_);
-    profile_.spans[place].open = true;
-  }
-}
-
-OPKIT_INLINE void ProfileDecoder::Add(std::span<const ProfileRecord> records) {
-  for (const ProfileRecord& record : records) Decode(record);
-}
-
-OPKIT_INLINE void ProfileDecoder::Decode(const ProfileRecord& record) {
-  switch (record.type()) {
-    case RecordType::kSpan:
-    case RecordType::kAdopted:
-      return Decode(record.span);
-    case RecordType::kCompleted:
-      return AddFact(record.completed.id, record);
-    case RecordType::kOnDevice:
-      return AddFact(record.on_device.id, record);
-    case RecordType::kPushed:
-      AddFact(record.pushed.id, record);
-      facts_.back().record.pushed.name = NameOf(record.pushed.name);
-      return;
-    case RecordType::kWork:
-      return AddFact(record.work.id, record);
-    case RecordType::kCounter:
-      return Decode(record.counter);
-    case RecordType::kMarker:
-      return Decode(record.marker);
-    case RecordType::kMemory:
-      return Decode(record.memory);
-    case RecordType::kCounts:
-      return Decode(record.counts);
-    case RecordType::kText:
-      return Decode(record.text);
-  }
-}
-
-OPKIT_INLINE void ProfileDecoder::Decode(const SpanRecord& record) {
-  const uint64_t end = record.EndOrZero();
-  if (end == 0) open_.push_back(profile_.spans.size());
-  last_ = (std::max)({last_, record.begin, end});
-  ProfileSpan& span = profile_.spans.emplace_back();
-  span.id = record.id;
-  span.parent = record.parent;
-  span.begin = clock_.Time(record.begin);
-  span.end = clock_.Time(end);
-  span.thread = Thread();
-  span.kind = record.kind;
-  span.device = {static_cast<DeviceType>(record.device_type), record.device_index};
-  span.name = NameOf(record.name);
-  span.node = record.node;
-  span.custom = record.custom;
-  span.adopted = record.type == RecordType::kAdopted;
-}
-OPKIT_INLINE void ProfileDecoder::Decode(const CounterRecord& record) {
-  profile_.counters.push_back({clock_.Time(record.time), NameOf(record.name), record.value});
-}
-OPKIT_INLINE void ProfileDecoder::Decode(const MarkerRecord& record) {
-  profile_.markers.push_back(
-      {clock_.Time(record.time), NameOf(record.name), Thread(), record.frame});
-}
-OPKIT_INLINE void ProfileDecoder::Decode(const MemoryRecord& record) {
-  profile_.allocations.push_back(
-      {clock_.Time(record.time), record.id, record.bytes, record.live, record.allocator, Thread()});
-}
-OPKIT_INLINE void ProfileDecoder::Decode(const CountsRecord& record) {
-  ProfileCounts& sum = counts_[record.id];
-  sum.invocation = record.id;
-  for (size_t i = 0; i < 3; ++i) sum.values[record.first + i] += record.values[i];
-}
-OPKIT_INLINE void ProfileDecoder::Decode(const TextRecord& record) {
-  text_.append(record.text, strnlen(record.text, TextRecord::kBytes));
-}
-
-OPKIT_INLINE uint32_t ProfileDecoder::NameOf(uint32_t name) {
-  return text_.empty() ? name : InternName(std::exchange(text_, {}));
-}
-
-// Each AddTo adds the fact of one type of record to a span of its invocation.
-inline void AddTo(ProfileSpan& span, const CompletedRecord& record,
-                  const ProfileDecoder::Clock& clock) {
-  const int64_t time = clock.Time(record.time);
-  if (!span.adopted && time > span.end) span.completed = time;
-}
-inline void AddTo(ProfileSpan& span, const OnDeviceRecord& record,
-                  const ProfileDecoder::Clock& clock) {
-  if (span.adopted) return;
-  // Clamped to the session's begin, because the comparison of the two clocks has some error.
-  span.device_begin = (std::max)(record.begin - clock.start_ns, int64_t{0});
-  span.device_end = span.device_begin + (record.end - record.begin);
-}
-inline void AddTo(ProfileSpan& span, const PushedRecord& record, int pusher,
-                  const ProfileDecoder::Clock& clock) {
-  if (span.name == 0) span.name = record.name;
-  span.pushed = clock.Time(record.time);
-  span.pusher = pusher;
-}
-inline void AddTo(ProfileSpan& span, const WorkRecord& record) {
-  if (!span.adopted && record.shapes != 0)
-    span.work = {record.shapes, record.flops, record.bytes, record.backend};
-}
-
-OPKIT_INLINE void ProfileDecoder::Apply(const Fact& fact, ProfileSpan& span) const {
-  switch (fact.record.type()) {
-    case RecordType::kCompleted:
-      return AddTo(span, fact.record.completed, clock_);
-    case RecordType::kOnDevice:
-      return AddTo(span, fact.record.on_device, clock_);
-    case RecordType::kPushed:
-      return AddTo(span, fact.record.pushed, fact.thread, clock_);
-    case RecordType::kWork:
-      return AddTo(span, fact.record.work);
-    default:
-      return;
-  }
-}
-
-OPKIT_INLINE void ProfileDecoder::ApplyFacts() {
-  if (facts_.empty()) return;
-  std::sort(facts_.begin(), facts_.end(), [](const Fact& a, const Fact& b) { return a.id < b.id; });
-  for (ProfileSpan& span : profile_.spans)
-    for (const Fact& fact : std::ranges::equal_range(facts_, span.id, {}, &Fact::id))
-      Apply(fact, span);
-}
-
-OPKIT_INLINE void ProfileDecoder::NameAdopted() {
-  const auto is_nameless = [](const ProfileSpan& span) { return span.adopted && span.name == 0; };
-  std::map<uint64_t, SpanNames> names;  // by invocation
-  for (const ProfileSpan& span : profile_.spans)
-    if (is_nameless(span)) names.try_emplace(span.id);
-  if (names.empty()) return;
-  for (const ProfileSpan& span : profile_.spans)
-    if (const auto found = names.find(span.id); found != names.end() && !span.adopted)
-      found->second = {span.name, span.node};
-  for (ProfileSpan& span : profile_.spans)
-    if (is_nameless(span)) {
-      span.name = names[span.id].name;
-      span.node = names[span.id].node;
-    }
-}
-
-OPKIT_INLINE void ProfileDecoder::AddMemoryCounters() {
-  std::map<uint32_t, uint32_t> counters;  // counter's name by allocator's name
-  for (const ProfileAllocation& one : profile_.allocations) {
-    uint32_t& counter = counters[one.allocator];
-    if (counter == 0) counter = InternName("memory of " + InternedName(one.allocator));
-    profile_.counters.push_back({one.time, counter, static_cast<double>(one.live)});
-  }
-}
-
-OPKIT_INLINE void ProfileDecoder::Sort() {
-  std::sort(profile_.spans.begin(), profile_.spans.end(),
-            [](const ProfileSpan& a, const ProfileSpan& b) {
-              if (a.thread != b.thread) return a.thread < b.thread;
-              if (a.begin != b.begin) return a.begin < b.begin;
-              if (a.end != b.end) return a.end > b.end;
-              return a.id < b.id;
-            });
-  const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
-  StableSort(profile_.counters, by_time);
-  StableSort(profile_.markers, by_time);
-  StableSort(profile_.allocations, by_time);
-}
-
-OPKIT_INLINE Profile ProfileDecoder::Finish() {
-  profile_.duration = clock_.Time(clock_.end_ticks);
-  ApplyFacts();
-  NameAdopted();
-  AddMemoryCounters();
-  for (const auto& [id, sum] : counts_) profile_.counts.push_back(sum);
-  Sort();
-  return std::move(profile_);
-}
-
-}  // namespace detail
-}}  // namespace opkit
-
-#endif  // OPKIT_PROFILE_RECORDING_IMPL_DECODER_IPP_
 
 // ---- opkit/core/layout_hooks.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
@@ -20469,7 +20316,7 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
     g_read_gradient(*record);
   else if (g_has_gradient && g_has_gradient(record->name))
     Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
-          " is not handed over: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
+          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
           "registers it");
   ReadKernels(schema, *record);
   // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by

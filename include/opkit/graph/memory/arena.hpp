@@ -3,7 +3,6 @@
 #ifndef OPKIT_GRAPH_MEMORY_ARENA_HPP_
 #define OPKIT_GRAPH_MEMORY_ARENA_HPP_
 
-#include <concepts>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -30,7 +29,8 @@ struct MemoryConflicts {
   std::vector<int> others;
 
   bool empty() const { return starts.empty(); }
-  std::span<const int> of(std::integral auto buffer) const {
+  template <class Number>
+  std::span<const int> of(Number buffer) const {
     return {others.data() + starts[buffer], others.data() + starts[buffer + 1]};
   }
 };

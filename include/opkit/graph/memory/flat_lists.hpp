@@ -3,9 +3,7 @@
 #ifndef OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 #define OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
-#include <concepts>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -25,13 +23,14 @@ struct FlatLists {
   template <class Visit>
   FlatLists(size_t lists, Visit visit) : starts(lists + 1, 0) {
     visit([&](auto list, auto) { ++starts[list]; });
-    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    for (size_t i = 0; i < lists; ++i) starts[i + 1] += starts[i];
     items.resize(Index(starts.back()));
     visit([&](auto list, auto item) { items[--starts[list]] = static_cast<int>(item); });
   }
 
   bool empty() const { return starts.empty(); }
-  std::span<const int> of(std::integral auto list) const {
+  template <class Number>
+  std::span<const int> of(Number list) const {
     return {items.data() + starts[list], items.data() + starts[list + 1]};
   }
 };

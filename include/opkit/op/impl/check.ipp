@@ -88,23 +88,23 @@ inline constexpr char kLacksThreads[] =
 inline CheckReport CheckInChild(const std::string& op, const CheckOptions& options,
                                 FunctionRef<void(CheckLog& log, bool lacks_threads)> body) {
   const bool has_threads = CountOtherThreads() > 0;
-  const auto check = [&](const ChildReporter* parent) {
+  const auto run_checks = [&](const ChildReporter* parent) {
     CheckLog log(op, parent);
     body(log, parent && has_threads);
     return log.report();
   };
-  if (!options.run.in_child) return check(nullptr);
+  if (!options.run.in_child) return run_checks(nullptr);
   constexpr char kNeedsTheParent[] = "parent";
   const ChildOutcome outcome = RunInChild(options.run.hang_seconds, [&](const auto& voice) {
     voice.Step("in its inference");
     try {
-      voice.Answer(PackReport(check(&voice)));
+      voice.Answer(PackReport(run_checks(&voice)));
     } catch (const NeedsTheParent&) {
       voice.Answer(kNeedsTheParent);
     }
     return ChildEnd::kAtOnce;
   });
-  if (outcome.answer == kNeedsTheParent) return check(nullptr);
+  if (outcome.answer == kNeedsTheParent) return run_checks(nullptr);
   CheckReport report = UnpackReport(outcome.answer);
   report.op = op;
   if (!outcome.failure.empty())
