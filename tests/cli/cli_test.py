@@ -970,7 +970,7 @@ class Partition(Cli):
             [value_info("x", FLOAT, [1])], [value_info("y", FLOAT, [1])]))
         arguments = ["partition", path, "--partition", "by_operator", "--option", "ops=Neg"]
         self.assertIn("1 of 2 nodes taken", self.opkit(*arguments, "--dry-run"))
-        self.refuses(BAD_MODEL, arguments, "1 node is left whose operator is not registered",
+        self.refuses(BAD_MODEL, arguments, "1 node has an operator that is not registered",
                      "'Alien'")
 
     def test_what_is_not_understood(self):

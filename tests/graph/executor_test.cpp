@@ -127,7 +127,7 @@ TEST_CASE("results of a run are found by name and by position, and can be looped
   CHECK(!out.Find("X"));
   CHECK(
       Contains(ErrorOf([&] { out.Get("y"); }).what(), "there is no output 'y' (did you mean 'Y'?"));
-  CHECK(Contains(ErrorOf([&] { out[1]; }).what(), "there is no output 1: the graph has 1"));
+  CHECK(Contains(ErrorOf([&] { out[1]; }).what(), "there is no output 1: the graph has 1 outputs"));
   for (const auto& [name, tensor] : out) {
     CHECK(name == "Y");
     CHECK(&tensor == out.Find(name));
@@ -201,7 +201,7 @@ TEST_CASE("bound inputs and outputs are used where they are") {
   CHECK(FloatsOf(exec.output("Y")) == Floats{16, 16, 24});
   exec.Bind("X", Tensor());
   CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(),
-                 "nothing was given for input 'X' of the graph; Run({{\"X\", tensor}}), or Bind"));
+                 "input 'X' of the graph has no tensor; call Run({{\"X\", tensor}}) or Bind"));
 }
 
 TEST_CASE("memory of another library is read and written through DLPack") {
@@ -363,9 +363,9 @@ TEST_CASE("inputs that contradict the graph are refused before anything runs") {
 
 TEST_CASE("new input shapes are planned once, and the last few are kept") {
   const Plan plan = Compile(Diamond({Sym("N")}), {.threads = 1, .max_shapes = 2});
-  CHECK(Contains(ErrorOf([&] { plan.memory(); }).what(), "nothing has run yet"));
+  CHECK(Contains(ErrorOf([&] { plan.memory(); }).what(), "it has not run yet"));
   Executor exec(plan);
-  CHECK(Contains(ErrorOf([&] { exec.output("Y"); }).what(), "before the first run"));
+  CHECK(Contains(ErrorOf([&] { exec.output("Y"); }).what(), "the executor has not run yet"));
   const auto run = [&](int64_t n) {
     Tensor x({n}, kFloat);
     for (int64_t i = 0; i < n; ++i) x.mutable_data<float>()[i] = static_cast<float>(i);
@@ -843,8 +843,8 @@ TEST_CASE("an executor that is running refuses a second run and to be bound") {
     const Error error = ErrorOf([&] { g_executor->Run({{"X", Vector({1, 2, 3})}}); });
     CHECK(error.code() == ErrorCode::kFailedPrecondition);
     CHECK(Contains(error.what(),
-                   "the executor is running, and runs once at a time: another thread needs another "
-                   "executor of the plan; after RunAsync finish its event first"));
+                   "the executor is running, and runs once at a time: give each thread an executor "
+                   "of its own; after RunAsync, wait until its event is finished"));
   }
   g_again = "no";
   CHECK(FloatsOf(g_executor->Run({{"X", Vector({1, 2, 3})}}).Get("Y")) == Floats{1, 2, 3});

@@ -107,7 +107,7 @@ TEST_CASE("errors of a pass, and of a graph that it breaks, name the pass") {
     return graph;
   });
   CHECK(broken.code() == ErrorCode::kNotFound);
-  CHECK(Contains(broken.what(), "output 'A' of the graph is made by no input"));
+  CHECK(Contains(broken.what(), "constant or node makes output 'A' of the graph"));
   CHECK(Contains(broken.what(), "in pass 'mine'"));
   const Error thrown = error_of([](Graph) -> Graph { throw std::runtime_error("no idea"); });
   CHECK(thrown.code() == ErrorCode::kOperatorFailed);

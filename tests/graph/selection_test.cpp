@@ -168,7 +168,7 @@ TEST_CASE("a selection that cannot be forced is an Error with the reason") {
       [] {
         Forced({{"P", "reference"}, {"P", "layouts"}});
       },
-      "the selection says twice what runs node 'P': reference and layouts");
+      "the selection has two kernels for node 'P': reference and layouts");
   CheckFails(
       [] {
         Forced({{"P", "reference", 0, "", "cuda"}});

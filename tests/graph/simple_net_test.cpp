@@ -128,7 +128,7 @@ TEST_CASE("declared inputs and outputs that are not met are errors") {
   g.AddOutput("Z");
   const Error output = ErrorOf([&] { SimpleNet(g, &ws); });
   CHECK(output.code() == ErrorCode::kNotFound);
-  CHECK(Contains(output.what(), "output 'Z' of the graph is made by no input"));
+  CHECK(Contains(output.what(), "constant or node makes output 'Z' of the graph"));
   CHECK(ErrorOf([&] { SimpleNet(Graph(), nullptr); }).code() == ErrorCode::kInvalidArgument);
 }
 
@@ -149,8 +149,8 @@ TEST_CASE("inputs must fit the graph's declarations, before anything runs") {
   CHECK(net.Run());
   *z = ones({3, 5});
   CHECK(Contains(ErrorOf([&] { net.Run(); }).what(),
-                 "input 'Z' of the graph is float32[3, 5] on cpu, expected float32[N, ?] where N "
-                 "is 2 in an input before"));
+                 "input 'Z' of the graph is float32[3, 5] on cpu, expected float32[N, ?]; an "
+                 "earlier input has N = 2"));
   *z = ones({2});
   CHECK(
       Contains(ErrorOf([&] { net.Run(); }).what(), "is float32[2] on cpu, expected float32[N, ?"));
@@ -175,7 +175,7 @@ TEST_CASE("a net that cannot be made leaves the workspace as it was") {
   g.RemoveNode(1);
   const Error taken = ErrorOf([&] { SimpleNet(g, &ws); });
   CHECK(taken.code() == ErrorCode::kAlreadyExists);
-  CHECK(Contains(taken.what(), "blob 'W' of the workspace holds something else"));
+  CHECK(Contains(taken.what(), "blob 'W' of the workspace differs from the graph's constant"));
   CHECK(Values(ws, "W") == std::vector<float>{3, 4});
 }
 

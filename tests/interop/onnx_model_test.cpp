@@ -312,7 +312,7 @@ TEST_CASE("A graph that is no graph is an Error that names the value") {
   CHECK(Contains(What(OnnxGraph().Node("Op", {"nowhere"}, {"y"}, {}, "n")),
                  "node Op 'n' (nowhere) -> (y) reads 'nowhere', which no input, constant or node "
                  "makes"));
-  CHECK(Contains(What(OnnxGraph().Output("y")), "output 'y' of the graph is made by no"));
+  CHECK(Contains(What(OnnxGraph().Output("y")), "constant or node makes output 'y' of the graph"));
   CHECK(Contains(What(OnnxGraph().Node("Op", {"b"}, {"a"}).Node("Op", {"a"}, {"b"}).Output("a")),
                  "cycle"));
   CHECK(What(OnnxGraph().Node("Op", {}, {"y"}).Node("Op", {}, {"y"}, {}, "again")) ==

@@ -119,7 +119,8 @@ class Graph {
 
   size_t CheckIndex(int i) const {
     if (i < 0 || i >= num_nodes())
-      Throw(ErrorCode::kOutOfRange, "node ", i, " of a graph that has ", num_nodes());
+      Throw(ErrorCode::kOutOfRange, "there is no node ", i, ": the graph has ", num_nodes(),
+            " nodes");
     return detail::Index(i);
   }
   const Declaration* Find(std::string_view name) const {

@@ -18,8 +18,8 @@ class PlannedHostedGraph final : public HostedGraph {
   void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) override {
     const Graph& graph = executor_.plan().graph();
     if (inputs.size() != graph.inputs().size() || outputs.size() != graph.outputs().size())
-      Throw(ErrorCode::kInvalidArgument, "run_graph() is given ", inputs.size(), " inputs and ",
-            outputs.size(), " outputs for a graph that has ", graph.inputs().size(), " and ",
+      Throw(ErrorCode::kInvalidArgument, "run_graph() got ", inputs.size(), " inputs and ",
+            outputs.size(), " outputs, but the graph has ", graph.inputs().size(), " and ",
             graph.outputs().size());
     for (size_t i = 0; i < inputs.size(); ++i) executor_.Bind(graph.inputs()[i].name, inputs[i]);
     for (size_t o = 0; o < outputs.size(); ++o) executor_.Bind(graph.outputs()[o], outputs[o]);

@@ -44,7 +44,8 @@ class SimpleNet : public detail::Observable<SimpleNet> {
   // kOutOfRange.
   OperatorBase& op(int i) {
     if (i < 0 || i >= num_ops())
-      Throw(ErrorCode::kOutOfRange, "operator ", i, " of a net that has ", num_ops());
+      Throw(ErrorCode::kOutOfRange, "there is no operator ", i, ": the net has ", num_ops(),
+            " operators");
     return *ops_[detail::Index(i)];
   }
 

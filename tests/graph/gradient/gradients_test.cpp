@@ -609,8 +609,8 @@ TEST_CASE("values that are rewritten on the way are refused") {
   const Error error = Refused(inplace, "loss", {"x"});
   CHECK(error.code() == ErrorCode::kUnsupported);
   CHECK(Contains(error.what(),
-                 "node DScale 'again' (a) -> (a) rewrites 'a', through which the "
-                 "gradient of 'loss' flows"));
+                 "node DScale 'again' (a) -> (a) rewrites 'a', and the gradient of 'loss' "
+                 "would flow through that value"));
   Graph mutated = g;  // as a schema says
   mutated.AddNode(OperatorDef("DTouch").Input("a").Output("b"));
   mutated.AddNode(OperatorDef("DTanh").Input("a").Output("loss"));
@@ -625,9 +625,10 @@ TEST_CASE("values that are rewritten on the way are refused") {
   Graph later = g, before = g;
   later.AddNode(OperatorDef("DMul").Input("a").Input("t").Output("loss"));
   later.AddNode(OperatorDef("DScale").Input("t").Output("t"));
-  CHECK(Contains(Refused(later, "loss", {"x"}).what(),
-                 "gradient node DMul (loss_grad, t) -> (a_grad) needs 't' as node DMul (a, t) -> "
-                 "(loss) saw it, but node DScale (t) -> (t) rewrites it later"));
+  CHECK(
+      Contains(Refused(later, "loss", {"x"}).what(),
+               "gradient node DMul (loss_grad, t) -> (a_grad) needs the 't' that node DMul (a, t) "
+               "-> (loss) read, but node DScale (t) -> (t) rewrites it later"));
   before.AddNode(OperatorDef("DScale").Input("t").Output("t"));
   before.AddNode(OperatorDef("DMul").Input("a").Input("t").Output("loss"));
   CHECK(AddGradients(before, "loss", {"x"}).at("x").dense == "x_grad");
@@ -661,9 +662,10 @@ TEST_CASE("wrong names, dtypes and shapes are refused") {
   refused(Refused(g, "round", {"x"}), ErrorCode::kTypeMismatch,
           "the loss 'round' is int64[N, 2]; expected a floating-point value");
   refused(Refused(g, "loss", {"x"}), ErrorCode::kFailedPrecondition,
-          "the loss 'loss' is float64[N, 2], so the ones that its gradient starts from have no "
-          "shape yet; name a value that holds them in GradientOptions::seed");
-  refused(Refused(g, "unknown", {"x"}), ErrorCode::kFailedPrecondition, "have no dtype yet");
+          "the loss 'loss' is float64[N, 2], and its gradient starts from a tensor of ones, which "
+          "has no "
+          "shape yet; name a value that holds these ones in GradientOptions::seed");
+  refused(Refused(g, "unknown", {"x"}), ErrorCode::kFailedPrecondition, "has no dtype yet");
   refused(Refused(g, "loss", {"x"}, {.seed = "sede"}), ErrorCode::kNotFound,
           "the graph has no value 'sede' (GradientOptions::seed)");
   refused(Refused(g, "loss", {"x"}, {.seed = "flat"}), ErrorCode::kInvalidArgument,
@@ -709,8 +711,9 @@ TEST_CASE("a gradient of another shape or dtype than its value is refused, where
   const Error error = Refused(graph("other shape", {2, 3}), "loss", {"x"}, seeded);
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(error.message() ==
-        "the gradient of 'x' is 'x_grad', which is float64[6], but 'x' is float64[2, 3]; they must "
-        "be alike: see the gradient maker of DMistake, for node DMistake (x) -> (a)");
+        "the gradient of 'x' is 'x_grad', which is float64[6], but 'x' is float64[2, 3]; both must "
+        "have the same dtype and shape: see the gradient maker of DMistake, for node DMistake (x) "
+        "-> (a)");
   CHECK(Contains(Refused(graph("other dtype", {2, 3}), "loss", {"x"}, seeded).message(),
                  "which is float32[2, 3], but 'x' is float64[2, 3]"));
   // Where the shapes are open nothing contradicts.

@@ -365,7 +365,8 @@ TEST_CASE("an impossible run is refused, with the expected value") {
   CHECK(message([](Run, Values v, Options) { v[1].alignment = 48; }) ==
         "value 1 has alignment 48: expected a power of two");
   CHECK(message([](Run, Values v, Options) { v[1].producer = 3; }) ==
-        "value 1 is made by step 3: expected one of the 3 steps, or -1 for what is there before");
+        "value 1 is made by step 3: expected one of the 3 steps, or -1 for a value that is there "
+        "before the run");
   CHECK(message([](Run, Values v, Options) { v[1].users = {3}; }) ==
         "value 1 is read by step 3: expected one of the 3 steps");
   CHECK(message([](Run, Values v, Options) { v[1].users = {0}; }) ==

@@ -268,12 +268,11 @@ TEST_CASE("an invalid problem is refused") {
   const auto fails = [](RecomputeProblem problem, const char* message) {
     CheckFails([&] { Recompute(problem, 1); }, message);
   };
-  fails({{{{0}, {}}}, {1}, {}}, "expected `kept` of each of the 1 values, found it of 0");
-  fails(Problem({{{1}, {}}}, {1}), "step 0 reads value 1, expected one of 1");
-  fails(Problem({{{}, {-1}}}, {1}), "step 0 makes value -1, expected one of 1");
+  fails({{{{0}, {}}}, {1}, {}}, "expected `kept` for each of 1 values, found 0");
+  fails(Problem({{{1}, {}}}, {1}), "step 0 reads value 1: expected one of the 1 values");
+  fails(Problem({{{}, {-1}}}, {1}), "step 0 makes value -1: expected one of the 1 values");
   fails(Problem({{{}, {0}}, {{}, {0}}}, {1}), "value 0 is made by step 0 and by step 1");
-  fails(Problem({{{0}, {}}, {{}, {0}}}, {1}),
-        "step 0 reads value 0, which step 1 makes after that");
+  fails(Problem({{{0}, {}}, {{}, {0}}}, {1}), "step 0 reads value 0, which only step 1 makes");
   fails(Problem({{{}, {0}, {{0, 0}}}}, {1}), "step 0 has the in-place pair 0, 0");
   fails(Problem({{{}, {0}}}, {-1}), "value 0 has -1 bytes");
   fails(Problem({{{}, {0}, {}, -1}}, {1}), "step 0 has the cost -1");

@@ -275,7 +275,7 @@ TEST_CASE("an operator that runs no subgraph may not take the place of one") {
   const Error error = ErrorOf([&] { Partition(graph, "takes_no_body"); });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(
-      Contains(error.what(), "the operator 'Relu' is to take a subgraph's place and does not run"));
+      Contains(error.what(), "the operator 'Relu' takes the place of a subgraph but does not run"));
 }
 
 TEST_CASE("kinds have operators of their own") {

@@ -113,7 +113,7 @@ TEST_CASE("a selector's answers are checked") {
   script.filter = [](const std::vector<PartitionNode>& found) {
     return std::vector<PartitionNode>{found[0], found[0]};
   };
-  CHECK(Contains(error().what(), "was not among its candidates or came twice"));
+  CHECK(Contains(error().what(), "is not among its candidates or was returned twice"));
   script.filter = {};
   script.kind = -2;
   CHECK(error().code() == ErrorCode::kOutOfRange);

@@ -256,7 +256,7 @@ TEST_CASE("recomputation requires a capacity and known shapes") {
   open.AddOutput("Y");
   CheckFails([&] { Compile(open, options); },
              "PlanOptions::memory.recompute needs the dtype and the shape of every input, since "
-             "another shape may need other nodes to run again; 'X' is float32[N]");
+             "another shape may need other nodes to run again; input 'X' is float32[N]");
 }
 
 TEST_CASE("a graph that cannot fit is refused as it is without recomputation, or nearer") {

@@ -106,7 +106,7 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
     Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
           " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
           body.inputs().size(), " and ", body.outputs().size(),
-          "; both are bound by position, so that they must be as many");
+          "; they are matched by position, so that the counts must be equal");
   std::vector<int> inputs;
   for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
   const InferredBody inferred = InferBody(c, body, inputs, name, unknown);

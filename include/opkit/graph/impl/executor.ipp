@@ -22,7 +22,8 @@ OPKIT_INLINE const Tensor* NamedTensors::Find(std::string_view name) const {
 }
 OPKIT_INLINE const Tensor& NamedTensors::operator[](size_t position) const {
   if (position < items_.size()) return items_[position].tensor;
-  Throw(ErrorCode::kOutOfRange, "there is no output ", position, ": the graph has ", items_.size());
+  Throw(ErrorCode::kOutOfRange, "there is no output ", position, ": the graph has ", items_.size(),
+        " outputs");
 }
 OPKIT_INLINE const Tensor& NamedTensors::Get(std::string_view name) const {
   if (const Tensor* found = Find(name)) return *found;
@@ -199,9 +200,9 @@ class Executor::Impl {
   }
   [[noreturn]] OPKIT_COLD static void ThrowRunning() {
     Throw(ErrorCode::kFailedPrecondition,
-          "the executor is running, and runs once at a time: another thread needs another executor "
-          "of the plan; after RunAsync finish its event first (one that was cancelled by its own "
-          "handle is finished before the run is)");
+          "the executor is running, and runs once at a time: give each thread an executor of its "
+          "own; after RunAsync, wait until its event is finished (an event that the caller "
+          "cancelled is finished before the run is)");
   }
 
   static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
@@ -438,8 +439,8 @@ class Executor::Impl {
   const Tensor& Value(const Output& output) const {
     if (!has_outputs_)
       Throw(ErrorCode::kFailedPrecondition, "output '", bindings_.name(output), "' has no value: ",
-            current_ ? "no run has ended well since the executor was made or one failed"
-                     : "it is asked for before the first run",
+            current_ ? "no run has succeeded since the executor was made or a run failed"
+                     : "the executor has not run yet",
             "; run first");
     return std::as_const(BlobOf(output.value)).Get<Tensor>();
   }

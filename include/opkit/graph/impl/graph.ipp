@@ -55,8 +55,10 @@ OPKIT_INLINE std::string Graph::FreshName(const std::string& hint) const {
 
 OPKIT_INLINE int Graph::InsertNode(int before, OperatorDef def) {
   if (before < 0 || before > num_nodes())
-    Throw(ErrorCode::kOutOfRange, "cannot insert a node before ", before, " of ", num_nodes());
-  if (def.type().empty()) Throw(ErrorCode::kInvalidArgument, "a node needs an operator");
+    Throw(ErrorCode::kOutOfRange, "cannot insert a node before node ", before, ": the graph has ",
+          num_nodes(), " nodes");
+  if (def.type().empty())
+    Throw(ErrorCode::kInvalidArgument, "a node needs the name of an operator");
   CheckOutputs(def, -1);
   nodes_.insert(nodes_.begin() + before, std::move(def));
   if (before + 1 == num_nodes())

@@ -75,8 +75,8 @@ class EdgeCollector {
             "', but no node has that name");
     const std::vector<int>& named = named_[number];
     if (named.size() > 1)
-      Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
-            "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
+      Throw(ErrorCode::kInvalidArgument, "node ", ToString(Node(node)), " has the control input '",
+            name, "', but two nodes have that name: ", ToString(Node(named[0])), " and ",
             ToString(Node(named[1])), "; rename one");
     if (named[0] == node) ThrowCycle(view_.graph(), {node, node});
     Add(named[0], node);
@@ -182,9 +182,8 @@ OPKIT_INLINE GraphView::GraphView(const Graph& graph) : graph_(&graph) {
             name(rewrite.value), "', which no input, constant or other node makes");
   for (const std::string& name : graph.outputs()) {
     if (FindValue(name) < 0)
-      Throw(ErrorCode::kNotFound, "output '", name,
-            "' of the graph is made by no input, constant or node",
-            SuggestName(name, names_.names()));
+      Throw(ErrorCode::kNotFound, "no input, constant or node makes output '", name,
+            "' of the graph", SuggestName(name, names_.names()));
     outputs_.push_back(FindValue(name));
     is_output_[outputs_.back()] = 1;
   }

@@ -51,7 +51,7 @@ OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch, UnknownOperators unkn
       for (const std::string& output : outputs)
         if (!graph.IsOutput(output))
           Throw(ErrorCode::kInvalidArgument, "the pass removed output '", output,
-                "' of the graph; a pass keeps what a run returns");
+                "' of the graph; a pass must keep every output");
     } catch (...) {
       detail::RethrowInContext("in pass '" + pass->name + "'");
     }

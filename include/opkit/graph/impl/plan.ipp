@@ -159,8 +159,9 @@ OPKIT_INLINE std::string ToString(const Plan& plan,
   for (const Graph::Input& input : plan.graph().inputs()) {
     inputs.push_back(types.Get(input.name));
     if (inputs.back().dtype == DType::kUndefined || !inputs.back().shape.is_known())
-      Throw(ErrorCode::kInvalidArgument, "ToString needs the dtype and the shape of every input, '",
-            input.name, "' is ", ToString(inputs.back()));
+      Throw(ErrorCode::kInvalidArgument,
+            "ToString needs the dtype and the shape of every input, but input '", input.name,
+            "' is ", ToString(inputs.back()));
   }
   // If the graph declares all shapes, use its specialization: the plan may have released constants
   // that another specialization needs.
@@ -206,9 +207,9 @@ OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
     if (++unknown <= kMaxListed) list += "\n  " + ToString(def);
   }
   if (unknown > 0)
-    Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node is" : " nodes are",
-          " left whose operator is not registered and which no partitioner took; the first is '",
-          first, "'", SuggestName(first, OpRegistry::Global().Operators()), list);
+    Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node has" : " nodes have",
+          " an operator that is not registered, and no partitioner took it; the first is '", first,
+          "'", SuggestName(first, OpRegistry::Global().Operators()), list);
 }
 
 // Returns Partition's result. Throws kNotFound if no partitioner is registered at all.
@@ -227,7 +228,7 @@ OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view opt
     if (info.dtype == DType::kUndefined || !info.shape.is_known())
       Throw(ErrorCode::kInvalidArgument, option,
             " needs the dtype and the shape of every input, since another shape may need ", why,
-            "; '", StrCat(name, "' is ", ToString(info)));
+            "; input '", StrCat(name, "' is ", ToString(info)));
 }
 
 // Returns the graph that the plan runs: after passes and partitioners.
@@ -252,9 +253,9 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
     detail::CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");
   if (options.memory.recompute) {
     if (options.memory.capacity_bytes == 0)
-      Throw(
-          ErrorCode::kInvalidArgument,
-          "PlanOptions::memory.recompute needs capacity_bytes: the bytes that the plan is to fit");
+      Throw(ErrorCode::kInvalidArgument,
+            "PlanOptions::memory.recompute needs capacity_bytes, the most bytes that the plan may "
+            "take");
     detail::CheckInputsKnown(graph, "PlanOptions::memory.recompute", "other nodes to run again");
   }
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
@@ -265,8 +266,8 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
                                                         std::move(report));
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
-          "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
-          "to return");
+          "the graph has no outputs, and none of its nodes has an effect; call AddOutput for each "
+          "value that a run returns");
   if (state->inputs_known()) {
     if (options.memory.recompute)
       detail::FitByRecomputation(*state);

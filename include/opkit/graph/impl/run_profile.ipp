@@ -107,7 +107,7 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   }
   Throw(ErrorCode::kNotFound, "the profile has ", runs.size(),
         " runs, but none that has all of the ", specialization->view().num_nodes(),
-        " nodes of this plan: record a run of it whole, between Profiler::Start and Stop");
+        " nodes of this plan; record a whole run of it, from Profiler::Start to Profiler::Stop");
 }
 
 OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {

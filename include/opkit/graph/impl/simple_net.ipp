@@ -19,8 +19,7 @@ inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& va
   if (blob->empty()) *blob->GetMutable<Tensor>() = value;
   if (!blob->IsType<Tensor>() || Attribute(blob->Get<Tensor>()) != Attribute(value))
     Throw(ErrorCode::kAlreadyExists, "blob '", name,
-          "' of the workspace holds something else than the graph's constant of that name; "
-          "rename one of them");
+          "' of the workspace differs from the graph's constant of that name; rename one of them");
 }
 
 // Throws the errors of SimpleNet::Run for inputs that differ from the graph's declarations.
@@ -45,7 +44,7 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
         if (number == extents.size()) extents.push_back(found.shape()[axis]);
         if (extents[number] != found.shape()[axis])
           fail(ErrorCode::kInvalidArgument,
-               StrCat(" where ", dim.symbol(), " is ", extents[number], " in an input before"));
+               StrCat("; an earlier input has ", dim.symbol(), " = ", extents[number]));
       }
       fits = !dim.is_known() || dim.value() == found.shape()[axis];
     }
@@ -91,7 +90,8 @@ inline NetBenchmark::Row BenchmarkRow(const OperatorBase& op, const Workspace& w
 
 OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
     : graph_(std::move(graph)), workspace_(ws) {
-  if (!ws) Throw(ErrorCode::kInvalidArgument, "a net needs a workspace");
+  if (!ws)
+    Throw(ErrorCode::kInvalidArgument, "SimpleNet needs a workspace, but its pointer is null");
   Check(graph_);
   for (const Graph::Input& input : graph_.inputs())
     if (!ws->HasBlob(input.name))
@@ -134,8 +134,9 @@ OPKIT_INLINE bool SimpleNet::Run() {
 
 OPKIT_INLINE NetBenchmark SimpleNet::Benchmark(const NetBenchmark::Options& options) {
   if (options.runs < 1 || options.warmup < 0)
-    Throw(ErrorCode::kInvalidArgument, "a benchmark of ", options.runs, " runs after ",
-          options.warmup, " for warming up; expected at least one run");
+    Throw(ErrorCode::kInvalidArgument,
+          "a benchmark needs at least 1 run and 0 or more warmup runs, found ", options.runs,
+          " and ", options.warmup);
   for (int i = 0; i < options.warmup; ++i) Run();
   const auto time_ns = [](auto&& run) {
     const int64_t start_ns = detail::MonotonicNs();

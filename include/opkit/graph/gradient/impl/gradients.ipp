@@ -84,9 +84,9 @@ class GradientBuilder {
     if (options_.seed.empty()) {
       if (loss.dtype == DType::kUndefined || !loss.shape.is_known())
         Throw(ErrorCode::kFailedPrecondition, "the loss '", name, "' is ", ToString(loss),
-              ", so the ones that its gradient starts from have no ",
+              ", and its gradient starts from a tensor of ones, which has no ",
               loss.dtype == DType::kUndefined ? "dtype" : "shape",
-              " yet; name a value that holds them in GradientOptions::seed");
+              " yet; name a value that holds these ones in GradientOptions::seed");
       gradients_[loss_].push_back(nodes_.AddOnes(name, loss.shape.ToShape(), loss.dtype));
     } else {
       AddSeedOf(loss_, options_.seed, "GradientOptions::seed");
@@ -106,7 +106,8 @@ class GradientBuilder {
                                seed.dtype != loss.dtype;
     if (dtypes_differ || !SymbolicShape::Merge(seed.shape, loss.shape))
       Throw(ErrorCode::kInvalidArgument, "the seed '", seed_name, "' is ", ToString(seed),
-            ", but the loss '", view_.name(value), "' is ", ToString(loss), "; they must be alike");
+            ", but the loss '", view_.name(value), "' is ", ToString(loss),
+            "; both must have the same dtype and shape");
     gradients_[value].push_back(seed_name);
   }
 
@@ -137,8 +138,8 @@ class GradientBuilder {
     for (const auto& rewrite : RewritesOf(node))
       if (HasGradient(rewrite.value))
         Throw(ErrorCode::kUnsupported, "node ", ToString(def), " rewrites '",
-              view_.name(rewrite.value), "', through which the gradient of '", view_.name(loss_),
-              "' flows, and a gradient is that of one value; let the node write another one");
+              view_.name(rewrite.value), "', and the gradient of '", view_.name(loss_),
+              "' would flow through that value; make the node write a new value instead");
     if (!carries_[node]) return;
     std::vector<GradientValue> g_output;
     bool flows = false;
@@ -198,8 +199,8 @@ class GradientBuilder {
       if (dtypes_differ || !SymbolicShape::Merge(expected.shape, found.shape))
         Throw(ErrorCode::kInvalidArgument, "the gradient of '", name, "' is '", made.gradient,
               "', which is ", ToString(found), ", but '", name, "' is ", ToString(expected),
-              "; they must be alike: see the gradient maker of ", graph_.node(made.node).type(),
-              ", for node ", ToString(graph_.node(made.node)));
+              "; both must have the same dtype and shape: see the gradient maker of ",
+              graph_.node(made.node).type(), ", for node ", ToString(graph_.node(made.node)));
     }
   }
   // Throws if a gradient node reads a value that is rewritten after the node whose gradient it
@@ -214,10 +215,10 @@ class GradientBuilder {
         const int value = view_.FindValue(input);
         const int node = value < 0 ? -1 : last[value];
         if (node > origin)
-          Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " needs '", input,
-                "' as node ", ToString(graph_.node(origin)), " saw it, but node ",
-                ToString(graph_.node(node)), " rewrites it later; let that node write another ",
-                "value");
+          Throw(ErrorCode::kUnsupported, "gradient node ", ToString(op), " needs the '", input,
+                "' that node ", ToString(graph_.node(origin)), " read, but node ",
+                ToString(graph_.node(node)),
+                " rewrites it later; make that node write a new value");
       }
     }
   }

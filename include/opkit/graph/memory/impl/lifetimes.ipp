@@ -170,7 +170,8 @@ inline void CheckRunValue(const RunOrder& run, const IndexedVector<RunValue>& va
           ": expected a power of two");
   if (value.producer < -1 || value.producer >= run.nodes)
     Throw(ErrorCode::kInvalidArgument, "value ", i, " is made by step ", value.producer,
-          ": expected one of the ", run.nodes, " steps, or -1 for what is there before");
+          ": expected one of the ", run.nodes,
+          " steps, or -1 for a value that is there before the run");
   for (int user : value.users)
     if (user < 0 || user >= run.nodes)
       Throw(ErrorCode::kInvalidArgument, "value ", i, " is read by step ", user,

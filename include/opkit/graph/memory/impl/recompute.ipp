@@ -21,8 +21,8 @@ namespace detail {
 inline IndexedVector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
   const size_t values = problem.bytes.size();
   if (problem.kept.size() != values)
-    Throw(ErrorCode::kInvalidArgument, "expected `kept` of each of the ", values,
-          " values, found it of ", problem.kept.size());
+    Throw(ErrorCode::kInvalidArgument, "expected `kept` for each of ", values, " values, found ",
+          problem.kept.size());
   for (size_t v = 0; v < values; ++v)
     if (problem.bytes[v] < 0)
       Throw(ErrorCode::kInvalidArgument, "value ", v, " has ", problem.bytes[v],
@@ -32,8 +32,8 @@ inline IndexedVector<int> CheckRecomputeProblem(const RecomputeProblem& problem)
   for (int s = 0; s < steps; ++s)
     for (const int value : problem.steps[s].outputs) {
       if (value < 0 || Index(value) >= values)
-        Throw(ErrorCode::kInvalidArgument, "step ", s, " makes value ", value, ", expected one of ",
-              values);
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " makes value ", value,
+              ": expected one of the ", values, " values");
       if (maker[value] >= 0)
         Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ", maker[value],
               " and by step ", s);
@@ -43,11 +43,11 @@ inline IndexedVector<int> CheckRecomputeProblem(const RecomputeProblem& problem)
     const RecomputeProblem::Step& step = problem.steps[s];
     for (const int value : step.inputs) {
       if (value < 0 || Index(value) >= values)
-        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", expected one of ",
-              values);
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value,
+              ": expected one of the ", values, " values");
       if (maker[value] >= s)
-        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", which step ",
-              maker[value], " makes after that");
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", which only step ",
+              maker[value], " makes");
     }
     for (const auto& [input, output] : step.in_place)
       if (input < 0 || Index(input) >= step.inputs.size() || output < 0 ||

@@ -266,8 +266,8 @@ class SubgraphCutter {
     int place = 0;
     for (const int node : problem_.order) {
       if (node < 0 || Index(node) >= n || place_[node] >= 0)
-        Throw(ErrorCode::kInvalidArgument, "the order of a cut names node ", node,
-              " twice, or has no node of that number");
+        Throw(ErrorCode::kInvalidArgument, "the order of a cut lists node ", node,
+              ", which it lists twice or which does not exist");
       place_[node] = place++;
     }
     for (const auto* edges : {&problem_.edges, &problem_.joins})

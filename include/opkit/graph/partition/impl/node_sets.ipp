@@ -11,7 +11,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
-  if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
+  if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs at least one node");
   for (const int node : nodes) view.graph().node(node);  // throws kOutOfRange for a wrong index
 }
 

@@ -23,14 +23,15 @@ inline int CountOption(const std::string& name, const std::string& value) {
   const char* const end = value.data() + value.size();
   const auto [last, error] = std::from_chars(value.data(), end, count);
   if (error != std::errc() || last != end || count < 1)
-    Throw(ErrorCode::kInvalidArgument, "option ", name, " is a number from 1 on, found '", value,
-          "'");
+    Throw(ErrorCode::kInvalidArgument, "option ", name, " must be a number from 1 on, found '",
+          value, "'");
   return count;
 }
 inline bool SwitchOption(const std::string& name, const std::string& value) {
   if (value == "true" || value == "1") return true;
   if (value == "false" || value == "0") return false;
-  Throw(ErrorCode::kInvalidArgument, "option ", name, " is true or false, found '", value, "'");
+  Throw(ErrorCode::kInvalidArgument, "option ", name, " must be true or false, found '", value,
+        "'");
 }
 
 // The name of an option and the function that parses its value.
@@ -79,8 +80,8 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
       option->read(limits, name, value);
   }
   if (limits.max_size > 0 && limits.max_size < limits.min_size)
-    Throw(ErrorCode::kInvalidArgument, "option max_size is ", limits.max_size, " and min_size ",
-          limits.min_size, ": no subgraph can have both");
+    Throw(ErrorCode::kInvalidArgument, "option max_size is ", limits.max_size,
+          ", less than min_size, which is ", limits.min_size);
   return limits;
 }
 

@@ -62,14 +62,14 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
   for (const OperatorDef& node : body.nodes())
     if (!OpRegistry::Global().FindSchema(node.type())) return true;
   if (!IsHostAccessible(def.device().type))
-    Throw(ErrorCode::kUnsupported, "accept_if_faster measures on the host, and ", ToString(def),
-          " runs on ", def.device());
+    Throw(ErrorCode::kUnsupported, "accept_if_faster can measure only on the host, but ",
+          ToString(def), " runs on ", def.device());
   Graph whole;
   for (const Graph::Input& input : body.inputs()) {
     if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
       Throw(ErrorCode::kFailedPrecondition,
-            "accept_if_faster needs the dtype and shape of every value, and '", input.name, "' is ",
-            ToString(input.info), "; give the inputs of the graph shapes");
+            "accept_if_faster needs the dtype and shape of every value, but '", input.name, "' is ",
+            ToString(input.info), "; declare the shapes of the graph's inputs");
     whole.AddInput(input.name, input.info.dtype, input.info.shape);
   }
   OperatorDef alone(def);
@@ -277,9 +277,8 @@ class PartitionRun {
       for (const std::string& control : extracted.control_inputs) def.ControlInput(control);
       if (!schema->needs_subgraph())
         Throw(ErrorCode::kInvalidArgument, "the operator '", op,
-              "' is to take a subgraph's place and "
-              "does not run one: .setIsSubgraphOp() in its registration or .NeedsSubgraph() in its "
-              "schema says that it does");
+              "' takes the place of a subgraph but does not run one; call .setIsSubgraphOp() in "
+              "its registration or .NeedsSubgraph() in its schema");
       SubgraphReview review(view_, group.nodes, extracted.body, def, id, group.kind);
       MarkInputs(*schema, review.IsArg(), def);
       work.Review(review);
@@ -294,8 +293,8 @@ class PartitionRun {
       if (const std::string why = schema->Verify(def); !why.empty())
         Throw(ErrorCode::kInvalidArgument, why, "; in the node for a subgraph, ", ToString(def));
       if (limits_.accept_if_faster && !IsFaster(body, def, group.entry)) {
-        Reject(group, StrCat("not faster: ", group.entry.own_ns, " ns, and ", group.entry.flat_ns,
-                             " ns as it is"));
+        Reject(group, StrCat("not faster: ", group.entry.own_ns, " ns, against ",
+                             group.entry.flat_ns, " ns of its nodes"));
         continue;
       }
       names.Add(name);

@@ -49,7 +49,8 @@ OPKIT_INLINE void PartitionAnswer::Refuse(int node, std::string why) {
 
 OPKIT_INLINE bool SubgraphReview::IsArg(int i) const {
   if (i < 0 || detail::Index(i) >= body_->inputs().size())
-    Throw(ErrorCode::kOutOfRange, "input ", i, " of a subgraph that has ", body_->inputs().size());
+    Throw(ErrorCode::kOutOfRange, "there is no input ", i, ": the subgraph has ",
+          body_->inputs().size(), " inputs");
   return view_->graph().IsInput(body_->inputs()[detail::Index(i)].name);
 }
 OPKIT_INLINE std::vector<bool> SubgraphReview::IsArg() const {

@@ -48,7 +48,7 @@ OPKIT_INLINE std::unique_ptr<PartitionWork> FunctionPartitioner::Begin(
   if (!record.reads_options && !arguments.empty())
     Throw(ErrorCode::kInvalidArgument, "it has no option '", arguments[0].first, "'",
           SuggestName(arguments[0].first, PartitionLimits::Names()),
-          "; it has those of every partitioner alone");
+          "; it has only the options that every partitioner has");
   return std::make_unique<FunctionPartitionWork>(IntrusivePtr<const FunctionPartitioner>(this),
                                                  view, arguments);
 }

@@ -42,11 +42,11 @@ OPKIT_INLINE void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& an
     const int kind = selector.Kind();
     if (kind < kAnySubgraph)
       Throw(ErrorCode::kOutOfRange, "the selector gives a subgraph the kind ", kind,
-            "; it is -1 for any, or a number from 0 on");
+            "; a kind is -1 for any, or a number of 0 or more");
     for (const PartitionNode& node : selector.Filter(found)) {
       if (node.index() < 0 || node.index() >= view.num_nodes() || state[node.index()] != kGrowing)
-        Throw(ErrorCode::kInvalidArgument, "Filter answered node ", node.index(),
-              ", which was not among its candidates or came twice");
+        Throw(ErrorCode::kInvalidArgument, "Filter returned node ", node.index(),
+              ", which is not among its candidates or was returned twice");
       state[node.index()] = kTaken;
       answer.Take(node, kind, set);
     }

@@ -82,7 +82,8 @@ OPKIT_INLINE PartitionNode PartitionView::node(int i) const {
 }
 OPKIT_INLINE PartitionValue PartitionView::value(int i) const {
   if (i < 0 || i >= num_values())
-    Throw(ErrorCode::kOutOfRange, "value ", i, " of a graph that has ", num_values());
+    Throw(ErrorCode::kOutOfRange, "there is no value ", i, ": the graph has ", num_values(),
+          " values");
   return {this, i};
 }
 OPKIT_INLINE PartitionList<PartitionNode> PartitionView::nodes() const {

@@ -75,7 +75,7 @@ OPKIT_INLINE void BoundPlan::RunBody() {
   const StepRunner run(*this);
   for (int i = 0; i < steps; ++i) {
     if (root_->replay_->stopped()) [[unlikely]]
-      Throw(ErrorCode::kCancelled, "the run around it has ended");
+      Throw(ErrorCode::kCancelled, "the run of the enclosing graph has ended");
     run(i);
   }
 }

@@ -125,7 +125,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
     const Selection::Node*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
                    forced->device != one.device))
-      Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
+      Throw(ErrorCode::kInvalidArgument, "the selection has two kernels for node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
             " and ", one.config);
     forced = &one;
@@ -163,7 +163,7 @@ OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,
     const char* why = nullptr;
     if (!FindCopy(is.type, goes.type)) why = "no copy is registered (RegisterCopy)";
     if (view_.IsRewritten(value)) why = "it is rewritten in place";
-    if (!types_[value].shape.is_known()) why = "its shape is one that a run alone decides";
+    if (!types_[value].shape.is_known()) why = "only a run decides its shape";
     if (why)
       return StrCat("it reads '", view_.name(value), "' on ", *wanted, ", but that is on ",
                     types_[value].device, ", and ", why);
@@ -183,7 +183,7 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
       const char* why = nullptr;
       if (view_.IsRewritten(value)) why = "' is rewritten in place, in the standard layout";
       if (!types_[value].shape.is_known() || types_[value].dtype == DType::kUndefined)
-        why = "' has a shape that a run alone decides";
+        why = "' has a shape that only a run decides";
       if (why)
         return StrCat("it wants ", ToString(layouts[i]), " for ", kind, i, ", but '",
                       view_.name(value), why);

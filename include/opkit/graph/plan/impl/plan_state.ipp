@@ -85,8 +85,8 @@ OPKIT_INLINE IntrusivePtr<Specialization> PlanState::GetLatest() const {
   auto latest = Latest();
   if (!latest)
     Throw(ErrorCode::kFailedPrecondition,
-          "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
-          "every input a shape");
+          "the shapes of the plan's inputs are open, and it has not run yet; run it, or declare "
+          "the shape of every input");
   return latest;
 }
 
@@ -111,7 +111,7 @@ OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
                                                       : nullptr;
     if (why)
       Throw(ErrorCode::kInvalidArgument, "PlanOptions::memory.donated_inputs names '", name,
-            "', which is ", why, ", so that its caller reads it after a run");
+            "', which is ", why, ", and the caller reads it after a run");
     donated_.push_back(value);
   }
 }

@@ -422,7 +422,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena,
                                                           int64_t capacity) const {
   if (capacity < 0)
-    Throw(ErrorCode::kInvalidArgument, "PlanOptions::memory.capacity_bytes is ", capacity);
+    Throw(ErrorCode::kInvalidArgument, "PlanOptions::memory.capacity_bytes is ", capacity,
+          ", expected 0 or more");
   if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
   const IndexedVector<MemoryInterval>& buffers = arena.lifetimes.buffers;
   // Find the step at which the most bytes are live.

@@ -173,8 +173,8 @@ OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number, cons
     if (planned->forced.nodes.empty()) return;
     Throw(ErrorCode::kUnsupported, "the selection has kernels for nodes in ", body.name, " of ",
           def,
-          ", which is not planned with the graph: an operator in it completes after it has "
-          "returned");
+          ", but that body is not planned with the graph: one of its operators completes after it "
+          "has returned");
   }
   first_nodes_->bodies().push_back(planned->plan->TakeNodes());
   bodies_.push_back(std::move(planned));

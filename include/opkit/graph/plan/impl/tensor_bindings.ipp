@@ -86,7 +86,7 @@ class TensorBindings {
             "' must have memory and be dense, but is ", tensor);
     if (view_.producer(output.value) < 0)
       Throw(ErrorCode::kInvalidArgument, "output '", name(output),
-            "' of the graph is an input or a constant itself, and cannot be bound");
+            "' of the graph is also an input or a constant, and cannot be bound");
     CheckApartFromGraph("bound to output", name(output), tensor);
   }
 
@@ -105,8 +105,8 @@ class TensorBindings {
     std::vector<TensorInfo> infos;
     for (const Input& input : inputs_) {
       if (input.tensor.dtype() == DType::kUndefined)
-        Throw(ErrorCode::kInvalidArgument, "nothing was given for input '", name(input),
-              "' of the graph; Run({{\"", name(input), "\", tensor}}), or Bind it");
+        Throw(ErrorCode::kInvalidArgument, "input '", name(input),
+              "' of the graph has no tensor; call Run({{\"", name(input), "\", tensor}}) or Bind");
       infos.push_back(TensorInfo::Of(input.tensor));
       infos.back().layout = Layout();
     }
