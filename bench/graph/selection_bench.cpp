@@ -70,7 +70,7 @@ void Select(benchmark::State& state, bool layouts) {
   size_t nodes = 0;
   for (auto _ : state) {
     GraphTypes types = inferred;
-    std::vector<NodeChoice> choices;
+    detail::IndexedVector<NodeChoice> choices;
     detail::KernelSelector(view, types, {}).SelectAll(choices);
     if (detail::NeedsConverters(view, types, choices, nullptr))
       benchmark::DoNotOptimize(

@@ -65,8 +65,8 @@ class Graph {
   // Throws kOutOfRange for an index that the graph does not have.
   const OperatorDef& node(int i) const { return nodes_[CheckIndex(i)]; }
   bool IsOutput(std::string_view name) const {
-    const int number = names_.Find(name);
-    return number >= 0 && declared_[detail::Index(number)].is_output;
+    const Declaration* found = declared_.Find(name);
+    return found && found->is_output;
   }
   // True if an input, a constant or a node makes a value of that name.
   bool HasValue(std::string_view name) const { return Find(name); }
@@ -124,9 +124,8 @@ class Graph {
     return detail::Index(i);
   }
   const Declaration* Find(std::string_view name) const {
-    const int number = names_.Find(name);
-    if (number < 0 || declared_[detail::Index(number)].index < 0) return nullptr;
-    return &declared_[detail::Index(number)];
+    const Declaration* found = declared_.Find(name);
+    return found && found->index >= 0 ? found : nullptr;
   }
   const Declaration* Find(std::string_view name, Source source) const {
     const Declaration* found = Find(name);
@@ -134,7 +133,6 @@ class Graph {
   }
   void Declare(const std::string& name, Source source, size_t index);
   void Set(const std::string& name, Source source, size_t index);
-  Declaration& DeclarationOf(const std::string& name);
   // Throws kAlreadyExists if a new node makes a value that has a producer other than node
   // `replaced`, which it will replace (-1: none).
   void CheckOutputs(const OperatorDef& def, int replaced) const;
@@ -147,8 +145,7 @@ class Graph {
   std::vector<Constant> constants_;
   std::vector<OperatorDef> nodes_;
   std::vector<std::string> outputs_;
-  detail::NameIndex names_;
-  std::vector<Declaration> declared_;  // by the number in `names_`
+  detail::NameTable<Declaration> declared_;
 };
 
 }}  // namespace opkit

@@ -18,23 +18,23 @@ class GraphTypes {
         infos_(detail::Index(view.num_values())),
         lacks_data_(detail::Index(view.num_nodes()), 0) {}
 
-  const TensorInfo& operator[](int value) const { return infos_[detail::Index(value)]; }
-  TensorInfo& operator[](int value) { return infos_[detail::Index(value)]; }
+  const TensorInfo& operator[](int value) const { return infos_[value]; }
+  TensorInfo& operator[](int value) { return infos_[value]; }
   // Sets the data of a value that is no constant of the graph but is known before a run.
   void SetData(int value, const Tensor& data);
   // Returns the infos of a node's values; an empty TensorInfo for a value that the node leaves out.
   std::vector<TensorInfo> Of(std::span<const int> values) const;
   // True if the inference of the node needed data of an input that only a run has.
-  bool LacksData(int node) const { return lacks_data_[detail::Index(node)] != 0; }
-  void SetLacksData(int node, bool lacks) { lacks_data_[detail::Index(node)] = lacks; }
+  bool LacksData(int node) const { return lacks_data_[node] != 0; }
+  void SetLacksData(int node, bool lacks) { lacks_data_[node] = lacks; }
   // Throws kNotFound, with the nearest name, for a name that is no value of the graph.
   const TensorInfo& Get(std::string_view name) const;
 
  private:
   const GraphView* view_;
-  std::vector<TensorInfo> infos_;
-  std::vector<char> lacks_data_;  // by node
-  detail::RefCountedList data_;   // Shared<Tensor> objects: the data given to SetData
+  detail::IndexedVector<TensorInfo> infos_;
+  detail::IndexedVector<char> lacks_data_;  // by node
+  detail::RefCountedList data_;             // Shared<Tensor> objects: the data given to SetData
 };
 
 // `known` adds to the graph's declarations of its inputs, for example the shapes of a run. Throws

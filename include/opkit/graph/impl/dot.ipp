@@ -12,8 +12,10 @@ namespace detail {
 // Writes the text of one picture.
 class DotWriter {
  public:
-  DotWriter(const DotOptions& options, const std::vector<std::string>* backends)
-      : options_(options), backends_(backends) {}
+  // Draws a box around each of the groups, unless that is null.
+  DotWriter(const DotOptions& options, const std::vector<std::string>* backends,
+            const std::vector<DotGroup>* groups)
+      : options_(options), backends_(backends), groups_(groups) {}
   OPKIT_COLD std::string Write(const Graph& graph, const GraphTypes* types) && {
     out_ =
         "digraph opkit {\n"
@@ -24,8 +26,6 @@ class DotWriter {
     DrawGraph({graph, types, "", "  "});
     return out_ + "}\n";
   }
-  // Makes Write draw a box around each group of nodes.
-  void SetGroups(const std::vector<DotGroup>& groups) { groups_ = &groups; }
 
  private:
   // Quotes a label: line ends stay line ends, and `&` does not begin an entity.
@@ -176,7 +176,7 @@ class DotWriter {
 
   const DotOptions& options_;
   const std::vector<std::string>* const backends_;
-  const std::vector<DotGroup>* groups_ = nullptr;
+  const std::vector<DotGroup>* const groups_;
   std::string out_;
   int subgraphs_ = 0, missing_ = 0;
 };
@@ -187,9 +187,7 @@ OPKIT_INLINE std::string detail::DrawDot(const Graph& graph, const GraphTypes* t
                                          const DotOptions& options,
                                          const std::vector<std::string>* backends,
                                          const std::vector<DotGroup>* groups) {
-  DotWriter writer(options, backends);
-  if (groups) writer.SetGroups(*groups);
-  return std::move(writer).Write(graph, types);
+  return DotWriter(options, backends, groups).Write(graph, types);
 }
 OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
   return detail::DrawDot(graph, nullptr, options, nullptr);

@@ -17,12 +17,12 @@ OPKIT_INLINE std::string ToSvg(const Plan& plan, Device device) {
     MemorySvgOptions options;
     options.title = StrCat("Memory of ", view.num_nodes(), " nodes on ", ToString(arena.device));
     options.names.resize(arena.lifetimes.buffers.size());
-    for (int value = 0; value < static_cast<int>(arena.values.size()); ++value) {
-      const int buffer = arena.lifetimes.buffer_of[detail::Index(value)];
+    for (size_t value = 0; value < arena.values.size(); ++value) {
+      const int buffer = arena.lifetimes.buffer_of[value];
       if (buffer < 0) continue;
       std::string& name = options.names[detail::Index(buffer)];
-      name += StrCat(name.empty() ? "" : " = ", found->memory().Name(detail::Index(value)),
-                     arena.bounded[detail::Index(value)] ? " (at most)" : "");
+      name += StrCat(name.empty() ? "" : " = ", found->memory().Name(value),
+                     arena.bounded[value] ? " (at most)" : "");
     }
     return ToSvg(arena.lifetimes.buffers, arena.plan, options);
   }

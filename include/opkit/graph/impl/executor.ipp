@@ -118,7 +118,7 @@ class Executor::Impl {
       Throw(ErrorCode::kFailedPrecondition,
             "the executor has no operators before its first run, which makes them for its shapes");
     if (is_asked_for_.empty()) is_asked_for_.assign(detail::Index(plan_.graph().num_nodes()), 0);
-    if (!std::exchange(is_asked_for_[detail::Index(node)], 1)) asked_for_.push_back(node);
+    if (!std::exchange(is_asked_for_[node], 1)) asked_for_.push_back(node);
     return current_->op(node);
   }
   std::string ExplainMode() const {
@@ -453,9 +453,9 @@ class Executor::Impl {
   detail::SharedArenas arenas_;
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
-  detail::Mutex current_mutex_;     // guards `current_`, which Cancel reads from any thread
-  std::vector<int> asked_for_;      // nodes whose operators may have observers
-  std::vector<char> is_asked_for_;  // by node
+  detail::Mutex current_mutex_;  // guards `current_`, which Cancel reads from any thread
+  std::vector<int> asked_for_;   // nodes whose operators may have observers
+  detail::IndexedVector<char> is_asked_for_;  // by node
   Event event_;
   std::atomic<RunState> run_state_{RunState::kIdle};
 };

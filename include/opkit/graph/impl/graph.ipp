@@ -42,7 +42,7 @@ OPKIT_INLINE Graph& Graph::AddOutput(std::string name) {
   if (name.empty()) Throw(ErrorCode::kInvalidArgument, "an output of a graph needs a name");
   if (IsOutput(name))
     Throw(ErrorCode::kAlreadyExists, "'", name, "' is an output of the graph already");
-  DeclarationOf(name).is_output = true;
+  declared_[name].is_output = true;
   outputs_.push_back(std::move(name));
   return *this;
 }
@@ -105,7 +105,7 @@ OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
 
 OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
   if (!IsOutput(name)) return false;
-  declared_[detail::Index(names_.Find(name))].is_output = false;
+  declared_[name].is_output = false;
   return std::erase(outputs_, name) > 0;
 }
 
@@ -124,15 +124,9 @@ OPKIT_INLINE void Graph::Declare(const std::string& name, Source source, size_t 
 }
 
 OPKIT_INLINE void Graph::Set(const std::string& name, Source source, size_t index) {
-  Declaration& declaration = DeclarationOf(name);
+  Declaration& declaration = declared_[name];
   declaration.source = source;
   declaration.index = static_cast<int>(index);
-}
-
-OPKIT_INLINE Graph::Declaration& Graph::DeclarationOf(const std::string& name) {
-  const size_t number = detail::Index(names_.Add(name));
-  if (number == declared_.size()) declared_.emplace_back();
-  return declared_[number];
 }
 
 OPKIT_INLINE void Graph::CheckOutputs(const OperatorDef& def, int replaced) const {
@@ -154,12 +148,11 @@ OPKIT_INLINE void Graph::DeclareOutputs(size_t node) {
 }
 
 OPKIT_INLINE void Graph::DeclareAll() {
-  names_ = detail::NameIndex();
-  declared_.clear();
+  declared_ = {};
   for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, Source::kInput, i);
   for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, Source::kConstant, i);
   for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
-  for (const std::string& output : outputs_) DeclarationOf(output).is_output = true;
+  for (const std::string& output : outputs_) declared_[output].is_output = true;
 }
 
 OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,

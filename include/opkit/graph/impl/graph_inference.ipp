@@ -40,9 +40,9 @@ class SymbolTable {
   // to it. An unknown extent stays unknown.
   Dim Resolve(Dim dim) const {
     while (dim.is_symbol()) {
-      const int number = names_.Find(dim.symbol());
-      if (number < 0 || bound_[number].is_unknown()) break;
-      dim = bound_[number];
+      const Binding* const found = bindings_.Find(dim.symbol());
+      if (!found) break;
+      dim = found->extent;
     }
     return dim;
   }
@@ -65,22 +65,23 @@ class SymbolTable {
     }
     if (a.is_unknown() || b.is_unknown()) return *Dim::Merge(a, b);
     if (a.is_known()) std::swap(a, b);
-    const size_t number = Index(names_.Add(a.symbol()));
-    if (number == bound_.size()) bound_.emplace_back(), where_.emplace_back();
-    where_[number] = where;
-    return bound_[number] = b;
+    bindings_[a.symbol()] = {b, where};
+    return b;
   }
 
  private:
   // Returns the symbol and the source of its binding; "" for a plain number.
   std::string Origin(const Dim& dim) const {
     if (!dim.is_symbol()) return "";
-    return StrCat(" (", dim.symbol(), ", ", where_[names_.Find(dim.symbol())], ")");
+    return StrCat(" (", dim.symbol(), ", ", bindings_.Find(dim.symbol())->where, ")");
   }
 
-  NameIndex names_;
-  IndexedVector<Dim> bound_;          // by symbol: the extent that it equals
-  IndexedVector<std::string> where_;  // source of each binding, for messages
+  // The extent that a symbol equals, and the source of this fact, for messages.
+  struct Binding {
+    Dim extent;
+    std::string where;
+  };
+  NameTable<Binding> bindings_;  // by symbol
 };
 
 // The state of one InferGraph: the types found so far and the symbols.

@@ -60,20 +60,14 @@ class EdgeCollector {
   void Add(int from, int to) {
     if (from >= 0 && from != to) edges_.push_back({from, to});
   }
-  void IndexNames() {
-    for (int node = 0; node < view_.num_nodes(); ++node) {
-      const size_t number = Index(names_.Add(Node(node).name()));
-      if (number == named_.size()) named_.emplace_back();
-      named_[number].push_back(node);
-    }
-  }
   void AddControl(const std::string& name, int node) {
-    if (named_.empty()) IndexNames();
-    const int number = names_.Find(name);
-    if (number < 0)
+    if (named_.empty())
+      for (int i = 0; i < view_.num_nodes(); ++i) named_[Node(i).name()].push_back(i);
+    const std::vector<int>* const found = named_.Find(name);
+    if (!found)
       Throw(ErrorCode::kNotFound, "node ", ToString(Node(node)), " has the control input '", name,
             "', but no node has that name");
-    const std::vector<int>& named = named_[number];
+    const std::vector<int>& named = *found;
     if (named.size() > 1)
       Throw(ErrorCode::kInvalidArgument, "node ", ToString(Node(node)), " has the control input '",
             name, "', but two nodes have that name: ", ToString(Node(named[0])), " and ",
@@ -105,8 +99,7 @@ class EdgeCollector {
 
   const GraphView& view_;
   std::vector<GraphView::Edge> edges_;
-  NameIndex names_;                        // node names; filled for the first control input
-  IndexedVector<std::vector<int>> named_;  // the nodes of each name
+  NameTable<std::vector<int>> named_;  // nodes by name; filled for the first control input
 };
 
 // Returns a cycle among the nodes that still wait, as SortByEdges passes it on. Every such node has

@@ -46,7 +46,7 @@ OPKIT_COLD inline std::string DescribePlan(const PlanState& state, const Special
   std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
                            threads == 1 ? " thread\n" : " threads\n");
   for (const auto& [name, value] : graph.constants())
-    if (std::ranges::find(graph.outputs(), name) != graph.outputs().end())
+    if (graph.IsOutput(name))
       out += StrCat("  known before any run: ", name, " ", ToString(TensorInfo::Of(value)), "\n");
   if (!found) {
     out += "  kernels and memory: with the first run, since shapes of inputs are open\n";

@@ -24,8 +24,7 @@ inline void PutConstant(Workspace& ws, const std::string& name, const Tensor& va
 
 // Throws the errors of SimpleNet::Run for inputs that differ from the graph's declarations.
 inline void CheckInputs(const Graph& graph, Workspace& ws) {
-  NameIndex symbols;
-  std::vector<int64_t> extents;
+  NameTable<std::optional<int64_t>> extents;  // by symbol
   for (const Graph::Input& input : graph.inputs()) {
     const Tensor& found = *ws.GetTensor(input.name);
     const auto fail = [&](ErrorCode code, const std::string& more = "") {
@@ -40,11 +39,11 @@ inline void CheckInputs(const Graph& graph, Workspace& ws) {
     for (int axis = 0; fits && axis < declared.rank(); ++axis) {
       const Dim& dim = declared[axis];
       if (dim.is_symbol()) {
-        const size_t number = Index(symbols.Add(dim.symbol()));
-        if (number == extents.size()) extents.push_back(found.shape()[axis]);
-        if (extents[number] != found.shape()[axis])
+        std::optional<int64_t>& extent = extents[dim.symbol()];
+        if (!extent) extent = found.shape()[axis];
+        if (extent != found.shape()[axis])
           fail(ErrorCode::kInvalidArgument,
-               StrCat("; an earlier input has ", dim.symbol(), " = ", extents[number]));
+               StrCat("; an earlier input has ", dim.symbol(), " = ", *extent));
       }
       fits = !dim.is_known() || dim.value() == found.shape()[axis];
     }

@@ -54,8 +54,7 @@ class NodeReplacer {
 
  private:
   // Replaces the names of replaced nodes in the control inputs.
-  void RenameControl(OperatorDef& def, const NameIndex& renamed,
-                     const IndexedVector<size_t>& by) const;
+  static void RenameControl(OperatorDef& def, const NameTable<std::string>& renamed);
   // Returns the units in topological order; of several ready units, the unit with the least first
   // node comes first.
   std::vector<int> Order() const;

@@ -130,15 +130,19 @@ class PartitionerRegistry {
   // is registered already. If the name was registered at another place, Get throws. A second
   // registration at the same place is no error, since headers may register.
   bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
-                int line) noexcept;
+                int line) noexcept {
+    return parts_.Register(std::move(partitioner), file, line);
+  }
   // Removes a partitioner, before its library is unloaded. Returns false if it is not registered.
-  bool Unregister(const Partitioner& partitioner) noexcept;
+  bool Unregister(const Partitioner& partitioner) noexcept {
+    return parts_.Unregister(partitioner);
+  }
   // Throws kNotFound, with the nearest name, for an unknown name; kAlreadyExists for a name that is
   // registered at two places; kInvalidArgument with the partitioner's problem().
   detail::IntrusivePtr<const Partitioner> Get(std::string_view name) const;
-  bool Has(std::string_view name) const;
+  bool Has(std::string_view name) const { return parts_.Has(name); }
   // Returns the names in alphabetical order.
-  std::vector<std::string> Names() const;
+  std::vector<std::string> Names() const { return parts_.Names(); }
 
  private:
   detail::NamedParts<Partitioner> parts_{"partitioner", "REGISTER_PARTITIONER"};

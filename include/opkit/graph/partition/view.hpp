@@ -36,8 +36,8 @@ class PartitionList {
     const int* at_ = nullptr;
   };
 
-  PartitionList(const PartitionView* view, std::vector<int> numbers)
-      : view_(view), numbers_(std::move(numbers)) {}
+  PartitionList(const PartitionView* view, std::span<const int> numbers)
+      : view_(view), numbers_(numbers.begin(), numbers.end()) {}
 
   size_t size() const { return numbers_.size(); }
   bool empty() const { return numbers_.empty(); }
@@ -160,9 +160,7 @@ class PartitionView {
   const GraphView* structure_;
   const GraphTypes* types_;
   std::vector<char> taken_;
-  // The index of FindNode: the node of each name; -1 - node if several nodes have the name.
-  mutable detail::NameIndex names_;
-  mutable std::vector<int> named_;
+  mutable detail::NameTable<std::vector<int>> named_;  // nodes by name; FindNode fills it
 };
 
 }}  // namespace opkit

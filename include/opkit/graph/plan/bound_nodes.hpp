@@ -18,14 +18,14 @@ class BoundNodes {
   // refuses its node, `refused`(node, why) changes the choice, or throws. Throws the errors of
   // CreateOperator. `outer` has the blobs of values that belong to the enclosing graph, whose nodes
   // must outlive these; null for other values.
-  BoundNodes(const GraphView& view, const GraphTypes& types, const std::vector<NodeChoice>& choices,
-             std::span<Blob* const> outer = {},
+  BoundNodes(const GraphView& view, const GraphTypes& types,
+             const IndexedVector<NodeChoice>& choices, const IndexedVector<Blob*>& outer = {},
              FunctionRef<void(int, const std::string&)> refused = &ThrowRefused) {
     operators_.resize(Index(view.num_nodes()));
     for (int value = 0; value < view.num_values(); ++value) {
-      if (!outer.empty() && outer[Index(value)]) {
-        workspace_.ShareBlob(view.name(value), outer[Index(value)]);
-        blobs_.push_back(outer[Index(value)]);
+      if (!outer.empty() && outer[value]) {
+        workspace_.ShareBlob(view.name(value), outer[value]);
+        blobs_.push_back(outer[value]);
         continue;
       }
       Blob* blob = workspace_.CreateBlob(view.name(value));
@@ -39,7 +39,7 @@ class BoundNodes {
     for (int node : view.order()) {
       auto& op = operators_[node];
       while (!op) {
-        const NodeChoice& choice = choices[Index(node)];
+        const NodeChoice& choice = choices[node];
         try {
           op = CreateOperator(
               view.graph().node(node), &workspace_,

@@ -42,7 +42,7 @@ class ConvertedGraph {
   // Constants that are read in other layouts are converted here. Appends the converters' choices to
   // `choices`. `outputs_on`: as for NeedsConverters. Throws the errors of ConvertLayout.
   static std::unique_ptr<ConvertedGraph> Make(const GraphView& view, const GraphTypes& types,
-                                              std::vector<NodeChoice>& choices,
+                                              IndexedVector<NodeChoice>& choices,
                                               ConvertedConstants& constants,
                                               const Device* outputs_on);
 
@@ -76,7 +76,7 @@ class ConvertedGraph {
 
 // Hook for ConvertedGraph::Make; called if NeedsConverters is true.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
-    const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&,
+    const GraphView&, const GraphTypes&, IndexedVector<NodeChoice>&, ConvertedConstants&,
     const Device* outputs_on)>
     g_make_converted_graph{"a plan of kernels that differ in layout or device",
                            "opkit/graph/plan/converters.hpp"};

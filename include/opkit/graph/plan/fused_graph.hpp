@@ -20,7 +20,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 class FusedGraph {
  public:
   // True if a selected kernel may fuse the next node with its own.
-  static bool IsNeeded(const std::vector<NodeChoice>& choices) {
+  static bool IsNeeded(const IndexedVector<NodeChoice>& choices) {
     for (const NodeChoice& choice : choices)
       if (choice.kernel->fuse) return true;
     return false;
@@ -32,13 +32,13 @@ class FusedGraph {
   // requires another backend, or `forced` has another kernel for it. Throws the exceptions of a
   // kernel's Fuse.
   static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
-                                          const std::vector<NodeChoice>& choices,
+                                          const IndexedVector<NodeChoice>& choices,
                                           const Selection* forced);
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
   // Returns the choices, by node of view().
-  const std::vector<NodeChoice>& choices() const { return choices_; }
+  const IndexedVector<NodeChoice>& choices() const { return choices_; }
   // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
   // they run.
   std::span<const int> PartsOf(int node) const { return parts_[node]; }
@@ -56,7 +56,7 @@ class FusedGraph {
   Graph graph_;
   GraphView view_;
   GraphTypes types_;
-  std::vector<NodeChoice> choices_;
+  IndexedVector<NodeChoice> choices_;
   IndexedVector<std::vector<int>> parts_;
   IndexedVector<int> node_of_;
   IndexedVector<int> value_of_;
@@ -64,7 +64,7 @@ class FusedGraph {
 
 // Hook for FusedGraph::Make.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
-    const GraphView&, const GraphTypes&, const std::vector<NodeChoice>&, const Selection*)>
+    const GraphView&, const GraphTypes&, const IndexedVector<NodeChoice>&, const Selection*)>
     g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};
 
 }  // namespace detail

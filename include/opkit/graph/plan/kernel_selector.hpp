@@ -62,7 +62,7 @@ std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& ty
 // on another device than it was made in. Also true if the graph returns a value that is not in the
 // standard layout, or not on `outputs_on` (null: any device).
 bool NeedsConverters(const GraphView& view, const GraphTypes& types,
-                     const std::vector<NodeChoice>& choices, const Device* outputs_on);
+                     const IndexedVector<NodeChoice>& choices, const Device* outputs_on);
 inline bool IsElsewhere(const TensorInfo& output, const Device* outputs_on) {
   return outputs_on && MemoryDevice(output.device) != MemoryDevice(*outputs_on);
 }
@@ -89,7 +89,7 @@ class KernelSelector {
   // Chooses for every node. Throws the errors of KernelCandidates; kUnsupported, with each
   // candidate's reason, if no candidate takes a node; kNotFound and kUnsupported for a forced
   // choice that cannot be made.
-  void SelectAll(std::vector<NodeChoice>& choices);
+  void SelectAll(IndexedVector<NodeChoice>& choices);
   // Chooses again, without the node's kernel, whose constructor has refused the node. Returns false
   // if the layouts or the device change, so that all nodes must be chosen again.
   bool SelectAfterRefusal(int node, const std::string& why, NodeChoice& choice);

@@ -23,8 +23,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Returns the edges that leave a step, as the schedule encodes them.
 inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
   const int* const entries = schedule.entries().data();
-  const std::vector<int>& begin = schedule.entry_begin();
-  return {entries + begin[Index(step)], entries + begin[Index(step) + 1]};
+  const int* const begin = schedule.entry_begin().data() + step;
+  return {entries + begin[0], entries + begin[1]};
 }
 
 class Specialization;
@@ -97,8 +97,7 @@ class Specialization final : public RefCounted {
   // True if an entry of the schedule only fixes the order in which steps are called, and waits for
   // no work: the graph has no such edge.
   bool IsOrderOnly(int step, int entry) const {
-    return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
-           follows_[Index(step) + 1] == 0;
+    return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 && follows_[step + 1] == 0;
   }
   const PlannedMemory& memory() const { return memory_; }
   // Returns how nodes are run, and why, as the executor that measured last describes it.
@@ -179,7 +178,7 @@ class Specialization final : public RefCounted {
   void FindOuter(const Enclosing* enclosing);
   // Returns, for each value of this graph, its blob in the enclosing graph, or null if the value is
   // the graph's own; empty without an enclosing graph.
-  std::vector<Blob*> OuterBlobs(const BoundNodes* enclosing) const;
+  IndexedVector<Blob*> OuterBlobs(const BoundNodes* enclosing) const;
   std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const;
 
   void PlanBodies(const Options& options);

@@ -54,9 +54,7 @@ class BodyGradient final : public GradientMakerBase {
       const GradientValue& given = GradOut(static_cast<int>(o));
       if (given.IsEmpty()) continue;
       const std::string& output = body_.outputs()[o];
-      if (given.IsSparse())
-        Throw(ErrorCode::kUnsupported, "the gradient of output '", Def().outputs()[o], "' is ",
-              ToString(given), ", which is sparse; a graph's gradients are dense");
+      RequireDense(given, "output", Def().outputs()[o]);
       const std::string seed = backward_.FreshName(output + "_grad_given");
       const TensorInfo& info = types.Get(output);
       backward_.AddInput(seed, info.dtype, info.shape, info.device);
@@ -68,10 +66,7 @@ class BodyGradient final : public GradientMakerBase {
   // `node`. If the value is an input of the backward graph, uses the outer value instead.
   void GiveGradient(int input, const GradientValue& gradient, OperatorDef& node) {
     if (gradient.IsEmpty()) return;
-    if (gradient.IsSparse())
-      Throw(ErrorCode::kUnsupported, "the gradient of the graph's input '",
-            body_.inputs()[Index(input)].name, "' is ", ToString(gradient),
-            ", which is sparse; a graph's gradients are dense");
+    RequireDense(gradient, "the graph's input", body_.inputs()[Index(input)].name);
     for (size_t i = 0; i < backward_.inputs().size(); ++i)
       if (backward_.inputs()[i].name == gradient.dense) return SetDense(input, outer_[i]);
     if (backward_.IsOutput(gradient.dense)) {
@@ -100,6 +95,12 @@ class BodyGradient final : public GradientMakerBase {
     for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
     for (const std::string& output : graph.outputs()) out.AddOutput(output);
     return out;
+  }
+  static void RequireDense(const GradientValue& gradient, const char* what,
+                           const std::string& name) {
+    if (gradient.IsSparse())
+      Throw(ErrorCode::kUnsupported, "the gradient of ", what, " '", name, "' is ",
+            ToString(gradient), ", which is sparse; a graph's gradients are dense");
   }
   static void RequireSubgraph() {
     if (!OpRegistry::Global().FindSchema("Subgraph"))

@@ -260,13 +260,12 @@ class GradientBuilder {
   [[noreturn]] OPKIT_COLD void ThrowUnreached(int value) const {
     IndexedVector<char> after(reached_.size(), 0), before(reached_.size(), 0);
     after[value] = before[loss_] = 1;
-    auto any = [](const std::vector<char>& marks, std::span<const int> values) {
-      return std::any_of(values.begin(), values.end(),
-                         [&](int v) { return v >= 0 && marks[Index(v)]; });
+    const auto any = [](const IndexedVector<char>& marks, std::span<const int> values) {
+      return std::ranges::any_of(values, [&](int v) { return v >= 0 && marks[v]; });
     };
-    auto mark = [](std::vector<char>& marks, std::span<const int> values) {
+    const auto mark = [](IndexedVector<char>& marks, std::span<const int> values) {
       for (int v : values)
-        if (v >= 0) marks[Index(v)] = 1;
+        if (v >= 0) marks[v] = 1;
     };
     for (int node : view_.order())
       if (any(after, view_.inputs(node))) mark(after, view_.outputs(node));

@@ -122,18 +122,15 @@ OPKIT_INLINE std::vector<std::vector<int>> NodeReplacer::NodesInOrder() const {
 
 OPKIT_INLINE Graph NodeReplacer::Result() const {
   const Graph& graph = view_.graph();
-  NameIndex renamed;  // names of replaced nodes
-  IndexedVector<size_t> by;
-  for (size_t i = 0; i < replacements_.size(); ++i)
-    for (const int node : replacements_[i].nodes)
-      if (!graph.node(node).name().empty() && renamed.Find(graph.node(node).name()) < 0) {
-        renamed.Add(graph.node(node).name());
-        by.push_back(i);
-      }
+  NameTable<std::string> renamed;  // by name of a replaced node: the name of the first replacement
+  for (const NodeReplacement& replacement : replacements_)
+    for (const int node : replacement.nodes)
+      if (const std::string& name = graph.node(node).name(); !name.empty() && !renamed.Find(name))
+        renamed[name] = replacement.def.name();
   std::vector<OperatorDef> nodes;
   for (const int unit : Order()) {
     OperatorDef def = DefOf(unit);
-    if (!def.control_inputs().empty()) RenameControl(def, renamed, by);
+    if (!def.control_inputs().empty()) RenameControl(def, renamed);
     nodes.push_back(std::move(def));
   }
   IndexedVector<char> used(Index(view_.num_values()), 0);
@@ -155,12 +152,12 @@ OPKIT_INLINE Graph NodeReplacer::Result() const {
   return result;
 }
 
-OPKIT_INLINE void NodeReplacer::RenameControl(OperatorDef& def, const NameIndex& renamed,
-                                              const IndexedVector<size_t>& by) const {
+OPKIT_INLINE void NodeReplacer::RenameControl(OperatorDef& def,
+                                              const NameTable<std::string>& renamed) {
   std::vector<std::string> names;
   for (const std::string& name : def.control_inputs()) {
-    const int number = renamed.Find(name);
-    const std::string& now = number < 0 ? name : replacements_[by[number]].def.name();
+    const std::string* const found = renamed.Find(name);
+    const std::string& now = found ? *found : name;
     if (std::find(names.begin(), names.end(), now) == names.end()) names.push_back(now);
   }
   def.mutable_control_inputs() = std::move(names);

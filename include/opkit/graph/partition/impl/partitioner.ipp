@@ -105,15 +105,6 @@ OPKIT_INLINE PartitionerRegistry& PartitionerRegistry::Global() {
   return registry;
 }
 
-OPKIT_INLINE bool PartitionerRegistry::Register(detail::IntrusivePtr<const Partitioner> partitioner,
-                                                const char* file, int line) noexcept {
-  return parts_.Register(std::move(partitioner), file, line);
-}
-OPKIT_INLINE bool PartitionerRegistry::Unregister(const Partitioner& partitioner) noexcept {
-  return parts_.Unregister(partitioner);
-}
-OPKIT_INLINE bool PartitionerRegistry::Has(std::string_view name) const { return parts_.Has(name); }
-OPKIT_INLINE std::vector<std::string> PartitionerRegistry::Names() const { return parts_.Names(); }
 OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
     std::string_view name) const {
   detail::IntrusivePtr<const Partitioner> found = parts_.Get(name);

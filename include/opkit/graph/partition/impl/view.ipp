@@ -23,10 +23,6 @@ OPKIT_INLINE PartitionNode PartitionValue::producer() const {
 }
 namespace detail {
 
-template <class Numbers>
-std::vector<int> Listed(const Numbers& numbers) {
-  return {numbers.begin(), numbers.end()};
-}
 inline std::vector<int> FirstNumbers(size_t count) {
   std::vector<int> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -36,15 +32,15 @@ inline std::vector<int> FirstNumbers(size_t count) {
 }  // namespace detail
 
 OPKIT_INLINE PartitionList<PartitionNode> PartitionValue::consumers() const {
-  return {view_, detail::Listed(view_->structure().consumers(index_))};
+  return {view_, view_->structure().consumers(index_)};
 }
 
 OPKIT_INLINE const OperatorDef& PartitionNode::def() const { return view_->graph().node(index_); }
 OPKIT_INLINE PartitionList<PartitionValue> PartitionNode::inputs() const {
-  return {view_, detail::Listed(view_->structure().inputs(index_))};
+  return {view_, view_->structure().inputs(index_)};
 }
 OPKIT_INLINE PartitionList<PartitionValue> PartitionNode::outputs() const {
-  return {view_, detail::Listed(view_->structure().outputs(index_))};
+  return {view_, view_->structure().outputs(index_)};
 }
 namespace detail {
 
@@ -67,7 +63,7 @@ OPKIT_INLINE PartitionList<PartitionNode> PartitionNode::control_inputs() const 
   std::vector<int> nodes;
   for (const std::string& name : def().control_inputs())
     nodes.push_back(view_->FindNode(name).index());
-  return {view_, std::move(nodes)};
+  return {view_, nodes};
 }
 OPKIT_INLINE bool PartitionNode::is_registered() const {
   return OpRegistry::Global().FindSchema(op()) || detail::IsOperatorOfHost(op());
@@ -90,30 +86,23 @@ OPKIT_INLINE PartitionList<PartitionNode> PartitionView::nodes() const {
   return {this, detail::FirstNumbers(detail::Index(num_nodes()))};
 }
 OPKIT_INLINE PartitionList<PartitionNode> PartitionView::nodes_in_order() const {
-  return {this, detail::Listed(structure_->order())};
+  return {this, structure_->order()};
 }
 OPKIT_INLINE PartitionList<PartitionValue> PartitionView::inputs() const {
   return {this, detail::FirstNumbers(graph().inputs().size())};  // inputs are the first values
 }
 OPKIT_INLINE PartitionList<PartitionValue> PartitionView::outputs() const {
-  return {this, detail::Listed(structure_->outputs())};
+  return {this, structure_->outputs()};
 }
 OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const {
   if (named_.empty())
-    for (int i = 0; i < num_nodes(); ++i) {
-      const size_t number = detail::Index(names_.Add(graph().node(i).name()));
-      if (number == named_.size())
-        named_.push_back(i);
-      else if (named_[number] >= 0)
-        named_[number] = -1 - named_[number];
-    }
-  const int number = name.empty() ? -1 : names_.Find(name);
-  if (number < 0) return {this, -1};
-  const int found = named_[detail::Index(number)];
-  if (found < 0)
+    for (int i = 0; i < num_nodes(); ++i) named_[graph().node(i).name()].push_back(i);
+  const std::vector<int>* const found = name.empty() ? nullptr : named_.Find(name);
+  if (!found) return {this, -1};
+  if (found->size() > 1)
     Throw(ErrorCode::kInvalidArgument, "two nodes have the name '", name, "', one of them ",
-          ToString(graph().node(-1 - found)), "; use their numbers");
-  return {this, found};
+          ToString(graph().node(found->front())), "; use their numbers");
+  return {this, found->front()};
 }
 
 }}  // namespace opkit

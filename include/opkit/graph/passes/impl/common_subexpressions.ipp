@@ -23,7 +23,7 @@ class SubexpressionMerger : NodePass {
     for (const int node : view_.order()) {
       if (IsWaitedFor(graph.node(node), control_) || !IsRepeatable(view_, node)) continue;
       const int first =
-          known.FindOrAdd(Key(node), node, [&](int other) { return IsSame(other, node); });
+          FindOrAdd(known[Key(node)], node, [&](int other) { return IsSame(other, node); });
       if (first != node) Merge(first, node);
     }
   }
@@ -51,24 +51,17 @@ class SubexpressionMerger : NodePass {
 
  private:
   // Nodes or constants, grouped by a key. Only members of one group can be equal.
-  class Candidates {
-   public:
-    // Returns the member of the group for which same(member) is true. If there is none, adds
-    // `number` and returns it.
-    template <class F>
-    int FindOrAdd(const std::string& key, int number, F&& same) {
-      const size_t group = Index(keys_.Add(key));
-      if (group == members_.size()) members_.emplace_back();
-      for (const int member : members_[group])
-        if (same(member)) return member;
-      members_[group].push_back(number);
-      return number;
-    }
+  using Candidates = NameTable<std::vector<int>>;
 
-   private:
-    NameIndex keys_;
-    std::vector<std::vector<int>> members_;  // by the number in `keys_`
-  };
+  // Returns the member of the group for which same(member) is true. If there is none, adds `number`
+  // and returns it.
+  template <class F>
+  static int FindOrAdd(std::vector<int>& group, int number, F&& same) {
+    for (const int member : group)
+      if (same(member)) return member;
+    group.push_back(number);
+    return number;
+  }
 
   int Same(int value) const { return same_[value]; }
   const std::string& Name(int value) const { return view_.name(called_[value]); }
@@ -81,7 +74,7 @@ class SubexpressionMerger : NodePass {
       const auto same = [&](int other) {
         return Attribute(*view_.constant(other)) == Attribute(*tensor);
       };
-      same_[value] = known.FindOrAdd(FirstBytes(*tensor), value, same);
+      same_[value] = FindOrAdd(known[FirstBytes(*tensor)], value, same);
     }
   }
   // Returns the group key of a constant: its type and up to 256 bytes of its data.

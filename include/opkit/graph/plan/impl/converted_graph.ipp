@@ -36,7 +36,7 @@ OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout
 
 // Adds the converters and makes nodes read their outputs.
 struct ConvertedGraph::Builder {
-  Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen,
+  Builder(const GraphView& from, const GraphTypes& known, IndexedVector<NodeChoice>& chosen,
           ConvertedConstants& converted_constants, const Device* device_of_outputs)
       : view(from),
         types(known),
@@ -48,20 +48,20 @@ struct ConvertedGraph::Builder {
       graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
     for (const Graph::Constant& constant : plan.constants())
       graph.AddConstant(constant.name, constant.value);
-    std::vector<OperatorDef> nodes = plan.nodes();
+    IndexedVector<OperatorDef> nodes = plan.nodes();
     // An output that must be converted gives its name to the converted value.
     for (const int value : view.outputs())
       if (!OutputPlace(value).Is(types[value].layout, types[value].device)) Rename(value, nodes);
     for (int node = 0; node < view.num_nodes(); ++node) {
       const auto inputs = view.inputs(node);
       // A copy, because adding a converter reallocates `choices`.
-      const NodeChoice choice = choices[Index(node)];
-      if (choice.device != nodes[Index(node)].device()) nodes[Index(node)].Device(choice.device);
+      const NodeChoice choice = choices[node];
+      if (choice.device != nodes[node].device()) nodes[node].Device(choice.device);
       const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
       for (size_t i = 0; i < inputs.size(); ++i) {
         if (inputs[i] < 0) continue;
         const std::string name = NameIn(inputs[i], wanted[i]);
-        if (name != nodes[Index(node)].inputs()[i]) nodes[Index(node)].mutable_inputs()[i] = name;
+        if (name != nodes[node].inputs()[i]) nodes[node].mutable_inputs()[i] = name;
       }
     }
     for (const int value : view.outputs()) NameIn(value, OutputPlace(value));
@@ -174,7 +174,7 @@ struct ConvertedGraph::Builder {
   };
   const GraphView& view;
   const GraphTypes& types;
-  std::vector<NodeChoice>& choices;
+  IndexedVector<NodeChoice>& choices;
   ConvertedConstants& constants;
   const Device* const outputs_on;
   Graph graph;
@@ -184,11 +184,9 @@ struct ConvertedGraph::Builder {
   std::vector<Placed> placed;  // all converted values, to be found again
 };
 
-OPKIT_INLINE std::unique_ptr<ConvertedGraph> ConvertedGraph::Make(const GraphView& view,
-                                                                  const GraphTypes& types,
-                                                                  std::vector<NodeChoice>& choices,
-                                                                  ConvertedConstants& constants,
-                                                                  const Device* outputs_on) {
+OPKIT_INLINE std::unique_ptr<ConvertedGraph> ConvertedGraph::Make(
+    const GraphView& view, const GraphTypes& types, IndexedVector<NodeChoice>& choices,
+    ConvertedConstants& constants, const Device* outputs_on) {
   return std::unique_ptr<ConvertedGraph>(
       new ConvertedGraph(Builder(view, types, choices, constants, outputs_on)));
 }

@@ -23,7 +23,7 @@ struct FusedGraph::Builder {
     std::vector<int> parts;
   };
 
-  Builder(const GraphView& from, const GraphTypes& known, const std::vector<NodeChoice>& chosen,
+  Builder(const GraphView& from, const GraphTypes& known, const IndexedVector<NodeChoice>& chosen,
           const Selection* selection)
       : view(from),
         types(known),
@@ -34,7 +34,7 @@ struct FusedGraph::Builder {
     for (const int node : view.order()) {
       if (is_part[node]) continue;
       Chain& chain = chains.emplace_back();
-      chain = {view.graph().node(node), choices[Index(node)], {node}};
+      chain = {view.graph().node(node), choices[node], {node}};
       while (chain.choice.kernel->fuse && Extend(chain)) fused = true;
     }
   }
@@ -58,7 +58,7 @@ struct FusedGraph::Builder {
     const bool is_chosen = (chosen && chosen->backend != backend) ||
                            (def.requires_backends() && def.backends() != backend);
     if (!IsFree(next) || !def.control_inputs().empty() || is_part[next] || is_chosen ||
-        choices[Index(next)].device != chain.choice.device ||
+        choices[next].device != chain.choice.device ||
         std::ranges::count(view.inputs(next), value) != 1)
       return -1;
     return next;
@@ -82,7 +82,7 @@ struct FusedGraph::Builder {
         chain.choice.kernel->fuse({{chain.def, inputs, outputs},
                                    chain.choice.config,
                                    {reader, next_inputs, next_outputs},
-                                   choices[Index(next)].config,
+                                   choices[next].config,
                                    static_cast<size_t>(read - reader.inputs().begin())});
     const Kernel* kernel = made ? KernelOf(made->def, *chain.choice.kernel) : nullptr;
     if (!kernel) return false;
@@ -116,7 +116,7 @@ struct FusedGraph::Builder {
 
   const GraphView& view;
   const GraphTypes& types;
-  const std::vector<NodeChoice>& choices;
+  const IndexedVector<NodeChoice>& choices;
   const Selection* forced;
   const NameIndex control;
   IndexedVector<char> is_part;  // by node: 1 if fused into an earlier node
@@ -126,7 +126,7 @@ struct FusedGraph::Builder {
 
 OPKIT_INLINE std::unique_ptr<FusedGraph> FusedGraph::Make(const GraphView& view,
                                                           const GraphTypes& types,
-                                                          const std::vector<NodeChoice>& choices,
+                                                          const IndexedVector<NodeChoice>& choices,
                                                           const Selection* forced) {
   const RegistryUse use;
   Builder builder(view, types, choices, forced);

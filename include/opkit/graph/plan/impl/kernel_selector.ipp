@@ -21,13 +21,10 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
 
 OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& graph) {
   std::vector<std::string> out;
-  NameIndex names;
-  std::vector<int> writers;  // by a name's number in `names`
+  NameTable<int> writers;  // by name
   for (const OperatorDef& def : graph.nodes()) {
     out.push_back(SelectionName(def));
-    const size_t number = Index(names.Add(out.back()));
-    writers.resize((std::max)(writers.size(), number + 1));
-    if (++writers[number] > 1) out.back() += StrCat("#", writers[number]);
+    if (const int writer = ++writers[out.back()]; writer > 1) out.back() += StrCat("#", writer);
   }
   return out;
 }
@@ -73,12 +70,12 @@ OPKIT_INLINE std::vector<ValuePlace> WantedPlaces(const GraphView& view, const G
 }
 
 OPKIT_INLINE bool NeedsConverters(const GraphView& view, const GraphTypes& types,
-                                  const std::vector<NodeChoice>& choices,
+                                  const IndexedVector<NodeChoice>& choices,
                                   const Device* outputs_on) {
   for (const int value : view.outputs())
     if (!types[value].layout.is_standard() || IsElsewhere(types[value], outputs_on)) return true;
   for (int node = 0; node < view.num_nodes(); ++node) {
-    const NodeChoice& choice = choices[Index(node)];
+    const NodeChoice& choice = choices[node];
     if (choice.device != view.graph().node(node).device()) return true;
     const auto inputs = view.inputs(node);
     const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
@@ -321,7 +318,7 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
     const KernelConfig& config = rated.candidate.config;
     rated.conversion_ns = ConversionCost(node, devices, config);
     if (options_.objective == Selection::Objective::kMemory) rated.bytes = MemoryOf(node, config);
-    if (rating.best < 0 || IsBetter(rating.candidates[Index(rating.best)], rated))
+    if (rating.best < 0 || IsBetter(rating.candidates[rating.best], rated))
       rating.best = static_cast<int>(rating.candidates.size()) - 1;
   }
 }
@@ -331,11 +328,11 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   const int count = static_cast<int>(rating.candidates.size());
   std::string passed_over;
   for (int i = 0; i < (rating.best < 0 ? count : rating.best); ++i)
-    passed_over += StrCat("\n  backend ", rating.candidates[Index(i)].candidate.backend, ": ",
-                          rating.WhyNot(i));
+    passed_over +=
+        StrCat("\n  backend ", rating.candidates[i].candidate.backend, ": ", rating.WhyNot(i));
   if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
-  KernelCandidate& best = rating.candidates[Index(rating.best)].candidate;
-  const Device device = rating.candidates[Index(rating.best)].device;
+  KernelCandidate& best = rating.candidates[rating.best].candidate;
+  const Device device = rating.candidates[rating.best].device;
   choice.kernel = best.kernel;
   choice.config = std::move(best.config);
   choice.config_number = best.number;
@@ -356,10 +353,10 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   }
 }
 
-OPKIT_INLINE void KernelSelector::SelectAll(std::vector<NodeChoice>& choices) {
+OPKIT_INLINE void KernelSelector::SelectAll(IndexedVector<NodeChoice>& choices) {
   const RegistryUse use;
   choices.assign(Index(view_.num_nodes()), {});
-  for (const int node : view_.order()) Select(node, choices[Index(node)]);
+  for (const int node : view_.order()) Select(node, choices[node]);
 }
 
 OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string& why,

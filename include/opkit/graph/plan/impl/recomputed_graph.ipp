@@ -82,7 +82,7 @@ class RecomputedGraph::Writer {
       : from_(from), run_(run), walked_(walked), names_(run.steps.size()) {
     const Graph& graph = from.view_.graph();
     for (const OperatorDef& def : graph.nodes())
-      if (!def.name().empty()) ++named_[Number(def.name())];
+      if (!def.name().empty()) ++named_[def.name()];
     for (size_t at = 0; at < run.steps.size(); ++at) {
       anchored_.push_back(anchor_);
       for (const int part : from.parts_[run.steps[at].step]) WritePart(at, part);
@@ -140,20 +140,15 @@ class RecomputedGraph::Writer {
     values_.Add(name);
     return name;
   }
-  int Number(const std::string& node) {
-    const int number = node_names_.Add(node);
-    if (Index(number) == named_.size()) named_.push_back(0);
-    return number;
-  }
   std::string FreshNodeName(std::string name) {
-    while (node_names_.Find(name) >= 0) name += "'";
-    ++named_[Number(name)];
+    while (named_.Find(name)) name += "'";
+    ++named_[name];
     return name;
   }
   // Returns the name of the node to wait for. Renames the node if it has no name or shares it.
   const std::string& NameAnchor() {
     OperatorDef& def = nodes_[anchor_];
-    if (def.name().empty() || named_[node_names_.Find(def.name())] > 1)
+    if (def.name().empty() || named_[def.name()] > 1)
       def.Name(FreshNodeName(SelectionName(def).empty() ? def.type() : SelectionName(def)));
     return def.name();
   }
@@ -167,8 +162,8 @@ class RecomputedGraph::Writer {
   std::vector<std::vector<std::pair<int, std::string>>> names_;
   IndexedVector<int> anchored_;  // by place: anchor_ when its step was written
   int anchor_ = -1;              // the last of nodes_ that was not moved; -1 before it
-  NameIndex values_, node_names_;
-  IndexedVector<int> named_;  // by number in node_names_: how many nodes have the name
+  NameIndex values_;
+  NameTable<int> named_;  // how many nodes have a name
 };
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::Rewritten RecomputedGraph::Rewrite(

@@ -121,9 +121,9 @@ OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosin
                         (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
 }
 
-OPKIT_COLD OPKIT_INLINE std::vector<Blob*> Specialization::OuterBlobs(
+OPKIT_COLD OPKIT_INLINE IndexedVector<Blob*> Specialization::OuterBlobs(
     const BoundNodes* enclosing) const {
-  std::vector<Blob*> blobs;
+  IndexedVector<Blob*> blobs;
   for (int value = 0; enclosing && value < view().num_values(); ++value)
     blobs.push_back(OuterOf(value) < 0 ? nullptr : &enclosing->blob(OuterOf(value)));
   return blobs;
