@@ -6983,7 +6983,7 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 
 // ---- opkit/base/name_index.hpp
 // NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
-// everything that walks a graph works on these numbers.
+// everything that walks a graph works on these numbers. NameTable: a value for each name.
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -7013,6 +7013,28 @@ class NameIndex {
 
   std::vector<std::string> names_;
   std::vector<Slot> slots_;  // their number is a power of two
+};
+
+// A value for each name, found in O(1). Adding a name may move the values. Not synchronised.
+template <class T>
+class NameTable {
+ public:
+  // Returns the name's value; a new name gets a value-initialised one.
+  T& operator[](std::string_view name) {
+    const size_t number = Index(names_.Add(name));
+    if (number == values_.size()) values_.emplace_back();
+    return values_[number];
+  }
+  // Returns null for a name that was never added.
+  const T* Find(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number < 0 ? nullptr : &values_[Index(number)];
+  }
+  bool empty() const { return values_.empty(); }
+
+ private:
+  NameIndex names_;
+  std::vector<T> values_;  // by number in `names_`
 };
 
 }}}  // namespace opkit::detail

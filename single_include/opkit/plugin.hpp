@@ -5653,7 +5653,7 @@ class ObserverScope {
 
 // ---- opkit/base/name_index.hpp
 // NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
-// everything that walks a graph works on these numbers.
+// everything that walks a graph works on these numbers. NameTable: a value for each name.
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -5683,6 +5683,28 @@ class NameIndex {
 
   std::vector<std::string> names_;
   std::vector<Slot> slots_;  // their number is a power of two
+};
+
+// A value for each name, found in O(1). Adding a name may move the values. Not synchronised.
+template <class T>
+class NameTable {
+ public:
+  // Returns the name's value; a new name gets a value-initialised one.
+  T& operator[](std::string_view name) {
+    const size_t number = Index(names_.Add(name));
+    if (number == values_.size()) values_.emplace_back();
+    return values_[number];
+  }
+  // Returns null for a name that was never added.
+  const T* Find(std::string_view name) const {
+    const int number = names_.Find(name);
+    return number < 0 ? nullptr : &values_[Index(number)];
+  }
+  bool empty() const { return values_.empty(); }
+
+ private:
+  NameIndex names_;
+  std::vector<T> values_;  // by number in `names_`
 };
 
 }}}  // namespace opkit::detail
@@ -11626,7 +11648,6 @@ class Library {
 #ifdef OPKIT_DEFINITIONS
 #include <algorithm>
 #include <cmath>
-#include <concepts>
 #include <csignal>
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -20397,8 +20418,8 @@ class Graph {
   // Throws kOutOfRange for an index that the graph does not have.
   const OperatorDef& node(int i) const { return nodes_[CheckIndex(i)]; }
   bool IsOutput(std::string_view name) const {
-    const int number = names_.Find(name);
-    return number >= 0 && declared_[detail::Index(number)].is_output;
+    const Declaration* found = declared_.Find(name);
+    return found && found->is_output;
   }
   // True if an input, a constant or a node makes a value of that name.
   bool HasValue(std::string_view name) const { return Find(name); }
@@ -20451,13 +20472,13 @@ class Graph {
 
   size_t CheckIndex(int i) const {
     if (i < 0 || i >= num_nodes())
-      Throw(ErrorCode::kOutOfRange, "node ", i, " of a graph that has ", num_nodes());
+      Throw(ErrorCode::kOutOfRange, "there is no node ", i, ": the graph has ", num_nodes(),
+            " nodes");
     return detail::Index(i);
   }
   const Declaration* Find(std::string_view name) const {
-    const int number = names_.Find(name);
-    if (number < 0 || declared_[detail::Index(number)].index < 0) return nullptr;
-    return &declared_[detail::Index(number)];
+    const Declaration* found = declared_.Find(name);
+    return found && found->index >= 0 ? found : nullptr;
   }
   const Declaration* Find(std::string_view name, Source source) const {
     const Declaration* found = Find(name);
@@ -20465,7 +20486,6 @@ class Graph {
   }
   void Declare(const std::string& name, Source source, size_t index);
   void Set(const std::string& name, Source source, size_t index);
-  Declaration& DeclarationOf(const std::string& name);
   // Throws kAlreadyExists if a new node makes a value that has a producer other than node
   // `replaced`, which it will replace (-1: none).
   void CheckOutputs(const OperatorDef& def, int replaced) const;
@@ -20478,8 +20498,7 @@ class Graph {
   std::vector<Constant> constants_;
   std::vector<OperatorDef> nodes_;
   std::vector<std::string> outputs_;
-  detail::NameIndex names_;
-  std::vector<Declaration> declared_;  // by the number in `names_`
+  detail::NameTable<Declaration> declared_;
 };
 
 }}  // namespace opkit
@@ -20505,13 +20524,14 @@ struct FlatLists {
   template <class Visit>
   FlatLists(size_t lists, Visit visit) : starts(lists + 1, 0) {
     visit([&](auto list, auto) { ++starts[list]; });
-    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    for (size_t i = 0; i < lists; ++i) starts[i + 1] += starts[i];
     items.resize(Index(starts.back()));
     visit([&](auto list, auto item) { items[--starts[list]] = static_cast<int>(item); });
   }
 
   bool empty() const { return starts.empty(); }
-  std::span<const int> of(std::integral auto list) const {
+  template <class Number>
+  std::span<const int> of(Number list) const {
     return {items.data() + starts[list], items.data() + starts[list + 1]};
   }
 };
@@ -20670,23 +20690,23 @@ class GraphTypes {
         infos_(detail::Index(view.num_values())),
         lacks_data_(detail::Index(view.num_nodes()), 0) {}
 
-  const TensorInfo& operator[](int value) const { return infos_[detail::Index(value)]; }
-  TensorInfo& operator[](int value) { return infos_[detail::Index(value)]; }
+  const TensorInfo& operator[](int value) const { return infos_[value]; }
+  TensorInfo& operator[](int value) { return infos_[value]; }
   // Sets the data of a value that is no constant of the graph but is known before a run.
   void SetData(int value, const Tensor& data);
   // Returns the infos of a node's values; an empty TensorInfo for a value that the node leaves out.
   std::vector<TensorInfo> Of(std::span<const int> values) const;
   // True if the inference of the node needed data of an input that only a run has.
-  bool LacksData(int node) const { return lacks_data_[detail::Index(node)] != 0; }
-  void SetLacksData(int node, bool lacks) { lacks_data_[detail::Index(node)] = lacks; }
+  bool LacksData(int node) const { return lacks_data_[node] != 0; }
+  void SetLacksData(int node, bool lacks) { lacks_data_[node] = lacks; }
   // Throws kNotFound, with the nearest name, for a name that is no value of the graph.
   const TensorInfo& Get(std::string_view name) const;
 
  private:
   const GraphView* view_;
-  std::vector<TensorInfo> infos_;
-  std::vector<char> lacks_data_;  // by node
-  detail::RefCountedList data_;   // Shared<Tensor> objects: the data given to SetData
+  detail::IndexedVector<TensorInfo> infos_;
+  detail::IndexedVector<char> lacks_data_;  // by node
+  detail::RefCountedList data_;             // Shared<Tensor> objects: the data given to SetData
 };
 
 // `known` adds to the graph's declarations of its inputs, for example the shapes of a run. Throws
@@ -21624,8 +21644,8 @@ class PlannedHostedGraph final : public HostedGraph {
   void Run(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) override {
     const Graph& graph = executor_.plan().graph();
     if (inputs.size() != graph.inputs().size() || outputs.size() != graph.outputs().size())
-      Throw(ErrorCode::kInvalidArgument, "run_graph() is given ", inputs.size(), " inputs and ",
-            outputs.size(), " outputs for a graph that has ", graph.inputs().size(), " and ",
+      Throw(ErrorCode::kInvalidArgument, "run_graph() got ", inputs.size(), " inputs and ",
+            outputs.size(), " outputs, but the graph has ", graph.inputs().size(), " and ",
             graph.outputs().size());
     for (size_t i = 0; i < inputs.size(); ++i) executor_.Bind(graph.inputs()[i].name, inputs[i]);
     for (size_t o = 0; o < outputs.size(); ++o) executor_.Bind(graph.outputs()[o], outputs[o]);
@@ -21837,8 +21857,8 @@ class PartitionList {
     const int* at_ = nullptr;
   };
 
-  PartitionList(const PartitionView* view, std::vector<int> numbers)
-      : view_(view), numbers_(std::move(numbers)) {}
+  PartitionList(const PartitionView* view, std::span<const int> numbers)
+      : view_(view), numbers_(numbers.begin(), numbers.end()) {}
 
   size_t size() const { return numbers_.size(); }
   bool empty() const { return numbers_.empty(); }
@@ -21961,9 +21981,7 @@ class PartitionView {
   const GraphView* structure_;
   const GraphTypes* types_;
   std::vector<char> taken_;
-  // The index of FindNode: the node of each name; -1 - node if several nodes have the name.
-  mutable detail::NameIndex names_;
-  mutable std::vector<int> named_;
+  mutable detail::NameTable<std::vector<int>> named_;  // nodes by name; FindNode fills it
 };
 
 }}  // namespace opkit
@@ -22096,15 +22114,19 @@ class PartitionerRegistry {
   // is registered already. If the name was registered at another place, Get throws. A second
   // registration at the same place is no error, since headers may register.
   bool Register(detail::IntrusivePtr<const Partitioner> partitioner, const char* file,
-                int line) noexcept;
+                int line) noexcept {
+    return parts_.Register(std::move(partitioner), file, line);
+  }
   // Removes a partitioner, before its library is unloaded. Returns false if it is not registered.
-  bool Unregister(const Partitioner& partitioner) noexcept;
+  bool Unregister(const Partitioner& partitioner) noexcept {
+    return parts_.Unregister(partitioner);
+  }
   // Throws kNotFound, with the nearest name, for an unknown name; kAlreadyExists for a name that is
   // registered at two places; kInvalidArgument with the partitioner's problem().
   detail::IntrusivePtr<const Partitioner> Get(std::string_view name) const;
-  bool Has(std::string_view name) const;
+  bool Has(std::string_view name) const { return parts_.Has(name); }
   // Returns the names in alphabetical order.
-  std::vector<std::string> Names() const;
+  std::vector<std::string> Names() const { return parts_.Names(); }
 
  private:
   detail::NamedParts<Partitioner> parts_{"partitioner", "REGISTER_PARTITIONER"};
@@ -24897,7 +24919,7 @@ OPKIT_INLINE Graph& Graph::AddOutput(std::string name) {
   if (name.empty()) Throw(ErrorCode::kInvalidArgument, "an output of a graph needs a name");
   if (IsOutput(name))
     Throw(ErrorCode::kAlreadyExists, "'", name, "' is an output of the graph already");
-  DeclarationOf(name).is_output = true;
+  declared_[name].is_output = true;
   outputs_.push_back(std::move(name));
   return *this;
 }
@@ -24910,8 +24932,10 @@ OPKIT_INLINE std::string Graph::FreshName(const std::string& hint) const {
 
 OPKIT_INLINE int Graph::InsertNode(int before, OperatorDef def) {
   if (before < 0 || before > num_nodes())
-    Throw(ErrorCode::kOutOfRange, "cannot insert a node before ", before, " of ", num_nodes());
-  if (def.type().empty()) Throw(ErrorCode::kInvalidArgument, "a node needs an operator");
+    Throw(ErrorCode::kOutOfRange, "cannot insert a node before node ", before, ": the graph has ",
+          num_nodes(), " nodes");
+  if (def.type().empty())
+    Throw(ErrorCode::kInvalidArgument, "a node needs the name of an operator");
   CheckOutputs(def, -1);
   nodes_.insert(nodes_.begin() + before, std::move(def));
   if (before + 1 == num_nodes())
@@ -24958,7 +24982,7 @@ OPKIT_INLINE bool Graph::RemoveConstant(std::string_view name) {
 
 OPKIT_INLINE bool Graph::RemoveOutput(std::string_view name) {
   if (!IsOutput(name)) return false;
-  declared_[detail::Index(names_.Find(name))].is_output = false;
+  declared_[name].is_output = false;
   return std::erase(outputs_, name) > 0;
 }
 
@@ -24977,15 +25001,9 @@ OPKIT_INLINE void Graph::Declare(const std::string& name, Source source, size_t 
 }
 
 OPKIT_INLINE void Graph::Set(const std::string& name, Source source, size_t index) {
-  Declaration& declaration = DeclarationOf(name);
+  Declaration& declaration = declared_[name];
   declaration.source = source;
   declaration.index = static_cast<int>(index);
-}
-
-OPKIT_INLINE Graph::Declaration& Graph::DeclarationOf(const std::string& name) {
-  const size_t number = detail::Index(names_.Add(name));
-  if (number == declared_.size()) declared_.emplace_back();
-  return declared_[number];
 }
 
 OPKIT_INLINE void Graph::CheckOutputs(const OperatorDef& def, int replaced) const {
@@ -25007,12 +25025,11 @@ OPKIT_INLINE void Graph::DeclareOutputs(size_t node) {
 }
 
 OPKIT_INLINE void Graph::DeclareAll() {
-  names_ = detail::NameIndex();
-  declared_.clear();
+  declared_ = {};
   for (size_t i = 0; i < inputs_.size(); ++i) Set(inputs_[i].name, Source::kInput, i);
   for (size_t i = 0; i < constants_.size(); ++i) Set(constants_[i].name, Source::kConstant, i);
   for (size_t i = 0; i < nodes_.size(); ++i) DeclareOutputs(i);
-  for (const std::string& output : outputs_) DeclarationOf(output).is_output = true;
+  for (const std::string& output : outputs_) declared_[output].is_output = true;
 }
 
 OPKIT_COLD OPKIT_INLINE void Graph::ThrowMadeTwice(const std::string& name,
@@ -25086,23 +25103,17 @@ class EdgeCollector {
   void Add(int from, int to) {
     if (from >= 0 && from != to) edges_.push_back({from, to});
   }
-  void IndexNames() {
-    for (int node = 0; node < view_.num_nodes(); ++node) {
-      const size_t number = Index(names_.Add(Node(node).name()));
-      if (number == named_.size()) named_.emplace_back();
-      named_[number].push_back(node);
-    }
-  }
   void AddControl(const std::string& name, int node) {
-    if (named_.empty()) IndexNames();
-    const int number = names_.Find(name);
-    if (number < 0)
+    if (named_.empty())
+      for (int i = 0; i < view_.num_nodes(); ++i) named_[Node(i).name()].push_back(i);
+    const std::vector<int>* const found = named_.Find(name);
+    if (!found)
       Throw(ErrorCode::kNotFound, "node ", ToString(Node(node)), " has the control input '", name,
             "', but no node has that name");
-    const std::vector<int>& named = named_[number];
+    const std::vector<int>& named = *found;
     if (named.size() > 1)
-      Throw(ErrorCode::kInvalidArgument, "a node has the control input '", name,
-            "', and two nodes have that name: ", ToString(Node(named[0])), " and ",
+      Throw(ErrorCode::kInvalidArgument, "node ", ToString(Node(node)), " has the control input '",
+            name, "', but two nodes have that name: ", ToString(Node(named[0])), " and ",
             ToString(Node(named[1])), "; rename one");
     if (named[0] == node) ThrowCycle(view_.graph(), {node, node});
     Add(named[0], node);
@@ -25131,8 +25142,7 @@ class EdgeCollector {
 
   const GraphView& view_;
   std::vector<GraphView::Edge> edges_;
-  NameIndex names_;                        // node names; filled for the first control input
-  IndexedVector<std::vector<int>> named_;  // the nodes of each name
+  NameTable<std::vector<int>> named_;  // nodes by name; filled for the first control input
 };
 
 // Returns a cycle among the nodes that still wait, as SortByEdges passes it on. Every such node has
@@ -25208,9 +25218,8 @@ OPKIT_INLINE GraphView::GraphView(const Graph& graph) : graph_(&graph) {
             name(rewrite.value), "', which no input, constant or other node makes");
   for (const std::string& name : graph.outputs()) {
     if (FindValue(name) < 0)
-      Throw(ErrorCode::kNotFound, "output '", name,
-            "' of the graph is made by no input, constant or node",
-            SuggestName(name, names_.names()));
+      Throw(ErrorCode::kNotFound, "no input, constant or node makes output '", name,
+            "' of the graph", SuggestName(name, names_.names()));
     outputs_.push_back(FindValue(name));
     is_output_[outputs_.back()] = 1;
   }
@@ -25437,9 +25446,9 @@ class SymbolTable {
   // to it. An unknown extent stays unknown.
   Dim Resolve(Dim dim) const {
     while (dim.is_symbol()) {
-      const int number = names_.Find(dim.symbol());
-      if (number < 0 || bound_[number].is_unknown()) break;
-      dim = bound_[number];
+      const Binding* const found = bindings_.Find(dim.symbol());
+      if (!found) break;
+      dim = found->extent;
     }
     return dim;
   }
@@ -25462,22 +25471,23 @@ class SymbolTable {
     }
     if (a.is_unknown() || b.is_unknown()) return *Dim::Merge(a, b);
     if (a.is_known()) std::swap(a, b);
-    const size_t number = Index(names_.Add(a.symbol()));
-    if (number == bound_.size()) bound_.emplace_back(), where_.emplace_back();
-    where_[number] = where;
-    return bound_[number] = b;
+    bindings_[a.symbol()] = {b, where};
+    return b;
   }
 
  private:
   // Returns the symbol and the source of its binding; "" for a plain number.
   std::string Origin(const Dim& dim) const {
     if (!dim.is_symbol()) return "";
-    return StrCat(" (", dim.symbol(), ", ", where_[names_.Find(dim.symbol())], ")");
+    return StrCat(" (", dim.symbol(), ", ", bindings_.Find(dim.symbol())->where, ")");
   }
 
-  NameIndex names_;
-  IndexedVector<Dim> bound_;          // by symbol: the extent that it equals
-  IndexedVector<std::string> where_;  // source of each binding, for messages
+  // The extent that a symbol equals, and the source of this fact, for messages.
+  struct Binding {
+    Dim extent;
+    std::string where;
+  };
+  NameTable<Binding> bindings_;  // by symbol
 };
 
 // The state of one InferGraph: the types found so far and the symbols.
@@ -26536,14 +26546,14 @@ class BoundNodes {
   // refuses its node, `refused`(node, why) changes the choice, or throws. Throws the errors of
   // CreateOperator. `outer` has the blobs of values that belong to the enclosing graph, whose nodes
   // must outlive these; null for other values.
-  BoundNodes(const GraphView& view, const GraphTypes& types, const std::vector<NodeChoice>& choices,
-             std::span<Blob* const> outer = {},
+  BoundNodes(const GraphView& view, const GraphTypes& types,
+             const IndexedVector<NodeChoice>& choices, const IndexedVector<Blob*>& outer = {},
              FunctionRef<void(int, const std::string&)> refused = &ThrowRefused) {
     operators_.resize(Index(view.num_nodes()));
     for (int value = 0; value < view.num_values(); ++value) {
-      if (!outer.empty() && outer[Index(value)]) {
-        workspace_.ShareBlob(view.name(value), outer[Index(value)]);
-        blobs_.push_back(outer[Index(value)]);
+      if (!outer.empty() && outer[value]) {
+        workspace_.ShareBlob(view.name(value), outer[value]);
+        blobs_.push_back(outer[value]);
         continue;
       }
       Blob* blob = workspace_.CreateBlob(view.name(value));
@@ -26557,7 +26567,7 @@ class BoundNodes {
     for (int node : view.order()) {
       auto& op = operators_[node];
       while (!op) {
-        const NodeChoice& choice = choices[Index(node)];
+        const NodeChoice& choice = choices[node];
         try {
           op = CreateOperator(
               view.graph().node(node), &workspace_,
@@ -26638,7 +26648,7 @@ class ConvertedGraph {
   // Constants that are read in other layouts are converted here. Appends the converters' choices to
   // `choices`. `outputs_on`: as for NeedsConverters. Throws the errors of ConvertLayout.
   static std::unique_ptr<ConvertedGraph> Make(const GraphView& view, const GraphTypes& types,
-                                              std::vector<NodeChoice>& choices,
+                                              IndexedVector<NodeChoice>& choices,
                                               ConvertedConstants& constants,
                                               const Device* outputs_on);
 
@@ -26672,7 +26682,7 @@ class ConvertedGraph {
 
 // Hook for ConvertedGraph::Make; called if NeedsConverters is true.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
-    const GraphView&, const GraphTypes&, std::vector<NodeChoice>&, ConvertedConstants&,
+    const GraphView&, const GraphTypes&, IndexedVector<NodeChoice>&, ConvertedConstants&,
     const Device* outputs_on)>
     g_make_converted_graph{"a plan of kernels that differ in layout or device",
                            "opkit/graph/plan/converters.hpp"};
@@ -26696,7 +26706,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 class FusedGraph {
  public:
   // True if a selected kernel may fuse the next node with its own.
-  static bool IsNeeded(const std::vector<NodeChoice>& choices) {
+  static bool IsNeeded(const IndexedVector<NodeChoice>& choices) {
     for (const NodeChoice& choice : choices)
       if (choice.kernel->fuse) return true;
     return false;
@@ -26708,13 +26718,13 @@ class FusedGraph {
   // requires another backend, or `forced` has another kernel for it. Throws the exceptions of a
   // kernel's Fuse.
   static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
-                                          const std::vector<NodeChoice>& choices,
+                                          const IndexedVector<NodeChoice>& choices,
                                           const Selection* forced);
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
   // Returns the choices, by node of view().
-  const std::vector<NodeChoice>& choices() const { return choices_; }
+  const IndexedVector<NodeChoice>& choices() const { return choices_; }
   // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
   // they run.
   std::span<const int> PartsOf(int node) const { return parts_[node]; }
@@ -26732,7 +26742,7 @@ class FusedGraph {
   Graph graph_;
   GraphView view_;
   GraphTypes types_;
-  std::vector<NodeChoice> choices_;
+  IndexedVector<NodeChoice> choices_;
   IndexedVector<std::vector<int>> parts_;
   IndexedVector<int> node_of_;
   IndexedVector<int> value_of_;
@@ -26740,7 +26750,7 @@ class FusedGraph {
 
 // Hook for FusedGraph::Make.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
-    const GraphView&, const GraphTypes&, const std::vector<NodeChoice>&, const Selection*)>
+    const GraphView&, const GraphTypes&, const IndexedVector<NodeChoice>&, const Selection*)>
     g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};
 
 }  // namespace detail
@@ -26805,7 +26815,7 @@ std::vector<ValuePlace> WantedPlaces(const GraphView& view, const GraphTypes& ty
 // on another device than it was made in. Also true if the graph returns a value that is not in the
 // standard layout, or not on `outputs_on` (null: any device).
 bool NeedsConverters(const GraphView& view, const GraphTypes& types,
-                     const std::vector<NodeChoice>& choices, const Device* outputs_on);
+                     const IndexedVector<NodeChoice>& choices, const Device* outputs_on);
 inline bool IsElsewhere(const TensorInfo& output, const Device* outputs_on) {
   return outputs_on && MemoryDevice(output.device) != MemoryDevice(*outputs_on);
 }
@@ -26832,7 +26842,7 @@ class KernelSelector {
   // Chooses for every node. Throws the errors of KernelCandidates; kUnsupported, with each
   // candidate's reason, if no candidate takes a node; kNotFound and kUnsupported for a forced
   // choice that cannot be made.
-  void SelectAll(std::vector<NodeChoice>& choices);
+  void SelectAll(IndexedVector<NodeChoice>& choices);
   // Chooses again, without the node's kernel, whose constructor has refused the node. Returns false
   // if the layouts or the device change, so that all nodes must be chosen again.
   bool SelectAfterRefusal(int node, const std::string& why, NodeChoice& choice);
@@ -26918,7 +26928,8 @@ struct MemoryConflicts {
   std::vector<int> others;
 
   bool empty() const { return starts.empty(); }
-  std::span<const int> of(std::integral auto buffer) const {
+  template <class Number>
+  std::span<const int> of(Number buffer) const {
     return {others.data() + starts[buffer], others.data() + starts[buffer + 1]};
   }
 };
@@ -27175,8 +27186,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Returns the edges that leave a step, as the schedule encodes them.
 inline std::span<const int> EntriesOf(const Schedule& schedule, int step) {
   const int* const entries = schedule.entries().data();
-  const std::vector<int>& begin = schedule.entry_begin();
-  return {entries + begin[Index(step)], entries + begin[Index(step) + 1]};
+  const int* const begin = schedule.entry_begin().data() + step;
+  return {entries + begin[0], entries + begin[1]};
 }
 
 class Specialization;
@@ -27249,8 +27260,7 @@ class Specialization final : public RefCounted {
   // True if an entry of the schedule only fixes the order in which steps are called, and waits for
   // no work: the graph has no such edge.
   bool IsOrderOnly(int step, int entry) const {
-    return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 &&
-           follows_[Index(step) + 1] == 0;
+    return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 && follows_[step + 1] == 0;
   }
   const PlannedMemory& memory() const { return memory_; }
   // Returns how nodes are run, and why, as the executor that measured last describes it.
@@ -27331,7 +27341,7 @@ class Specialization final : public RefCounted {
   void FindOuter(const Enclosing* enclosing);
   // Returns, for each value of this graph, its blob in the enclosing graph, or null if the value is
   // the graph's own; empty without an enclosing graph.
-  std::vector<Blob*> OuterBlobs(const BoundNodes* enclosing) const;
+  IndexedVector<Blob*> OuterBlobs(const BoundNodes* enclosing) const;
   std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const;
 
   void PlanBodies(const Options& options);
@@ -27730,7 +27740,7 @@ OPKIT_COLD inline std::string DescribePlan(const PlanState& state, const Special
   std::string out = StrCat("plan of ", graph.num_nodes(), " nodes on ", threads,
                            threads == 1 ? " thread\n" : " threads\n");
   for (const auto& [name, value] : graph.constants())
-    if (std::ranges::find(graph.outputs(), name) != graph.outputs().end())
+    if (graph.IsOutput(name))
       out += StrCat("  known before any run: ", name, " ", ToString(TensorInfo::Of(value)), "\n");
   if (!found) {
     out += "  kernels and memory: with the first run, since shapes of inputs are open\n";
@@ -27843,8 +27853,9 @@ OPKIT_INLINE std::string ToString(const Plan& plan,
   for (const Graph::Input& input : plan.graph().inputs()) {
     inputs.push_back(types.Get(input.name));
     if (inputs.back().dtype == DType::kUndefined || !inputs.back().shape.is_known())
-      Throw(ErrorCode::kInvalidArgument, "ToString needs the dtype and the shape of every input, '",
-            input.name, "' is ", ToString(inputs.back()));
+      Throw(ErrorCode::kInvalidArgument,
+            "ToString needs the dtype and the shape of every input, but input '", input.name,
+            "' is ", ToString(inputs.back()));
   }
   // If the graph declares all shapes, use its specialization: the plan may have released constants
   // that another specialization needs.
@@ -27890,9 +27901,9 @@ OPKIT_COLD inline void CheckOperatorsKnown(const Graph& graph) {
     if (++unknown <= kMaxListed) list += "\n  " + ToString(def);
   }
   if (unknown > 0)
-    Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node is" : " nodes are",
-          " left whose operator is not registered and which no partitioner took; the first is '",
-          first, "'", SuggestName(first, OpRegistry::Global().Operators()), list);
+    Throw(ErrorCode::kNotFound, unknown, unknown == 1 ? " node has" : " nodes have",
+          " an operator that is not registered, and no partitioner took it; the first is '", first,
+          "'", SuggestName(first, OpRegistry::Global().Operators()), list);
 }
 
 // Returns Partition's result. Throws kNotFound if no partitioner is registered at all.
@@ -27911,7 +27922,7 @@ OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view opt
     if (info.dtype == DType::kUndefined || !info.shape.is_known())
       Throw(ErrorCode::kInvalidArgument, option,
             " needs the dtype and the shape of every input, since another shape may need ", why,
-            "; '", StrCat(name, "' is ", ToString(info)));
+            "; input '", StrCat(name, "' is ", ToString(info)));
 }
 
 // Returns the graph that the plan runs: after passes and partitioners.
@@ -27936,9 +27947,9 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
     detail::CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");
   if (options.memory.recompute) {
     if (options.memory.capacity_bytes == 0)
-      Throw(
-          ErrorCode::kInvalidArgument,
-          "PlanOptions::memory.recompute needs capacity_bytes: the bytes that the plan is to fit");
+      Throw(ErrorCode::kInvalidArgument,
+            "PlanOptions::memory.recompute needs capacity_bytes, the most bytes that the plan may "
+            "take");
     detail::CheckInputsKnown(graph, "PlanOptions::memory.recompute", "other nodes to run again");
   }
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
@@ -27949,8 +27960,8 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
                                                         std::move(report));
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
-          "the graph has no outputs, and none of its nodes has an effect: AddOutput what a run is "
-          "to return");
+          "the graph has no outputs, and none of its nodes has an effect; call AddOutput for each "
+          "value that a run returns");
   if (state->inputs_known()) {
     if (options.memory.recompute)
       detail::FitByRecomputation(*state);
@@ -28778,7 +28789,7 @@ class TensorBindings {
             "' must have memory and be dense, but is ", tensor);
     if (view_.producer(output.value) < 0)
       Throw(ErrorCode::kInvalidArgument, "output '", name(output),
-            "' of the graph is an input or a constant itself, and cannot be bound");
+            "' of the graph is also an input or a constant, and cannot be bound");
     CheckApartFromGraph("bound to output", name(output), tensor);
   }
 
@@ -28797,8 +28808,8 @@ class TensorBindings {
     std::vector<TensorInfo> infos;
     for (const Input& input : inputs_) {
       if (input.tensor.dtype() == DType::kUndefined)
-        Throw(ErrorCode::kInvalidArgument, "nothing was given for input '", name(input),
-              "' of the graph; Run({{\"", name(input), "\", tensor}}), or Bind it");
+        Throw(ErrorCode::kInvalidArgument, "input '", name(input),
+              "' of the graph has no tensor; call Run({{\"", name(input), "\", tensor}}) or Bind");
       infos.push_back(TensorInfo::Of(input.tensor));
       infos.back().layout = Layout();
     }
@@ -28901,7 +28912,8 @@ OPKIT_INLINE const Tensor* NamedTensors::Find(std::string_view name) const {
 }
 OPKIT_INLINE const Tensor& NamedTensors::operator[](size_t position) const {
   if (position < items_.size()) return items_[position].tensor;
-  Throw(ErrorCode::kOutOfRange, "there is no output ", position, ": the graph has ", items_.size());
+  Throw(ErrorCode::kOutOfRange, "there is no output ", position, ": the graph has ", items_.size(),
+        " outputs");
 }
 OPKIT_INLINE const Tensor& NamedTensors::Get(std::string_view name) const {
   if (const Tensor* found = Find(name)) return *found;
@@ -28996,7 +29008,7 @@ class Executor::Impl {
       Throw(ErrorCode::kFailedPrecondition,
             "the executor has no operators before its first run, which makes them for its shapes");
     if (is_asked_for_.empty()) is_asked_for_.assign(detail::Index(plan_.graph().num_nodes()), 0);
-    if (!std::exchange(is_asked_for_[detail::Index(node)], 1)) asked_for_.push_back(node);
+    if (!std::exchange(is_asked_for_[node], 1)) asked_for_.push_back(node);
     return current_->op(node);
   }
   std::string ExplainMode() const {
@@ -29078,9 +29090,9 @@ class Executor::Impl {
   }
   [[noreturn]] OPKIT_COLD static void ThrowRunning() {
     Throw(ErrorCode::kFailedPrecondition,
-          "the executor is running, and runs once at a time: another thread needs another executor "
-          "of the plan; after RunAsync finish its event first (one that was cancelled by its own "
-          "handle is finished before the run is)");
+          "the executor is running, and runs once at a time: give each thread an executor of its "
+          "own; after RunAsync, wait until its event is finished (an event that the caller "
+          "cancelled is finished before the run is)");
   }
 
   static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
@@ -29317,8 +29329,8 @@ class Executor::Impl {
   const Tensor& Value(const Output& output) const {
     if (!has_outputs_)
       Throw(ErrorCode::kFailedPrecondition, "output '", bindings_.name(output), "' has no value: ",
-            current_ ? "no run has ended well since the executor was made or one failed"
-                     : "it is asked for before the first run",
+            current_ ? "no run has succeeded since the executor was made or a run failed"
+                     : "the executor has not run yet",
             "; run first");
     return std::as_const(BlobOf(output.value)).Get<Tensor>();
   }
@@ -29331,9 +29343,9 @@ class Executor::Impl {
   detail::SharedArenas arenas_;
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
-  detail::Mutex current_mutex_;     // guards `current_`, which Cancel reads from any thread
-  std::vector<int> asked_for_;      // nodes whose operators may have observers
-  std::vector<char> is_asked_for_;  // by node
+  detail::Mutex current_mutex_;  // guards `current_`, which Cancel reads from any thread
+  std::vector<int> asked_for_;   // nodes whose operators may have observers
+  detail::IndexedVector<char> is_asked_for_;  // by node
   Event event_;
   std::atomic<RunState> run_state_{RunState::kIdle};
 };
@@ -29624,8 +29636,8 @@ class SubgraphCutter {
     int place = 0;
     for (const int node : problem_.order) {
       if (node < 0 || Index(node) >= n || place_[node] >= 0)
-        Throw(ErrorCode::kInvalidArgument, "the order of a cut names node ", node,
-              " twice, or has no node of that number");
+        Throw(ErrorCode::kInvalidArgument, "the order of a cut lists node ", node,
+              ", which it lists twice or which does not exist");
       place_[node] = place++;
     }
     for (const auto* edges : {&problem_.edges, &problem_.joins})
@@ -29765,10 +29777,6 @@ OPKIT_INLINE PartitionNode PartitionValue::producer() const {
 }
 namespace detail {
 
-template <class Numbers>
-std::vector<int> Listed(const Numbers& numbers) {
-  return {numbers.begin(), numbers.end()};
-}
 inline std::vector<int> FirstNumbers(size_t count) {
   std::vector<int> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -29778,15 +29786,15 @@ inline std::vector<int> FirstNumbers(size_t count) {
 }  // namespace detail
 
 OPKIT_INLINE PartitionList<PartitionNode> PartitionValue::consumers() const {
-  return {view_, detail::Listed(view_->structure().consumers(index_))};
+  return {view_, view_->structure().consumers(index_)};
 }
 
 OPKIT_INLINE const OperatorDef& PartitionNode::def() const { return view_->graph().node(index_); }
 OPKIT_INLINE PartitionList<PartitionValue> PartitionNode::inputs() const {
-  return {view_, detail::Listed(view_->structure().inputs(index_))};
+  return {view_, view_->structure().inputs(index_)};
 }
 OPKIT_INLINE PartitionList<PartitionValue> PartitionNode::outputs() const {
-  return {view_, detail::Listed(view_->structure().outputs(index_))};
+  return {view_, view_->structure().outputs(index_)};
 }
 namespace detail {
 
@@ -29809,7 +29817,7 @@ OPKIT_INLINE PartitionList<PartitionNode> PartitionNode::control_inputs() const 
   std::vector<int> nodes;
   for (const std::string& name : def().control_inputs())
     nodes.push_back(view_->FindNode(name).index());
-  return {view_, std::move(nodes)};
+  return {view_, nodes};
 }
 OPKIT_INLINE bool PartitionNode::is_registered() const {
   return OpRegistry::Global().FindSchema(op()) || detail::IsOperatorOfHost(op());
@@ -29824,37 +29832,31 @@ OPKIT_INLINE PartitionNode PartitionView::node(int i) const {
 }
 OPKIT_INLINE PartitionValue PartitionView::value(int i) const {
   if (i < 0 || i >= num_values())
-    Throw(ErrorCode::kOutOfRange, "value ", i, " of a graph that has ", num_values());
+    Throw(ErrorCode::kOutOfRange, "there is no value ", i, ": the graph has ", num_values(),
+          " values");
   return {this, i};
 }
 OPKIT_INLINE PartitionList<PartitionNode> PartitionView::nodes() const {
   return {this, detail::FirstNumbers(detail::Index(num_nodes()))};
 }
 OPKIT_INLINE PartitionList<PartitionNode> PartitionView::nodes_in_order() const {
-  return {this, detail::Listed(structure_->order())};
+  return {this, structure_->order()};
 }
 OPKIT_INLINE PartitionList<PartitionValue> PartitionView::inputs() const {
   return {this, detail::FirstNumbers(graph().inputs().size())};  // inputs are the first values
 }
 OPKIT_INLINE PartitionList<PartitionValue> PartitionView::outputs() const {
-  return {this, detail::Listed(structure_->outputs())};
+  return {this, structure_->outputs()};
 }
 OPKIT_INLINE PartitionNode PartitionView::FindNode(std::string_view name) const {
   if (named_.empty())
-    for (int i = 0; i < num_nodes(); ++i) {
-      const size_t number = detail::Index(names_.Add(graph().node(i).name()));
-      if (number == named_.size())
-        named_.push_back(i);
-      else if (named_[number] >= 0)
-        named_[number] = -1 - named_[number];
-    }
-  const int number = name.empty() ? -1 : names_.Find(name);
-  if (number < 0) return {this, -1};
-  const int found = named_[detail::Index(number)];
-  if (found < 0)
+    for (int i = 0; i < num_nodes(); ++i) named_[graph().node(i).name()].push_back(i);
+  const std::vector<int>* const found = name.empty() ? nullptr : named_.Find(name);
+  if (!found) return {this, -1};
+  if (found->size() > 1)
     Throw(ErrorCode::kInvalidArgument, "two nodes have the name '", name, "', one of them ",
-          ToString(graph().node(-1 - found)), "; use their numbers");
-  return {this, found};
+          ToString(graph().node(found->front())), "; use their numbers");
+  return {this, found->front()};
 }
 
 }}  // namespace opkit
@@ -29909,7 +29911,8 @@ OPKIT_INLINE void PartitionAnswer::Refuse(int node, std::string why) {
 
 OPKIT_INLINE bool SubgraphReview::IsArg(int i) const {
   if (i < 0 || detail::Index(i) >= body_->inputs().size())
-    Throw(ErrorCode::kOutOfRange, "input ", i, " of a subgraph that has ", body_->inputs().size());
+    Throw(ErrorCode::kOutOfRange, "there is no input ", i, ": the subgraph has ",
+          body_->inputs().size(), " inputs");
   return view_->graph().IsInput(body_->inputs()[detail::Index(i)].name);
 }
 OPKIT_INLINE std::vector<bool> SubgraphReview::IsArg() const {
@@ -29964,15 +29967,6 @@ OPKIT_INLINE PartitionerRegistry& PartitionerRegistry::Global() {
   return registry;
 }
 
-OPKIT_INLINE bool PartitionerRegistry::Register(detail::IntrusivePtr<const Partitioner> partitioner,
-                                                const char* file, int line) noexcept {
-  return parts_.Register(std::move(partitioner), file, line);
-}
-OPKIT_INLINE bool PartitionerRegistry::Unregister(const Partitioner& partitioner) noexcept {
-  return parts_.Unregister(partitioner);
-}
-OPKIT_INLINE bool PartitionerRegistry::Has(std::string_view name) const { return parts_.Has(name); }
-OPKIT_INLINE std::vector<std::string> PartitionerRegistry::Names() const { return parts_.Names(); }
 OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
     std::string_view name) const {
   detail::IntrusivePtr<const Partitioner> found = parts_.Get(name);
@@ -30075,7 +30069,7 @@ class SubexpressionMerger : NodePass {
     for (const int node : view_.order()) {
       if (IsWaitedFor(graph.node(node), control_) || !IsRepeatable(view_, node)) continue;
       const int first =
-          known.FindOrAdd(Key(node), node, [&](int other) { return IsSame(other, node); });
+          FindOrAdd(known[Key(node)], node, [&](int other) { return IsSame(other, node); });
       if (first != node) Merge(first, node);
     }
   }
@@ -30103,24 +30097,17 @@ class SubexpressionMerger : NodePass {
 
  private:
   // Nodes or constants, grouped by a key. Only members of one group can be equal.
-  class Candidates {
-   public:
-    // Returns the member of the group for which same(member) is true. If there is none, adds
-    // `number` and returns it.
-    template <class F>
-    int FindOrAdd(const std::string& key, int number, F&& same) {
-      const size_t group = Index(keys_.Add(key));
-      if (group == members_.size()) members_.emplace_back();
-      for (const int member : members_[group])
-        if (same(member)) return member;
-      members_[group].push_back(number);
-      return number;
-    }
+  using Candidates = NameTable<std::vector<int>>;
 
-   private:
-    NameIndex keys_;
-    std::vector<std::vector<int>> members_;  // by the number in `keys_`
-  };
+  // Returns the member of the group for which same(member) is true. If there is none, adds `number`
+  // and returns it.
+  template <class F>
+  static int FindOrAdd(std::vector<int>& group, int number, F&& same) {
+    for (const int member : group)
+      if (same(member)) return member;
+    group.push_back(number);
+    return number;
+  }
 
   int Same(int value) const { return same_[value]; }
   const std::string& Name(int value) const { return view_.name(called_[value]); }
@@ -30133,7 +30120,7 @@ class SubexpressionMerger : NodePass {
       const auto same = [&](int other) {
         return Attribute(*view_.constant(other)) == Attribute(*tensor);
       };
-      same_[value] = known.FindOrAdd(FirstBytes(*tensor), value, same);
+      same_[value] = FindOrAdd(known[FirstBytes(*tensor)], value, same);
     }
   }
   // Returns the group key of a constant: its type and up to 256 bytes of its data.
@@ -30462,7 +30449,7 @@ OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch, UnknownOperators unkn
       for (const std::string& output : outputs)
         if (!graph.IsOutput(output))
           Throw(ErrorCode::kInvalidArgument, "the pass removed output '", output,
-                "' of the graph; a pass keeps what a run returns");
+                "' of the graph; a pass must keep every output");
     } catch (...) {
       detail::RethrowInContext("in pass '" + pass->name + "'");
     }
@@ -32146,7 +32133,7 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
     Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the node has ", c.num_inputs(),
           " inputs and ", c.num_outputs(), StrCat(" outputs, but its graph '", name, "' has "),
           body.inputs().size(), " and ", body.outputs().size(),
-          "; both are bound by position, so that they must be as many");
+          "; they are matched by position, so that the counts must be equal");
   std::vector<int> inputs;
   for (size_t i = 0; i < body.inputs().size(); ++i) inputs.push_back(static_cast<int>(i));
   const InferredBody inferred = InferBody(c, body, inputs, name, unknown);
@@ -32611,13 +32598,10 @@ OPKIT_INLINE const std::string& SelectionName(const OperatorDef& def) {
 
 OPKIT_COLD OPKIT_INLINE std::vector<std::string> SelectionNames(const Graph& graph) {
   std::vector<std::string> out;
-  NameIndex names;
-  std::vector<int> writers;  // by a name's number in `names`
+  NameTable<int> writers;  // by name
   for (const OperatorDef& def : graph.nodes()) {
     out.push_back(SelectionName(def));
-    const size_t number = Index(names.Add(out.back()));
-    writers.resize((std::max)(writers.size(), number + 1));
-    if (++writers[number] > 1) out.back() += StrCat("#", writers[number]);
+    if (const int writer = ++writers[out.back()]; writer > 1) out.back() += StrCat("#", writer);
   }
   return out;
 }
@@ -32663,12 +32647,12 @@ OPKIT_INLINE std::vector<ValuePlace> WantedPlaces(const GraphView& view, const G
 }
 
 OPKIT_INLINE bool NeedsConverters(const GraphView& view, const GraphTypes& types,
-                                  const std::vector<NodeChoice>& choices,
+                                  const IndexedVector<NodeChoice>& choices,
                                   const Device* outputs_on) {
   for (const int value : view.outputs())
     if (!types[value].layout.is_standard() || IsElsewhere(types[value], outputs_on)) return true;
   for (int node = 0; node < view.num_nodes(); ++node) {
-    const NodeChoice& choice = choices[Index(node)];
+    const NodeChoice& choice = choices[node];
     if (choice.device != view.graph().node(node).device()) return true;
     const auto inputs = view.inputs(node);
     const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
@@ -32715,7 +32699,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
     const Selection::Node*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
                    forced->device != one.device))
-      Throw(ErrorCode::kInvalidArgument, "the selection says twice what runs node '", one.node,
+      Throw(ErrorCode::kInvalidArgument, "the selection has two kernels for node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
             " and ", one.config);
     forced = &one;
@@ -32753,7 +32737,7 @@ OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,
     const char* why = nullptr;
     if (!FindCopy(is.type, goes.type)) why = "no copy is registered (RegisterCopy)";
     if (view_.IsRewritten(value)) why = "it is rewritten in place";
-    if (!types_[value].shape.is_known()) why = "its shape is one that a run alone decides";
+    if (!types_[value].shape.is_known()) why = "only a run decides its shape";
     if (why)
       return StrCat("it reads '", view_.name(value), "' on ", *wanted, ", but that is on ",
                     types_[value].device, ", and ", why);
@@ -32773,7 +32757,7 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
       const char* why = nullptr;
       if (view_.IsRewritten(value)) why = "' is rewritten in place, in the standard layout";
       if (!types_[value].shape.is_known() || types_[value].dtype == DType::kUndefined)
-        why = "' has a shape that a run alone decides";
+        why = "' has a shape that only a run decides";
       if (why)
         return StrCat("it wants ", ToString(layouts[i]), " for ", kind, i, ", but '",
                       view_.name(value), why);
@@ -32911,7 +32895,7 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
     const KernelConfig& config = rated.candidate.config;
     rated.conversion_ns = ConversionCost(node, devices, config);
     if (options_.objective == Selection::Objective::kMemory) rated.bytes = MemoryOf(node, config);
-    if (rating.best < 0 || IsBetter(rating.candidates[Index(rating.best)], rated))
+    if (rating.best < 0 || IsBetter(rating.candidates[rating.best], rated))
       rating.best = static_cast<int>(rating.candidates.size()) - 1;
   }
 }
@@ -32921,11 +32905,11 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   const int count = static_cast<int>(rating.candidates.size());
   std::string passed_over;
   for (int i = 0; i < (rating.best < 0 ? count : rating.best); ++i)
-    passed_over += StrCat("\n  backend ", rating.candidates[Index(i)].candidate.backend, ": ",
-                          rating.WhyNot(i));
+    passed_over +=
+        StrCat("\n  backend ", rating.candidates[i].candidate.backend, ": ", rating.WhyNot(i));
   if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
-  KernelCandidate& best = rating.candidates[Index(rating.best)].candidate;
-  const Device device = rating.candidates[Index(rating.best)].device;
+  KernelCandidate& best = rating.candidates[rating.best].candidate;
+  const Device device = rating.candidates[rating.best].device;
   choice.kernel = best.kernel;
   choice.config = std::move(best.config);
   choice.config_number = best.number;
@@ -32946,10 +32930,10 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   }
 }
 
-OPKIT_INLINE void KernelSelector::SelectAll(std::vector<NodeChoice>& choices) {
+OPKIT_INLINE void KernelSelector::SelectAll(IndexedVector<NodeChoice>& choices) {
   const RegistryUse use;
   choices.assign(Index(view_.num_nodes()), {});
-  for (const int node : view_.order()) Select(node, choices[Index(node)]);
+  for (const int node : view_.order()) Select(node, choices[node]);
 }
 
 OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const std::string& why,
@@ -33176,7 +33160,8 @@ inline void CheckRunValue(const RunOrder& run, const IndexedVector<RunValue>& va
           ": expected a power of two");
   if (value.producer < -1 || value.producer >= run.nodes)
     Throw(ErrorCode::kInvalidArgument, "value ", i, " is made by step ", value.producer,
-          ": expected one of the ", run.nodes, " steps, or -1 for what is there before");
+          ": expected one of the ", run.nodes,
+          " steps, or -1 for a value that is there before the run");
   for (int user : value.users)
     if (user < 0 || user >= run.nodes)
       Throw(ErrorCode::kInvalidArgument, "value ", i, " is read by step ", user,
@@ -33883,7 +33868,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena,
                                                           int64_t capacity) const {
   if (capacity < 0)
-    Throw(ErrorCode::kInvalidArgument, "PlanOptions::memory.capacity_bytes is ", capacity);
+    Throw(ErrorCode::kInvalidArgument, "PlanOptions::memory.capacity_bytes is ", capacity,
+          ", expected 0 or more");
   if (capacity == 0 || arena.plan.arena_bytes <= capacity) return;
   const IndexedVector<MemoryInterval>& buffers = arena.lifetimes.buffers;
   // Find the step at which the most bytes are live.
@@ -34107,9 +34093,9 @@ OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosin
                         (OuterOf(value) >= 0 && enclosing->plan.IsRewritten(OuterOf(value)));
 }
 
-OPKIT_COLD OPKIT_INLINE std::vector<Blob*> Specialization::OuterBlobs(
+OPKIT_COLD OPKIT_INLINE IndexedVector<Blob*> Specialization::OuterBlobs(
     const BoundNodes* enclosing) const {
-  std::vector<Blob*> blobs;
+  IndexedVector<Blob*> blobs;
   for (int value = 0; enclosing && value < view().num_values(); ++value)
     blobs.push_back(OuterOf(value) < 0 ? nullptr : &enclosing->blob(OuterOf(value)));
   return blobs;
@@ -34159,8 +34145,8 @@ OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number, cons
     if (planned->forced.nodes.empty()) return;
     Throw(ErrorCode::kUnsupported, "the selection has kernels for nodes in ", body.name, " of ",
           def,
-          ", which is not planned with the graph: an operator in it completes after it has "
-          "returned");
+          ", but that body is not planned with the graph: one of its operators completes after it "
+          "has returned");
   }
   first_nodes_->bodies().push_back(planned->plan->TakeNodes());
   bodies_.push_back(std::move(planned));
@@ -34438,8 +34424,8 @@ OPKIT_INLINE IntrusivePtr<Specialization> PlanState::GetLatest() const {
   auto latest = Latest();
   if (!latest)
     Throw(ErrorCode::kFailedPrecondition,
-          "the plan leaves shapes of its inputs open, and nothing has run yet: run it, or give "
-          "every input a shape");
+          "the shapes of the plan's inputs are open, and it has not run yet; run it, or declare "
+          "the shape of every input");
   return latest;
 }
 
@@ -34464,7 +34450,7 @@ OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
                                                       : nullptr;
     if (why)
       Throw(ErrorCode::kInvalidArgument, "PlanOptions::memory.donated_inputs names '", name,
-            "', which is ", why, ", so that its caller reads it after a run");
+            "', which is ", why, ", and the caller reads it after a run");
     donated_.push_back(value);
   }
 }
@@ -34505,8 +34491,8 @@ namespace detail {
 inline IndexedVector<int> CheckRecomputeProblem(const RecomputeProblem& problem) {
   const size_t values = problem.bytes.size();
   if (problem.kept.size() != values)
-    Throw(ErrorCode::kInvalidArgument, "expected `kept` of each of the ", values,
-          " values, found it of ", problem.kept.size());
+    Throw(ErrorCode::kInvalidArgument, "expected `kept` for each of ", values, " values, found ",
+          problem.kept.size());
   for (size_t v = 0; v < values; ++v)
     if (problem.bytes[v] < 0)
       Throw(ErrorCode::kInvalidArgument, "value ", v, " has ", problem.bytes[v],
@@ -34516,8 +34502,8 @@ inline IndexedVector<int> CheckRecomputeProblem(const RecomputeProblem& problem)
   for (int s = 0; s < steps; ++s)
     for (const int value : problem.steps[s].outputs) {
       if (value < 0 || Index(value) >= values)
-        Throw(ErrorCode::kInvalidArgument, "step ", s, " makes value ", value, ", expected one of ",
-              values);
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " makes value ", value,
+              ": expected one of the ", values, " values");
       if (maker[value] >= 0)
         Throw(ErrorCode::kInvalidArgument, "value ", value, " is made by step ", maker[value],
               " and by step ", s);
@@ -34527,11 +34513,11 @@ inline IndexedVector<int> CheckRecomputeProblem(const RecomputeProblem& problem)
     const RecomputeProblem::Step& step = problem.steps[s];
     for (const int value : step.inputs) {
       if (value < 0 || Index(value) >= values)
-        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", expected one of ",
-              values);
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value,
+              ": expected one of the ", values, " values");
       if (maker[value] >= s)
-        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", which step ",
-              maker[value], " makes after that");
+        Throw(ErrorCode::kInvalidArgument, "step ", s, " reads value ", value, ", which only step ",
+              maker[value], " makes");
     }
     for (const auto& [input, output] : step.in_place)
       if (input < 0 || Index(input) >= step.inputs.size() || output < 0 ||
@@ -35172,7 +35158,7 @@ class RecomputedGraph::Writer {
       : from_(from), run_(run), walked_(walked), names_(run.steps.size()) {
     const Graph& graph = from.view_.graph();
     for (const OperatorDef& def : graph.nodes())
-      if (!def.name().empty()) ++named_[Number(def.name())];
+      if (!def.name().empty()) ++named_[def.name()];
     for (size_t at = 0; at < run.steps.size(); ++at) {
       anchored_.push_back(anchor_);
       for (const int part : from.parts_[run.steps[at].step]) WritePart(at, part);
@@ -35230,20 +35216,15 @@ class RecomputedGraph::Writer {
     values_.Add(name);
     return name;
   }
-  int Number(const std::string& node) {
-    const int number = node_names_.Add(node);
-    if (Index(number) == named_.size()) named_.push_back(0);
-    return number;
-  }
   std::string FreshNodeName(std::string name) {
-    while (node_names_.Find(name) >= 0) name += "'";
-    ++named_[Number(name)];
+    while (named_.Find(name)) name += "'";
+    ++named_[name];
     return name;
   }
   // Returns the name of the node to wait for. Renames the node if it has no name or shares it.
   const std::string& NameAnchor() {
     OperatorDef& def = nodes_[anchor_];
-    if (def.name().empty() || named_[node_names_.Find(def.name())] > 1)
+    if (def.name().empty() || named_[def.name()] > 1)
       def.Name(FreshNodeName(SelectionName(def).empty() ? def.type() : SelectionName(def)));
     return def.name();
   }
@@ -35257,8 +35238,8 @@ class RecomputedGraph::Writer {
   std::vector<std::vector<std::pair<int, std::string>>> names_;
   IndexedVector<int> anchored_;  // by place: anchor_ when its step was written
   int anchor_ = -1;              // the last of nodes_ that was not moved; -1 before it
-  NameIndex values_, node_names_;
-  IndexedVector<int> named_;  // by number in node_names_: how many nodes have the name
+  NameIndex values_;
+  NameTable<int> named_;  // how many nodes have a name
 };
 
 OPKIT_COLD OPKIT_INLINE RecomputedGraph::Rewritten RecomputedGraph::Rewrite(
@@ -36016,7 +35997,7 @@ OPKIT_INLINE void BoundPlan::RunBody() {
   const StepRunner run(*this);
   for (int i = 0; i < steps; ++i) {
     if (root_->replay_->stopped()) [[unlikely]]
-      Throw(ErrorCode::kCancelled, "the run around it has ended");
+      Throw(ErrorCode::kCancelled, "the run of the enclosing graph has ended");
     run(i);
   }
 }
@@ -36460,7 +36441,7 @@ OPKIT_INLINE Tensor ConvertedConstants::Get(const Tensor& constant, const Layout
 
 // Adds the converters and makes nodes read their outputs.
 struct ConvertedGraph::Builder {
-  Builder(const GraphView& from, const GraphTypes& known, std::vector<NodeChoice>& chosen,
+  Builder(const GraphView& from, const GraphTypes& known, IndexedVector<NodeChoice>& chosen,
           ConvertedConstants& converted_constants, const Device* device_of_outputs)
       : view(from),
         types(known),
@@ -36472,20 +36453,20 @@ struct ConvertedGraph::Builder {
       graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
     for (const Graph::Constant& constant : plan.constants())
       graph.AddConstant(constant.name, constant.value);
-    std::vector<OperatorDef> nodes = plan.nodes();
+    IndexedVector<OperatorDef> nodes = plan.nodes();
     // An output that must be converted gives its name to the converted value.
     for (const int value : view.outputs())
       if (!OutputPlace(value).Is(types[value].layout, types[value].device)) Rename(value, nodes);
     for (int node = 0; node < view.num_nodes(); ++node) {
       const auto inputs = view.inputs(node);
       // A copy, because adding a converter reallocates `choices`.
-      const NodeChoice choice = choices[Index(node)];
-      if (choice.device != nodes[Index(node)].device()) nodes[Index(node)].Device(choice.device);
+      const NodeChoice choice = choices[node];
+      if (choice.device != nodes[node].device()) nodes[node].Device(choice.device);
       const std::vector<ValuePlace> wanted = WantedPlaces(view, types, choice, node);
       for (size_t i = 0; i < inputs.size(); ++i) {
         if (inputs[i] < 0) continue;
         const std::string name = NameIn(inputs[i], wanted[i]);
-        if (name != nodes[Index(node)].inputs()[i]) nodes[Index(node)].mutable_inputs()[i] = name;
+        if (name != nodes[node].inputs()[i]) nodes[node].mutable_inputs()[i] = name;
       }
     }
     for (const int value : view.outputs()) NameIn(value, OutputPlace(value));
@@ -36598,7 +36579,7 @@ struct ConvertedGraph::Builder {
   };
   const GraphView& view;
   const GraphTypes& types;
-  std::vector<NodeChoice>& choices;
+  IndexedVector<NodeChoice>& choices;
   ConvertedConstants& constants;
   const Device* const outputs_on;
   Graph graph;
@@ -36608,11 +36589,9 @@ struct ConvertedGraph::Builder {
   std::vector<Placed> placed;  // all converted values, to be found again
 };
 
-OPKIT_INLINE std::unique_ptr<ConvertedGraph> ConvertedGraph::Make(const GraphView& view,
-                                                                  const GraphTypes& types,
-                                                                  std::vector<NodeChoice>& choices,
-                                                                  ConvertedConstants& constants,
-                                                                  const Device* outputs_on) {
+OPKIT_INLINE std::unique_ptr<ConvertedGraph> ConvertedGraph::Make(
+    const GraphView& view, const GraphTypes& types, IndexedVector<NodeChoice>& choices,
+    ConvertedConstants& constants, const Device* outputs_on) {
   return std::unique_ptr<ConvertedGraph>(
       new ConvertedGraph(Builder(view, types, choices, constants, outputs_on)));
 }
@@ -36854,8 +36833,10 @@ namespace detail {
 // Writes the text of one picture.
 class DotWriter {
  public:
-  DotWriter(const DotOptions& options, const std::vector<std::string>* backends)
-      : options_(options), backends_(backends) {}
+  // Draws a box around each of the groups, unless that is null.
+  DotWriter(const DotOptions& options, const std::vector<std::string>* backends,
+            const std::vector<DotGroup>* groups)
+      : options_(options), backends_(backends), groups_(groups) {}
   OPKIT_COLD std::string Write(const Graph& graph, const GraphTypes* types) && {
     out_ =
         "digraph opkit {\n"
@@ -36866,8 +36847,6 @@ class DotWriter {
     DrawGraph({graph, types, "", "  "});
     return out_ + "}\n";
   }
-  // Makes Write draw a box around each group of nodes.
-  void SetGroups(const std::vector<DotGroup>& groups) { groups_ = &groups; }
 
  private:
   // Quotes a label: line ends stay line ends, and `&` does not begin an entity.
@@ -37018,7 +36997,7 @@ class DotWriter {
 
   const DotOptions& options_;
   const std::vector<std::string>* const backends_;
-  const std::vector<DotGroup>* groups_ = nullptr;
+  const std::vector<DotGroup>* const groups_;
   std::string out_;
   int subgraphs_ = 0, missing_ = 0;
 };
@@ -37029,9 +37008,7 @@ OPKIT_INLINE std::string detail::DrawDot(const Graph& graph, const GraphTypes* t
                                          const DotOptions& options,
                                          const std::vector<std::string>* backends,
                                          const std::vector<DotGroup>* groups) {
-  DotWriter writer(options, backends);
-  if (groups) writer.SetGroups(*groups);
-  return std::move(writer).Write(graph, types);
+  return DotWriter(options, backends, groups).Write(graph, types);
 }
 OPKIT_INLINE std::string ToDot(const Graph& graph, const DotOptions& options) {
   return detail::DrawDot(graph, nullptr, options, nullptr);
@@ -37258,8 +37235,7 @@ class NodeReplacer {
 
  private:
   // Replaces the names of replaced nodes in the control inputs.
-  void RenameControl(OperatorDef& def, const NameIndex& renamed,
-                     const IndexedVector<size_t>& by) const;
+  static void RenameControl(OperatorDef& def, const NameTable<std::string>& renamed);
   // Returns the units in topological order; of several ready units, the unit with the least first
   // node comes first.
   std::vector<int> Order() const;
@@ -37358,14 +37334,14 @@ inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport:
   for (const OperatorDef& node : body.nodes())
     if (!OpRegistry::Global().FindSchema(node.type())) return true;
   if (!IsHostAccessible(def.device().type))
-    Throw(ErrorCode::kUnsupported, "accept_if_faster measures on the host, and ", ToString(def),
-          " runs on ", def.device());
+    Throw(ErrorCode::kUnsupported, "accept_if_faster can measure only on the host, but ",
+          ToString(def), " runs on ", def.device());
   Graph whole;
   for (const Graph::Input& input : body.inputs()) {
     if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
       Throw(ErrorCode::kFailedPrecondition,
-            "accept_if_faster needs the dtype and shape of every value, and '", input.name, "' is ",
-            ToString(input.info), "; give the inputs of the graph shapes");
+            "accept_if_faster needs the dtype and shape of every value, but '", input.name, "' is ",
+            ToString(input.info), "; declare the shapes of the graph's inputs");
     whole.AddInput(input.name, input.info.dtype, input.info.shape);
   }
   OperatorDef alone(def);
@@ -37573,9 +37549,8 @@ class PartitionRun {
       for (const std::string& control : extracted.control_inputs) def.ControlInput(control);
       if (!schema->needs_subgraph())
         Throw(ErrorCode::kInvalidArgument, "the operator '", op,
-              "' is to take a subgraph's place and "
-              "does not run one: .setIsSubgraphOp() in its registration or .NeedsSubgraph() in its "
-              "schema says that it does");
+              "' takes the place of a subgraph but does not run one; call .setIsSubgraphOp() in "
+              "its registration or .NeedsSubgraph() in its schema");
       SubgraphReview review(view_, group.nodes, extracted.body, def, id, group.kind);
       MarkInputs(*schema, review.IsArg(), def);
       work.Review(review);
@@ -37590,8 +37565,8 @@ class PartitionRun {
       if (const std::string why = schema->Verify(def); !why.empty())
         Throw(ErrorCode::kInvalidArgument, why, "; in the node for a subgraph, ", ToString(def));
       if (limits_.accept_if_faster && !IsFaster(body, def, group.entry)) {
-        Reject(group, StrCat("not faster: ", group.entry.own_ns, " ns, and ", group.entry.flat_ns,
-                             " ns as it is"));
+        Reject(group, StrCat("not faster: ", group.entry.own_ns, " ns, against ",
+                             group.entry.flat_ns, " ns of its nodes"));
         continue;
       }
       names.Add(name);
@@ -39265,7 +39240,7 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void CheckNodeSet(const GraphView& view, const std::vector<int>& nodes) {
-  if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs a node, found none");
+  if (nodes.empty()) Throw(ErrorCode::kInvalidArgument, "a subgraph needs at least one node");
   for (const int node : nodes) view.graph().node(node);  // throws kOutOfRange for a wrong index
 }
 
@@ -39376,18 +39351,15 @@ OPKIT_INLINE std::vector<std::vector<int>> NodeReplacer::NodesInOrder() const {
 
 OPKIT_INLINE Graph NodeReplacer::Result() const {
   const Graph& graph = view_.graph();
-  NameIndex renamed;  // names of replaced nodes
-  IndexedVector<size_t> by;
-  for (size_t i = 0; i < replacements_.size(); ++i)
-    for (const int node : replacements_[i].nodes)
-      if (!graph.node(node).name().empty() && renamed.Find(graph.node(node).name()) < 0) {
-        renamed.Add(graph.node(node).name());
-        by.push_back(i);
-      }
+  NameTable<std::string> renamed;  // by name of a replaced node: the name of the first replacement
+  for (const NodeReplacement& replacement : replacements_)
+    for (const int node : replacement.nodes)
+      if (const std::string& name = graph.node(node).name(); !name.empty() && !renamed.Find(name))
+        renamed[name] = replacement.def.name();
   std::vector<OperatorDef> nodes;
   for (const int unit : Order()) {
     OperatorDef def = DefOf(unit);
-    if (!def.control_inputs().empty()) RenameControl(def, renamed, by);
+    if (!def.control_inputs().empty()) RenameControl(def, renamed);
     nodes.push_back(std::move(def));
   }
   IndexedVector<char> used(Index(view_.num_values()), 0);
@@ -39409,12 +39381,12 @@ OPKIT_INLINE Graph NodeReplacer::Result() const {
   return result;
 }
 
-OPKIT_INLINE void NodeReplacer::RenameControl(OperatorDef& def, const NameIndex& renamed,
-                                              const IndexedVector<size_t>& by) const {
+OPKIT_INLINE void NodeReplacer::RenameControl(OperatorDef& def,
+                                              const NameTable<std::string>& renamed) {
   std::vector<std::string> names;
   for (const std::string& name : def.control_inputs()) {
-    const int number = renamed.Find(name);
-    const std::string& now = number < 0 ? name : replacements_[by[number]].def.name();
+    const std::string* const found = renamed.Find(name);
+    const std::string& now = found ? *found : name;
     if (std::find(names.begin(), names.end(), now) == names.end()) names.push_back(now);
   }
   def.mutable_control_inputs() = std::move(names);
@@ -39457,14 +39429,15 @@ inline int CountOption(const std::string& name, const std::string& value) {
   const char* const end = value.data() + value.size();
   const auto [last, error] = std::from_chars(value.data(), end, count);
   if (error != std::errc() || last != end || count < 1)
-    Throw(ErrorCode::kInvalidArgument, "option ", name, " is a number from 1 on, found '", value,
-          "'");
+    Throw(ErrorCode::kInvalidArgument, "option ", name, " must be a number from 1 on, found '",
+          value, "'");
   return count;
 }
 inline bool SwitchOption(const std::string& name, const std::string& value) {
   if (value == "true" || value == "1") return true;
   if (value == "false" || value == "0") return false;
-  Throw(ErrorCode::kInvalidArgument, "option ", name, " is true or false, found '", value, "'");
+  Throw(ErrorCode::kInvalidArgument, "option ", name, " must be true or false, found '", value,
+        "'");
 }
 
 // The name of an option and the function that parses its value.
@@ -39513,8 +39486,8 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
       option->read(limits, name, value);
   }
   if (limits.max_size > 0 && limits.max_size < limits.min_size)
-    Throw(ErrorCode::kInvalidArgument, "option max_size is ", limits.max_size, " and min_size ",
-          limits.min_size, ": no subgraph can have both");
+    Throw(ErrorCode::kInvalidArgument, "option max_size is ", limits.max_size,
+          ", less than min_size, which is ", limits.min_size);
   return limits;
 }
 

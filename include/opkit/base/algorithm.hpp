@@ -45,8 +45,7 @@ void StableSort(std::vector<T>& items, Before before) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/impl/algorithm.ipp"

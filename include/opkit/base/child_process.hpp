@@ -53,8 +53,7 @@ ChildOutcome RunInChild(double seconds, FunctionRef<ChildEnd(const ChildReporter
 // certain; a thread that has just ended may still be counted. 1 if /proc cannot be read.
 int CountOtherThreads();
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/impl/child_process.ipp"

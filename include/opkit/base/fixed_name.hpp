@@ -48,7 +48,6 @@ consteval bool IsIdentifier(std::string_view name) {
   return !name.empty();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_

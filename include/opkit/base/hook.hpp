@@ -55,8 +55,7 @@ class Hook<R(Args...)> {
   const char* header_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/impl/hook.ipp"

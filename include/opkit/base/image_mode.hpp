@@ -35,7 +35,6 @@ inline constexpr const char* kMixedModes =
     "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of "
     "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_

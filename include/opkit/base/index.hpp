@@ -15,7 +15,6 @@ constexpr size_t Index(Integer i) {
   return static_cast<size_t>(i);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_INDEX_HPP_

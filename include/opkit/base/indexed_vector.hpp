@@ -30,7 +30,6 @@ class IndexedVector : public std::vector<T> {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_INDEXED_VECTOR_HPP_

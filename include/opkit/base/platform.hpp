@@ -170,8 +170,7 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 // loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/impl/platform.ipp"

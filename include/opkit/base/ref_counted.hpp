@@ -91,7 +91,6 @@ struct Shared : RefCounted {
   T value;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_

@@ -25,7 +25,6 @@ class [[nodiscard]] ScopedValue {
   T outer_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_SCOPED_VALUE_HPP_

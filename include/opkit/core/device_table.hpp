@@ -31,7 +31,6 @@ class DeviceTable {
   std::atomic<Pointer> slots_[kDeviceSlots] = {};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_CORE_DEVICE_TABLE_HPP_

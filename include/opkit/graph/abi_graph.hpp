@@ -164,7 +164,6 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_

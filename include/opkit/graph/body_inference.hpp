@@ -32,8 +32,7 @@ void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
 // Installs the inference of GraphSubgraph: from now on such a graph gives its node's types.
 void UseInferenceOfGraphSubgraphs();
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/impl/body_inference.ipp"

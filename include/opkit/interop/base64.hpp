@@ -59,7 +59,6 @@ inline std::optional<std::string> DecodeBase64(std::string_view text) {
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_BASE64_HPP_

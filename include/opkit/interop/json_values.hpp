@@ -375,7 +375,6 @@ inline Attribute AttributeFromJson(const Json& json, const std::string& path) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_JSON_VALUES_HPP_

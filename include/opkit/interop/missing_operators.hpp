@@ -50,7 +50,6 @@ class MissingOperators {
   std::vector<Missing> missing_;  // by the number in `known_`
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_MISSING_OPERATORS_HPP_

@@ -66,7 +66,6 @@ inline Json ParseJson(std::string_view text) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_PARSE_JSON_HPP_

@@ -106,8 +106,7 @@ bool RegisterClass(const KernelRegistration&) {
   return false;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
 // a link error, and the missing symbol's name is the advice.

@@ -155,7 +155,6 @@ class CrashTrace {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_CRASH_TRACE_HPP_

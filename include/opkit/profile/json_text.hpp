@@ -33,7 +33,6 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
   out.append(decimals, 4);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_JSON_TEXT_HPP_

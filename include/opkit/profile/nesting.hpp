@@ -63,7 +63,6 @@ void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
   while (!levels.empty()) pop();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_NESTING_HPP_

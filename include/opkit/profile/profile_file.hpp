@@ -28,7 +28,6 @@ inline std::string SaveProfileFile(const Profile& profile, const std::string& pa
   return written;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_PROFILE_FILE_HPP_

@@ -36,7 +36,6 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_

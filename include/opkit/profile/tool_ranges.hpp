@@ -31,8 +31,7 @@ class ToolRanges {
   ~ToolRanges() = default;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/impl/tool_ranges.ipp"

@@ -126,7 +126,6 @@ class TraceVisitor {
   std::map<uint32_t, std::string> texts_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_TRACE_VISITOR_HPP_

@@ -18,8 +18,7 @@ void SaveHtmlReport(const Profile& profile, const std::string& path,
 
 OPKIT_IMAGE_LOCAL inline const bool kFillsReportWriter = g_report_writer.Fill(&SaveHtmlReport);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/report/impl/report.ipp"

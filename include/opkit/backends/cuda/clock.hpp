@@ -74,7 +74,6 @@ class CUDAClock {
   int64_t zero_ns_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_CUDA_CLOCK_HPP_

@@ -92,7 +92,6 @@ class CUDACompletions {
   bool started_ = false;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_CUDA_COMPLETION_HPP_

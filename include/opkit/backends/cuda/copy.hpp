@@ -70,7 +70,6 @@ inline const bool cuda_copies_registered = [] {
   return true;
 }();
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_CUDA_COPY_HPP_

@@ -12,7 +12,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 //               {x}, {y}, {.device = {DeviceType::kCUDA, 0}});
 inline const bool cuda_engine_registered = RegisterEngineDevice<CUDAContext>();
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_CUDA_ENGINE_HPP_

@@ -80,8 +80,7 @@ inline void CheckCUDALaunches() {
     throw CUDALaunchError(status);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 // Throws an Error with the call's text, its source line and CUDA's explanation unless the call
 // returns cudaSuccess. Codes: kOutOfMemory, kUnsupported (no device, driver or code for it),

@@ -176,7 +176,6 @@ inline const bool cuda_events_registered = [] {
   return true;
 }();
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_CUDA_EVENT_HPP_

@@ -8,7 +8,6 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 [[maybe_unused]] inline const bool kCUDARunsFunctions = EnableFunctionOperators<CUDAContext>();
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_CUDA_FUNCTION_OPERATOR_HPP_

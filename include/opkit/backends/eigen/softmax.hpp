@@ -13,8 +13,7 @@ struct SoftmaxExp {
   Packet packetOp(Packet x) const { return Exp(x); }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 template <>
 struct Eigen::internal::functor_traits<opkit::detail::SoftmaxExp>

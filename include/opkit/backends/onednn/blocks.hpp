@@ -122,7 +122,6 @@ inline KernelConfig OnednnBlocksConfig(const KernelQuery& query, int64_t block, 
   return config;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_ONEDNN_BLOCKS_HPP_

@@ -206,7 +206,6 @@ class OnednnEpilogue {
   size_t operands_ = 0, first_operand_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_ONEDNN_EPILOGUE_HPP_

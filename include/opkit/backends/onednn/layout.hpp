@@ -254,7 +254,6 @@ inline void OnednnConvert(const Tensor& from, Tensor& to) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_ONEDNN_LAYOUT_HPP_

@@ -139,7 +139,6 @@ inline int64_t OnednnPieces(double flops, int threads, int64_t most) {
   return (std::max)(int64_t{1}, (std::min)({int64_t{threads}, worthwhile, most}));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_ONEDNN_PRIMITIVE_HPP_

@@ -37,7 +37,6 @@ inline OnednnType RequireOnednnType(DType dtype) {
   return OnednnTypeOf(dtype);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_ONEDNN_TYPES_HPP_

@@ -25,7 +25,6 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
   return order;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_

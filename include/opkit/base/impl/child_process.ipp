@@ -295,7 +295,6 @@ OPKIT_INLINE int CountOtherThreads() {
   return at == status.npos ? kUnknown : std::atoi(status.c_str() + at + kLabel.size()) - 1;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_CHILD_PROCESS_IPP_

@@ -13,7 +13,6 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
         "from a static variable's initialiser");
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_

@@ -36,7 +36,6 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
   return names;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_

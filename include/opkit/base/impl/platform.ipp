@@ -161,7 +161,6 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
                                static_cast<double>(now.running));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_

@@ -39,7 +39,6 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_

@@ -99,8 +99,7 @@ class JsonWriter {
   const char* indent_ = nullptr;  // indent of the next item's new line; null: it stays on this line
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/base/json/impl/json_writer.ipp"

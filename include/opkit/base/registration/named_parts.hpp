@@ -80,7 +80,6 @@ class NamedParts {
   NameMap<Row> rows_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_

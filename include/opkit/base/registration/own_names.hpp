@@ -12,7 +12,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
                                                                "opkit/base/interned_names.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_

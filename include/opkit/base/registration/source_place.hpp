@@ -25,7 +25,6 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
   return line_a == line_b && PlaceOfFile(file_a) == PlaceOfFile(file_b);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_

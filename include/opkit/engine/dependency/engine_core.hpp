@@ -312,7 +312,6 @@ class EngineCore final : public AsyncEngine {
   EngineOp* async_first_ = nullptr;  // asynchronous operations that were started
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_

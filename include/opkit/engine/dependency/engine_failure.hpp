@@ -110,7 +110,6 @@ class FailureLog {
   size_t prune_at_ = kPruneAt;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_

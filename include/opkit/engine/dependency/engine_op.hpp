@@ -296,7 +296,6 @@ class OpRecords {
   Latch outstanding_;  // negative if operations have ended that it did not count
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_

@@ -72,7 +72,6 @@ class ReadyQueue {
   std::vector<EngineOp*> heap_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_

@@ -196,7 +196,6 @@ class VarTable {
   std::vector<std::unique_ptr<VarState[]>> blocks_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_VAR_STATE_HPP_

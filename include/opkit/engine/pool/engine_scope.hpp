@@ -31,7 +31,6 @@ inline void MarkEngine(const char* name) {
     sink->Marked(InternName(name));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_

@@ -114,7 +114,6 @@ class IdleList {
   std::atomic<int> searching_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_

@@ -38,7 +38,6 @@ class IdleSpin {
   uint64_t last_loop_ = 0;   // when it last worked on a loop or woke for one; 0: not since it slept
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_

@@ -79,7 +79,6 @@ class Inbox {
   std::atomic<InboxNode*> head_{&stub_};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_INBOX_HPP_

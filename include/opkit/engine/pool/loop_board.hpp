@@ -167,7 +167,6 @@ class LoopBoard {
   std::atomic<ParallelLoop*> first_{nullptr};  // loops that may still be joined
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_

@@ -22,7 +22,6 @@ struct OwnThreads {
 };
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_

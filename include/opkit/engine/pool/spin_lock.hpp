@@ -42,7 +42,6 @@ class SpinLock {
 
 using SpinLockGuard = LockGuard<SpinLock>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_

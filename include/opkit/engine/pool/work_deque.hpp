@@ -93,7 +93,6 @@ class WorkDeque {
   alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_

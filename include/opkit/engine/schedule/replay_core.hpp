@@ -141,8 +141,7 @@ class ReplayCore : public RefCounted {
   class Impl;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/engine/schedule/impl/replay_core.ipp"

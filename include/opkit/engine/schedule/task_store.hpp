@@ -90,7 +90,6 @@ class TaskStore final : public RefCounted {
   size_t used_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_

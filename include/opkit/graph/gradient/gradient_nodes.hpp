@@ -152,7 +152,6 @@ class GradientNodes {
   std::vector<int> origins_;  // see origins()
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_

@@ -130,7 +130,6 @@ OPKIT_INLINE void UseInferenceOfGraphSubgraphs() {
   g_infer_graph_subgraph.Fill(&InferGraphSubgraph);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_

@@ -40,7 +40,6 @@ class BitMatrix {
   std::vector<uint64_t> bits_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_

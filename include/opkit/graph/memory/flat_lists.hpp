@@ -35,7 +35,6 @@ struct FlatLists {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_

@@ -91,8 +91,7 @@ void ListConflicts(MemoryProblem* problem);
 // Checks the conflicts and renumbers them without the empty buffers.
 void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProblem* problem);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/memory/impl/problem.ipp"

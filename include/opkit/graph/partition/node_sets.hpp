@@ -69,8 +69,7 @@ class NodeReplacer {
   IndexedVector<int> units_;  // by unit: its first node
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/node_sets.ipp"

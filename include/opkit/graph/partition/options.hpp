@@ -23,8 +23,7 @@ struct PartitionLimits {
 // min_size.
 PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/options.ipp"

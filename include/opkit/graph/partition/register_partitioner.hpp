@@ -114,8 +114,7 @@ class GraphPartitionerHost {
 };
 GraphPartitionerHost PartitionerHost(int);  // REGISTER_PARTITIONER prefers it to the library's
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/partition/impl/register_partitioner.ipp"

@@ -33,7 +33,6 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
   return outputs;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_

@@ -68,7 +68,6 @@ class NodePass {
   std::optional<GraphTypes> types_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PASSES_NODE_PASS_HPP_

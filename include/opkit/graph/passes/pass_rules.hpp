@@ -77,7 +77,6 @@ inline Graph WithContents(const Graph& graph, std::vector<Graph::Constant> const
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PASSES_PASS_RULES_HPP_

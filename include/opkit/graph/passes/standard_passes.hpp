@@ -14,7 +14,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normalization{
     "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_

@@ -75,7 +75,6 @@ class BoundNodes {
   std::vector<std::unique_ptr<BoundNodes>> bodies_;  // destroyed before the blobs
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_

@@ -298,8 +298,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::optional<Replay<Body>> replay_;  // empty for a body, which its operator runs
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/bound_plan.ipp"

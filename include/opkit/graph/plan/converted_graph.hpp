@@ -81,7 +81,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
     g_make_converted_graph{"a plan of kernels that differ in layout or device",
                            "opkit/graph/plan/converters.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_

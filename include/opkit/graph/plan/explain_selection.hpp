@@ -15,8 +15,7 @@ Explanation ExplainSelection(const Specialization& specialization);
 OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_explain_converted{
     "a plan of kernels that differ in layout or device", "opkit/graph/plan/converters.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/explain_selection.ipp"

@@ -67,7 +67,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
     const GraphView&, const GraphTypes&, const IndexedVector<NodeChoice>&, const Selection*)>
     g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_

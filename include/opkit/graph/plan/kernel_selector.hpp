@@ -145,8 +145,7 @@ std::vector<std::string> SelectionNames(const Graph& graph);
 // the body, and the body's name.
 std::string SelectionPrefix(const std::string& node, std::string_view body);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/kernel_selector.ipp"

@@ -124,8 +124,7 @@ class PlanState final : public RefCounted {
   ShapeCache<Specialization> specializations_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/plan_state.ipp"

@@ -132,7 +132,6 @@ class PlannedMemory {
   MemorySummary summary_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_

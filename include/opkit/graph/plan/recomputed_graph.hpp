@@ -46,8 +46,7 @@ class RecomputedGraph {
 // otherwise. Throws the errors of PlanState::Specialize.
 void FitByRecomputation(PlanState& state);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/recomputed_graph.ipp"

@@ -50,7 +50,6 @@ class ShapeCache {
   std::vector<IntrusivePtr<Entry>> entries_;  // the most recently used first
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_

@@ -45,7 +45,6 @@ class SharedArenas {
   std::vector<Arena> arenas_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_

@@ -222,8 +222,7 @@ class Specialization final : public RefCounted {
   std::unique_ptr<BoundNodes> first_nodes_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/plan/impl/planned_memory.ipp"

@@ -254,7 +254,6 @@ class OnnxGraphBuilder {
   std::vector<std::string> captures_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_ONNX_BUILDER_HPP_

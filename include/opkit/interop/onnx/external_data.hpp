@@ -136,7 +136,6 @@ class OnnxExternalData {
   std::vector<File> files_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_ONNX_EXTERNAL_DATA_HPP_

@@ -213,7 +213,6 @@ class OnnxFunctionInliner {
   size_t written_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_ONNX_FUNCTIONS_HPP_

@@ -216,7 +216,6 @@ class OnnxRules {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_ONNX_OPSET_RULES_HPP_

@@ -117,7 +117,6 @@ inline std::string OnnxNodePlace(const OnnxNodeProto& node, size_t index) {
                            : StrCat("node '", node.name, "' (", type, ")");
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_ONNX_PROTO_HPP_

@@ -367,7 +367,6 @@ class OnnxProtoReader {
   int64_t num_nodes_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_ONNX_PROTO_READER_HPP_

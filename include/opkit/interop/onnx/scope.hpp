@@ -168,7 +168,6 @@ class OnnxScope {
   int num_inferred_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_ONNX_SCOPE_HPP_

@@ -234,7 +234,6 @@ inline Tensor ReadOnnxTensor(std::string_view bytes, const OnnxTensorSource& sou
       });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_ONNX_TENSOR_HPP_

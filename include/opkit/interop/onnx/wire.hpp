@@ -147,7 +147,6 @@ class WireMessage {
   bool unread_ = false;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_ONNX_WIRE_HPP_

@@ -31,7 +31,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
                                                       const KernelConfig* config)>
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_

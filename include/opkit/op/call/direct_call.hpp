@@ -54,8 +54,7 @@ class DirectCall {
 // kUnsupported if its backend is unavailable; the constructor's errors.
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/call/impl/direct_call.ipp"

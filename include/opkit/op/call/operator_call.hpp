@@ -53,8 +53,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 // such a kernel calls it.
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/call/impl/operator_call.ipp"

@@ -29,7 +29,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
                                                      const OperatorDef& def)>
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_

@@ -193,7 +193,6 @@ struct CheckTarget {
   std::string value = {};  // "mode=same", an attribute's value that is not its default; or empty
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CHECK_CHECK_CASES_HPP_

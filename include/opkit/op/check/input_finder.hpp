@@ -53,8 +53,7 @@ class InputFinder {
   std::string refusal_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/check/impl/input_finder.ipp"

@@ -41,8 +41,7 @@ class FunctionBody {
   virtual void Run() = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/function/impl/function_body.ipp"

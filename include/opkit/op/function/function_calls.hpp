@@ -96,8 +96,7 @@ void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
 int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
                         std::span<const TensorInfo> inputs);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/function/impl/function_calls.ipp"

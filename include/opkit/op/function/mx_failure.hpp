@@ -27,7 +27,6 @@ void CheckMxReturn(const char* what, F&& f) {
   Throw(ErrorCode::kOperatorFailed, what, " returned FAIL", text.empty() ? "" : ": ", text);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_MX_FAILURE_HPP_

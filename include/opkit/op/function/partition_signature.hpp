@@ -90,7 +90,6 @@ ReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
     return static_cast<ReturnValue>(f(std::move(json), id, accept, options));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_

@@ -17,7 +17,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradi
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
     "a gradient", "opkit/op/gradient/gradient.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_

@@ -60,7 +60,6 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
   ForEach([&](AnyObserver& observer) { observer.Stop(succeeded); });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_IMPL_OBSERVER_IPP_

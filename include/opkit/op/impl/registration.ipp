@@ -53,7 +53,6 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
   });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_

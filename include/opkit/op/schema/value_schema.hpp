@@ -43,7 +43,6 @@ struct ValueSchema {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_

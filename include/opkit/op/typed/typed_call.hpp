@@ -71,8 +71,7 @@ class TypedCall {
   size_t num_inputs_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/typed/impl/typed_call.ipp"

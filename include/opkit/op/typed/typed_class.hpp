@@ -55,7 +55,6 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
   return std::make_unique<TypedOperator<Context>>(kernel, def, ws);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_

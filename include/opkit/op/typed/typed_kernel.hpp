@@ -151,7 +151,6 @@ template <class Function, class Context, class... Types>
 inline constexpr TypedKernel kTypedKernel = {
     kTypedRows<Function>, kTypedVersions<Function, Context, Types...>, ElementInput<Function>()};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_

@@ -41,8 +41,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
 
 using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/typed/impl/typed_schema.ipp"

@@ -275,7 +275,6 @@ consteval bool CheckTypedFunction() {
   return false;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_

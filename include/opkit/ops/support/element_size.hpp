@@ -34,7 +34,6 @@ void MoveElement(char* to, const char* from) {
   std::memcpy(to, from, sizeof(T));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OPS_SUPPORT_ELEMENT_SIZE_HPP_

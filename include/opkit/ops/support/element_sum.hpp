@@ -38,7 +38,6 @@ T ToElement(Result result) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OPS_SUPPORT_ELEMENT_SUM_HPP_

@@ -15,7 +15,6 @@ T SmallerOf(T a, T b) {
   return a < b || a != a ? a : b;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OPS_SUPPORT_EXTREMES_HPP_

@@ -13,8 +13,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredPartitioners =
     (LibraryContents::Global().add_partitioners = &AddRegisteredPartitioners, true);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/export/impl/export_partitioners.ipp"

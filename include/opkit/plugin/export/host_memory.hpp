@@ -95,7 +95,6 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   std::atomic<int64_t> num_others_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_

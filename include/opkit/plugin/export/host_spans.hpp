@@ -84,7 +84,6 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
   inline static constinit thread_local uint32_t t_known = 0;  // an interned name
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_

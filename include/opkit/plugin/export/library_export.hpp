@@ -82,8 +82,7 @@ OPKIT_IMAGE_LOCAL opkit_status RunBackward(void* instance, const opkit_call* cal
 // which it has reported to the host.
 OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) noexcept;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/export/impl/library_export.ipp"

@@ -57,8 +57,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerHost {
 // The host of REGISTER_PARTITIONER, unless opkit/partition.hpp declares another.
 LibraryPartitionerHost PartitionerHost(...);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/export/impl/library_partitioner.ipp"

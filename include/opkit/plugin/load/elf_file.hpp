@@ -33,8 +33,7 @@ struct ElfInfo {
 // symbols.
 ElfInfo ReadElf(std::string_view file, const std::string& path);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/load/impl/elf_file.ipp"

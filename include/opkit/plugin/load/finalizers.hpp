@@ -97,7 +97,6 @@ class KernelCalls : public RefCounted {
   std::atomic<unsigned> seen_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_

@@ -15,8 +15,7 @@ std::string WhatHoldsLayouts(const LoadedLibrary& loaded, const std::vector<Load
 // Registers layouts of the remaining libraries whose names have become free.
 void AdoptLayouts(const std::vector<LoadedLibraryPtr>& all);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/load/impl/library_layouts.ipp"

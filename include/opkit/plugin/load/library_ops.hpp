@@ -76,8 +76,7 @@ inline bool SaysGradient(const FunctionOpRecord& record) {
 GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op,
                                          const FunctionOpRecord& record);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/load/impl/library_gradient.ipp"

@@ -11,8 +11,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 void RegisterPartitioners(LoadedLibrary& loaded);
 void RemovePartitioners(LoadedLibrary& loaded);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/load/impl/library_partitioners.ipp"

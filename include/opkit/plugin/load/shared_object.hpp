@@ -80,8 +80,7 @@ struct LibraryImage : RefCounted {
 };
 using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/plugin/load/impl/shared_object.ipp"

@@ -229,7 +229,6 @@ OPKIT_INLINE const ToolRanges* ToolRanges::Global() {
   return tools;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_

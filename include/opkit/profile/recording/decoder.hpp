@@ -233,7 +233,6 @@ class ProfileDecoder {
   std::map<uint64_t, ProfileCounts> counts_;  // by invocation
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_RECORDING_DECODER_HPP_

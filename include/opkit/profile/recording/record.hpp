@@ -126,7 +126,6 @@ union ProfileRecord {
 };
 static_assert(sizeof(ProfileRecord) == 48 && std::is_trivially_copyable_v<ProfileRecord>);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_RECORDING_RECORD_HPP_

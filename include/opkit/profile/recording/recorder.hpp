@@ -222,8 +222,7 @@ class Recorder final : public SpanSink, public MemorySink {
   std::atomic<int64_t> chunks_left_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/profile/recording/impl/recorder.ipp"

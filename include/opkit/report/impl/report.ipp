@@ -271,7 +271,6 @@ OPKIT_INLINE void SaveHtmlReport(const Profile& profile, const std::string& path
   file.Commit();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_REPORT_IMPL_REPORT_IPP_

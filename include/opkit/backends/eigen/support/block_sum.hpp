@@ -37,7 +37,6 @@ inline double SumInBlocks(const float* x, int64_t count) {
   return SumInBlocks(x, count, [](const auto& some) { return some + 0; });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_BLOCK_SUM_HPP_

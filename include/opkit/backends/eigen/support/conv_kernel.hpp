@@ -55,7 +55,6 @@ class ConvKernel final : public BasicConvOpBase<Attributes> {
   int threads_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_KERNEL_HPP_

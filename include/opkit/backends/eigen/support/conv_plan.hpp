@@ -172,7 +172,6 @@ struct ConvPlan : TaskPlan {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_PLAN_HPP_

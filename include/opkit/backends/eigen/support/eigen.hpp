@@ -28,7 +28,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 using FloatArray = Eigen::Map<Eigen::ArrayXf>;
 using ConstFloatArray = Eigen::Map<const Eigen::ArrayXf>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_EIGEN_HPP_

@@ -115,8 +115,7 @@ using EigenMath = EigenElementwise<Op, &RunUnaryPackets<Packets>, kMathGrain>;
 template <class Op, class Packets>
 using EigenBinary = EigenElementwise<Op, &RunBinaryPackets<Packets>, kCheapGrain>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 // Registers the kernel of operator `name` built from detail::<name>Packet.
 #define OPKIT_EIGEN_PACKETS(name, Kernel)              \

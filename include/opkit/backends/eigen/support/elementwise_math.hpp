@@ -180,7 +180,6 @@ OPKIT_PACKET_FUNCTION(MinPacket, packet::pmin<Eigen::PropagateNaN>(a, b));
 OPKIT_PACKET_FUNCTION(PReluPacket, IfNegative(a, packet::pmul(a, b), a));
 #undef OPKIT_PACKET_FUNCTION
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_MATH_HPP_

@@ -63,7 +63,6 @@ void RunVectors(const ElementRun& run, const F& f, Operands&&... operands) {
   if (i < run.n) block(i, run.n - i);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_VECTORS_HPP_

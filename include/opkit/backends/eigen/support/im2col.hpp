@@ -101,7 +101,6 @@ struct Im2col {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_IM2COL_HPP_

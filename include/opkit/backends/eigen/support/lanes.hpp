@@ -112,7 +112,6 @@ inline void CopyStrided(const float* from, int64_t stride, int64_t count, float*
   for (; i < count; ++i) to[i] = from[i * stride];
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_LANES_HPP_

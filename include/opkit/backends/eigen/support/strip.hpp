@@ -167,7 +167,6 @@ inline void RequireModestWindows(const WindowAxes& axes) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_

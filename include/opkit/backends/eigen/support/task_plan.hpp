@@ -81,7 +81,6 @@ struct TaskPlan {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_TASK_PLAN_HPP_

@@ -131,7 +131,6 @@ void ForEachTile(int64_t count, int most, F f) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_TILE_HPP_

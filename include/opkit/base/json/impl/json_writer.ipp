@@ -86,7 +86,6 @@ OPKIT_INLINE void JsonWriter::AppendNewLine() {
   if (const char* const indent = std::exchange(indent_, nullptr)) (out_ += '\n') += indent;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_JSON_IMPL_JSON_WRITER_IPP_

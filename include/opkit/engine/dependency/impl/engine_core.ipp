@@ -210,7 +210,6 @@ inline void EngineCore::WaitForAll(Timeout timeout) {
     std::rethrow_exception(first->exception());
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_CORE_IPP_

@@ -22,7 +22,6 @@ OPKIT_INLINE IssueFunction IssueFunctionOf(Device device) {
         ToString(device), "; call RegisterEngineDevice with its context first");
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_DEVICE_IPP_

@@ -201,7 +201,6 @@ inline void EngineCore::Finish(EngineOp* op, Completed& done) {
   ++done.count;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_RUN_IPP_

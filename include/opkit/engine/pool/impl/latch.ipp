@@ -66,7 +66,6 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_

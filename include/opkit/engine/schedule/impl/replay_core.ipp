@@ -570,7 +570,6 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
   return MakeIntrusive<Impl>(schedule, pool, body);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_

@@ -131,7 +131,6 @@ OPKIT_INLINE void UseGradientsOfGraphSubgraphs() { g_make_graph_gradient.Fill(&M
     (UseGradientsOfGraphSubgraphs(), true);
 #endif
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_

@@ -234,7 +234,6 @@ OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
   if (!problem->spans_decide) RaiseBound(problem);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_

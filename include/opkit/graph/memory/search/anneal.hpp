@@ -69,7 +69,6 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_

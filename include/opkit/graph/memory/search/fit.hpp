@@ -200,7 +200,6 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
   return height;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_

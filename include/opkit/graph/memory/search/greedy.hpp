@@ -80,7 +80,6 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_

@@ -113,7 +113,6 @@ inline void RaiseBoundByFlow(MemoryProblem* problem) {
   problem->bound = (std::max)(problem->bound, static_cast<int>(weight));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_

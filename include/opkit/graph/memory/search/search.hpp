@@ -40,7 +40,6 @@ inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
       return search.run(problem, budget, best);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_

@@ -74,7 +74,6 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_

@@ -282,7 +282,6 @@ class SkylineSearch {
   std::vector<Frame> frames_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_

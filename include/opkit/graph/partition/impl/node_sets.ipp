@@ -174,7 +174,6 @@ OPKIT_INLINE std::vector<int> NodeReplacer::Order() const {
       });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_NODE_SETS_IPP_

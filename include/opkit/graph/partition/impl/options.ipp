@@ -85,7 +85,6 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
   return limits;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_

@@ -106,7 +106,6 @@ OPKIT_INLINE GraphPartitionerHost::GraphPartitionerHost(const char* name, const 
   RegisterPartitioner(partitioner_, file, line);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_

@@ -426,7 +426,6 @@ OPKIT_INLINE void BoundPlan::FillArena(const ArenaPlan& arena, const Storage& st
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_

@@ -218,7 +218,6 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsMakeConvertedGraph =
 OPKIT_IMAGE_LOCAL inline const bool kFillsExplainConverted =
     g_explain_converted.Fill(&ExplainSelection);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_

@@ -99,7 +99,6 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
   return explanation;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_

@@ -153,7 +153,6 @@ OPKIT_INLINE FusedGraph::FusedGraph(Builder&& builder, const GraphView& plan,
 OPKIT_IMAGE_LOCAL inline const bool kFillsMakeFusedGraph =
     g_make_fused_graph.Fill(&FusedGraph::Make);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_

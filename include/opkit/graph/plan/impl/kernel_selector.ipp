@@ -371,7 +371,6 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
          choice.config.output_layouts == before.output_layouts;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_

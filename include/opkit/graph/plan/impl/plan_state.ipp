@@ -133,7 +133,6 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
           donated_});
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_PLAN_STATE_IPP_

@@ -501,7 +501,6 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
   return true;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_PLANNED_MEMORY_IPP_

@@ -268,7 +268,6 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
       [&] { return StrCat("with ", nodes, " nodes computed again, the fewest bytes found"); });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_

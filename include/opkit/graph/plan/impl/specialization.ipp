@@ -256,7 +256,6 @@ OPKIT_INLINE void Specialization::PlanMemory(const Options& options) {
   memory_.PlanArenas(memory);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_

@@ -185,7 +185,6 @@ class TensorBindings {
   std::vector<Output> outputs_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_

@@ -68,8 +68,7 @@ class AbiAttributes : public RefCounted {
 // Copies the attributes. Throws kInvalidArgument for a struct that is no valid attribute.
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/boundary/convert/impl/abi_attributes.ipp"

@@ -31,8 +31,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 // Like TensorOfView, for a tensor in a layout; null is the standard layout.
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/boundary/convert/impl/abi_config.ipp"

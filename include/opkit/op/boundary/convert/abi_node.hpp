@@ -321,7 +321,6 @@ struct NodeOfAbi {
   const ValuesOfAbi inputs, outputs;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_

@@ -29,7 +29,6 @@ template <> inline constexpr uint64_t kFirstBytes<opkit_library> = 104;
 template <> inline constexpr uint64_t kFirstBytes<opkit_config> = 64;
 // clang-format on
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_

@@ -33,8 +33,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 // Throws for a text without an end. A null text passes.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/boundary/convert/impl/op_conversion.ipp"

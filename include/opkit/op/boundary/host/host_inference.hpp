@@ -23,7 +23,6 @@ OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
 OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
     g_host_has_operator.Fill(&HostHasOperator) && g_infer_on_host.Fill(&InferOnHost);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_

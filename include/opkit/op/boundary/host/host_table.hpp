@@ -63,8 +63,7 @@ struct HostTable {
   OPKIT_IMAGE_LOCAL static const opkit_host& Global();
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/op/boundary/host/impl/host_table.ipp"

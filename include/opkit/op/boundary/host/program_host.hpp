@@ -25,7 +25,6 @@ OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
 // True if this image is a library that another program has loaded.
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_

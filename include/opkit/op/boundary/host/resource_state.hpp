@@ -221,7 +221,6 @@ inline void DeferredRun::End() {
   event->Complete(std::move(failure));  // no effect for a cancelled run
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_

@@ -149,7 +149,6 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
                                    bool) { call->Run(inputs, outputs); }};
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_

@@ -189,7 +189,6 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
   g_bind_operator.Fill(&BindOperator);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_

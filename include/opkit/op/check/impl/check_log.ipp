@@ -66,7 +66,6 @@ class CheckLog {
   std::vector<std::string> keys_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CHECK_IMPL_CHECK_LOG_IPP_

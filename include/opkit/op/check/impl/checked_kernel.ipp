@@ -151,7 +151,6 @@ class CheckedKernel {
   bool is_stuck_ = false;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CHECK_IMPL_CHECKED_KERNEL_IPP_

@@ -191,7 +191,6 @@ class CheckedNode {
   std::string error_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CHECK_IMPL_CHECKED_NODE_IPP_

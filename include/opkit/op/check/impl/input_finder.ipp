@@ -112,7 +112,6 @@ OPKIT_INLINE bool InputFinder::Accepts(InputTypes inputs) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CHECK_IMPL_INPUT_FINDER_IPP_

@@ -262,7 +262,6 @@ class KernelCheck {
   bool unsupported_ = false;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CHECK_IMPL_KERNEL_CHECK_IPP_

@@ -209,7 +209,6 @@ class ResultsCheck {
   const std::vector<Tensor>& expected_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CHECK_IMPL_RESULTS_CHECK_IPP_

@@ -185,7 +185,6 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
   return std::make_unique<RecordBody>(op, std::move(record), pass, functions);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_

@@ -234,7 +234,6 @@ OPKIT_INLINE int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass
       inputs.subspan(num_outputs, num_inputs));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_CALLS_IPP_

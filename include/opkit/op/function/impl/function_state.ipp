@@ -139,7 +139,6 @@ class FunctionStateHandle {
   bool owns_state_ = false;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_STATE_IPP_

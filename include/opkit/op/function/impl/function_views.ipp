@@ -349,7 +349,6 @@ class FunctionViews {
   bool bound_ = false;     // the views are reusable: all requests are kWrite, no output is open
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_VIEWS_IPP_

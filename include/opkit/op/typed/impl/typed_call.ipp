@@ -118,7 +118,6 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
               inputs[i]);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_

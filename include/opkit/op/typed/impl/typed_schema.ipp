@@ -131,7 +131,6 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
   }
   for (auto& rule : rules_) rule(context);
 }
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_

@@ -75,7 +75,6 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 }
 OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_

@@ -120,7 +120,6 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
       AddExported<ExportedDevice>(contents, contents.devices, one.type, one.info.name);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_

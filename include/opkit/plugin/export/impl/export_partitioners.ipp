@@ -168,7 +168,6 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
     AddExported<ExportedPass>(contents, contents.passes, GetPass(name));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_

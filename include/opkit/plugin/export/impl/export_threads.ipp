@@ -55,7 +55,6 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 // The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_

@@ -239,7 +239,6 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // tensors of call_
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_

@@ -279,7 +279,6 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
   return &library;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_

@@ -90,7 +90,6 @@ OPKIT_INLINE LibraryPartitionerRecord::LibraryPartitionerRecord(const char* its_
   abi.author = this;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_

@@ -170,7 +170,6 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_

@@ -204,7 +204,6 @@ OPKIT_INLINE ElfInfo ReadElf(std::string_view file, const std::string& path) {
   return ElfReader(file, path).Read();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_ELF_FILE_IPP_

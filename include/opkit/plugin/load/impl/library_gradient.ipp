@@ -113,7 +113,6 @@ OPKIT_INLINE GradientRegistration MakeLibraryGradient(const LibraryImagePtr& ima
   return gradient;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_GRADIENT_IPP_

@@ -201,7 +201,6 @@ class LibraryHooks final : public FunctionHooks {
   const std::string name_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_

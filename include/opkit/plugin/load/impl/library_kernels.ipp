@@ -188,7 +188,6 @@ class LibraryInstance final : public DirectState {
   const IntrusivePtr<KernelCalls> calls_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_KERNELS_IPP_

@@ -260,7 +260,6 @@ OPKIT_INLINE void RemoveLayoutsOf(LoadedLibrary& loaded) {
   loaded.devices.clear();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_LAYOUTS_IPP_

@@ -41,7 +41,6 @@ OPKIT_INLINE void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& im
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_OPS_IPP_

@@ -229,7 +229,6 @@ class LibraryPartitioner final : public Partitioner {
   const std::string name_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PARTITIONER_IPP_

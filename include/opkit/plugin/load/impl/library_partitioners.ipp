@@ -62,7 +62,6 @@ OPKIT_INLINE void RemovePartitioners(LoadedLibrary& loaded) {
   loaded.passes.clear();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PARTITIONERS_IPP_

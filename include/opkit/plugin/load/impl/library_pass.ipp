@@ -147,7 +147,6 @@ class LibraryPass final : public NamedPass {
   const std::string name_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PASS_IPP_

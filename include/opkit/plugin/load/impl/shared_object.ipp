@@ -276,7 +276,6 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
   return ours ? found : nullptr;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_

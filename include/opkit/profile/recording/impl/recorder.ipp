@@ -434,7 +434,6 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_

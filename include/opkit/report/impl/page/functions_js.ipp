@@ -113,7 +113,6 @@ function memoryOver(buffers) {
 </script>
 )page";
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_REPORT_IMPL_PAGE_FUNCTIONS_JS_IPP_

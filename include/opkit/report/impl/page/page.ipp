@@ -86,7 +86,6 @@ inline constexpr std::string_view kPageAfterData[] = {
     kPageAfterData7,
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_REPORT_IMPL_PAGE_PAGE_IPP_

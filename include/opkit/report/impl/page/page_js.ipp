@@ -38,7 +38,6 @@ window.opkitReport = {
 </script>
 )page";
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_REPORT_IMPL_PAGE_PAGE_JS_IPP_

@@ -66,7 +66,6 @@ if (data.partition) {
 </script>
 )page";
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_REPORT_IMPL_PAGE_PARTITION_JS_IPP_

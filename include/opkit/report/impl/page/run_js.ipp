@@ -118,7 +118,6 @@ if (data.run) {
 </script>
 )page";
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_REPORT_IMPL_PAGE_RUN_JS_IPP_

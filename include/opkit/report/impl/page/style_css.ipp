@@ -98,7 +98,6 @@ svg circle.custom { fill: var(--custom); }
 </style>
 )page";
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_REPORT_IMPL_PAGE_STYLE_CSS_IPP_

@@ -157,7 +157,6 @@ function makeTables() {
 </script>
 )page";
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_REPORT_IMPL_PAGE_TABLES_JS_IPP_

@@ -508,7 +508,6 @@ element('whole').onclick = showAll;
 </script>
 )page";
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_REPORT_IMPL_PAGE_TIMELINE_JS_IPP_

@@ -204,7 +204,6 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_

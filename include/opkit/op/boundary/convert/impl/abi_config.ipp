@@ -86,7 +86,6 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
   return read;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_

@@ -265,7 +265,6 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
   return OpImport(*op, library).Read(index);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_

@@ -491,7 +491,6 @@ OPKIT_INLINE const opkit_host& HostTable::Global() {
   return HostFunctions::kTable;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
