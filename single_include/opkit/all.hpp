@@ -800,8 +800,7 @@ class Hook<R(Args...)> {
   const char* header_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_HOOK_HPP_
 
@@ -891,8 +890,7 @@ struct Shared : RefCounted {
   T value;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -979,8 +977,7 @@ constexpr size_t Index(Integer i) {
   return static_cast<size_t>(i);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_INDEX_HPP_
 
@@ -1298,8 +1295,7 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 // loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
@@ -1481,8 +1477,7 @@ class DeviceTable {
   std::atomic<Pointer> slots_[kDeviceSlots] = {};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_CORE_DEVICE_TABLE_HPP_
 
@@ -3273,8 +3268,7 @@ class [[nodiscard]] ScopedValue {
   T outer_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_SCOPED_VALUE_HPP_
 
@@ -3556,8 +3550,7 @@ class IdleList {
   std::atomic<int> searching_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -3600,8 +3593,7 @@ class IdleSpin {
   uint64_t last_loop_ = 0;   // when it last worked on a loop or woke for one; 0: not since it slept
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
@@ -3646,8 +3638,7 @@ class SpinLock {
 
 using SpinLockGuard = LockGuard<SpinLock>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
@@ -3731,8 +3722,7 @@ class Inbox {
   std::atomic<InboxNode*> head_{&stub_};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_INBOX_HPP_
 
@@ -3955,8 +3945,7 @@ class LoopBoard {
   std::atomic<ParallelLoop*> first_{nullptr};  // loops that may still be joined
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
@@ -3980,8 +3969,7 @@ struct OwnThreads {
 };
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
@@ -4357,8 +4345,7 @@ inline constexpr const char* kMixedModes =
     "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of "
     "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
 
@@ -4601,8 +4588,7 @@ struct ValueSchema {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
@@ -6497,8 +6483,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
                                                      const OperatorDef& def)>
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
@@ -6948,8 +6933,7 @@ consteval bool IsIdentifier(std::string_view name) {
   return !name.empty();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
@@ -7006,8 +6990,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 // such a kernel calls it.
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
@@ -7115,8 +7098,7 @@ bool RegisterClass(const KernelRegistration&) {
   return false;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
 // a link error, and the missing symbol's name is the advice.
@@ -7636,8 +7618,7 @@ consteval bool CheckTypedFunction() {
   return false;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -7792,8 +7773,7 @@ template <class Function, class Context, class... Types>
 inline constexpr TypedKernel kTypedKernel = {
     kTypedRows<Function>, kTypedVersions<Function, Context, Types...>, ElementInput<Function>()};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -7866,8 +7846,7 @@ class TypedCall {
   size_t num_inputs_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
@@ -7924,8 +7903,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
   return std::make_unique<TypedOperator<Context>>(kernel, def, ws);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
@@ -7970,8 +7948,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
 
 using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
@@ -9178,8 +9155,7 @@ OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
 // True if this image is a library that another program has loaded.
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
@@ -9212,8 +9188,7 @@ template <> inline constexpr uint64_t kFirstBytes<opkit_library> = 104;
 template <> inline constexpr uint64_t kFirstBytes<opkit_config> = 64;
 // clang-format on
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
 
@@ -9285,8 +9260,7 @@ class AbiAttributes : public RefCounted {
 // Copies the attributes. Throws kInvalidArgument for a struct that is no valid attribute.
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
 
@@ -10133,8 +10107,7 @@ struct HostTable {
   OPKIT_IMAGE_LOCAL static const opkit_host& Global();
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
 
@@ -11245,8 +11218,7 @@ class FunctionBody {
   virtual void Run() = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
@@ -11448,8 +11420,7 @@ class IndexedVector : public std::vector<T> {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_INDEXED_VECTOR_HPP_
 
@@ -11635,8 +11606,7 @@ struct FlatLists {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_FLAT_LISTS_HPP_
 
@@ -13107,8 +13077,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
   return line_a == line_b && PlaceOfFile(file_a) == PlaceOfFile(file_b);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
@@ -13188,8 +13157,7 @@ class NamedParts {
   NameMap<Row> rows_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
@@ -13696,8 +13664,7 @@ ReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
     return static_cast<ReturnValue>(f(std::move(json), id, accept, options));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -13970,8 +13937,7 @@ class GraphPartitionerHost {
 };
 GraphPartitionerHost PartitionerHost(int);  // REGISTER_PARTITIONER prefers it to the library's
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 
@@ -14226,8 +14192,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredPartitioners =
     (LibraryContents::Global().add_partitioners = &AddRegisteredPartitioners, true);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 #endif
@@ -14313,8 +14278,7 @@ struct LibraryImage : RefCounted {
 };
 using LibraryImagePtr = IntrusivePtr<LibraryImage>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
@@ -15272,8 +15236,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherLayout,
                                                                          kLayoutHeader};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
@@ -15945,8 +15908,7 @@ class TaskStore final : public RefCounted {
   size_t used_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_SCHEDULE_TASK_STORE_HPP_
 
@@ -17027,8 +16989,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<ConvertedGraph>(
     g_make_converted_graph{"a plan of kernels that differ in layout or device",
                            "opkit/graph/plan/converters.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_CONVERTED_GRAPH_HPP_
 
@@ -17122,8 +17083,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<std::unique_ptr<FusedGraph>(
     const GraphView&, const GraphTypes&, const IndexedVector<NodeChoice>&, const Selection*)>
     g_make_fused_graph{"a plan of kernels that have Fuse", "opkit/graph/plan/fusion.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
@@ -17381,8 +17341,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
 
@@ -17546,8 +17505,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
         "from a static variable's initialiser");
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 
@@ -17799,8 +17757,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
                                static_cast<double>(now.running));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
 
@@ -18511,8 +18468,7 @@ void StableSort(std::vector<T>& items, Before before) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_ALGORITHM_HPP_
 
@@ -18710,8 +18666,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
                                                                "opkit/base/interned_names.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
@@ -19152,8 +19107,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
@@ -19189,8 +19143,7 @@ inline void MarkEngine(const char* name) {
     sink->Marked(InternName(name));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
@@ -19283,8 +19236,7 @@ class WorkDeque {
   alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
@@ -20933,8 +20885,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
   ForEach([&](AnyObserver& observer) { observer.Stop(succeeded); });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_IMPL_OBSERVER_IPP_
 
@@ -21897,8 +21848,7 @@ class DirectCall {
 // kUnsupported if its backend is unavailable; the constructor's errors.
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
@@ -22152,8 +22102,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
                                                       const KernelConfig* config)>
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
@@ -22344,8 +22293,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
   g_bind_operator.Fill(&BindOperator);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
@@ -22402,8 +22350,7 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
   });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
@@ -22526,8 +22473,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
               inputs[i]);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
@@ -22661,8 +22607,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
   }
   for (auto& rule : rules_) rule(context);
 }
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
@@ -22867,8 +22812,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
@@ -23213,8 +23157,7 @@ struct NodeOfAbi {
   const ValuesOfAbi inputs, outputs;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
@@ -23437,8 +23380,7 @@ inline void DeferredRun::End() {
   event->Complete(std::move(failure));  // no effect for a cancelled run
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 
@@ -23923,8 +23865,7 @@ OPKIT_INLINE const opkit_host& HostTable::Global() {
   return HostFunctions::kTable;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 
@@ -24022,8 +23963,7 @@ void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
 int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
                         std::span<const TensorInfo> inputs);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
@@ -24165,8 +24105,7 @@ class FunctionStateHandle {
   bool owns_state_ = false;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_STATE_IPP_
 
@@ -24516,8 +24455,7 @@ class FunctionViews {
   bool bound_ = false;     // the views are reusable: all requests are kWrite, no output is open
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_VIEWS_IPP_
 
@@ -24703,8 +24641,7 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
   return std::make_unique<RecordBody>(op, std::move(record), pass, functions);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
@@ -24742,8 +24679,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 // Throws for a text without an end. A null text passes.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
@@ -25475,8 +25411,7 @@ inline Graph WithContents(const Graph& graph, std::vector<Graph::Constant> const
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
@@ -25513,8 +25448,7 @@ inline std::vector<Tensor> EvaluateNode(const OperatorDef& def,
   return outputs;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PASSES_EVALUATE_NODE_HPP_
 
@@ -26151,8 +26085,7 @@ class JsonWriter {
   const char* indent_ = nullptr;  // indent of the next item's new line; null: it stays on this line
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_JSON_JSON_WRITER_HPP_
 
@@ -26188,8 +26121,7 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_TEXT_COLUMNS_HPP_
 
@@ -26693,8 +26625,7 @@ class BoundNodes {
   std::vector<std::unique_ptr<BoundNodes>> bodies_;  // destroyed before the blobs
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_NODES_HPP_
 
@@ -26838,8 +26769,7 @@ std::vector<std::string> SelectionNames(const Graph& graph);
 // the body, and the body's name.
 std::string SelectionPrefix(const std::string& node, std::string_view body);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_KERNEL_SELECTOR_HPP_
 
@@ -26968,8 +26898,7 @@ class PlannedMemory {
   MemorySummary summary_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_PLANNED_MEMORY_HPP_
 
@@ -27184,8 +27113,7 @@ class Specialization final : public RefCounted {
   std::unique_ptr<BoundNodes> first_nodes_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
@@ -27203,8 +27131,7 @@ Explanation ExplainSelection(const Specialization& specialization);
 OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_explain_converted{
     "a plan of kernels that differ in layout or device", "opkit/graph/plan/converters.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_EXPLAIN_SELECTION_HPP_
 
@@ -27257,8 +27184,7 @@ class ShapeCache {
   std::vector<IntrusivePtr<Entry>> entries_;  // the most recently used first
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_SHAPE_CACHE_HPP_
 
@@ -27382,8 +27308,7 @@ class PlanState final : public RefCounted {
   ShapeCache<Specialization> specializations_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
@@ -27491,8 +27416,7 @@ class RecomputedGraph {
 // otherwise. Throws the errors of PlanState::Specialize.
 void FitByRecomputation(PlanState& state);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_RECOMPUTED_GRAPH_HPP_
 
@@ -27951,8 +27875,7 @@ class ReplayCore : public RefCounted {
   class Impl;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_CORE_HPP_
 
@@ -28242,8 +28165,7 @@ class SharedArenas {
   std::vector<Arena> arenas_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 
@@ -28540,8 +28462,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::optional<Replay<Body>> replay_;  // empty for a body, which its operator runs
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_BOUND_PLAN_HPP_
 
@@ -28729,8 +28650,7 @@ class TensorBindings {
   std::vector<Output> outputs_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_TENSOR_BINDINGS_IPP_
 
@@ -29341,8 +29261,7 @@ OPKIT_INLINE void UseGradientsOfGraphSubgraphs() { g_make_graph_gradient.Fill(&M
     (UseGradientsOfGraphSubgraphs(), true);
 #endif
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_GRADIENT_IMPL_BODY_GRADIENT_IPP_
 
@@ -29495,8 +29414,7 @@ class GradientNodes {
   std::vector<int> origins_;  // see origins()
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_GRADIENT_GRADIENT_NODES_HPP_
 
@@ -29994,8 +29912,7 @@ void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
 // Installs the inference of GraphSubgraph: from now on such a graph gives its node's types.
 void UseInferenceOfGraphSubgraphs();
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_BODY_INFERENCE_HPP_
 
@@ -30118,8 +30035,7 @@ class NodeReplacer {
   IndexedVector<int> units_;  // by unit: its first node
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PARTITION_NODE_SETS_HPP_
 
@@ -30450,8 +30366,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
 
@@ -30537,8 +30452,7 @@ struct PartitionLimits {
 // min_size.
 PartitionLimits ReadPartitionLimits(const PartitionArguments& options);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PARTITION_OPTIONS_HPP_
 
@@ -31024,8 +30938,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
   return names;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
@@ -31759,8 +31672,7 @@ void CheckMxReturn(const char* what, F&& f) {
   Throw(ErrorCode::kOperatorFailed, what, " returned FAIL", text.empty() ? "" : ": ", text);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
 
@@ -31864,8 +31776,7 @@ OPKIT_INLINE GraphPartitionerHost::GraphPartitionerHost(const char* name, const 
   RegisterPartitioner(partitioner_, file, line);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 
@@ -31934,8 +31845,7 @@ class NodePass {
   std::optional<GraphTypes> types_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PASSES_NODE_PASS_HPP_
 
@@ -32257,8 +32167,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normalization{
     "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PASSES_STANDARD_PASSES_HPP_
 
@@ -32418,8 +32327,7 @@ struct ElfInfo {
 // symbols.
 ElfInfo ReadElf(std::string_view file, const std::string& path);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
@@ -32690,8 +32598,7 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
   return ours ? found : nullptr;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
@@ -32711,8 +32618,7 @@ std::string WhatHoldsLayouts(const LoadedLibrary& loaded, const std::vector<Load
 // Registers layouts of the remaining libraries whose names have become free.
 void AdoptLayouts(const std::vector<LoadedLibraryPtr>& all);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_LAYOUTS_HPP_
 
@@ -32808,8 +32714,7 @@ class KernelCalls : public RefCounted {
   std::atomic<unsigned> seen_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_FINALIZERS_HPP_
 
@@ -32882,8 +32787,7 @@ inline bool SaysGradient(const FunctionOpRecord& record) {
 GradientRegistration MakeLibraryGradient(const LibraryImagePtr& image, const opkit_op& op,
                                          const FunctionOpRecord& record);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_OPS_HPP_
 
@@ -32899,8 +32803,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 void RegisterPartitioners(LoadedLibrary& loaded);
 void RemovePartitioners(LoadedLibrary& loaded);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_LIBRARY_PARTITIONERS_HPP_
 
@@ -33608,8 +33511,7 @@ void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
   while (!levels.empty()) pop();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_NESTING_HPP_
 
@@ -33830,8 +33732,7 @@ inline void AppendMicroseconds(std::string& out, int64_t ns) {
   out.append(decimals, 4);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_JSON_TEXT_HPP_
 
@@ -33956,8 +33857,7 @@ class TraceVisitor {
   std::map<uint32_t, std::string> texts_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_TRACE_VISITOR_HPP_
 
@@ -34770,8 +34670,7 @@ inline std::string SaveProfileFile(const Profile& profile, const std::string& pa
   return written;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_PROFILE_FILE_HPP_
 
@@ -34897,8 +34796,7 @@ union ProfileRecord {
 };
 static_assert(sizeof(ProfileRecord) == 48 && std::is_trivially_copyable_v<ProfileRecord>);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_RECORDING_RECORD_HPP_
 
@@ -34932,8 +34830,7 @@ class ToolRanges {
   ~ToolRanges() = default;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_TOOL_RANGES_HPP_
 
@@ -35150,8 +35047,7 @@ class Recorder final : public SpanSink, public MemorySink {
   std::atomic<int64_t> chunks_left_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_RECORDING_RECORDER_HPP_
 
@@ -35300,8 +35196,7 @@ class CrashTrace {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_CRASH_TRACE_HPP_
 
@@ -35827,8 +35722,7 @@ OPKIT_INLINE IssueFunction IssueFunctionOf(Device device) {
         ToString(device), "; call RegisterEngineDevice with its context first");
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_DEVICE_IPP_
 
@@ -35971,8 +35865,7 @@ class FailureLog {
   size_t prune_at_ = kPruneAt;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
 
@@ -36265,8 +36158,7 @@ class OpRecords {
   Latch outstanding_;  // negative if operations have ended that it did not count
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 
@@ -36339,8 +36231,7 @@ class ReadyQueue {
   std::vector<EngineOp*> heap_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_READY_QUEUE_HPP_
 
@@ -36536,8 +36427,7 @@ class VarTable {
   std::vector<std::unique_ptr<VarState[]>> blocks_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_VAR_STATE_HPP_
 
@@ -36847,8 +36737,7 @@ class EngineCore final : public AsyncEngine {
   EngineOp* async_first_ = nullptr;  // asynchronous operations that were started
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_CORE_HPP_
 
@@ -37061,8 +36950,7 @@ inline void EngineCore::WaitForAll(Timeout timeout) {
     std::rethrow_exception(first->exception());
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_CORE_IPP_
 
@@ -37266,8 +37154,7 @@ inline void EngineCore::Finish(EngineOp* op, Completed& done) {
   ++done.count;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_RUN_IPP_
 
@@ -37945,8 +37832,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradi
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
     "a gradient", "opkit/op/gradient/gradient.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
@@ -38851,8 +38737,7 @@ class BitMatrix {
   std::vector<uint64_t> bits_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 
@@ -39337,8 +39222,7 @@ void ListConflicts(MemoryProblem* problem);
 // Checks the conflicts and renumbers them without the empty buffers.
 void TakeConflicts(const MemoryConflicts& conflicts, size_t n, MemoryProblem* problem);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_PROBLEM_HPP_
 
@@ -39542,8 +39426,7 @@ inline int PlaceInTime(const MemoryProblem& problem, const std::vector<int>& by_
   return height;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_FIT_HPP_
 
@@ -39624,8 +39507,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
@@ -39740,8 +39622,7 @@ inline void RaiseBoundByFlow(MemoryProblem* problem) {
   problem->bound = (std::max)(problem->bound, static_cast<int>(weight));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
@@ -39812,8 +39693,7 @@ inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Plac
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_ANNEAL_HPP_
 
@@ -40096,8 +39976,7 @@ class SkylineSearch {
   std::vector<Frame> frames_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_SEARCH_HPP_
 
@@ -40172,8 +40051,7 @@ inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, P
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SKYLINE_RESTARTS_HPP_
 
@@ -40216,8 +40094,7 @@ inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
       return search.run(problem, budget, best);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_SEARCH_HPP_
 
@@ -41158,8 +41035,7 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsMakeConvertedGraph =
 OPKIT_IMAGE_LOCAL inline const bool kFillsExplainConverted =
     g_explain_converted.Fill(&ExplainSelection);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
 
@@ -41414,8 +41290,7 @@ OPKIT_INLINE FusedGraph::FusedGraph(Builder&& builder, const GraphView& plan,
 OPKIT_IMAGE_LOCAL inline const bool kFillsMakeFusedGraph =
     g_make_fused_graph.Fill(&FusedGraph::Make);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_FUSED_GRAPH_IPP_
 
@@ -42039,8 +41914,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
   return order;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
@@ -42193,8 +42067,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
                                    bool) { call->Run(inputs, outputs); }};
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
@@ -42433,8 +42306,7 @@ OPKIT_INLINE int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass
       inputs.subspan(num_outputs, num_inputs));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_CALLS_IPP_
 
@@ -42699,8 +42571,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
   return OpImport(*op, library).Read(index);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
@@ -42789,8 +42660,7 @@ OPKIT_INLINE void JsonWriter::AppendNewLine() {
   if (const char* const indent = std::exchange(indent_, nullptr)) (out_ += '\n') += indent;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_JSON_IMPL_JSON_WRITER_IPP_
 
@@ -43159,8 +43029,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
          choice.config.output_layouts == before.output_layouts;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_KERNEL_SELECTOR_IPP_
 
@@ -43659,8 +43528,7 @@ OPKIT_COLD OPKIT_INLINE bool PlannedMemory::Verify(const ArenaPlan& arena) const
   return true;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_PLANNED_MEMORY_IPP_
 
@@ -43940,8 +43808,7 @@ OPKIT_INLINE void Specialization::PlanMemory(const Options& options) {
   memory_.PlanArenas(memory);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_
 
@@ -44045,8 +43912,7 @@ OPKIT_COLD OPKIT_INLINE Explanation ExplainSelection(const Specialization& found
   return explanation;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
@@ -44184,8 +44050,7 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
           donated_});
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_PLAN_STATE_IPP_
 
@@ -45056,8 +44921,7 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
       [&] { return StrCat("with ", nodes, " nodes computed again, the fewest bytes found"); });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 
@@ -45630,8 +45494,7 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
   return MakeIntrusive<Impl>(schedule, pool, body);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
@@ -46060,8 +45923,7 @@ OPKIT_INLINE void BoundPlan::FillArena(const ArenaPlan& arena, const Storage& st
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
 
@@ -46195,8 +46057,7 @@ OPKIT_INLINE void UseInferenceOfGraphSubgraphs() {
   g_infer_graph_subgraph.Fill(&InferGraphSubgraph);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_IMPL_BODY_INFERENCE_IPP_
 
@@ -46371,8 +46232,7 @@ OPKIT_INLINE std::vector<int> NodeReplacer::Order() const {
       });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_NODE_SETS_IPP_
 
@@ -46459,8 +46319,7 @@ OPKIT_INLINE PartitionLimits ReadPartitionLimits(const PartitionArguments& optio
   return limits;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_OPTIONS_IPP_
 
@@ -46772,8 +46631,7 @@ OPKIT_INLINE ElfInfo ReadElf(std::string_view file, const std::string& path) {
   return ElfReader(file, path).Read();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_ELF_FILE_IPP_
 
@@ -47029,8 +46887,7 @@ OPKIT_INLINE void RemoveLayoutsOf(LoadedLibrary& loaded) {
   loaded.devices.clear();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_LAYOUTS_IPP_
 
@@ -47144,8 +47001,7 @@ OPKIT_INLINE GradientRegistration MakeLibraryGradient(const LibraryImagePtr& ima
   return gradient;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_GRADIENT_IPP_
 
@@ -47348,8 +47204,7 @@ class LibraryHooks final : public FunctionHooks {
   const std::string name_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
 
@@ -47384,8 +47239,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 // Like TensorOfView, for a tensor in a layout; null is the standard layout.
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 
@@ -47571,8 +47425,7 @@ class LibraryInstance final : public DirectState {
   const IntrusivePtr<KernelCalls> calls_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_KERNELS_IPP_
 
@@ -47614,8 +47467,7 @@ OPKIT_INLINE void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& im
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_OPS_IPP_
 
@@ -47843,8 +47695,7 @@ class LibraryPartitioner final : public Partitioner {
   const std::string name_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PARTITIONER_IPP_
 
@@ -47990,8 +47841,7 @@ class LibraryPass final : public NamedPass {
   const std::string name_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PASS_IPP_
 
@@ -48055,8 +47905,7 @@ OPKIT_INLINE void RemovePartitioners(LoadedLibrary& loaded) {
   loaded.passes.clear();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_PARTITIONERS_IPP_
 
@@ -48478,8 +48327,7 @@ OPKIT_INLINE const ToolRanges* ToolRanges::Global() {
   return tools;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_IMPL_TOOL_RANGES_IPP_
 
@@ -48707,8 +48555,7 @@ class ProfileDecoder {
   std::map<uint64_t, ProfileCounts> counts_;  // by invocation
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_RECORDING_DECODER_HPP_
 
@@ -49139,8 +48986,7 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
 
@@ -49373,8 +49219,7 @@ OPKIT_INLINE void TakeConflicts(const MemoryConflicts& conflicts, size_t n,
   if (!problem->spans_decide) RaiseBound(problem);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
 
@@ -49564,8 +49409,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
   return read;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 
@@ -49686,8 +49530,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
       AddExported<ExportedDevice>(contents, contents.devices, one.type, one.info.name);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
@@ -49780,8 +49623,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   std::atomic<int64_t> num_others_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #endif
@@ -49867,8 +49709,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
   inline static constinit thread_local uint32_t t_known = 0;  // an interned name
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
@@ -49927,8 +49768,7 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 // The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 #endif
@@ -50162,8 +50002,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // tensors of call_
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
 #endif
@@ -50335,8 +50174,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
 #endif
@@ -50559,8 +50397,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 }
 OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
@@ -50589,8 +50426,7 @@ OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
 OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
     g_host_has_operator.Fill(&HostHasOperator) && g_infer_on_host.Fill(&InferOnHost);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
 #endif
@@ -50755,8 +50591,7 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
     AddExported<ExportedPass>(contents, contents.passes, GetPass(name));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #endif

@@ -798,8 +798,7 @@ class Hook<R(Args...)> {
   const char* header_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_HOOK_HPP_
 
@@ -889,8 +888,7 @@ struct Shared : RefCounted {
   T value;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -977,8 +975,7 @@ constexpr size_t Index(Integer i) {
   return static_cast<size_t>(i);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_INDEX_HPP_
 
@@ -1296,8 +1293,7 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 // loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
@@ -1479,8 +1475,7 @@ class DeviceTable {
   std::atomic<Pointer> slots_[kDeviceSlots] = {};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_CORE_DEVICE_TABLE_HPP_
 
@@ -3271,8 +3266,7 @@ class [[nodiscard]] ScopedValue {
   T outer_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_SCOPED_VALUE_HPP_
 
@@ -3554,8 +3548,7 @@ class IdleList {
   std::atomic<int> searching_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -3598,8 +3591,7 @@ class IdleSpin {
   uint64_t last_loop_ = 0;   // when it last worked on a loop or woke for one; 0: not since it slept
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
@@ -3644,8 +3636,7 @@ class SpinLock {
 
 using SpinLockGuard = LockGuard<SpinLock>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
@@ -3729,8 +3720,7 @@ class Inbox {
   std::atomic<InboxNode*> head_{&stub_};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_INBOX_HPP_
 
@@ -3953,8 +3943,7 @@ class LoopBoard {
   std::atomic<ParallelLoop*> first_{nullptr};  // loops that may still be joined
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
@@ -3978,8 +3967,7 @@ struct OwnThreads {
 };
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
@@ -4355,8 +4343,7 @@ inline constexpr const char* kMixedModes =
     "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of "
     "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
 
@@ -4599,8 +4586,7 @@ struct ValueSchema {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
@@ -6495,8 +6481,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
                                                      const OperatorDef& def)>
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
@@ -6946,8 +6931,7 @@ consteval bool IsIdentifier(std::string_view name) {
   return !name.empty();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
@@ -7004,8 +6988,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 // such a kernel calls it.
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
@@ -7113,8 +7096,7 @@ bool RegisterClass(const KernelRegistration&) {
   return false;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
 // a link error, and the missing symbol's name is the advice.
@@ -7634,8 +7616,7 @@ consteval bool CheckTypedFunction() {
   return false;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -7790,8 +7771,7 @@ template <class Function, class Context, class... Types>
 inline constexpr TypedKernel kTypedKernel = {
     kTypedRows<Function>, kTypedVersions<Function, Context, Types...>, ElementInput<Function>()};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -7864,8 +7844,7 @@ class TypedCall {
   size_t num_inputs_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
@@ -7922,8 +7901,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
   return std::make_unique<TypedOperator<Context>>(kernel, def, ws);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
@@ -7968,8 +7946,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
 
 using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
@@ -9176,8 +9153,7 @@ OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
 // True if this image is a library that another program has loaded.
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
@@ -9210,8 +9186,7 @@ template <> inline constexpr uint64_t kFirstBytes<opkit_library> = 104;
 template <> inline constexpr uint64_t kFirstBytes<opkit_config> = 64;
 // clang-format on
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
 
@@ -9283,8 +9258,7 @@ class AbiAttributes : public RefCounted {
 // Copies the attributes. Throws kInvalidArgument for a struct that is no valid attribute.
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
 
@@ -10131,8 +10105,7 @@ struct HostTable {
   OPKIT_IMAGE_LOCAL static const opkit_host& Global();
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
 
@@ -11243,8 +11216,7 @@ class FunctionBody {
   virtual void Run() = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_BODY_HPP_
 
@@ -11464,8 +11436,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
 
@@ -11629,8 +11600,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
         "from a static variable's initialiser");
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 
@@ -11882,8 +11852,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
                                static_cast<double>(now.running));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
 
@@ -12594,8 +12563,7 @@ void StableSort(std::vector<T>& items, Before before) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_ALGORITHM_HPP_
 
@@ -12793,8 +12761,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
                                                                "opkit/base/interned_names.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
@@ -13235,8 +13202,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
@@ -13272,8 +13238,7 @@ inline void MarkEngine(const char* name) {
     sink->Marked(InternName(name));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
@@ -13366,8 +13331,7 @@ class WorkDeque {
   alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
@@ -14599,8 +14563,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
   return line_a == line_b && PlaceOfFile(file_a) == PlaceOfFile(file_b);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
@@ -15171,8 +15134,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
   ForEach([&](AnyObserver& observer) { observer.Stop(succeeded); });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_IMPL_OBSERVER_IPP_
 
@@ -16159,8 +16121,7 @@ class DirectCall {
 // kUnsupported if its backend is unavailable; the constructor's errors.
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
@@ -16414,8 +16375,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
                                                       const KernelConfig* config)>
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
@@ -16606,8 +16566,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
   g_bind_operator.Fill(&BindOperator);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
@@ -16735,8 +16694,7 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
   });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
@@ -16859,8 +16817,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
               inputs[i]);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
@@ -16994,8 +16951,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
   }
   for (auto& rule : rules_) rule(context);
 }
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
@@ -17200,8 +17156,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
@@ -17271,8 +17226,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherLayout,
                                                                          kLayoutHeader};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 
@@ -17590,8 +17544,7 @@ struct NodeOfAbi {
   const ValuesOfAbi inputs, outputs;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 
@@ -17814,8 +17767,7 @@ inline void DeferredRun::End() {
   event->Complete(std::move(failure));  // no effect for a cancelled run
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 
@@ -18300,8 +18252,7 @@ OPKIT_INLINE const opkit_host& HostTable::Global() {
   return HostFunctions::kTable;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 
@@ -18496,8 +18447,7 @@ void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
 int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
                         std::span<const TensorInfo> inputs);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_FUNCTION_CALLS_HPP_
 
@@ -18639,8 +18589,7 @@ class FunctionStateHandle {
   bool owns_state_ = false;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_STATE_IPP_
 
@@ -18990,8 +18939,7 @@ class FunctionViews {
   bool bound_ = false;     // the views are reusable: all requests are kWrite, no output is open
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_VIEWS_IPP_
 
@@ -19177,8 +19125,7 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
   return std::make_unique<RecordBody>(op, std::move(record), pass, functions);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
@@ -19216,8 +19163,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 // Throws for a text without an end. A null text passes.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
@@ -19807,8 +19753,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
   return order;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
@@ -19849,8 +19794,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
   return names;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
@@ -20003,8 +19947,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
                                    bool) { call->Run(inputs, outputs); }};
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
@@ -20719,8 +20662,7 @@ OPKIT_INLINE int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass
       inputs.subspan(num_outputs, num_inputs));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_CALLS_IPP_
 
@@ -20985,8 +20927,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
   return OpImport(*op, library).Read(index);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
@@ -21125,8 +21066,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradi
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
     "a gradient", "opkit/op/gradient/gradient.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
@@ -21330,8 +21270,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 // Like TensorOfView, for a tensor in a layout; null is the standard layout.
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 #endif
@@ -21453,8 +21392,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
       AddExported<ExportedDevice>(contents, contents.devices, one.type, one.info.name);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
@@ -21547,8 +21485,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   std::atomic<int64_t> num_others_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #endif
@@ -21634,8 +21571,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
   inline static constinit thread_local uint32_t t_known = 0;  // an interned name
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
@@ -21694,8 +21630,7 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 // The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 #endif
@@ -21929,8 +21864,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // tensors of call_
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
 #endif
@@ -22102,8 +22036,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
 #endif
@@ -22326,8 +22259,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 }
 OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
@@ -22418,8 +22350,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
   return read;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 #endif

@@ -241,8 +241,7 @@ consteval bool IsIdentifier(std::string_view name) {
   return !name.empty();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
@@ -1568,8 +1567,7 @@ struct Shared : RefCounted {
   T value;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -1859,8 +1857,7 @@ class Hook<R(Args...)> {
   const char* header_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_HOOK_HPP_
 
@@ -1947,8 +1944,7 @@ constexpr size_t Index(Integer i) {
   return static_cast<size_t>(i);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_INDEX_HPP_
 
@@ -2266,8 +2262,7 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 // loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
@@ -2449,8 +2444,7 @@ class DeviceTable {
   std::atomic<Pointer> slots_[kDeviceSlots] = {};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_CORE_DEVICE_TABLE_HPP_
 
@@ -3607,8 +3601,7 @@ template <> inline constexpr uint64_t kFirstBytes<opkit_library> = 104;
 template <> inline constexpr uint64_t kFirstBytes<opkit_config> = 64;
 // clang-format on
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
 
@@ -3680,8 +3673,7 @@ class AbiAttributes : public RefCounted {
 // Copies the attributes. Throws kInvalidArgument for a struct that is no valid attribute.
 Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
 
@@ -3708,8 +3700,7 @@ OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
 // True if this image is a library that another program has loaded.
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
@@ -4946,8 +4937,7 @@ struct ValueSchema {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
@@ -5480,8 +5470,7 @@ OPKIT_IMAGE_LOCAL opkit_status RunBackward(void* instance, const opkit_call* cal
 // which it has reported to the host.
 OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) noexcept;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
@@ -5571,8 +5560,7 @@ ReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
     return static_cast<ReturnValue>(f(std::move(json), id, accept, options));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -5788,8 +5776,7 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerHost {
 // The host of REGISTER_PARTITIONER, unless opkit/partition.hpp declares another.
 LibraryPartitionerHost PartitionerHost(...);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 
@@ -5991,8 +5978,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kExportsRegisteredPartitioners =
     (LibraryContents::Global().add_partitioners = &AddRegisteredPartitioners, true);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_EXPORT_PARTITIONERS_HPP_
 #endif
@@ -6046,8 +6032,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
 
@@ -6211,8 +6196,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
         "from a static variable's initialiser");
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 
@@ -6464,8 +6448,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
                                static_cast<double>(now.running));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
 
@@ -7054,8 +7037,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
                                                                "opkit/base/interned_names.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
@@ -7348,8 +7330,7 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
@@ -7387,8 +7368,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 // Throws for a text without an end. A null text passes.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
@@ -7671,8 +7651,7 @@ OPKIT_COLD OPKIT_INLINE const opkit_library* DescribeLibrary(const opkit_host* h
   return &library;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
@@ -7764,8 +7743,7 @@ OPKIT_INLINE LibraryPartitionerRecord::LibraryPartitionerRecord(const char* its_
   abi.author = this;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_PARTITIONER_IPP_
 
@@ -8082,8 +8060,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
   return OpImport(*op, library).Read(index);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 
@@ -8130,8 +8107,7 @@ void StableSort(std::vector<T>& items, Before before) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_ALGORITHM_HPP_
 #endif
@@ -8176,8 +8152,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherLayout,
                                                                          kLayoutHeader};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #endif
@@ -8214,8 +8189,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 // Like TensorOfView, for a tensor in a layout; null is the standard layout.
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 #endif
@@ -8337,8 +8311,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
       AddExported<ExportedDevice>(contents, contents.devices, one.type, one.info.name);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
@@ -8396,8 +8369,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradi
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
     "a gradient", "opkit/op/gradient/gradient.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #endif
@@ -8490,8 +8462,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   std::atomic<int64_t> num_others_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #endif
@@ -8577,8 +8548,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
   inline static constinit thread_local uint32_t t_known = 0;  // an interned name
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
@@ -8898,8 +8868,7 @@ struct NodeOfAbi {
   const ValuesOfAbi inputs, outputs;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 #endif
@@ -8967,8 +8936,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
                                                       const KernelConfig* config)>
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 #endif
@@ -9027,8 +8995,7 @@ class DirectCall {
 // kUnsupported if its backend is unavailable; the constructor's errors.
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 #endif
@@ -9087,8 +9054,7 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 // The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 #endif
@@ -9322,8 +9288,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // tensors of call_
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
 #endif
@@ -9495,8 +9460,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
 #endif
@@ -9719,8 +9683,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 }
 OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
@@ -9884,8 +9847,7 @@ inline IntrusivePtr<const SubgraphBase> SubgraphOfAbi(const opkit_graph& from) {
 [[maybe_unused]] OPKIT_IMAGE_LOCAL inline const bool kGraphsCross =
     g_add_abi_graphs.Fill(&AddAbiGraphs) && g_subgraph_of_abi.Fill(&SubgraphOfAbi);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_ABI_GRAPH_HPP_
 #endif
@@ -9914,8 +9876,7 @@ OPKIT_IMAGE_LOCAL inline void InferOnHost(InferenceContext& context) {
 OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
     g_host_has_operator.Fill(&HostHasOperator) && g_infer_on_host.Fill(&InferOnHost);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
 #endif
@@ -10005,8 +9966,7 @@ struct HostTable {
   OPKIT_IMAGE_LOCAL static const opkit_host& Global();
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_TABLE_HPP_
 #endif
@@ -10040,8 +10000,7 @@ void CheckMxReturn(const char* what, F&& f) {
   Throw(ErrorCode::kOperatorFailed, what, " returned FAIL", text.empty() ? "" : ": ", text);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
 #endif
@@ -10206,8 +10165,7 @@ OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
     AddExported<ExportedPass>(contents, contents.passes, GetPass(name));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
 #endif
@@ -10239,8 +10197,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
   return order;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 #endif
@@ -10331,8 +10288,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
   return read;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 #endif
@@ -10487,8 +10443,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
                                    bool) { call->Run(inputs, outputs); }};
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 #endif
@@ -10742,8 +10697,7 @@ inline void DeferredRun::End() {
   event->Complete(std::move(failure));  // no effect for a cancelled run
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_RESOURCE_STATE_HPP_
 #endif
@@ -11230,8 +11184,7 @@ OPKIT_INLINE const opkit_host& HostTable::Global() {
   return HostFunctions::kTable;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 #endif

@@ -795,8 +795,7 @@ class Hook<R(Args...)> {
   const char* header_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_HOOK_HPP_
 
@@ -886,8 +885,7 @@ struct Shared : RefCounted {
   T value;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -974,8 +972,7 @@ constexpr size_t Index(Integer i) {
   return static_cast<size_t>(i);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_INDEX_HPP_
 
@@ -1293,8 +1290,7 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 // loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
 
@@ -1476,8 +1472,7 @@ class DeviceTable {
   std::atomic<Pointer> slots_[kDeviceSlots] = {};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_CORE_DEVICE_TABLE_HPP_
 
@@ -3268,8 +3263,7 @@ class [[nodiscard]] ScopedValue {
   T outer_;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_SCOPED_VALUE_HPP_
 
@@ -3551,8 +3545,7 @@ class IdleList {
   std::atomic<int> searching_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_LIST_HPP_
 
@@ -3595,8 +3588,7 @@ class IdleSpin {
   uint64_t last_loop_ = 0;   // when it last worked on a loop or woke for one; 0: not since it slept
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IDLE_SPIN_HPP_
 
@@ -3641,8 +3633,7 @@ class SpinLock {
 
 using SpinLockGuard = LockGuard<SpinLock>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_SPIN_LOCK_HPP_
 
@@ -3726,8 +3717,7 @@ class Inbox {
   std::atomic<InboxNode*> head_{&stub_};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_INBOX_HPP_
 
@@ -3950,8 +3940,7 @@ class LoopBoard {
   std::atomic<ParallelLoop*> first_{nullptr};  // loops that may still be joined
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_LOOP_BOARD_HPP_
 
@@ -3975,8 +3964,7 @@ struct OwnThreads {
 };
 inline constinit std::atomic<const OwnThreads*> g_own_threads{nullptr};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_OWN_THREADS_HPP_
 
@@ -4352,8 +4340,7 @@ inline constexpr const char* kMixedModes =
     "OPKIT_COMPILED, and each kind has registries of its own: define OPKIT_COMPILED for all of "
     "them (in CMake all link opkit::opkit) or for none (all link opkit::header_only)";
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMAGE_MODE_HPP_
 
@@ -4596,8 +4583,7 @@ struct ValueSchema {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
@@ -6492,8 +6478,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
                                                      const OperatorDef& def)>
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_RESOLVED_CALL_HPP_
 
@@ -6943,8 +6928,7 @@ consteval bool IsIdentifier(std::string_view name) {
   return !name.empty();
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_FIXED_NAME_HPP_
 
@@ -7001,8 +6985,7 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeOperatorCall(const OpSchema& schema, const Op
 // such a kernel calls it.
 OPKIT_IMAGE_LOCAL void UseOperatorCalls() noexcept;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
@@ -7110,8 +7093,7 @@ bool RegisterClass(const KernelRegistration&) {
   return false;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
 // a link error, and the missing symbol's name is the advice.
@@ -7631,8 +7613,7 @@ consteval bool CheckTypedFunction() {
   return false;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -7787,8 +7768,7 @@ template <class Function, class Context, class... Types>
 inline constexpr TypedKernel kTypedKernel = {
     kTypedRows<Function>, kTypedVersions<Function, Context, Types...>, ElementInput<Function>()};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -7861,8 +7841,7 @@ class TypedCall {
   size_t num_inputs_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_CALL_HPP_
 
@@ -7919,8 +7898,7 @@ std::unique_ptr<OperatorBase> MakeTypedOperator(const TypedKernel& kernel, const
   return std::make_unique<TypedOperator<Context>>(kernel, def, ws);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_CLASS_HPP_
 
@@ -7965,8 +7943,7 @@ class OPKIT_IMAGE_LOCAL TypedSchema final : public RefCounted {
 
 using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_TYPED_SCHEMA_HPP_
 
@@ -8399,8 +8376,7 @@ OPKIT_INLINE std::string Join(std::initializer_list<Text> parts) {
   return out;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_STRINGS_IPP_
 
@@ -8564,8 +8540,7 @@ OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
         "from a static variable's initialiser");
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_HOOK_IPP_
 
@@ -8817,8 +8792,7 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
                                static_cast<double>(now.running));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_PLATFORM_IPP_
 
@@ -9529,8 +9503,7 @@ void StableSort(std::vector<T>& items, Before before) {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_ALGORITHM_HPP_
 
@@ -9728,8 +9701,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
                                                                "opkit/base/interned_names.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REGISTRATION_OWN_NAMES_HPP_
 
@@ -10170,8 +10142,7 @@ OPKIT_INLINE void Latch::ForgetSleepers() {
   }
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_IMPL_LATCH_IPP_
 
@@ -10207,8 +10178,7 @@ inline void MarkEngine(const char* name) {
     sink->Marked(InternName(name));
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_ENGINE_SCOPE_HPP_
 
@@ -10301,8 +10271,7 @@ class WorkDeque {
   alignas(kCacheLine) std::atomic<T*> slots_[kCapacity] = {};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_ENGINE_POOL_WORK_DEQUE_HPP_
 
@@ -11534,8 +11503,7 @@ OPKIT_COLD inline bool SamePlace(std::string_view file_a, int line_a, std::strin
   return line_a == line_b && PlaceOfFile(file_a) == PlaceOfFile(file_b);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
@@ -12106,8 +12074,7 @@ OPKIT_INLINE void ObserverList::Stop(bool succeeded) {
   ForEach([&](AnyObserver& observer) { observer.Stop(succeeded); });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_IMPL_OBSERVER_IPP_
 
@@ -13539,8 +13506,7 @@ OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
 // True if this image is a library that another program has loaded.
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
@@ -13921,8 +13887,7 @@ class DirectCall {
 // kUnsupported if its backend is unavailable; the constructor's errors.
 OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorDef& def);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_DIRECT_CALL_HPP_
 
@@ -14285,8 +14250,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
                                                       const KernelConfig* config)>
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_BOUND_OPERATOR_HPP_
 
@@ -14477,8 +14441,7 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
   g_bind_operator.Fill(&BindOperator);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
@@ -14606,8 +14569,7 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
   });
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_IMPL_REGISTRATION_IPP_
 
@@ -14730,8 +14692,7 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
               inputs[i]);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_CALL_IPP_
 
@@ -14865,8 +14826,7 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
   }
   for (auto& rule : rules_) rule(context);
 }
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
@@ -14896,8 +14856,7 @@ OPKIT_INLINE std::vector<int> SortedOrder(size_t count, FunctionRef<bool(int a, 
   return order;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_ALGORITHM_IPP_
 
@@ -14938,8 +14897,7 @@ OPKIT_INLINE std::vector<std::string> NamesOf(const NamedRows& rows) {
   return names;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_IMPL_NAME_MAP_IPP_
 
@@ -15092,8 +15050,7 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
                                    bool) { call->Run(inputs, outputs); }};
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_CALL_IMPL_DIRECT_CALL_IPP_
 
@@ -15281,8 +15238,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Tensor&, Tensor&)> g_convert_
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherLayout,
                                                                          kLayoutHeader};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_CORE_LAYOUT_HOOKS_HPP_
 #endif
@@ -15319,8 +15275,7 @@ OPKIT_IMAGE_LOCAL Layout LayoutOfAbi(const char* name);
 // Like TensorOfView, for a tensor in a layout; null is the standard layout.
 OPKIT_IMAGE_LOCAL Tensor TensorInLayout(const opkit_tensor& view, const char* layout);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_CONFIG_HPP_
 #endif
@@ -15442,8 +15397,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
       AddExported<ExportedDevice>(contents, contents.devices, one.type, one.info.name);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_LAYOUTS_IPP_
 #endif
@@ -15483,8 +15437,7 @@ void CheckLibraryText(const std::string& library, const char* name, const Text& 
 // Throws for a text without an end. A null text passes.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 #endif
@@ -15506,8 +15459,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradi
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
     "a gradient", "opkit/op/gradient/gradient.hpp"};
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #endif
@@ -15600,8 +15552,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   std::atomic<int64_t> num_others_{0};
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_MEMORY_HPP_
 #endif
@@ -15687,8 +15638,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
   inline static constinit thread_local uint32_t t_known = 0;  // an interned name
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_HOST_SPANS_HPP_
 #endif
@@ -16008,8 +15958,7 @@ struct NodeOfAbi {
   const ValuesOfAbi inputs, outputs;
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_NODE_HPP_
 #endif
@@ -16099,8 +16048,7 @@ struct OPKIT_IMAGE_LOCAL HostLoops : LoopRunner {
 // The host's call in which this thread runs an operator; null outside.
 OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = nullptr;
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 #endif
@@ -16334,8 +16282,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
   std::vector<Tensor> inputs_, outputs_;  // tensors of call_
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORTED_INSTANCE_IPP_
 #endif
@@ -16507,8 +16454,7 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
   }
 };
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_SCHEMA_FUNCTIONS_IPP_
 #endif
@@ -16731,8 +16677,7 @@ OPKIT_IMAGE_LOCAL inline void ReadGradient(FunctionOpRecord& record) {
 }
 OPKIT_IMAGE_LOCAL inline const bool kFillsExportOfGradients = g_read_gradient.Fill(&ReadGradient);
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_GRADIENTS_IPP_
 #endif
@@ -16823,8 +16768,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
   return read;
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_CONFIG_IPP_
 #endif
@@ -17091,8 +17035,7 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
   return OpImport(*op, library).Read(index);
 }
 
-}  // namespace detail
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_OP_CONVERSION_IPP_
 #endif

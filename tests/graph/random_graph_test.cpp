@@ -34,8 +34,7 @@ TEST_CASE("random graphs are whole, deterministic and stay in range") {
       const auto outputs = RunInOrder(graph, inputs), again = RunInOrder(graph, inputs);
       for (size_t o = 0; o < outputs.size(); ++o) {
         CHECK(detail::SameBytes(outputs[o], again[o]));
-        for (const float element : outputs[o].ToVector<float>())
-          CHECK(std::abs(element) <= 4.001);
+        for (const float element : outputs[o].ToVector<float>()) CHECK(std::abs(element) <= 4.001);
       }
     }
   CHECK(RandomGraph(1).nodes() != RandomGraph(2).nodes());

@@ -1,5 +1,5 @@
-// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend runs
-// two nodes of a graph as one.
+// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend
+// runs two nodes of a graph as one.
 #ifndef OPKIT_OP_FUSION_HPP_
 #define OPKIT_OP_FUSION_HPP_
 
