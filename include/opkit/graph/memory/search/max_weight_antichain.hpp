@@ -5,6 +5,7 @@
 #define OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
 #include <bit>
+#include <numeric>
 
 #include "opkit/graph/memory/bit_matrix.hpp"
 #include "opkit/graph/memory/problem.hpp"
