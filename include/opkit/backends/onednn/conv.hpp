@@ -19,7 +19,7 @@ struct OnednnConvNode {
   bool has_bias;
   OnednnType type;
   OnednnEpilogue epilogue = {};
-  std::vector<OnednnOperand> operands = {};  // of the epilogue
+  std::vector<OnednnOperand> operands = {};  // the epilogue's inputs
 };
 
 // A convolution of known shapes, in the terms of oneDNN. Makes its primitives.

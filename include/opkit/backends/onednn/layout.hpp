@@ -38,8 +38,9 @@ class OnednnDescriptor final : public Layout::Descriptor {
  public:
   // `standard` describes the same elements in the standard layout; its axes may be cut (weights of
   // groups) or exchanged (a transposed matrix). `block` is the block of channels of images, 0 for
-  // other tensors. `parts`: the standard layout's elements are divided into equal parts, which
-  // `desc` has in this order (the gates of recurrent weights); empty: in the same order.
+  // other tensors. `parts` is for the gates of recurrent weights: the elements in the standard
+  // layout are divided into equal parts, and `parts` has the order of these parts in `desc`. Empty:
+  // the order is the same.
   OnednnDescriptor(dnnl::memory::desc desc, dnnl::memory::desc standard, int64_t block,
                    std::vector<int64_t> parts = {})
       : desc_(std::move(desc)),
@@ -77,8 +78,8 @@ class OnednnDescriptor final : public Layout::Descriptor {
       axes += StrCat(blocks[i], std::string(1, static_cast<char>('a' + cut[i])));
     return axes;
   }
-  // Returns the bytes of the tensor. Throws kInvalidArgument for a shape with another number of
-  // elements than the descriptor.
+  // Returns the number of bytes of the tensor. Throws kInvalidArgument for a shape with another
+  // number of elements than the descriptor.
   int64_t Bytes(const Shape& shape, DType) const override {
     if (shape.numel() != elements_) [[unlikely]]
       Throw(ErrorCode::kInvalidArgument, "layout onednn ", Describe(), " of ", elements_,

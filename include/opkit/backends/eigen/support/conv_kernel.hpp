@@ -8,8 +8,9 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// An Algorithm is made of ConvSizes, groups and threads, and kept until the shapes or the number of
-// threads change. kSizes returns the sizes for attributes, groups and the shapes of X and W.
+// An Algorithm is constructed from the ConvSizes, the number of groups and the number of threads.
+// The kernel keeps it until a shape or the number of threads changes. The function kSizes returns
+// the ConvSizes; it takes the attributes, the number of groups and the shapes of X and W.
 template <class Attributes, class Algorithm, auto kSizes>
 class ConvKernel final : public BasicConvOpBase<Attributes> {
  public:

@@ -10,9 +10,9 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The tasks of a convolution of known sizes. The depth of its sums consists of planes, the last two
-// axes of an image: one plane for each channel and each element of the kernel along the axes
-// before.
+// The tasks of a convolution of known sizes. A plane is the last two axes of an image. The depth of
+// the sums consists of planes: one for each channel and each element of the kernel along the axes
+// before those two.
 struct ConvPlan : TaskPlan {
   enum class Source : uint8_t {
     kImage,   // the image itself, as one long line, for kernels of one pixel
@@ -88,8 +88,8 @@ struct ConvPlan : TaskPlan {
     const auto smaller = static_cast<double>(tiles * kTileVectors - vectors);  // tiles of 2 vectors
     return 3 * (static_cast<double>(tiles) - smaller) + 2.2 * smaller;
   }
-  // True if packing the lines of a block into one line is faster. Packing costs as much as several
-  // output channels.
+  // True if a block is computed faster after its lines are packed into one line. To pack a vector
+  // takes as long as to compute it for six output channels.
   bool IsPackingFaster() const {
     const auto vectors = static_cast<double>(plane.columns.output) / kLanes;
     return !IsDepthwise() && LineCost(plane.columns.output) >

@@ -80,8 +80,9 @@ OPKIT_PACKET_FUNCTION(SoftplusPacket, packet::padd(Most(x, Splat(0)),
                                                    Log1p(Exp(packet::pnegate(packet::pabs(x))))));
 #undef OPKIT_PACKET_FUNCTION
 
-// Is exactly 1 from 9.02 on: tanh rounds to 1 in float from 13 ln 2 on. Eigen's ptanh ends at 1 on
-// x86-64, where the selection would take a quarter more time, and at 0.9999998 on ARM64.
+// Returns exactly 1 or -1 if |x| is at least 9.02, because tanh rounds to 1 in float from 13 ln 2
+// (about 9.01) on. There Eigen's ptanh returns 1 on x86-64, but 0.9999998 on ARM64, so other
+// processors than x86-64 select the result. The selection would make x86-64 slower by a quarter.
 struct TanhPacket {
   explicit TanhPacket(const float*) {}
   Packet operator()(Packet x) const {

@@ -62,8 +62,8 @@ struct GemmBlock {
   static constexpr int64_t kRows = Traits::nr;
 };
 
-// A vector with `step` elements from one of its elements to the next, the first of those that begin
-// `stride` elements apart.
+// The first of several vectors, which begin `stride` elements apart. In a vector the elements are
+// `step` elements apart.
 template <class T>
 struct StridedVector {
   T* data;
@@ -231,9 +231,10 @@ void Gemm(const GemmSize& size, T alpha, const GemmMatrix<T>& a, const GemmMatri
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   if (threads == 1 || alpha == T(0) || flops < 2 * kLeastFlops)
     return detail::RunProduct<T>(kind, size, alpha, a, b, c);
-  // Tiles end where Eigen's blocks end, so that each element is computed as without tiles. Tiles
-  // are halved until there are enough, along the side that makes the largest tile cheaper. A side
-  // of only few of Eigen's blocks is cut unevenly (64 columns into 48 and 16).
+  // Tiles end where Eigen's blocks end, so that each element is computed as without tiles. The loop
+  // halves the tiles until there are enough of them, each time along the side for which the largest
+  // tile then costs less. A side of only a few of Eigen's blocks is cut unevenly (64 columns into
+  // 48 and 16).
   using Block = detail::GemmBlock<T>;
   constexpr int64_t kVectors = 128;  // a multiple of Eigen's block for products with a vector
   detail::GemmCut rows(m, kind == detail::GemmKind::kBlocks ? 2 * Block::kRows : kVectors);

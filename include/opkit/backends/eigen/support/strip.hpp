@@ -31,8 +31,9 @@ class Strip {
   Strip() = default;
   Strip(const WindowAxis& rows, const WindowAxis& columns, int64_t most_rows, int64_t most_columns)
       : rows_(rows), columns_(columns) {
-    // Only phases that a window reads are stored, in the order of the kernel's elements. Elements k
-    // and k + stride / gcd have the same phase.
+    // The phase of a kernel's element k is k * dilation modulo the stride. Elements k and k +
+    // stride / gcd(stride, dilation) have the same phase. A strip stores only the phases that
+    // occur, in the order of the elements.
     phases_ =
         (std::min)(columns.kernel, columns.stride / std::gcd(columns.stride, columns.dilation));
     reach_ = (columns.extent() - 1) / columns.stride;
