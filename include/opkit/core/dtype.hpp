@@ -1,6 +1,7 @@
 // Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
-// conversions. complex64 is a pair of float32, complex128 a pair of float64; std::complex and
-// anything else with its members and layout maps to them, without including <complex>.
+// conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
+// std::complex, and of any other class with its members and its layout, so that <complex> is not
+// included.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -36,7 +37,7 @@ inline constexpr int kNumDTypes = 16;
 // may be others.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Returns the bytes of one element; 0 for kUndefined and for an invalid number.
+// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;

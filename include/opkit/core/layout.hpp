@@ -23,8 +23,8 @@ namespace detail {
 // layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
-// ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
-// other layouts only in programs that register some.
+// Hooks for ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp. Headers that
+// call them do not include the registry, because only a program that registers a layout needs it.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
@@ -41,8 +41,8 @@ struct Layout {
    public:
     virtual bool Equals(const Descriptor& other) const = 0;
     virtual std::string Describe() const = 0;
-    // Returns the bytes of a tensor of this shape. A negative number means the size of the standard
-    // layout.
+    // Returns the number of bytes of a tensor of this shape. A negative number means the size of
+    // the standard layout.
     virtual int64_t Bytes(const Shape& shape, DType dtype) const {
       return static_cast<void>(shape), static_cast<void>(dtype), -1;
     }

@@ -20,9 +20,9 @@ struct LayoutDefinition {
   // The conversions to and from the standard layout. Both are required.
   LayoutConverter to_standard;
   LayoutConverter from_standard;
-  // Returns the bytes that a tensor of this shape takes; empty: as many as in the standard layout.
-  // A layout with descriptors uses Layout::Descriptor::Bytes instead. Called by several threads at
-  // once.
+  // Returns the number of bytes that a tensor of this shape takes; empty: as many as in the
+  // standard layout. A layout with descriptors uses Layout::Descriptor::Bytes instead. Called by
+  // several threads at once.
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
   // True if each tensor has a descriptor of its own. No conversion leads through such a layout.
   bool has_descriptors = false;
@@ -50,8 +50,8 @@ OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
 OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
 // Returns the name of an id; "layout 7" if it is not registered.
 OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
-// Returns the bytes of a tensor in the layout. Errors: kNotFound if the layout is not registered;
-// kOutOfRange.
+// Returns the number of bytes of a tensor in the layout. Errors: kNotFound if the layout is not
+// registered; kOutOfRange.
 OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
 
 // A conversion from one layout to another: the layout after each step, the last being the target,

@@ -108,8 +108,8 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Returns the bytes that Resize can use without new memory; 0 if strides leave gaps, which may
-  // belong to other tensors.
+  // Returns the number of bytes that Resize can use without new memory; 0 if strides leave gaps,
+  // which may belong to other tensors.
   int64_t capacity() const { return capacity_; }
   // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
@@ -222,7 +222,8 @@ class Tensor {
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
-  // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
+  // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past
+  // int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
@@ -253,9 +254,9 @@ class Tensor {
     if (!IsHostAccessible(device_.type))
       Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
   }
-  // Returns the bytes from the first element to the end of the last.
+  // Returns the number of bytes from the first element to the end of the last one.
   int64_t SpanBytes() const;
-  // Returns the bytes of SpanBytes() for strides that are not checked yet; -1 if they are invalid.
+  // Returns the same as SpanBytes(), for strides that are not checked yet; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 

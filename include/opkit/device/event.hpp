@@ -150,7 +150,7 @@ class Event {
     return *this;
   }
 
-  // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
+  // Return the event's device, and its state. Query asks the device if the event is SCHEDULED.
   Device device() const { return device_; }
   EventStatus Query() const {
     if (state_->status() == EventStatus::kScheduled) state_->Poll();

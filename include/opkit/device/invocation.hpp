@@ -115,9 +115,10 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// Points to the variable that holds this image's sink. In a program that is the process's variable.
-// In a library that a program has loaded it is the library's own, whatever symbols the library
-// exports. Written before the library's operators run.
+// Points to the variable with the sink of this image, which is the program or a shared object. In
+// the program it points to g_span_sink. In a loaded library it points to a variable that only the
+// library uses, also if the library exports its symbols. The pointer is set before the library's
+// operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
