@@ -14,7 +14,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// An operation that runs on this thread; while it waits another may run inside.
+// An operation that runs on this thread. While it waits, the thread may run another operation, in a
+// frame whose `outer` is this one.
 struct OpFrame {
   const EngineCore* core;
   const EngineOp* op;
@@ -297,9 +298,9 @@ class EngineCore final : public AsyncEngine {
   // Counts runners and other work under way that ends by itself.
   alignas(kCacheLine) Latch live_;
 
-  // The protocol of IdleList: a pusher looks for a searching runner after its push, and a runner
-  // that stops searching looks for operations afterwards. Both are seq_cst, so that one of them
-  // sees the other.
+  // A thread that pushes an operation looks for a searching runner afterwards. A runner that stops
+  // searching looks for operations once more afterwards. All these accesses are seq_cst, so that
+  // the thread sees the runner or the runner sees the operation (IdleList explains this protocol).
   alignas(kCacheLine) std::atomic<int> searching_{0};  // scheduled runners included
   std::atomic<int> runners_{0};
   SpinLock runners_lock_;

@@ -1,5 +1,5 @@
-// EngineOp: the record of one operation between push and completion, its closure and its accesses
-// inside. Records are used again and again, so that a push allocates nothing.
+// EngineOp: the record of one operation, with its closure and its accesses, from its push until it
+// is completed. Records are used again and again, so that a push allocates nothing.
 #ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 
@@ -45,9 +45,9 @@ struct Access {
 
 enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice, kCopyOnDevice };
 
-// The members that few operations need: for several Vars, large closures, failures, devices,
-// completion elsewhere. Details lie apart from the record, so that more of the records, which may
-// wait in their thousands, fit into a cache.
+// The members that few operations need: those with several Vars, a large closure, a failure or a
+// device, and those that another thread completes. Details are not in the record itself, because
+// thousands of records may wait, and small ones fit better into a cache.
 struct OpDetails {
   static constexpr size_t kInlineAccesses = 3;
 
@@ -217,8 +217,10 @@ class OpRecords {
       Refill();
     EngineOp* op = free_;
     free_ = op->next_in_list();
-    // Prefetch a record for a later Take(); fetching it from the releasing CPU costs more than a
-    // push. Most records lie in the order of the list; where they do not, it is harmless.
+    // Prefetches the record that is kAhead records behind this one in memory, because it costs more
+    // than a push to fetch a record from the CPU that gave it back. The list has most records in
+    // the order of their addresses, so that a later Take() takes this record. A wrong guess does no
+    // harm.
     constexpr size_t kAhead = 4;
     const auto address = reinterpret_cast<uintptr_t>(free_) + kAhead * sizeof(EngineOp);
     __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
@@ -243,9 +245,10 @@ class OpRecords {
     outstanding_.CountDown(count);
   }
 
-  // While a Waiter lives, `outstanding()` counts the operations that have not ended. Otherwise the
-  // count lacks the operations that were pushed since: counting them would cost every push an
-  // atomic operation and runners a shared cache line, and only waiters need the number.
+  // While a Waiter exists, `outstanding()` is the number of operations that have not ended. Only
+  // waiters need the number. So without a Waiter the operations that are pushed are not counted: to
+  // count them would cost every push an atomic operation, and would share a cache line with the
+  // runners.
   class Waiter {
    public:
     explicit Waiter(OpRecords& records) : records_(records) {

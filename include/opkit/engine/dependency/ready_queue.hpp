@@ -11,9 +11,10 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Thread-safe. Operations of priority 0, nearly all, are in an inbox. One queue for each worker
-// would be cheaper still, but an operation could then lie behind another that waits for it. The
-// other operations are in a heap under a lock; `top_` shows whether to look there.
+// Thread-safe. Nearly all operations have priority 0; these are in an inbox. A queue for each
+// worker would be cheaper still. But in such a queue an operation could stand behind another one
+// that waits for it. Operations of other priorities are in a heap under a lock; `top_` shows
+// whether to look there.
 class ReadyQueue {
  public:
   void Push(EngineOp* op) {

@@ -57,9 +57,10 @@ concept ReplayBody = std::is_void_v<detail::ReplayResult<Body>> ||
 // The body is called once for each node, with the node's number in the schedule. Calls run on the
 // calling thread and on workers of the pool, under the caller's invocation. If the body has
 // `OnThread()`, the result of that is called instead, made for each thread's part in a run. If the
-// body has `Poll()`, the thread that called Run calls that when no node is left to run, while it
-// returns true, before it sleeps for the pending nodes. Poll may Complete them. Nodes see the
-// writes of those that they depend on. Schedule and pool must outlive the replay.
+// body has `Poll()` and no node is left to run, the thread that called Run first calls Poll again
+// and again, as long as it returns true and no node becomes ready, and then sleeps until a pending
+// node completes. Poll may call Complete. A node sees the writes of the nodes that it depends on.
+// Schedule and pool must outlive the replay.
 //
 // One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
 // be called from any thread during a run, from the body too. A forked child makes its own replays.
@@ -68,9 +69,9 @@ concept ReplayBody = std::is_void_v<detail::ReplayResult<Body>> ||
 // from then on, pending nodes are waited for, and Run rethrows it (RunAsync passes it to `done`). A
 // run that is cancelled or passes its deadline is given up: no body is called from then on, and it
 // ends, with kCancelled or kDeadlineExceeded, as soon as no body is running. Bodies are never
-// killed. Nodes still pending then must still be completed before the next run (else that throws
-// kFailedPrecondition) and before the destruction, or never: the replay may be destroyed when no
-// Complete is to come.
+// killed. Nodes that are pending then must still be completed before the next run, which else
+// throws kFailedPrecondition. The replay may be destroyed as soon as no call of Complete can come
+// any more.
 template <class Body>
 class Replay {
   static_assert(ReplayBody<Body>,
@@ -96,8 +97,9 @@ class Replay {
   ~Replay() { core_->WaitUntilQuiet(); }
 
   // Runs all nodes; this thread takes part. The deadline is checked before each node, which costs
-  // 20 to 30 ns. If nodes may pend and a deadline is set, a thread from outside the pool stops
-  // helping when it runs out of nodes: it sleeps for the rest of the run.
+  // 20 to 30 ns. If nodes may pend and a deadline is set, a caller that is no thread of the pool
+  // runs nodes only until none is ready. From then on it sleeps, and the pool's threads do the
+  // rest.
   void Run(Timeout timeout = {}) {
     const bool timed = tuner_.NextIsTimed();
     const int64_t start = timed ? detail::MonotonicNs() : 0;

@@ -1,5 +1,5 @@
-// ReplayMode: the three ways of running a Schedule. One is chosen by an estimate, from the graph's
-// shape and the time that a node takes, or by the first runs.
+// ReplayMode: the three ways of running a Schedule. An estimate from the graph's shape and the time
+// that a node takes chooses one of them, or measurements of the first runs do.
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
@@ -13,7 +13,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class Schedule;
 
 enum class ReplayMode {
-  kAuto,      // the choice of ChooseMode, kept only if it proves faster than the walk
+  kAuto,      // the choice of ChooseMode; kWalk if runs prove that faster
   kWalk,      // one thread, the stored order, no counters
   kLevels,    // level by level, wide levels shared by all threads
   kCounters,  // a node runs when its last predecessor has released it, on any thread
@@ -22,7 +22,7 @@ enum class ReplayMode {
 const char* ToString(ReplayMode mode);
 
 // Returns the mode expected to be fastest: kWalk unless another takes at most 0.85 of its time.
-// With `may_pend` always kCounters.
+// `may_pend`: nodes may return before they are completed; the mode is then always kCounters.
 ReplayMode ChooseMode(const Schedule& schedule, double ns_per_node, int threads,
                       bool may_pend = false);
 
@@ -35,11 +35,11 @@ namespace detail {
 // Returns the width of a level from which it pays to share the level.
 int WidthToShare(double ns_per_node);
 
-// Settles on the mode of a Replay by its first runs: walks a few times, tries the modes that the
-// estimate then favours, and keeps the fastest. A parallel mode must be clearly faster than the
-// walk. Later runs are watched: a parallel mode that loses time against the walk, because other
-// work has taken a core, is left at once. The modes are tried again when runs have become much
-// longer or shorter, and now and then, to find a core that is free again.
+// Finds the mode of a Replay by its first runs: uses kWalk a few times, then tries the modes that
+// the estimate favours, and keeps the fastest. A parallel mode (kLevels, kCounters) must be clearly
+// faster than kWalk. Later runs are watched: if a parallel mode loses time against kWalk, because
+// other work has taken a core, the next run uses kWalk. The modes are tried again when runs have
+// become much longer or shorter, and now and then, to find a core that is free again.
 class ReplayTuner {
  public:
   // `ns_per_node` of 0 means unknown.
@@ -47,7 +47,8 @@ class ReplayTuner {
               bool may_pend);
 
   ReplayMode mode() const { return mode_; }
-  // True if the mode is not on trial; decisions() counts how often a mode was settled on.
+  // True if the mode is settled, and not on trial. decisions() is the number of times that a mode
+  // was settled.
   bool settled() const { return settled_; }
   int decisions() const { return decisions_; }
   bool may_use_counters() const { return !fixed_ || mode_ == ReplayMode::kCounters; }
@@ -56,8 +57,8 @@ class ReplayTuner {
     return known_ns_ > 0 ? known_ns_ : may_pend_ ? kUsualPendingNs : kUsualNs;
   }
 
-  // True if the next run is to be timed and given to Record; called before each run. A walk may
-  // take less time than reading the clock: once settled, one walk in 16 is timed.
+  // True if the next run is to be timed and given to Record; called before each run. A run with
+  // kWalk may take less time than reading the clock: once settled, one such run in 16 is timed.
   bool NextIsTimed() {
     if (fixed_) return false;
     return !settled_ || ++runs_ % 16 == 0 || mode_ != ReplayMode::kWalk;
@@ -77,7 +78,8 @@ class ReplayTuner {
   void Settle(ReplayMode mode);
   int64_t& best_ns(ReplayMode mode) { return best_ns_[static_cast<int>(mode)]; }
   int64_t best_ns(ReplayMode mode) const { return best_ns_[static_cast<int>(mode)]; }
-  // Returns the time that parallel runs took beyond the walk's, as a multiple of the walk's time.
+  // Returns the time by which parallel runs took longer than with kWalk, divided by the time of a
+  // run with kWalk.
   double LostWalks() const {
     return static_cast<double>(lost_ns_) / static_cast<double>(best_ns(ReplayMode::kWalk));
   }
@@ -95,7 +97,7 @@ class ReplayTuner {
   int retry_after_ = 0;  // runs before the modes are tried again
   int64_t tried_ns_ = 0, lost_ns_ = 0;
   double known_ns_ = 0;                   // 0: not known yet
-  double usual_ns_ = 0, average_ns_ = 0;  // time of a run: when the mode was chosen, and lately
+  double usual_ns_ = 0, average_ns_ = 0;  // time of a run: at the choice of the mode, and lately
   int64_t best_ns_[4] = {};               // 0: mode not tried
 };
 

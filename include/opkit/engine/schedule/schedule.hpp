@@ -31,8 +31,9 @@ enum class ScheduleOrder {
 
 struct ScheduleOptions {
   ScheduleOrder order = ScheduleOrder::kStable;
-  // Adds an early edge from each node to the next in the stable order, so that bodies are called in
-  // that order whatever the mode is. Only completions may still overlap.
+  // Adds an early edge (see ScheduleEdge) from each node to the next in the stable order. Every
+  // mode then calls the bodies in that order; only pending nodes may still complete in another
+  // order.
   bool in_order = false;
   // The given order of the nodes, each once; null: by number.
   const std::vector<int>* given = nullptr;
@@ -102,7 +103,8 @@ class Schedule {
   int64_t edges_kept() const { return static_cast<int64_t>(entries_.size()); }
   bool exactly_reduced() const { return exactly_reduced_; }
   int max_width() const { return max_width_; }
-  // Return how many levels, and how many nodes in them, have a width in [2^i, 2^(i+1)).
+  // Return the number of levels whose width is in [2^i, 2^(i+1)), and the number of nodes in these
+  // levels.
   static constexpr int kWidthClasses = 30;
   int levels_of_width(int i) const { return width_levels_[i]; }
   int nodes_of_width(int i) const { return width_nodes_[i]; }

@@ -54,7 +54,8 @@ OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
       continue;
     }
     *at = sleeper->next;
-    // The sleeper delists itself under this lock, so it stays until the lock is released.
+    // `sleeper` is on the stack of its thread. It is not destroyed while this lock is held, because
+    // the thread must take the lock in Delist before it returns.
     Parker::Wake(sleeper->parker->Set());
   }
 }
