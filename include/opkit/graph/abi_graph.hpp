@@ -17,8 +17,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // The limit for the nodes, and for each list of names, of an opkit_graph.
 inline constexpr uint64_t kMostNodes = 10'000'000;
 
-// An opkit_graph and the data that it points to. It includes `types`, the types of the graph's
-// values; if that is null, the types that the graph declares for its inputs.
+// An opkit_graph and the data that it points to. It includes the types of all values that `types`
+// has. If `types` is null, it includes only the types that the graph declares for its inputs.
 struct AbiGraph : RefCounted {
   explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
                     const GraphTypes* types = nullptr)
@@ -108,8 +108,9 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
   copy.CopyFrom(TensorOfView(view));
   return copy;
 }
-// Makes a Graph of an opkit_graph. An input has the type of the input of that name in `origin`,
-// else its type among the opkit_graph's values. Throws kInvalidArgument for an invalid struct.
+// Makes a Graph of an opkit_graph. `origin` is the graph from which the opkit_graph was made; null
+// if it is unknown. An input has the type of the input of that name in `origin`, else the type that
+// the opkit_graph lists for it. Throws kInvalidArgument for an invalid struct.
 inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
   if (!IsReadable(graph_of))

@@ -99,7 +99,7 @@ class GraphView {
   detail::IndexedVector<int> producers_;  // by value
   // Node by node, inputs then outputs; where each node begins.
   detail::IndexedVector<int> values_, offsets_;
-  detail::FlatLists consumers_;  // of each value
+  detail::FlatLists consumers_;  // by value
   std::vector<int> outputs_;
   detail::IndexedVector<char> is_output_, is_rewritten_;  // by value
   std::vector<Rewrite> rewrites_;

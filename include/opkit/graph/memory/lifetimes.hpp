@@ -13,7 +13,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // its buffer plus its offset in the buffer.
 struct MemoryLifetimes {
   IndexedVector<MemoryInterval> buffers;
-  MemoryConflicts conflicts;                // empty: the buffers' spans decide
+  MemoryConflicts conflicts;                // if empty, buffers with overlapping spans conflict
   IndexedVector<int> buffer_of;             // by value: its buffer; -1 for an external value
   IndexedVector<int64_t> offset_in_buffer;  // by value: its offset in its buffer
   std::vector<uint8_t> granted;             // by in-place option: 1 if its two values share bytes
@@ -24,10 +24,10 @@ struct MemoryLifetimes {
 };
 
 struct LifetimeOptions {
-  // The most steps without stages for which conflicts are exact; these take steps squared bits, and
-  // 8 bytes for a conflict. For more steps, or more than 8 million conflicts, lifetimes come from
-  // the longest path: a value is live from the last step of that path before all its uses to the
-  // first step of that path after them.
+  // The largest number of steps without stages for which conflicts are exact. Exact conflicts take
+  // one bit for each pair of steps, and 8 bytes for each conflict. For more steps, or more than 8
+  // million conflicts, lifetimes come from the longest path: a value is live from the last step of
+  // that path before all its uses to the first step of that path after them.
   int exact_nodes = 4096;
 };
 

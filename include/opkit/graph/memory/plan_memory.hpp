@@ -20,8 +20,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
                       const MemorySearchOptions& options = {});
 
-// Returns offsets for buffers with listed conflicts, for runs whose order in time is partial. The
-// spans are those of one legal order: if two overlap, the conflict must be listed too.
+// Returns offsets for buffers that conflict if `conflicts` lists them. For runs whose steps may go
+// in more than one order: the spans are those of one such order. If the spans of two buffers
+// overlap, `conflicts` must list these buffers too.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
                       const MemorySearchOptions& options = {});
 

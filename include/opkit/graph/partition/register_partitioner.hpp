@@ -34,7 +34,7 @@ struct GraphPartitionerRecord : PartitionerRecord {
   mutable ReviewFunction review;
 };
 
-// The partitioner of a REGISTER_PARTITIONER.
+// The partitioner that REGISTER_PARTITIONER makes of functions.
 class FunctionPartitioner final : public Partitioner {
  public:
   const std::string& name() const override { return record.name; }
@@ -57,7 +57,8 @@ void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
                 SupportedOpsCall call);
 void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);
 
-// The host of a BasicPartitionerBuilder. Adds the partitioner to the registry.
+// The Host of a BasicPartitionerBuilder: converts the functions for the record, and adds the
+// partitioner to the registry.
 class GraphPartitionerHost {
  public:
   template <class F>

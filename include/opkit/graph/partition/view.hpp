@@ -72,7 +72,7 @@ class PartitionValue {
   const SymbolicShape& shape() const { return info().shape; }
   // The elements if they are known before the graph runs; else null.
   const Tensor* constant() const { return info().constant; }
-  // Returns the bytes of the value; 0 if its dtype or an extent is open.
+  // Returns the number of bytes of the value; 0 if its dtype or an extent is unknown.
   uint64_t bytes() const;
   bool is_input() const;   // true for an input of the graph
   bool is_output() const;  // true for an output of the graph

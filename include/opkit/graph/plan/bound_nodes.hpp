@@ -14,10 +14,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Owns the operators and the workspace with their blobs. One executor uses it at a time.
 class BoundNodes {
  public:
-  // Creates every operator by its choice, in the order of the view. If the constructor of a kernel
-  // refuses its node, `refused`(node, why) changes the choice, or throws. Throws the errors of
-  // CreateOperator. `outer` has the blobs of values that belong to the enclosing graph, whose nodes
-  // must outlive these; null for other values.
+  // Creates the operator of each node with the kernel in `choices`, in the order of the view. If
+  // the constructor of a kernel refuses its node, `refused`(node, why) changes the choice, or
+  // throws. Throws the errors of CreateOperator. `outer` has, by value, the blob of a value that
+  // belongs to the enclosing graph, and null for other values. The enclosing graph's BoundNodes
+  // must outlive these.
   BoundNodes(const GraphView& view, const GraphTypes& types,
              const IndexedVector<NodeChoice>& choices, const IndexedVector<Blob*>& outer = {},
              FunctionRef<void(int, const std::string&)> refused = &ThrowRefused) {

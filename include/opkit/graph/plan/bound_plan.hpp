@@ -144,10 +144,11 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
   }
-  // Drops the tensors that the last run left in values without planned memory, if another tensor
-  // shares their memory: an operator of this run would write through a view of an input or of
-  // another value. Goes backwards: views come after the values that they view, so that a value with
-  // memory of its own keeps it.
+  // Looks at the tensors that the last run left in values without planned memory, and drops those
+  // whose memory another tensor shares. An operator of this run would otherwise write its output
+  // into that memory, and so change an input or another value. The loop goes backwards: views come
+  // after the value that they view, and are dropped first. The value is then alone with its memory
+  // and keeps it.
   void DropSharedValues() {
     for (auto blob = unplanned_.rbegin(); blob != unplanned_.rend(); ++blob)
       if ((*blob)->IsType<Tensor>())
@@ -223,8 +224,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     MutexLock lock(moved_mutex_);
     return moved_[place.value];
   }
-  // Returns the bytes that are planned for the value; 0 if it has no place. The root plans those of
-  // a body.
+  // Returns the number of bytes that are planned for the value; 0 if it has no place. The root
+  // plans those of a body.
   int64_t RoomOf(const Place& place) const;
   bool SharesInput(const Step& step, const Place& place) const;
   // Returns the arena, or the donated input's memory, that has this block; null if there is none.

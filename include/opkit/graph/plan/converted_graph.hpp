@@ -48,8 +48,9 @@ class ConvertedGraph {
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
-  // Returns the number in view() of a value of the plan's view. For an output of the graph this is
-  // the value as it is returned, in the standard layout; else the value as its node makes it.
+  // Converts the number of a value of the plan's view to its number in view(). view() may have the
+  // value in several layouts. For an output of the graph this is the one that is returned, in the
+  // standard layout; for another value, the one that its node makes.
   int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   // Returns the names of the constants that nodes read in `before`, from which this graph was made,
   // but that nothing reads here: only converted copies are read.

@@ -44,8 +44,8 @@ class FusedGraph {
   std::span<const int> PartsOf(int node) const { return parts_[node]; }
   // Returns the node of view() that computes a node of the plan's graph.
   int NodeOf(int plan_node) const { return node_of_[plan_node]; }
-  // Returns the number in view() of a value of the plan's view; -1 for a value between two fused
-  // nodes. Inputs and constants keep their numbers.
+  // Converts the number of a value of the plan's view to its number in view(); -1 for a value
+  // between two fused nodes. Inputs and constants keep their numbers.
   int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 

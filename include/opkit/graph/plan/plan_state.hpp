@@ -53,16 +53,16 @@ class PlanState final : public RefCounted {
   // executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
                                           std::unique_ptr<BoundNodes>* nodes);
-  // Makes Latest() return a specialization that an executor has kept; the plan may have dropped it.
-  // Thread-safe.
+  // Makes Latest() return this specialization, which an executor has kept, also if the plan has
+  // dropped it. Thread-safe.
   void SetLatest(IntrusivePtr<Specialization> specialization);
   // Makes a specialization that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeOf(view(), std::move(inputs), options_.memory);
   }
-  // Makes a specialization of a graph with the same inputs, for their declared shapes. Its memory
-  // may be of any size and has no values of bounded size; the search for a better memory plan stops
-  // at the capacity.
+  // Makes a specialization of a graph with the same inputs, for their declared shapes. Its arena
+  // may exceed the capacity, and has no place for values whose size only has a bound. The search
+  // for a better memory plan stops when the arena fits the capacity.
   IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const;
   // Replaces the plan's graph by another with the same inputs and outputs. Call it before any run.
   void UseGraph(std::unique_ptr<ViewedGraph> graph, Recomputed recomputed) {

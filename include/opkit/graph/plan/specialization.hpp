@@ -75,8 +75,8 @@ class Specialization final : public RefCounted {
   // converters. PartsOf, NodeOf and ValueOf relate it to the plan's graph.
   const GraphView& view() const { return converted_ ? converted_->view() : fused_view(); }
   const GraphTypes& types() const { return converted_ ? converted_->types() : fused_types(); }
-  // Returns the number in view() of a value of the plan's graph; -1 for a value between two nodes
-  // that one kernel computes.
+  // Converts the number of a value of the plan's graph to its number in view(); -1 for a value
+  // between two nodes that one kernel computes.
   int ValueOf(int plan_value) const {
     const int value = fused_ ? fused_->ValueOf(plan_value) : plan_value;
     return converted_ && value >= 0 ? converted_->ValueOf(value) : value;
@@ -100,8 +100,8 @@ class Specialization final : public RefCounted {
     return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 && follows_[step + 1] == 0;
   }
   const PlannedMemory& memory() const { return memory_; }
-  // Returns how nodes are run, and why, as the executor that measured last describes it.
-  // Thread-safe.
+  // Returns a sentence that says how nodes are run, and why. It is from the executor that measured
+  // its runs last. Thread-safe.
   std::string mode() const {
     MutexLock lock(mode_mutex_);
     return mode_;
@@ -110,7 +110,8 @@ class Specialization final : public RefCounted {
     MutexLock lock(mode_mutex_);
     mode_ = std::move(mode);
   }
-  // Returns the bytes of a value of view(). A shape with a bound counts as the largest it allows.
+  // Returns the number of bytes of a value of view(). If extents only have a bound, counts the
+  // largest shape.
   int64_t BytesOf(int value) const {
     const TensorInfo& info = types()[value];
     return LayoutBytes(info.layout, *info.shape.Most(), info.dtype);

@@ -438,7 +438,7 @@ class OnnxGraphWriter {
   std::vector<std::pair<int, DType>> captured_;  // outputs of nodes that bodies read
 };
 
-// Returns the bytes of all tensors of a graph: most of the model's size.
+// Returns the number of bytes of all tensors of a graph: most of the model's size.
 inline int64_t OnnxTensorBytes(const Graph& graph) {
   int64_t bytes = 0;
   for (const Graph::Constant& constant : graph.constants()) bytes += constant.value.nbytes();

@@ -203,8 +203,8 @@ class GradientBuilder {
               graph_.node(made.node).type(), ", for node ", ToString(graph_.node(made.node)));
     }
   }
-  // Throws if a gradient node reads a value that is rewritten after the node whose gradient it
-  // computes: gradient nodes run behind all others.
+  // Gradient nodes run after all other nodes. So a gradient node must not read a value that changes
+  // after the node whose gradient it computes: throws if a later node rewrites it.
   void CheckRewritten() const {
     IndexedVector<int> last(gradients_.size(), -1);  // by value: the last node that rewrites it
     for (const auto& rewrite : view_.rewrites()) last[rewrite.value] = rewrite.node;

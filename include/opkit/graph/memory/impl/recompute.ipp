@@ -177,7 +177,7 @@ class Recomputer {
     turns_.push_back(std::move(turn));
     return number;
   }
-  // Returns the bytes that the step needs at least while it runs.
+  // Returns the number of bytes that the step needs at least while it runs.
   int64_t OwnBytes(int number) const {
     const RecomputeProblem::Step& step = StepAt(number);
     int64_t bytes = step.scratch_bytes;
@@ -243,7 +243,7 @@ class Recomputer {
     if (IsKept(turn, output)) return end() - 1;
     return (std::max)(PlaceOf(turn), last_use_[Slot(turn, output)]);
   }
-  // Returns the bytes that outputs at a place take over from inputs.
+  // Returns the number of bytes that outputs at a place take over from inputs.
   int64_t Grant(int at) {
     const Turn& turn = turns_[order_[at]];
     const RecomputeProblem::Step& step = StepAt(turn.step);
@@ -439,8 +439,8 @@ class Recomputer {
         one.changes.push_back({one.of.place, PlaceOf(turn), BytesOf(StepOf(turn).outputs[o])});
   }
 
-  // Fills in the least gain of the candidate. Returns false if it gains nothing, or takes a place
-  // as high as the peak.
+  // Fills in the least gain of the candidate. Returns false if it gains nothing, or if it raises
+  // the live bytes of a place to the peak's.
   bool Rate(Rating& one) {
     change_.resize(order_.size() + 1, 0);
     int begin = end(), finish = 0;
@@ -475,7 +475,7 @@ class Recomputer {
     }
     return lowers && one.gain > 0;
   }
-  // Returns the bytes that are live while each of the new turns runs.
+  // Returns the number of bytes that are live while each of the new turns runs.
   std::vector<int64_t> BytesOfMade(const Rating& one) const {
     const std::vector<NewTurn>& made = one.made;
     int64_t base = across_[one.of.place] + one.extended_bytes;

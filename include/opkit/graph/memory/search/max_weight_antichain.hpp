@@ -1,6 +1,6 @@
-// The exact lower bound if conflicts are more than overlapping spans of time: the largest set of
-// buffers that are all in conflict. It proves that an arena cannot be made smaller, so that no
-// search is begun in vain.
+// The lower bound of an arena for listed conflicts: the size of the largest set of buffers that all
+// conflict with each other. A plan of that size cannot be made smaller, so that no search begins in
+// vain.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
@@ -96,7 +96,7 @@ class MaxWeightAntichain {
   }
 
   const size_t count_;
-  BitMatrix later_;         // row i: the buffers to which buffer i may pass units
+  BitMatrix later_;         // row i: the later buffers that may take units of buffer i
   BitMatrix predecessors_;  // row i: the buffers that have passed units to buffer i
   std::vector<int> flow_;   // [i * count_ + j]: units passed from i to j
   std::vector<int> left_, room_;
@@ -106,8 +106,8 @@ class MaxWeightAntichain {
 
 inline constexpr int kMostInExactBound = 1024;  // 4 MiB of flow_
 
-// Raises a bound that is not exact yet, for at most kMostInExactBound buffers. If "before" is no
-// partial order, the bound may stay below the largest set.
+// Raises the bound of a problem with listed conflicts and at most kMostInExactBound buffers. If
+// "comes before" is no partial order, the bound may stay below the size of the largest set.
 inline void RaiseBoundByFlow(MemoryProblem* problem) {
   if (problem->spans_decide || problem->count > kMostInExactBound) return;
   const int64_t weight = MaxWeightAntichain(*problem).Weight();
