@@ -207,8 +207,9 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // InferenceContext's spelling. Without a fallback, both return the default that the schema
-  // declares if the node does not give the attribute; kNotFound if there is none.
+  // The same as GetSingleArgument; InferenceContext has this name, too. If the node does not give
+  // the attribute, both functions without a fallback return the schema's default. Throws kNotFound
+  // if there is no default.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -407,11 +408,12 @@ class OperatorBase : public detail::Observable<OperatorBase> {
 
   // Sets where the kernel was registered; called by CreateOperator.
   void SetRegistration(const char* file, int line, detail::RunCost cost = {});
-  // Sets which outputs may share an input's memory (bit i of masks[o]; inputs past 63 may not);
-  // called by CreateOperator. Without it every output may.
+  // Sets which outputs may share an input's memory: output o may share that of input i if bit i of
+  // masks[o] is set, and never that of an input past 63. CreateOperator calls it. Without the call
+  // every output may share the memory of every input.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
-  // Sets which inputs the operator writes to (bit i; inputs past 63 are ignored); called by
-  // CreateOperator.
+  // Sets which inputs the operator writes to: input i if bit i is set; inputs past 63 are ignored.
+  // CreateOperator calls it.
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   Invocation::Kind invocation_kind() const { return invocation_kind_; }
   // Returns a node's name in profiles: its name, or that of its first output.

@@ -28,8 +28,8 @@ struct RandomSeed {
   std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
-// True while this thread makes operators for one call of Invoke. The runs of different calls then
-// differ by the order of the calls in the program.
+// True while this thread executes a call of Invoke, which makes a new operator. The operator's seed
+// then depends on the number of the call, so that equal calls give different random numbers.
 inline constinit thread_local bool t_in_invoke = false;
 
 // The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of

@@ -50,8 +50,8 @@ struct ArityRules {
   // Returns the number of outputs; -1 if the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
   int OutputsOf(int num_inputs, const Arguments& args) const;
-  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that they leave
-  // open.
+  // Returns the numbers of inputs and outputs of a node with these attributes; -1 for a number that
+  // they do not decide.
   std::pair<int, int> Of(const Arguments& args) const;
   // Returns why a node of `op` may not have these numbers; empty if it may. The Verify functions
   // below have the same convention.
@@ -131,7 +131,8 @@ class OpSchema {
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
-  // Sets the function that computes {inputs, outputs} from the attributes; -1 leaves a number open.
+  // Sets the function that computes the numbers of inputs and outputs from the attributes; it
+  // returns -1 for a number that they do not decide.
   using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
     return arity_.of_arguments = std::move(arity), *this;
@@ -340,7 +341,8 @@ class OpSchema {
   int CalculateOutput(int inputs, const Arguments& args) const {
     return arity_.OutputsOf(inputs, args);
   }
-  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that stays open.
+  // Returns the numbers of inputs and outputs of a node with these attributes; -1 for a number that
+  // they do not decide.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
   std::vector<int> MutatedInputs(const OperatorDef& def) const;
   const detail::AttributeSchema* FindAttribute(std::string_view name) const {

@@ -59,7 +59,7 @@ struct CheckOptions {
   // Default: the dtypes that the schema claims for its inputs, else those that inference accepts
   // while it refuses others, else float32.
   std::vector<DType> dtypes = {};
-  uint64_t seed = 1;  // of the generated inputs
+  uint64_t seed = 1;  // the seed from which inputs are generated
   CheckComparisonOptions compare = {};
   CheckRunOptions run = {};
 };

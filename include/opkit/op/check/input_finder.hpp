@@ -18,9 +18,10 @@ class InputFinder {
   // Tries `shapes`: one for all inputs, or one for each; if empty, a few shapes that most operators
   // accept. `schema` and `def` must outlive the finder.
   InputFinder(const OpSchema& schema, const OperatorDef& def, Shapes shapes);
-  // Returns types in which all inputs are alike, one list for each dtype that the operator claims
-  // or that inference accepts while it refuses others. Tries rare dtypes if it accepts no usual
-  // one. If there are no such types, returns the first that FindMixed finds.
+  // Returns lists of input types; in each list all inputs have the same dtype. Tries the dtypes
+  // that the operator claims. If it claims none, tries the usual dtypes, and the rare ones if
+  // inference accepts no usual one. If inference accepts every usual dtype, returns only the lists
+  // of the first dtype. If nothing is found, returns the first list that FindMixed finds.
   std::vector<InputTypes> Find();
   // Returns at most `most` lists of inputs with different shapes. The inputs have the given dtypes,
   // one for each input, or other dtypes if inference accepts none of these.

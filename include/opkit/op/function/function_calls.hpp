@@ -41,8 +41,9 @@ std::string NameOf(const FunctionOpRecord& record);
 // gave to the host.
 [[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const FunctionOpRecord& record, const char* what,
                                                  const OpStatus& status);
-// Returns the reason why a function of the C ABI has failed with `status`. A function that gives
-// none has often returned the status of a host function; the text of that failure is then added.
+// Returns the reason why a function of the C ABI has failed with `status`. A function that gives no
+// reason has often returned the status of a host function that failed; the text of that failure is
+// then added.
 std::string ReasonOf(opkit_status status);
 // Calls a library's function, which must not throw. Keeps an exception that comes nevertheless only
 // as text, because the exception's own code is unloaded with the library.
@@ -78,8 +79,8 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs leaves
-// open.
+// Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs does
+// not decide.
 std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args);
 // Returns the indices of the inputs that the operator writes to.
 std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def);
@@ -91,8 +92,8 @@ void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass 
 void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
                   std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                   OpCost& cost);
-// Returns the bytes of scratch of a node; 0 while a relevant shape is unknown. A backward node
-// needs the scratch of the forward node whose inputs and outputs it receives.
+// Returns the number of scratch bytes of a node; 0 while a shape that it depends on is unknown. A
+// backward node needs the scratch of the forward node whose inputs and outputs it receives.
 int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
                         std::span<const TensorInfo> inputs);
 

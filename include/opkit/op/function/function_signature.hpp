@@ -72,8 +72,8 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
-// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape has an unknown rank
-// until the value is known.
+// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape is that of a scalar;
+// during inference it can also be a shape of unknown rank.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,

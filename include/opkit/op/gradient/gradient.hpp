@@ -47,8 +47,9 @@ class GradientRegistry {
   GradientRegistration* Find(const std::string& op) const;
   // Removes a registration; for tests and libraries.
   void Remove(const std::string& op);
-  // Returns, for an operator without a gradient, a sentence about a gradient of nearly its name
-  // that no operator has; empty if there is none.
+  // For an operator without a gradient: looks for a gradient that is registered for nearly the same
+  // name, which no operator has. Returns the end of a message, which names that gradient; empty if
+  // there is none.
   OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
 
  private:

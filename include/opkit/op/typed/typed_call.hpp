@@ -22,7 +22,7 @@ class TypedCall {
   size_t num_inputs() const { return num_inputs_; }
   // Infers the outputs into `inference`. Calls `wait` before the first read of an input's elements,
   // because the device may still be computing them. Throws kUninitialized; the errors of inference;
-  // kInvalidArgument if a shape stays open.
+  // kInvalidArgument if inference does not find the whole shape of an output.
   OPKIT_COLD void Infer(const OperatorDef& def, InputPointers inputs, InferenceCache& inference,
                         FunctionRef<void()> wait) const;
   // Returns the index of the version for the inputs' element type. Throws kTypeMismatch if there is

@@ -45,7 +45,7 @@ class TypedOperator final : public Operator<Context> {
   }
 
   TypedCall call_;
-  std::vector<const Tensor*> inputs_;  // of the current run; null for an input that is left out
+  std::vector<const Tensor*> inputs_;  // the current run's; null for an input that is left out
   std::vector<const Tensor*> outputs_;
 };
 

@@ -1,6 +1,7 @@
-// TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has the signature's
-// rows and, for each element type, a function that calls the author's function with the values of
-// those rows. TypedCall has the rest of a run, which is the same for all signatures.
+// TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has a row for each
+// parameter of the author's function and, for each element type, a function that calls the author's
+// function with the values of those parameters. TypedCall does the rest of a run, which is the same
+// for all signatures.
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -25,7 +26,7 @@ using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
 struct TypedVersion {
   DType element;  // kUndefined for a function over <Context> alone
   bool (*call)(void* context, const TypedSlot* slots);
-  const AttributeReader* readers;  // one for each row; null for a tensor's row
+  const AttributeReader* readers;  // one for each parameter; null for a tensor
 };
 
 // The record of a typed kernel; a constant of the program.
@@ -35,8 +36,8 @@ struct TypedKernel {
   int element_input;  // the input whose dtype selects the version; -1: only one version
 };
 
-// Returns `value` as an element of type T. Throws kOutOfRange if an integer or bool cannot hold it.
 [[noreturn]] OPKIT_COLD void ThrowNoElement(double value, DType dtype);
+// Returns `value` as an element of type T. Throws kOutOfRange if an integer or bool cannot hold it.
 template <class T>
 T ToElement(double value) {
   if constexpr (std::is_integral_v<T>) {
@@ -62,8 +63,8 @@ template <class T>
 void ReadAttribute(const Attribute& attribute, TypedSlot& slot) {
   SetSlot(slot, attribute.Get<T>());
 }
-// Reads an attribute of the function's element type, or a list of it. Nodes keep it as floating
-// point.
+// Reads an attribute that the function declares with its element type, or with a list of that type.
+// In nodes such an attribute is a floating-point number, or a list of these.
 template <class T>
 void ReadElements(const Attribute& attribute, TypedSlot& slot) {
   if constexpr (kIsVector<T>) {
@@ -96,6 +97,7 @@ P FromSlot(const TypedSlot& slot) {
   }
 }
 
+// The function over Context and at most one element type: its call and its readers of attributes.
 template <class Function, class Context, class... Types>
 struct TypedVersionOf {
   using S = SignatureOf<Function, Context, Types...>;

@@ -199,7 +199,7 @@ OPKIT_INLINE void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
     return OpStatus();
   });
 }
-// Returns the bytes of scratch for inputs with known shapes.
+// Returns the number of scratch bytes for inputs with known shapes.
 inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
                               std::span<const TensorInfo> inputs) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);

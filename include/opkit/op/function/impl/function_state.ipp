@@ -45,7 +45,8 @@ struct FunctionState : RefCounted {
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 
-// An operator's handle of its state, which it has made or found.
+// Gives an operator access to its state. The operator makes the state, or finds the state that a
+// forward operator has made.
 class FunctionStateHandle {
  public:
   explicit FunctionStateHandle(FunctionNode& node) {
@@ -132,8 +133,8 @@ class FunctionStateHandle {
   IntrusivePtr<AbiNode> node_;  // the state may point into it
   FunctionStatePtr state_;
   FunctionState* shareable_ = nullptr;  // state_ if another operator may also run it, else null
-  // Replaces the state's Run from the second run on; the first run goes through the state, which
-  // records it.
+  // The state's C function, which CallDirect calls from the second run on. The first run calls the
+  // state's Run; afterwards `direct_` gets the function from `later_direct_`.
   decltype(opkit_kernel::forward) direct_ = nullptr, later_direct_ = nullptr;
   void* direct_instance_ = nullptr;
   bool owns_state_ = false;

@@ -141,7 +141,7 @@ class FunctionViews {
     const Blob* blob;
     const Tensor* tensor;
     const void* data;
-    const int64_t* extents;  // with the rank: comparing two Shapes would cost 4 ns each
+    const int64_t* extents;  // with `rank`; to compare two Shapes would cost 4 ns
     int rank;
     DType dtype;
   };
@@ -340,7 +340,7 @@ class FunctionViews {
 
   FunctionNode& node_;
   OperatorBase& op_;
-  std::vector<const Tensor*> inputs_;  // of the current run; null for an input that is left out
+  std::vector<const Tensor*> inputs_;  // the current run's; null for an input that is left out
   std::vector<OpReq> reqs_;
   std::vector<bool> mutated_;
   std::vector<bool> open_;  // outputs that the function must make in the current run
