@@ -108,8 +108,9 @@ inline void InferConvTranspose(InferenceContext& c) {
 
 }  // namespace detail
 
-// Returns the sizes of a ConvTranspose: the sizes of the Conv from output to input, with inputs and
-// outputs swapped, except in `axes` (see ConvTransposeAttributes). The shapes must have passed
+// Returns the sizes of a ConvTranspose. They are the sizes of the Conv that leads from its output
+// to its input, with two swaps: `channels` with `outputs`, and `input_pixels` with `output_pixels`.
+// `axes` remain those of the Conv (see ConvTransposeAttributes). The shapes must have passed
 // inference.
 inline ConvSizes ConvTransposeSizes(const ConvTransposeAttributes& attributes, int64_t groups,
                                     const Shape& x, const Shape& w) {

@@ -225,7 +225,7 @@ void InferRecurrent(InferenceContext& c) {
   const Dim batch = extent(In::kX, batch_first ? 0 : 1);
   const Dim input = extent(In::kX, 2);
   Dim hidden = extent(In::kR, 2);
-  constexpr int64_t kMost = int64_t{1} << 31;  // so that products stay small
+  constexpr int64_t kMost = int64_t{1} << 31;  // so that its products fit in an int64
   if (const int64_t given = c.Arg<int64_t>("hidden_size", 0); given != 0) {
     if (given < 0 || given > kMost || !Dim::Compatible(hidden, given))
       Throw(ErrorCode::kInvalidArgument, op, ": hidden_size is ", given, ", but R is ",

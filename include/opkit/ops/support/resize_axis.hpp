@@ -112,8 +112,8 @@ struct ResizeAxis {
         return resized == 1 ? 0 : at * last / (resized - 1);
       case ResizeCoordinates::kAsymmetric:
         return at / scale;
-      // Half an element more than kHalfPixel. An axis of scale 1 does not change, as in ONNX
-      // Runtime, because the formula would also shift batches and channels.
+      // The coordinate is half an element more than with kHalfPixel. As in ONNX Runtime, an axis of
+      // scale 1 does not change: the formula would shift the axes of batch and channels, too.
       case ResizeCoordinates::kTfHalfPixelForNn:
         return scale == 1 ? at : (at + 0.5f) / scale;
       default:
