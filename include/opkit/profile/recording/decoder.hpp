@@ -16,9 +16,9 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Takes the records of one thread after the other, each thread's in order, and has one function for
-// each type of record. Records that add a fact to a span are kept until Finish, since the span may
-// be on a thread that comes later.
+// Takes the records of all threads, one thread after the other, and the records of a thread in
+// their order. Has one function for each type of record. Records that add a fact to a span are kept
+// until Finish, since the span may be on a thread that comes later.
 class ProfileDecoder {
  public:
   // When the session began, on both clocks, and when it ended, or now.

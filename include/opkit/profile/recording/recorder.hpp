@@ -106,7 +106,8 @@ class ThreadProfile {
       if (!NextChunk()) return CountDropped(), nullptr;
     return &chunk_->records[count_++];
   }
-  // Returns room for one record behind the records of its text, all in one chunk.
+  // Writes `text` into as many records as it needs, and returns room for one record directly behind
+  // them, in the same chunk.
   OPKIT_COLD ProfileRecord* NewNamedRecord(std::string_view text);
   // Relaxed: a statistic with one writer.
   void CountDropped(int64_t records = 1) {
