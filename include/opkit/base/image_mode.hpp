@@ -7,7 +7,8 @@
 
 #include "opkit/config.hpp"
 
-// Hidden, because a program and the libraries that it loads may be of different kinds.
+// The symbols are hidden: a program and a library that it loads may be of different kinds, and must
+// not see each other's markers.
 extern "C" {
 #ifdef OPKIT_COMPILED
 __attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_compiled = 0;

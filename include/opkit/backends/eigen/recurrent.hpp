@@ -59,8 +59,8 @@ struct GateStep {
   int64_t stride;
 };
 
-// Runs a step: adds the recurrent part to the gates and computes the next state of each sequence s
-// with active(s), which has not ended.
+// Runs a step: adds the recurrent part to the gates, and computes the next state of each sequence s
+// that has not ended, that is, for which active(s) is true.
 template <class Active>
 void RecurrentGates(LstmLayer, const RecurrentPass& pass, const GateStep& step, Active active) {
   const auto [first, count, gates, stride] = step;

@@ -55,7 +55,8 @@ class WorkDeque {
                                         std::memory_order_relaxed))
         item = nullptr;
     }
-    // Relaxed: the deque is empty now, a thief that reads this finds nothing it could take.
+    // Relaxed: the deque is empty now. A thief that reads this value finds nothing that it could
+    // take.
     bottom_.store(bottom + 1, std::memory_order_relaxed);
     return item;
   }

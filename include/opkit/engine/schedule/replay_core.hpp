@@ -89,9 +89,10 @@ class ReplayCore : public RefCounted {
   // long, but never its only node.
   virtual void HandOver(ReplayWorker& worker, bool has_next) = 0;
 
-  // Counts an edge of its target as done; returns true if it was the last one. Acquire-release: the
-  // thread that releases the target last sees what all predecessors wrote. An only edge needs no
-  // counter: its target runs on this thread or is handed over under the mutex.
+  // Counts an edge to a node as done. Returns true if it was the last such edge, so that the node
+  // may run. Acquire-release: the thread that counts the last edge sees what all predecessors
+  // wrote. If the edge is the only one to its node, no counter is needed: the node runs on this
+  // thread or is handed over under the mutex.
   bool Release(int entry) {
     if (Schedule::IsOnly(entry)) return true;
     std::atomic_ref<int> counter(counters_[Schedule::TargetOf(entry)]);
