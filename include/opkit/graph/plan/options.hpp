@@ -51,9 +51,10 @@ struct PlanOptions {
     // 0.1 s each for 1,000.
     bool recompute = false;
     static constexpr int kRecomputeTries = 8;
-    // The limit for the bytes of a value whose shape a run decides (NonZero): the value is planned
-    // if its bound is not larger. Other such values have a buffer of their own, which grows with
-    // the runs. All of them do if the arena would pass capacity_bytes otherwise.
+    // For values whose shape a run decides (NonZero), of which a plan knows only the largest size.
+    // The arena has room for such a value if that size is at most this number. A larger one has a
+    // buffer of its own, which grows with the runs. If the arena would exceed capacity_bytes, all
+    // of these values have buffers of their own.
     int64_t most_bound_bytes = int64_t{64} << 20;
     // Inputs whose memory belongs to the plan from the start of a run on. If the last reader of
     // such an input may write in place, it writes an intermediate value or an output there. After

@@ -47,7 +47,7 @@ class StepOrder {
   }
   bool has_matrix() const { return words() > 0; }
   size_t words() const { return before_.words(); }
-  // Returns the steps that precede v, as bits. Only with a matrix.
+  // Returns the steps that precede v, as bits. Call it only if has_matrix() is true.
   const uint64_t* Before(int v) const { return before_.row(v); }
 
   // Return the times of step v. Without a matrix, done(u) <= start(v) only if u precedes v; with a

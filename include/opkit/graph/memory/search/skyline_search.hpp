@@ -226,8 +226,8 @@ class SkylineSearch {
     int edge = sections_;
     const auto consider = [&](int s) {
       const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
-      // Among equal edges the lowest is taken; the share of the floor in the score stays below any
-      // other difference.
+      // The edge with the least score is taken, and of equal ones the one with the lowest floor:
+      // the floor's part of the score is too small to decide anything else.
       const double score =
           (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
       if (edge < sections_ && score >= best) return;

@@ -161,7 +161,7 @@ class RecomputedGraph::Writer {
   // By place: the values that its step makes again, with their new names.
   std::vector<std::vector<std::pair<int, std::string>>> names_;
   IndexedVector<int> anchored_;  // by place: anchor_ when its step was written
-  int anchor_ = -1;              // the last of nodes_ that was not moved; -1 before it
+  int anchor_ = -1;              // the last of nodes_ that was not moved; -1: none yet
   NameIndex values_;
   NameTable<int> named_;  // how many nodes have a name
 };
