@@ -13,7 +13,7 @@ inline constexpr int64_t kMaxOnnxOpset = 27;
 
 namespace detail {
 
-// True if the operator is among `types`, which blanks separate and surround.
+// True if the operator is among `types`. Each name in `types` has a blank before and behind it.
 inline bool IsAmong(std::string_view types, const std::string& type) {
   return types.find(" " + type + " ") != std::string_view::npos;
 }
@@ -65,7 +65,8 @@ inline constexpr OnnxRefusal kOnnxRefusals[] = {
 struct OnnxAddition {
   const char* type;
   const char* attribute;
-  // The harmless value of an integer; every string is harmless, as it matters for float8 only.
+  // The harmless value if the attribute is an integer. If it is a string, every value is harmless,
+  // because it only concerns float8.
   int64_t harmless;
 };
 inline constexpr OnnxAddition kOnnxAdditions[] = {
