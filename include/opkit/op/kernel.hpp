@@ -70,7 +70,7 @@ class OperatorCreator {
       };
     }
   }
-  // Defined with OperatorBase, which must be complete.
+  // The definition is in operator_base.ipp, because it needs the complete class OperatorBase.
   Pointer operator()(const OperatorDef& def, Workspace* ws,
                      const KernelConfig* config = nullptr) const;
   explicit operator bool() const { return static_cast<bool>(create_); }

@@ -63,8 +63,8 @@ concept AcceptWithTensors =
     std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                         TensorMapArgument&, TensorMapArgument&>;
 
-// Calls f with the parameters of its form. The form with a pointer is MXNet 1.7's, which uses the
-// ids as flags: 0 leaves a node alone.
+// Calls f with the parameters of its signature. The signature with int* is MXNet 1.7's, where an id
+// is only a flag: 0 leaves the node in the graph, as -2 does here.
 template <class F>
 ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
                              StringMapArgument& options) {

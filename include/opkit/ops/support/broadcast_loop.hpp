@@ -1,7 +1,7 @@
 // BroadcastLoop: the order in which elementwise operators with broadcasting visit memory. It merges
-// axes that are contiguous in every input. The innermost axis left is the row: along it an input
-// either advances with the output or stays at one element, so that kernels are plain loops over a
-// row.
+// axes that are contiguous in every input. The innermost axis that remains is the row. Along it an
+// input either advances with the output or stays at one element, so that kernels are plain loops
+// over a row.
 #ifndef OPKIT_OPS_SUPPORT_BROADCAST_LOOP_HPP_
 #define OPKIT_OPS_SUPPORT_BROADCAST_LOOP_HPP_
 

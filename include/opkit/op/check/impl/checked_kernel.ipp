@@ -104,8 +104,8 @@ class CheckedKernel {
     if (!how.empty()) Find(problem, sentence + how);
     return how.empty();
   }
-  // Runs `node`; reports a failure, or outputs other than `expected`, as `sentence` and returns
-  // false.
+  // Runs `node`. If it fails, or its outputs differ from `expected`, reports this in a sentence
+  // that begins with `sentence`, and returns false.
   bool Expect(CheckedNode& node, const std::vector<Tensor>& expected, const std::string& problem,
               const std::string& sentence, RunMode mode = RunMode::kRun, bool tolerant = false) {
     if (Run(sentence, [&] { return node.Run(mode); }) == CheckedRun::kOk)
