@@ -29,8 +29,10 @@ struct TraceFact {
   std::string_view text = {};
 };
 
-// Displayed names are composed, and the lock of interned names is taken, once for each name and
-// not for each span. Names are valid as long as the visitor, facts during the call.
+// Visits the spans, counters and markers of a profile, with the names that traces display. Composes
+// each name once, and not again for each span that has it, because this takes the lock of the
+// interned names. Names are valid as long as the visitor exists, facts only during the call that
+// gets them.
 class TraceVisitor {
  protected:
   explicit TraceVisitor(const Profile& profile) : profile_(profile) {}

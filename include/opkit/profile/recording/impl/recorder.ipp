@@ -116,8 +116,10 @@ struct ThreadProfileEnd {
 OPKIT_INLINE Recorder& Recorder::Global() {
   static Recorder* recorder = [] {
     auto* made = new Recorder;
-    // Makes the table of names first. A fork runs the handlers that were registered last first, and
-    // the recorder's mutex may be held while the table's mutex is locked.
+    // Makes the table of names, which registers handlers for a fork, before the recorder registers
+    // its own. A fork begins with the handlers that were registered last. So it locks the
+    // recorder's mutex first and the table's second, as a thread of the recorder does that makes a
+    // name.
     static_cast<void>(InternName("recorder"));
     pthread_atfork([] { Global().mutex_.Lock(); }, [] { Global().mutex_.Unlock(); },
                    [] { Global().ResetAfterFork(); });
