@@ -44,7 +44,7 @@ stress_command() {
   build/gcc/tests/stress/stress --minutes "$minutes" --seed "${rest[1]:-$RANDOM$RANDOM}"
 }
 
-# Writes inputs that fail to build/fuzz/NAME-*, and inputs for the next run to build/fuzz/NAME.
+# build/fuzz/NAME-* are the inputs that have failed, build/fuzz/NAME has inputs for the next run.
 fuzz_command() {
   local minutes rest names=() all=() name failed=() seeds
   read_minutes fuzz "$@"
