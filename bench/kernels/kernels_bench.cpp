@@ -259,10 +259,10 @@ Pair Least(const OperatorDef& def, const std::vector<Tensor>& inputs, double flo
   auto eigen = std::make_shared<Node>(def, "eigen", inputs);
   return {[onednn] { onednn->op->Run(); }, [eigen] { eigen->op->Run(); }, flops, 0};
 }
-// Square images of `size` pixels a side, in blocks of 8 channels. The pads keep their size.
+// Square images of `size` pixels a side, in blocks as long as vectors. The pads keep their size.
 Pair Convolution(int64_t channels, int64_t outputs, int64_t size, int64_t kernel, int64_t stride,
                  bool depthwise, int threads) {
-  constexpr int64_t kBlock = 8;
+  const int64_t block = detail::OnednnLanes();
   const int64_t groups = depthwise ? channels : 1, pad = kernel / 2;
   const Shape x{1, channels, size, size};
   const int64_t side = (size + 2 * pad - kernel) / stride + 1;
@@ -271,14 +271,14 @@ Pair Convolution(int64_t channels, int64_t outputs, int64_t size, int64_t kernel
                   {{"group", groups}, {"pads", Ints(4, pad)}, {"strides", Ints(2, stride)}}),
       "onednn",
       std::vector<Tensor>{Random(x), Random({outputs, channels / groups, kernel, kernel})},
-      std::vector<Layout>{detail::OnednnBlocked(x, kBlock)});
+      std::vector<Layout>{detail::OnednnBlocked(x, block)});
   const Dims weights =
       depthwise ? Dims{groups, 1, 1, kernel, kernel} : Dims{outputs, channels, kernel, kernel};
   SetOpenMpThreads(threads);
   const dnnl::convolution_forward::primitive_desc made(
       detail::OnednnEngine(), dnnl::prop_kind::forward_inference,
-      dnnl::algorithm::convolution_direct, detail::BlockedDesc(detail::OnednnDims(x), kBlock),
-      Any(weights), detail::BlockedDesc({1, outputs, side, side}, kBlock), {stride, stride},
+      dnnl::algorithm::convolution_direct, detail::BlockedDesc(detail::OnednnDims(x), block),
+      Any(weights), detail::BlockedDesc({1, outputs, side, side}, block), {stride, stride},
       {pad, pad}, {pad, pad});
   auto direct = std::make_shared<Direct>(dnnl::convolution_forward(made), threads);
   direct->Add(DNNL_ARG_SRC, made.src_desc(), node->tensor("i0"));
@@ -378,7 +378,8 @@ const bool registered = [] {
                    std::to_string(size),
                [=](int) {
                  return Least(OperatorDef(op), {Random(x), Tensor::From<int64_t>({2}, {2, 3})},
-                              static_cast<double>(x.numel()), {detail::OnednnBlocked(x, 8)});
+                              static_cast<double>(x.numel()),
+                              {detail::OnednnBlocked(x, detail::OnednnLanes())});
                });
     }
   for (const int64_t batch : {1, 16})

@@ -53,7 +53,7 @@ test_folder() {
   if [[ -f tests/$program/CMakeLists.txt ]]; then
     full=ON target=tests/$program/all chosen=(--test-dir "build/gcc/tests/$program")
   else
-    target=${program//\//_}_test chosen=(--test-dir build/gcc -R "^${program//\//_}_test\$")
+    target=${program//\//_}_test chosen=(--test-dir build/gcc -R "^${program//\//_}_test(_avx2)?\$")
     if [[ $folder != "$program" ]]; then
       export OPKIT_TEST_SOURCE_FILES="*tests/$folder/*"
       summary_options=(--filtered)

@@ -3,6 +3,7 @@
 
 #include "backends/onednn/images.hpp"
 #include "opkit/backends/onednn/conv.hpp"
+#include "opkit/graph/explanation.hpp"
 #include "support/check_node.hpp"
 
 namespace conv_test { namespace {
@@ -20,15 +21,79 @@ TEST_CASE("Convolutions that models use are computed as the plain operator does"
   const KernelConfig first =
       check({1, 3, 32, 32}, {16, 3, 3, 3}, {{"pads", Pads(1)}, {"strides", Ints{2, 2}}});
   CHECK(first.input_layouts[0].is_standard());
-  CHECK(ToString(first.output_layouts[0]) == "onednn aBcd8b");
+  CHECK(ToString(first.output_layouts[0]) == StrCat("onednn aBcd", detail::OnednnLanes(), "b"));
   const KernelConfig inner = check({1, 64, 14, 14}, {64, 64, 3, 3}, {{"pads", Pads(1)}});
   CHECK(inner.input_layouts[0] ==
-        detail::OnednnBlocked(Shape{1, 64, 14, 14}, detail::OnednnFirstBlock(64, 64, false)));
+        detail::OnednnBlocked(Shape{1, 64, 14, 14}, detail::OnednnLanes()));
   check({1, 64, 14, 14}, {160, 64, 1, 1}, {});
   check({3, 24, 20, 20}, {40, 24, 3, 3}, {{"pads", Pads(2)}, {"dilations", Ints{2, 2}}});
   check({1, 48, 30, 1}, {64, 48, 5, 1}, {{"pads", Ints{2, 0, 2, 0}}});
   check({1, 64, 200}, {64, 64, 5}, {{"pads", Ints{2, 2}}});
   check({1, 32, 9, 9}, {64, 16, 3, 3}, {{"group", 2}, {"pads", Pads(1)}});
+}
+
+TEST_CASE("Blocks are as long as vectors, unless their pads cost more than that saves") {
+  const auto block_of = [](const Shape& x, const Shape& w) {
+    const Graph graph = GraphOf("Conv", {Random(x, 1), Random(w, 2)}, {});
+    return detail::OnednnBlockOf(Compile(graph).choice(0).config.output_layouts.at(0));
+  };
+  const int64_t lanes = detail::OnednnLanes();
+  CHECK(block_of({1, 3, 24, 24}, {16, 3, 3, 3}) == lanes);
+  CHECK(block_of({1, 3, 24, 24}, {24, 3, 5, 5}) == lanes);
+  CHECK(block_of({1, 24, 24, 24}, {40, 24, 3, 3}) == lanes);
+  CHECK(block_of({1, 3, 24, 24}, {8, 3, 3, 3}) == 8);
+  CHECK(block_of({1, 8, 24, 24}, {8, 8, 5, 5}) == 8);
+  CHECK(block_of({1, 8, 24, 24}, {24, 8, 5, 5}) == 8);
+}
+
+// A chain of convolutions and light operators, with channels that fill blocks of 8 alone.
+Graph MixedChain() {
+  const Ints pads(4, 1), two(2, 2);
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {1, 3, 20, 20});
+  graph.AddConstant("v", Random({24, 3, 3, 3}, 1));
+  graph.AddConstant("w", Random({40, 24, 3, 3}, 2));
+  graph.AddConstant("each", Random({40, 1, 3, 3}, 3));
+  graph.AddConstant("narrow", Random({24, 64, 1, 1}, 4));
+  graph.AddConstant("up", Random({24, 20, 2, 2}, 5));
+  graph.AddNode(OperatorDef("Conv", {"x", "v"}, {"a"}, {{"pads", pads}}));
+  graph.AddNode(OperatorDef("HardSigmoid", {"a"}, {"b"}));
+  graph.AddNode(OperatorDef("Conv", {"b", "w"}, {"c"}, {{"pads", pads}}));
+  graph.AddNode(OperatorDef("Conv", {"c", "each"}, {"d"}, {{"pads", pads}, {"group", 40}}));
+  graph.AddNode(OperatorDef("Add", {"c", "d"}, {"e"}));
+  graph.AddNode(OperatorDef("Concat", {"b", "e"}, {"f"}, {{"axis", 1}}));
+  graph.AddNode(OperatorDef("MaxPool", {"f"}, {"g"}, {{"kernel_shape", two}, {"strides", two}}));
+  graph.AddNode(OperatorDef("Conv", {"g", "narrow"}, {"h"}));
+  graph.AddNode(OperatorDef("ConvTranspose", {"h", "up"}, {"i"}, {{"strides", two}}));
+  graph.AddNode(OperatorDef("GlobalAveragePool", {"i"}, {"y"}));
+  graph.AddOutput("y");
+  return graph;
+}
+
+TEST_CASE("A saved selection forces blocks of 8 or of 16 on a whole chain") {
+  const Graph graph = MixedChain();
+  const Tensor x = Random({1, 3, 20, 20}, 9);
+  const Tensor expected = RunGraph(Plainly(graph), x);
+  for (const int64_t block : {8, 16}) {
+    CAPTURE(block);
+    std::string saved = StrCat("a\tConv\tonednn\t", block == 8 ? 0 : 1, "\n");
+    for (const char* node : {"c", "d", "h"}) saved += StrCat(node, "\tConv\tonednn\t0\n");
+    saved += "i\tConvTranspose\tonednn\t0\n";
+    PlanOptions options{.memory = {.verify = true}};
+    options.selection.forced = ParseSelection(saved);
+    if (block == 16 && !detail::OnednnHas(dnnl::cpu_isa::avx512_core)) {
+      CHECK_THROWS_AS(Compile(graph, options), Error);
+      continue;
+    }
+    for (const int threads : {1, 3}) {
+      options.threads = threads;
+      const Plan plan = Compile(graph, options);
+      for (int node = 0; node < graph.num_nodes(); ++node)
+        CHECK(ToString(plan.choice(node).config.output_layout(0)) ==
+              StrCat("onednn aBcd", block, "b"));
+      CheckClose(Executor(plan).Run({{"x", x}})["y"], expected);
+    }
+  }
 }
 
 TEST_CASE("Convolutions of few operations keep an input that is in blocks already") {
@@ -44,10 +109,8 @@ TEST_CASE("Convolutions of few operations keep an input that is in blocks alread
     graph.AddOutput("y");
     const Plan plan = Compile(graph);
     CHECK(plan.choice(1).kernel->backend == "onednn");
-    Graph plain = graph;
-    for (int i = 0; i < plain.num_nodes(); ++i)
-      plain.ReplaceNode(i, OperatorDef(plain.node(i)).Backends("reference", kRequired));
-    for (const int threads : {1, 3}) CheckClose(RunGraph(graph, x, threads), RunGraph(plain, x));
+    const Tensor expected = RunGraph(Plainly(graph), x);
+    for (const int threads : {1, 3}) CheckClose(RunGraph(graph, x, threads), expected);
   }
 }
 
@@ -81,6 +144,14 @@ TEST_CASE("Random convolutions are computed as the plain operator does, or refus
     const Tensor expected = Invoke("Conv", inputs, args, {.backends = "reference"})[0];
     for (const int threads : {1, 3}) CheckClose(RunGraph(graph, inputs[0], threads), expected);
     CheckSameOn("onednn", "Conv", inputs, args);
+    for (const Explanation::Node& node : Compile(graph).Explain().nodes)
+      for (const Explanation::Candidate& candidate : node.candidates) {
+        if (candidate.layouts.empty()) continue;
+        CAPTURE(candidate.layouts);
+        PlanOptions options{.threads = 3};
+        options.selection.forced = Selection{{{"y", "onednn", candidate.config}}};
+        CheckClose(Executor(Compile(graph, options)).Run({{"i0", inputs[0]}})["y"], expected);
+      }
   }
   CHECK(taken >= 10);
 }

@@ -70,14 +70,11 @@ std::string PartsIn(const Graph& graph) {
 }
 // That the plan computes what the reference backend does, on 1 and on 3 threads.
 void CheckSame(const Graph& graph) {
-  Graph plain = graph;
-  for (int i = 0; i < plain.num_nodes(); ++i)
-    plain.ReplaceNode(i, OperatorDef(plain.node(i)).Backends("reference", kRequired));
   const SymbolicShape& shape = graph.inputs()[0].info.shape;
   const Tensor x = Random(shape.ToShape(), 9);
   PassList passes = DefaultPasses();
   PlanOptions options = Without({"fold_batch_normalization"}, passes);
-  Executor expected(Compile(plain, options));
+  Executor expected(Compile(Plainly(graph), options));
   for (const int threads : {1, 3}) {
     options.threads = threads;
     Executor found(Compile(graph, options));

@@ -37,6 +37,13 @@ inline Graph GraphOf(const std::string& op, const std::vector<Tensor>& inputs,
   return graph;
 }
 
+// The graph with all nodes on the reference backend.
+inline Graph Plainly(Graph graph) {
+  for (int i = 0; i < graph.num_nodes(); ++i)
+    graph.ReplaceNode(i, OperatorDef(graph.node(i)).Backends("reference", kRequired));
+  return graph;
+}
+
 // Runs the graph twice on `x` with this many threads; returns the first output of the second run.
 inline Tensor RunGraph(const Graph& graph, const Tensor& x, int threads = 1) {
   Executor executor(Compile(graph, {.threads = threads, .memory = {.verify = true}}));

@@ -26,11 +26,6 @@ Tensor Narrow(const Shape& shape, uint64_t seed) {
 void CheckNear(const Tensor& found, const Tensor& expected, int units = 1) {
   CHECK(Difference(found, expected, {.rtol = units * 0x1p-7, .atol = units * 1e-4}) == "");
 }
-Graph Plainly(Graph graph) {
-  for (int i = 0; i < graph.num_nodes(); ++i)
-    graph.ReplaceNode(i, OperatorDef(graph.node(i)).Backends("reference", kRequired));
-  return graph;
-}
 // Returns the configuration that was chosen for the graph's first node.
 KernelConfig CheckSame(const Graph& graph, const Tensor& x, int units = 1) {
   const Plan plan = Compile(graph);

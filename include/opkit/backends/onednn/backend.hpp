@@ -1,5 +1,5 @@
 // The "onednn" backend: kernels of the standard operators for float32 (some also for bfloat16),
-// made with oneDNN 3. If the weights are constant, they work in blocks of channels (nChw8c). The
+// made with oneDNN 3. If the weights are constant, they work in blocks of channels (nChw16c). The
 // cheap operators between them keep that layout, so that a chain of nodes converts once at its
 // start and once at its end. Every header of this folder includes this one first.
 #ifndef OPKIT_BACKENDS_ONEDNN_BACKEND_HPP_

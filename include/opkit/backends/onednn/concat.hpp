@@ -20,13 +20,9 @@ class ConcatOnednnOp final : public StandardOperator {
       throw UnsupportedOperatorFeature("in blocks of channels it joins channels alone");
     KernelConfig config;
     for (size_t i = 0; i < query.inputs.size(); ++i) {
-      const Shape x = query.inputs[i].shape.ToShape();
-      if (i + 1 < query.inputs.size() && x[1] % block != 0)
-        throw UnsupportedOperatorFeature(
-            StrCat("input ", i, " has ", x[1], " channels, which do not fill blocks of ", block));
-      if (detail::OnednnBlockOf(query.inputs[i].layout) != block)
+      if (detail::OnednnBlockOf(query.inputs[i].layout) == 0)
         throw UnsupportedOperatorFeature(StrCat("input ", i, " would be converted first"));
-      config.input_layouts.push_back(query.inputs[i].layout);
+      config.input_layouts.push_back(detail::OnednnBlocked(query.inputs[i].shape.ToShape(), block));
     }
     config.output_layouts = {detail::OnednnBlocked(y, block)};
     return {config};
@@ -37,19 +33,38 @@ class ConcatOnednnOp final : public StandardOperator {
     const int64_t block = detail::RequireOnednnBlocks(*this, out->layout());
     const detail::OnednnBlocks all(out->shape(), block);
     auto* y = static_cast<float*>(out->raw_mutable_data());
-    int64_t before = 0;
+    int64_t before = 0;  // channels
     for (int i = 0; i < InputSize(); ++i) {
       const detail::OnednnBlocks part(Input(i).shape(), block);
       const auto* x = static_cast<const float*>(Input(i).raw_data());
-      const int64_t planes = part.blocks();
+      // A block of the input begins in the middle of a block of the output, and goes on in the next
+      // one, unless the channels before it fill their blocks. Its pads are written, too: the next
+      // input overwrites them.
+      const int64_t lane = before % block;
       part.ForEachStretch([&](int64_t plane, int64_t begin, int64_t end) {
-        const int64_t to = plane / planes * all.blocks() + before + plane % planes;
-        std::copy(x + plane * part.plane() + begin, x + plane * part.plane() + end,
-                  y + to * all.plane() + begin);
+        const int64_t at = plane % part.blocks();
+        const float* from = x + plane * part.plane() + begin;
+        float* to =
+            y + begin + (plane / part.blocks() * all.blocks() + before / block + at) * all.plane();
+        CopyLanes(from, end - begin, block, block - lane, to + lane);
+        if ((std::min)(part.channels - at * block, block) > block - lane)
+          CopyLanes(from + block - lane, end - begin, block, lane, to + all.plane());
       });
-      before += planes;
+      before += part.channels;
+      if (lane != 0 && i + 1 == InputSize()) all.ClearPads(y);
     }
     return true;
+  }
+
+ private:
+  // Copies `lanes` channels of each pixel between images in blocks. `floats`: of the blocks.
+  static void CopyLanes(const float* x, int64_t floats, int64_t block, int64_t lanes, float* y) {
+    if (lanes == block)
+      std::copy_n(x, floats, y);
+    else if (lanes == 8)  // a constant, which compilers copy by vectors
+      for (int64_t i = 0; i < floats; i += block) std::copy_n(x + i, 8, y + i);
+    else
+      for (int64_t i = 0; i < floats; i += block) std::copy_n(x + i, lanes, y + i);
   }
 };
 

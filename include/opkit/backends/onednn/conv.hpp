@@ -11,6 +11,31 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
+// Returns the elements of images with channels in blocks of `block`, with the pads of the last
+// block; 0: in the standard layout.
+inline int64_t OnednnElements(const dnnl::memory::dims& extents, int64_t block) {
+  int64_t elements = extents[0] * (block ? (extents[1] + block - 1) / block * block : extents[1]);
+  for (size_t i = 2; i < extents.size(); ++i) elements *= extents[i];
+  return elements;
+}
+// The images that a convolution reads or writes.
+struct OnednnImages {
+  const dnnl::memory::dims& extents;
+  int64_t block;  // 0: in the standard layout
+
+  double elements() const { return static_cast<double>(OnednnElements(extents, block)); }
+  double pads() const { return elements() / static_cast<double>(OnednnElements(extents, 0)); }
+};
+// Returns the estimated nanoseconds of a convolution of float32 with `flops` operations on one
+// thread. Kernels compute the pads, too. Measured on a Zen 5: 14 GFLOP/s for each float of a
+// vector, and 40 GB/s of its caches.
+inline double OnednnConvNs(double flops, int64_t groups, OnednnImages x, OnednnImages y) {
+  constexpr double kFlopsPerNs = 14, kNsPerFloat = 0.1;
+  const auto lanes = static_cast<double>((std::min)(y.block, OnednnLanes()));
+  const double computed = flops * (groups > 1 ? 1 : x.pads()) * y.pads();
+  return computed / (kFlopsPerNs * lanes) + kNsPerFloat * (x.elements() + y.elements());
+}
+
 // A convolution as its node and its tensors describe it.
 struct OnednnConvNode {
   const WindowAttributes& attributes;
@@ -73,15 +98,15 @@ class OnednnConv {
         const int64_t first = x_[0] * i / parts;
         OnednnConv part = *this;
         part.x_[0] = part.y_[0] = x_[0] * (i + 1) / parts - first;
-        pieces.push_back(part.PieceOf(
-            w, x_block, y_block,
-            {.x = first * Padded(x_, x_block) / x_[0], .y = first * Padded(y_, y_block) / y_[0]}));
+        pieces.push_back(part.PieceOf(w, x_block, y_block,
+                                      {.x = first * OnednnElements(x_, x_block) / x_[0],
+                                       .y = first * OnednnElements(y_, y_block) / y_[0]}));
       }
       return pieces;
     }
     const int64_t unit = CutUnit(w, y_block);
     const bool can_cut = unit > 0 && (groups_ == 1 || (is_depthwise && x_block == y_block));
-    const int64_t units = can_cut ? y_[1] / unit : 1;
+    const int64_t units = can_cut ? (y_[1] + unit - 1) / unit : 1;
     const int64_t parts = OnednnPieces(flops_, threads, units);
     for (int64_t i = 0; i < parts && parts > 1; ++i) {
       const int64_t first = units * i / parts * unit;
@@ -90,35 +115,40 @@ class OnednnConv {
       part.y_[1] = last - first;
       part.w_[0] = last - first;
       if (is_depthwise) part.groups_ = part.x_[1] = last - first;
-      const Kernel kernel =
-          part.Make(part.ImageDesc(x_block), part.AnyWeights(), part.OutputDesc(y_block));
+      const Kernel kernel = part.Make(x_block, part.AnyWeights(), y_block);
       if (!AreOrderedAlike(kernel.weights_desc(), w)) {
         pieces.clear();
         break;
       }
       pieces.push_back(part.Piece(
           kernel,
-          {.x = is_depthwise ? first * Padded(x_, x_block) / PaddedChannels(x_, x_block) : 0,
+          {.x =
+               is_depthwise ? first * OnednnElements(x_, x_block) / PaddedChannels(x_, x_block) : 0,
            .w = first / AxisBlock(w) * w.get_strides()[0],
            .bias = first,
-           .y = first * Padded(y_, y_block) / PaddedChannels(y_, y_block)}));
+           .y = first * OnednnElements(y_, y_block) / PaddedChannels(y_, y_block)}));
     }
     if (pieces.empty()) pieces.push_back(PieceOf(w, x_block, y_block, {}));
     return pieces;
   }
 
-  // Returns the descriptor of X with channels in blocks of `block`; 0: in the standard layout.
-  Desc ImageDesc(int64_t block) const { return Images(x_, block); }
-  Desc OutputDesc(int64_t block) const { return Images(y_, block); }
   Desc StandardWeights() const { return RowMajorDesc(w_, type_); }
   bool is_pointwise() const { return is_pointwise_; }
   OnednnType type() const { return type_; }
+  int64_t groups() const { return groups_; }
   double flops() const { return flops_; }
+  // Returns the estimated nanoseconds of a run; -1 for bfloat16, which has one size of blocks.
+  double EstimatedNs(int64_t x_block, int64_t y_block) const {
+    return type_ == OnednnType::f32 ? OnednnConvNs(flops_, groups_, {x_, x_block}, {y_, y_block})
+                                    : -1;
+  }
 
-  // Returns oneDNN's kernel for these memory formats. Throws dnnl::error if oneDNN has no kernel.
-  Kernel Make(const Desc& x, const Desc& w, const Desc& y) const {
+  // Returns oneDNN's kernel for weights of this format and X and Y with channels in these blocks;
+  // 0: in the standard layout. Throws dnnl::error if oneDNN has no kernel.
+  Kernel Make(int64_t x_block, const Desc& w, int64_t y_block) const {
     const auto kind = dnnl::prop_kind::forward_inference;
     const auto direct = dnnl::algorithm::convolution_direct;
+    const Desc x = Images(x_, x_block), y = Images(y_, y_block);
     const dnnl::primitive_attr attributes = epilogue_.Attributes(OperandDescs(y));
     if (!has_bias_)
       return Kernel(OnednnEngine(), kind, direct, x, w, y, strides_, dilations_, begin_, end_,
@@ -135,7 +165,7 @@ class OnednnConv {
     int64_t x = 0, w = 0, bias = 0, y = 0;
   };
   OnednnPiece PieceOf(const Desc& w, int64_t x_block, int64_t y_block, const Begin& at) const {
-    return Piece(Make(ImageDesc(x_block), w, OutputDesc(y_block)), at);
+    return Piece(Make(x_block, w, y_block), at);
   }
   OnednnPiece Piece(const Kernel& kernel, const Begin& at) const {
     OnednnPiece piece{
@@ -177,7 +207,7 @@ class OnednnConv {
     const int64_t block = (std::max)(y_block, AxisBlock(w));
     for (const int64_t unit : {4 * block, 2 * block, block})
       if (y_[1] >= 4 * unit) return unit;
-    return y_[1] >= 2 * block ? block : 0;
+    return y_[1] > block ? block : 0;
   }
   static bool AreOrderedAlike(const Desc& a, const Desc& b) {
     return a.get_inner_blks() == b.get_inner_blks() && a.get_inner_idxs() == b.get_inner_idxs() &&
@@ -185,12 +215,6 @@ class OnednnConv {
   }
   static int64_t PaddedChannels(const Dims& extents, int64_t block) {
     return block ? (extents[1] + block - 1) / block * block : extents[1];
-  }
-  // Returns the number of elements of images, with the pads of the last block.
-  static int64_t Padded(const Dims& extents, int64_t block) {
-    int64_t elements = extents[0] * PaddedChannels(extents, block);
-    for (size_t i = 2; i < extents.size(); ++i) elements *= extents[i];
-    return elements;
   }
   Desc Images(const Dims& extents, int64_t block) const {
     return block ? BlockedDesc(extents, block, type_) : RowMajorDesc(extents, type_);
@@ -205,14 +229,28 @@ class OnednnConv {
   std::vector<OnednnOperand> operands_;  // how each operand of the epilogue is broadcast
 };
 
-// Returns the block of channels with which to begin a chain. With AVX-512 the kernels for blocks of
-// 16 are no faster on CPUs whose vector units are half as wide (Zen 4: 109 GFLOP/s with 8, 106 with
-// 16). Padding to 16 makes them slower (24 channels: 104 against 64). So only wide networks get
-// blocks of 16.
-inline int64_t OnednnFirstBlock(int64_t channels, int64_t outputs, bool takes_standard) {
-  static const bool has_avx512 = OnednnHas(dnnl::cpu_isa::avx512_core);
-  constexpr int64_t kWide = 32;
-  return has_avx512 && outputs % kWide == 0 && (takes_standard || channels % kWide == 0) ? 16 : 8;
+// Proposes a convolution with X and Y in blocks of channels; 0: in the standard layout. `Conv` is
+// OnednnConv or OnednnConvTranspose. Returns the reason if oneDNN has no compiled kernel.
+template <class Conv>
+std::string ProposeOnednnBlocks(const KernelQuery& query, const Conv& conv, int64_t x_block,
+                                int64_t y_block, std::vector<KernelConfig>& configs) {
+  const auto images = [](const TensorInfo& info, int64_t block) {
+    return block ? OnednnBlocked(info.shape.ToShape(), block, OnednnTypeOf(info.dtype)) : Layout();
+  };
+  try {
+    const auto kernel = conv.Make(x_block, conv.AnyWeights(), y_block);
+    if (!IsOnednnCompiled(kernel))
+      return StrCat("oneDNN has only '", kernel.impl_info_str(), "' for it");
+    KernelConfig& config = configs.emplace_back();
+    config.input_layouts.resize(query.inputs.size());
+    config.input_layouts[0] = images(query.inputs[0], x_block);
+    config.input_layouts[1] = OnednnLayout(kernel.weights_desc(), conv.StandardWeights());
+    config.output_layouts = {images(query.outputs[0], y_block)};
+    config.cost_ns = conv.EstimatedNs(x_block, y_block);
+    return {};
+  } catch (const dnnl::error& error) {
+    return StrCat("oneDNN has no kernel for it: ", error.what());
+  }
 }
 
 }  // namespace detail
@@ -239,12 +277,25 @@ class ConvOnednnOp final : public ConvOpBase {
     const detail::OnednnConv conv({WindowAttributes(query.def), groups, x, w, y, has_bias, type});
     const OnednnScope scope;
     std::vector<KernelConfig> configs;
-    std::string why = "its weights are not constant, and would be converted in every run";
-    if (query.inputs[1].constant) why = ProposeBlocked(query, conv, x, y, groups, configs);
+    const bool is_narrow = type == detail::OnednnType::bf16;
+    // Images with at most so many channels are read in the standard layout.
+    constexpr int64_t kFewChannels = 4;
+    const int64_t given = detail::OnednnBlockOf(query.inputs[0].layout);
+    const bool takes_standard = given == 0 && groups == 1 && x[1] <= kFewChannels;
+    std::string why = WhyNotBlocked(query, conv, takes_standard);
+    const bool can_block = why.empty();
+    // Both sizes, first the one in which X comes, else 8: saved selections have the number, and the
+    // estimates decide. oneDNN's kernels for bfloat16 need blocks of 16; for groups it has no other
+    // kernels.
+    const int64_t first = is_narrow ? 16 : given ? given : 8;
+    const auto propose = [&](int64_t block) {
+      return detail::ProposeOnednnBlocks(query, conv, takes_standard ? 0 : block, block, configs);
+    };
+    if (can_block) why = propose(first);
     // For bfloat16 other backends have only plain loops.
-    if ((conv.is_pointwise() || type == detail::OnednnType::bf16) &&
-        query.inputs[0].layout.is_standard())
+    if ((conv.is_pointwise() || is_narrow) && query.inputs[0].layout.is_standard())
       ProposeStandard(query, conv, configs);
+    if (can_block && !is_narrow) propose(first == 8 ? 16 : 8);
     if (configs.empty()) throw UnsupportedOperatorFeature(why);
     return configs;
   }
@@ -284,9 +335,8 @@ class ConvOnednnOp final : public ConvOpBase {
     const int64_t x_block = detail::OnednnBlockOf(layouts[0]);
     try {
       const OnednnScope scope;
-      const auto kernel =
-          conv.Make(conv.ImageDesc(x_block), WeightsOf(conv, layouts[1]),
-                    conv.OutputDesc(detail::OnednnBlockOf(made.config.output_layouts[0])));
+      const auto kernel = conv.Make(x_block, WeightsOf(conv, layouts[1]),
+                                    detail::OnednnBlockOf(made.config.output_layouts[0]));
       if (x_block > 0 ? !detail::IsOnednnCompiled(kernel) : detail::IsOnednnReference(kernel))
         return {};
     } catch (const dnnl::error&) {
@@ -332,39 +382,20 @@ class ConvOnednnOp final : public ConvOpBase {
     return layout.is_standard() ? conv.StandardWeights()
                                 : detail::OnednnDescriptorOf(layout).desc();
   }
-  // Proposes a configuration in blocks of channels. Returns the reason if it proposes none.
-  static std::string ProposeBlocked(const KernelQuery& query, const detail::OnednnConv& conv,
-                                    const Shape& x, const Shape& y, int64_t groups,
-                                    std::vector<KernelConfig>& configs) {
-    // Images with at most so many channels are read in the standard layout.
-    constexpr int64_t kFewChannels = 4;
-    const int64_t given = detail::OnednnBlockOf(query.inputs[0].layout);
-    const bool takes_standard = given == 0 && groups == 1 && x[1] <= kFewChannels;
-    const bool is_narrow = conv.type() == detail::OnednnType::bf16;
-    // oneDNN's kernels for bfloat16 need blocks of 16; for groups it has no other kernels.
-    const int64_t block = given       ? given
-                          : is_narrow ? 16
-                                      : detail::OnednnFirstBlock(x[1], y[1], takes_standard);
-    if (const auto moved = static_cast<double>(x.numel() + y.numel());
-        given == 0 && !takes_standard && !(is_narrow && groups > 1) &&
+  // Returns the reason if the node should not be computed in blocks of any size.
+  static std::string WhyNotBlocked(const KernelQuery& query, const detail::OnednnConv& conv,
+                                   bool takes_standard) {
+    if (!query.inputs[1].constant)
+      return "its weights are not constant, and would be converted in every run";
+    const bool is_narrow_group = conv.type() == detail::OnednnType::bf16 && conv.groups() > 1;
+    const auto moved = static_cast<double>(query.inputs[0].shape.ToShape().numel() +
+                                           query.outputs[0].shape.ToShape().numel());
+    if (detail::OnednnBlockOf(query.inputs[0].layout) == 0 && !takes_standard && !is_narrow_group &&
         conv.flops() < kLeastIntensity * moved)
       return StrCat("it would convert for ", static_cast<int64_t>(conv.flops() / moved),
                     " operations an element, from ", static_cast<int64_t>(kLeastIntensity),
                     " on it is faster");
-    try {
-      const auto kernel = conv.Make(conv.ImageDesc(takes_standard ? 0 : block), conv.AnyWeights(),
-                                    conv.OutputDesc(block));
-      if (!detail::IsOnednnCompiled(kernel))
-        return StrCat("oneDNN has only '", kernel.impl_info_str(), "' for it");
-      KernelConfig& config = configs.emplace_back();
-      config.input_layouts.resize(query.inputs.size());
-      if (!takes_standard) config.input_layouts[0] = detail::OnednnBlocked(x, block, conv.type());
-      config.input_layouts[1] = detail::OnednnLayout(kernel.weights_desc(), conv.StandardWeights());
-      config.output_layouts = {detail::OnednnBlocked(y, block, conv.type())};
-      return {};
-    } catch (const dnnl::error& error) {
-      return StrCat("oneDNN has no kernel for it: ", error.what());
-    }
+    return {};
   }
   // Proposes a configuration in the standard layout, if oneDNN has a fast kernel for it.
   static void ProposeStandard(const KernelQuery& query, const detail::OnednnConv& conv,
@@ -373,7 +404,7 @@ class ConvOnednnOp final : public ConvOpBase {
         query.def.backends() != kOnednnBackend)
       return;
     try {
-      const auto kernel = conv.Make(conv.ImageDesc(0), conv.StandardWeights(), conv.OutputDesc(0));
+      const auto kernel = conv.Make(0, conv.StandardWeights(), 0);
       if (!detail::IsOnednnReference(kernel)) configs.emplace_back();
     } catch (const dnnl::error&) {  // then there is no second configuration
     }

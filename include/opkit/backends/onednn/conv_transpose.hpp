@@ -20,7 +20,7 @@ class OnednnConvTranspose {
 
   OnednnConvTranspose(const ConvTransposeAttributes& attributes, int64_t groups, const Shape& x,
                       const Shape& w, const Shape& y, bool has_bias)
-      : x_(OnednnDims(x)), y_(OnednnDims(y)), has_bias_(has_bias) {
+      : x_(OnednnDims(x)), y_(OnednnDims(y)), groups_(groups), has_bias_(has_bias) {
     const ConvSizes sizes = ConvTransposeSizes(attributes, groups, x, w);
     Dims order;  // the strides of W's elements
     const int64_t inputs = x[1] / groups, outputs = w[1];
@@ -49,11 +49,15 @@ class OnednnConvTranspose {
   Desc AnyWeights() const {
     return {w_, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
   }
+  // Returns the estimated nanoseconds of a run with X and Y in these blocks of channels.
+  double EstimatedNs(int64_t x_block, int64_t y_block) const {
+    return OnednnConvNs(flops_, groups_, {x_, x_block}, {y_, y_block});
+  }
   // Returns oneDNN's kernel. Throws dnnl::error if oneDNN has none.
-  Kernel Make(int64_t block, const Desc& w) const {
+  Kernel Make(int64_t x_block, const Desc& w, int64_t y_block) const {
     const auto kind = dnnl::prop_kind::forward_inference;
     const auto direct = dnnl::algorithm::deconvolution_direct;
-    const Desc x = BlockedDesc(x_, block), y = BlockedDesc(y_, block);
+    const Desc x = BlockedDesc(x_, x_block), y = BlockedDesc(y_, y_block);
     const dnnl::primitive_attr attributes = OnednnAttributes();
     if (!has_bias_)
       return Kernel(OnednnEngine(), kind, direct, x, w, y, strides_, dilations_, begin_, end_,
@@ -69,28 +73,24 @@ class OnednnConvTranspose {
       const int64_t first = x_[0] * i / parts;
       OnednnConvTranspose part = *this;
       part.x_[0] = part.y_[0] = x_[0] * (i + 1) / parts - first;
-      const Kernel kernel = part.Make(block, w);
+      const Kernel kernel = part.Make(block, w, block);
       OnednnPiece& piece = pieces.emplace_back();
       piece.primitive = dnnl::deconvolution_forward(kernel);
-      piece.arguments = {{DNNL_ARG_SRC, kernel.src_desc(), first * Image(x_, block)},
-                         {DNNL_ARG_WEIGHTS, kernel.weights_desc()}};
+      piece.arguments = {
+          {DNNL_ARG_SRC, kernel.src_desc(), first * OnednnElements(x_, block) / x_[0]},
+          {DNNL_ARG_WEIGHTS, kernel.weights_desc()}};
       if (has_bias_) piece.arguments.push_back({DNNL_ARG_BIAS, kernel.bias_desc()});
-      piece.arguments.push_back({DNNL_ARG_DST, kernel.dst_desc(), first * Image(y_, block)});
+      piece.arguments.push_back(
+          {DNNL_ARG_DST, kernel.dst_desc(), first * OnednnElements(y_, block) / y_[0]});
       piece.scratchpad = kernel.scratchpad_desc();
     }
     return pieces;
   }
 
  private:
-  // Returns the number of floats of one image, including the pads of the last block.
-  static int64_t Image(const Dims& extents, int64_t block) {
-    int64_t floats = (extents[1] + block - 1) / block * block;
-    for (size_t i = 2; i < extents.size(); ++i) floats *= extents[i];
-    return floats;
-  }
-
   Dims x_, y_, w_, strides_, dilations_, begin_, end_;
   Desc standard_;
+  int64_t groups_;
   bool has_bias_;
   double flops_ = 0;
 };
@@ -103,7 +103,7 @@ class ConvTransposeOnednnOp final : public ConvTransposeOpBase {
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     RequireOnednnTensors(query, 3);
-    const int64_t block = detail::RequireOnednnBlocks(query);
+    const int64_t given = detail::RequireOnednnBlocks(query);
     if (!query.inputs[1].constant)
       throw UnsupportedOperatorFeature(
           "its weights are not constant, and would be converted in every run");
@@ -112,18 +112,13 @@ class ConvTransposeOnednnOp final : public ConvTransposeOpBase {
         ConvTransposeAttributes(query.def), detail::ConvGroups(query.def), x,
         query.inputs[1].shape.ToShape(), y,
         query.inputs.size() > 2 && !query.def.inputs()[2].empty());
-    try {
-      const OnednnScope scope;
-      const auto kernel = conv.Make(block, conv.AnyWeights());
-      if (!detail::IsOnednnCompiled(kernel))
-        throw UnsupportedOperatorFeature(
-            StrCat("oneDNN has only '", kernel.impl_info_str(), "' for it"));
-      KernelConfig config = detail::OnednnBlocksConfig(query, block, false);
-      config.input_layouts[1] = detail::OnednnLayout(kernel.weights_desc(), conv.StandardWeights());
-      return {config};
-    } catch (const dnnl::error& error) {
-      throw UnsupportedOperatorFeature(StrCat("oneDNN has no kernel for it: ", error.what()));
-    }
+    const OnednnScope scope;
+    std::vector<KernelConfig> configs;
+    const std::string why = detail::ProposeOnednnBlocks(query, conv, given, given, configs);
+    const int64_t other = given == 8 ? 16 : 8;
+    detail::ProposeOnednnBlocks(query, conv, other, other, configs);
+    if (configs.empty()) throw UnsupportedOperatorFeature(why);
+    return configs;
   }
 
   bool RunOnDevice() override {

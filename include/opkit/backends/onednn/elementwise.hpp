@@ -123,10 +123,10 @@ class ArithmeticInBlocks : public StandardOperator {
         throw UnsupportedOperatorFeature(
             StrCat("input ", i, " is ", ToString(shape), " beside ", ToString(y),
                    ", expected images, a number, or a number for each channel"));
-      // Refuse if a large operand would have to be converted, so that the chain of blocks ends
-      // here.
-      if (operand == OnednnOperand::kWhole && OnednnBlockOf(query.inputs[i].layout) != block &&
-          !query.inputs[i].constant && OnednnBlockOf(query.inputs[1 - i].layout) == block &&
+      // Refuse if a large operand in the standard layout would have to be converted, so that the
+      // chain of blocks ends here.
+      if (operand == OnednnOperand::kWhole && OnednnBlockOf(query.inputs[i].layout) == 0 &&
+          !query.inputs[i].constant && OnednnBlockOf(query.inputs[1 - i].layout) != 0 &&
           y.numel() * 4 > kMostConverted)
         throw UnsupportedOperatorFeature(
             StrCat("input ", i, " would be converted, which takes as long as the operator itself"));

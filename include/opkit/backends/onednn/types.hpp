@@ -19,6 +19,18 @@ inline bool OnednnHas(dnnl::cpu_isa instructions) {
   const auto wanted = static_cast<unsigned>(instructions);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
+// Returns the number of floats that the CPU computes at once with oneDNN's instructions: 16 with
+// AVX-512, else 8. A Zen 4 computes the two halves of a register of AVX-512 one after the other.
+inline int64_t OnednnLanes() {
+  static const int64_t lanes = [] {
+    if (!OnednnHas(dnnl::cpu_isa::avx512_core)) return 8;
+#if defined(__x86_64__)
+    if (__builtin_cpu_is("amdfam19h")) return 8;  // AVX-512 in this family: Zen 4
+#endif
+    return 16;
+  }();
+  return lanes;
+}
 // True if oneDNN may use bfloat16 instructions. CPUs with AMX have them, too.
 inline bool OnednnHasBFloat16() {
   static const bool has = OnednnHas(dnnl::cpu_isa::avx512_core_bf16);
