@@ -46,6 +46,18 @@ TEST_CASE("Blocks are as long as vectors, unless their pads cost more than that 
   CHECK(block_of({1, 8, 24, 24}, {24, 8, 5, 5}) == 8);
 }
 
+TEST_CASE("With AVX-512, groups that fill blocks of 8 alone are left to other backends") {
+  Graph graph =
+      GraphOf("Conv", {Random({1, 96, 12, 12}, 1), Random({96, 24, 3, 3}, 2)}, {{"group", 4}});
+  const Plan plan = Compile(graph);
+  CHECK((plan.choice(0).kernel->backend == "onednn") == (detail::OnednnLanes() == 8));
+  const Tensor x = Random({1, 96, 12, 12}, 9), expected = RunGraph(Plainly(graph), x);
+  CheckClose(RunGraph(graph, x), expected);
+  graph.ReplaceNode(0, OperatorDef(graph.node(0)).Backends("onednn"));
+  CHECK(ToString(Compile(graph).choice(0).config.output_layout(0)) == "onednn aBcd8b");
+  CheckClose(RunGraph(graph, x, 3), expected);
+}
+
 // A chain of convolutions and light operators, with channels that fill blocks of 8 alone.
 Graph MixedChain() {
   const Ints pads(4, 1), two(2, 2);

@@ -21,6 +21,19 @@ TEST_CASE("Activations") {
   }
 }
 
+TEST_CASE("Large images of few channels leave their blocks, most of which are pads") {
+  const auto taken = [](const Shape& shape) {
+    const Tensor x = InBlocks(Random(shape, 1), 16);
+    const bool is_taken = IsTakenBy("onednn", "Sigmoid", {x}, {}, 1);
+    CHECK(IsTakenBy("onednn", "Add", {x, Tensor::Scalar(1.f)}, {}, 1) == is_taken);
+    return is_taken;
+  };
+  CHECK_FALSE(taken({1, 1, 128, 128}));
+  CHECK_FALSE(taken({1, 4, 64, 64}));
+  CHECK(taken({1, 5, 64, 64}));
+  CHECK(taken({1, 1, 64, 64}));
+}
+
 TEST_CASE("A NaN stays a NaN") {
   Tensor x = Random({1, 20, 3, 3}, 1);
   x.mutable_data<float>()[4] = NAN;

@@ -297,6 +297,13 @@ class ConvOnednnOp final : public ConvOpBase {
       ProposeStandard(query, conv, configs);
     if (can_block && !is_narrow) propose(first == 8 ? 16 : 8);
     if (configs.empty()) throw UnsupportedOperatorFeature(why);
+    // Groups of 24 channels have kernels for blocks of 8 alone: with AVX-512 half as fast as
+    // Eigen's.
+    const int64_t block = detail::OnednnBlockOf(configs[0].output_layout(0));
+    if (groups > 1 && configs.size() == 1 && block < detail::OnednnLanes() && block != given &&
+        query.def.backends() != kOnednnBackend)
+      throw UnsupportedOperatorFeature(
+          StrCat("it would convert for blocks of ", block, ", half of this CPU's vectors"));
     return configs;
   }
 

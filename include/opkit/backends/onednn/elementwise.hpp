@@ -12,6 +12,17 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
+// Throws UnsupportedOperatorFeature for large images of so few channels that three quarters of
+// their blocks are pads: to convert them and compute the channels alone takes less time. For
+// Propose.
+inline void RequireFewPads(const KernelQuery& query, int64_t block) {
+  constexpr int64_t kLarge = 16384;  // elements
+  const Shape y = query.outputs[0].shape.ToShape();
+  if (4 * y[1] <= block && y.numel() >= kLarge)
+    throw UnsupportedOperatorFeature(
+        StrCat("most of the blocks of ", block, " would be pads of ", y[1], " channels"));
+}
+
 // The base of the operators of one input (and of Clip, whose limits it ignores). Runs in the layout
 // of input 0, if that is in blocks of channels.
 class UnaryInBlocks : public StandardOperator {
@@ -20,7 +31,9 @@ class UnaryInBlocks : public StandardOperator {
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     RequireOnednnTensors(query, 1);
-    return {OnednnBlocksConfig(query, RequireOnednnBlocks(query), true)};
+    const int64_t block = RequireOnednnBlocks(query);
+    RequireFewPads(query, block);
+    return {OnednnBlocksConfig(query, block, true)};
   }
 };
 
@@ -115,6 +128,7 @@ class ArithmeticInBlocks : public StandardOperator {
     if (block == 0)
       throw UnsupportedOperatorFeature(
           "it works in blocks of channels, and no input of the output's shape comes in them");
+    RequireFewPads(query, block);
     KernelConfig config;
     for (size_t i = 0; i < 2; ++i) {
       const Shape shape = query.inputs[i].shape.ToShape();
