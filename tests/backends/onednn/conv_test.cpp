@@ -103,7 +103,7 @@ TEST_CASE("A saved selection forces blocks of 8 or of 16 on a whole chain") {
       for (int node = 0; node < graph.num_nodes(); ++node)
         CHECK(ToString(plan.choice(node).config.output_layout(0)) ==
               StrCat("onednn aBcd", block, "b"));
-      CheckClose(Executor(plan).Run({{"x", x}})["y"], expected);
+      CheckClose(Executor(plan).Run({{"x", x}}).Get("y"), expected);
     }
   }
 }
@@ -162,7 +162,7 @@ TEST_CASE("Random convolutions are computed as the plain operator does, or refus
         CAPTURE(candidate.layouts);
         PlanOptions options{.threads = 3};
         options.selection.forced = Selection{{{"y", "onednn", candidate.config}}};
-        CheckClose(Executor(Compile(graph, options)).Run({{"i0", inputs[0]}})["y"], expected);
+        CheckClose(Executor(Compile(graph, options)).Run({{"i0", inputs[0]}}).Get("y"), expected);
       }
   }
   CHECK(taken >= 10);

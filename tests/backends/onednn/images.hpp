@@ -48,7 +48,7 @@ inline Graph Plainly(Graph graph) {
 inline Tensor RunGraph(const Graph& graph, const Tensor& x, int threads = 1) {
   Executor executor(Compile(graph, {.threads = threads, .memory = {.verify = true}}));
   executor.Run({{graph.inputs()[0].name, x}});
-  return executor.Run({{graph.inputs()[0].name, x}})[graph.outputs()[0]];
+  return executor.Run({{graph.inputs()[0].name, x}}).Get(graph.outputs()[0]);
 }
 
 // A node with constants as the plain operator computes it, on 1 and on 3 threads. Returns the
