@@ -171,6 +171,8 @@ ENTRIES = [
     ("body", "a run of a graph of ten nodes in the body of one node", "the same nodes without a body", bodies),
     ("profile_overhead", "a run of the model magika with a profile", "a run without a profile",
      cell(0, ("model", "magika"), "profiled", "plain", "ratio")),
+    ("onednn_blocks", "a run of a detector of text in blocks of 16 channels, one thread",
+     "blocks of 8", cell(0, ("model", "ocr detection"), "now", "before", "ratio")),
     ("compile", "`Compile` of a graph of 10,000 nodes, for each node", "building the graph",
      pair("Compile/chain/10000", "Build/chain/10000")),
     ("recompute", "a run of a transformer's training step in half the arena, by recomputation",
