@@ -540,8 +540,9 @@ decltype(auto) InContext(F&& call, Context&& context) {
 
 // ---- opkit/core/dtype.hpp
 // Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
-// conversions. complex64 is a pair of float32, complex128 a pair of float64; std::complex and
-// anything else with its members and layout maps to them, without including <complex>.
+// conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
+// std::complex, and of any other class with its members and its layout, so that <complex> is not
+// included.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -571,7 +572,7 @@ inline constexpr int kNumDTypes = 16;
 // may be others.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Returns the bytes of one element; 0 for kUndefined and for an invalid number.
+// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
@@ -916,8 +917,8 @@ namespace detail {
 // layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
-// ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
-// other layouts only in programs that register some.
+// Hooks for ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp. Headers that
+// call them do not include the registry, because only a program that registers a layout needs it.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
@@ -934,8 +935,8 @@ struct Layout {
    public:
     virtual bool Equals(const Descriptor& other) const = 0;
     virtual std::string Describe() const = 0;
-    // Returns the bytes of a tensor of this shape. A negative number means the size of the standard
-    // layout.
+    // Returns the number of bytes of a tensor of this shape. A negative number means the size of
+    // the standard layout.
     virtual int64_t Bytes(const Shape& shape, DType dtype) const {
       return static_cast<void>(shape), static_cast<void>(dtype), -1;
     }
@@ -1733,8 +1734,8 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Returns the bytes that Resize can use without new memory; 0 if strides leave gaps, which may
-  // belong to other tensors.
+  // Returns the number of bytes that Resize can use without new memory; 0 if strides leave gaps,
+  // which may belong to other tensors.
   int64_t capacity() const { return capacity_; }
   // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
@@ -1847,7 +1848,8 @@ class Tensor {
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
-  // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
+  // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past
+  // int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
@@ -1878,9 +1880,9 @@ class Tensor {
     if (!IsHostAccessible(device_.type))
       Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
   }
-  // Returns the bytes from the first element to the end of the last.
+  // Returns the number of bytes from the first element to the end of the last one.
   int64_t SpanBytes() const;
-  // Returns the bytes of SpanBytes() for strides that are not checked yet; -1 if they are invalid.
+  // Returns the same as SpanBytes(), for strides that are not checked yet; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -2713,7 +2715,7 @@ class Event {
     return *this;
   }
 
-  // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
+  // Return the event's device, and its state. Query asks the device if the event is SCHEDULED.
   Device device() const { return device_; }
   EventStatus Query() const {
     if (state_->status() == EventStatus::kScheduled) state_->Poll();
@@ -3014,9 +3016,10 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// Points to the variable that holds this image's sink. In a program that is the process's variable.
-// In a library that a program has loaded it is the library's own, whatever symbols the library
-// exports. Written before the library's operators run.
+// Points to the variable with the sink of this image, which is the program or a shared object. In
+// the program it points to g_span_sink. In a loaded library it points to a variable that only the
+// library uses, also if the library exports its symbols. The pointer is set before the library's
+// operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -4317,7 +4320,8 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #ifndef OPKIT_BASE_IMAGE_MODE_HPP_
 #define OPKIT_BASE_IMAGE_MODE_HPP_
 
-// Hidden, because a program and the libraries that it loads may be of different kinds.
+// The symbols are hidden: a program and a library that it loads may be of different kinds, and must
+// not see each other's markers.
 extern "C" {
 #ifdef OPKIT_COMPILED
 __attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_compiled = 0;
@@ -4843,7 +4847,7 @@ class OperatorCreator {
       };
     }
   }
-  // Defined with OperatorBase, which must be complete.
+  // The definition is in operator_base.ipp, because it needs the complete class OperatorBase.
   Pointer operator()(const OperatorDef& def, Workspace* ws,
                      const KernelConfig* config = nullptr) const;
   explicit operator bool() const { return static_cast<bool>(create_); }
@@ -4976,8 +4980,8 @@ struct ArityRules {
   // Returns the number of outputs; -1 if the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
   int OutputsOf(int num_inputs, const Arguments& args) const;
-  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that they leave
-  // open.
+  // Returns the numbers of inputs and outputs of a node with these attributes; -1 for a number that
+  // they do not decide.
   std::pair<int, int> Of(const Arguments& args) const;
   // Returns why a node of `op` may not have these numbers; empty if it may. The Verify functions
   // below have the same convention.
@@ -5057,7 +5061,8 @@ class OpSchema {
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
-  // Sets the function that computes {inputs, outputs} from the attributes; -1 leaves a number open.
+  // Sets the function that computes the numbers of inputs and outputs from the attributes; it
+  // returns -1 for a number that they do not decide.
   using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
     return arity_.of_arguments = std::move(arity), *this;
@@ -5266,7 +5271,8 @@ class OpSchema {
   int CalculateOutput(int inputs, const Arguments& args) const {
     return arity_.OutputsOf(inputs, args);
   }
-  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that stays open.
+  // Returns the numbers of inputs and outputs of a node with these attributes; -1 for a number that
+  // they do not decide.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
   std::vector<int> MutatedInputs(const OperatorDef& def) const;
   const detail::AttributeSchema* FindAttribute(std::string_view name) const {
@@ -6013,8 +6019,9 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // InferenceContext's spelling. Without a fallback, both return the default that the schema
-  // declares if the node does not give the attribute; kNotFound if there is none.
+  // The same as GetSingleArgument; InferenceContext has this name, too. If the node does not give
+  // the attribute, both functions without a fallback return the schema's default. Throws kNotFound
+  // if there is no default.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -6213,11 +6220,12 @@ class OperatorBase : public detail::Observable<OperatorBase> {
 
   // Sets where the kernel was registered; called by CreateOperator.
   void SetRegistration(const char* file, int line, detail::RunCost cost = {});
-  // Sets which outputs may share an input's memory (bit i of masks[o]; inputs past 63 may not);
-  // called by CreateOperator. Without it every output may.
+  // Sets which outputs may share an input's memory: output o may share that of input i if bit i of
+  // masks[o] is set, and never that of an input past 63. CreateOperator calls it. Without the call
+  // every output may share the memory of every input.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
-  // Sets which inputs the operator writes to (bit i; inputs past 63 are ignored); called by
-  // CreateOperator.
+  // Sets which inputs the operator writes to: input i if bit i is set; inputs past 63 are ignored.
+  // CreateOperator calls it.
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   Invocation::Kind invocation_kind() const { return invocation_kind_; }
   // Returns a node's name in profiles: its name, or that of its first output.
@@ -7623,9 +7631,10 @@ consteval bool CheckTypedFunction() {
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
 // ---- opkit/op/typed/typed_kernel.hpp
-// TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has the signature's
-// rows and, for each element type, a function that calls the author's function with the values of
-// those rows. TypedCall has the rest of a run, which is the same for all signatures.
+// TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has a row for each
+// parameter of the author's function and, for each element type, a function that calls the author's
+// function with the values of those parameters. TypedCall does the rest of a run, which is the same
+// for all signatures.
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -7647,7 +7656,7 @@ using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
 struct TypedVersion {
   DType element;  // kUndefined for a function over <Context> alone
   bool (*call)(void* context, const TypedSlot* slots);
-  const AttributeReader* readers;  // one for each row; null for a tensor's row
+  const AttributeReader* readers;  // one for each parameter; null for a tensor
 };
 
 // The record of a typed kernel; a constant of the program.
@@ -7657,8 +7666,8 @@ struct TypedKernel {
   int element_input;  // the input whose dtype selects the version; -1: only one version
 };
 
-// Returns `value` as an element of type T. Throws kOutOfRange if an integer or bool cannot hold it.
 [[noreturn]] OPKIT_COLD void ThrowNoElement(double value, DType dtype);
+// Returns `value` as an element of type T. Throws kOutOfRange if an integer or bool cannot hold it.
 template <class T>
 T ToElement(double value) {
   if constexpr (std::is_integral_v<T>) {
@@ -7684,8 +7693,8 @@ template <class T>
 void ReadAttribute(const Attribute& attribute, TypedSlot& slot) {
   SetSlot(slot, attribute.Get<T>());
 }
-// Reads an attribute of the function's element type, or a list of it. Nodes keep it as floating
-// point.
+// Reads an attribute that the function declares with its element type, or with a list of that type.
+// In nodes such an attribute is a floating-point number, or a list of these.
 template <class T>
 void ReadElements(const Attribute& attribute, TypedSlot& slot) {
   if constexpr (kIsVector<T>) {
@@ -7718,6 +7727,7 @@ P FromSlot(const TypedSlot& slot) {
   }
 }
 
+// The function over Context and at most one element type: its call and its readers of attributes.
 template <class Function, class Context, class... Types>
 struct TypedVersionOf {
   using S = SignatureOf<Function, Context, Types...>;
@@ -7797,7 +7807,7 @@ class TypedCall {
   size_t num_inputs() const { return num_inputs_; }
   // Infers the outputs into `inference`. Calls `wait` before the first read of an input's elements,
   // because the device may still be computing them. Throws kUninitialized; the errors of inference;
-  // kInvalidArgument if a shape stays open.
+  // kInvalidArgument if inference does not find the whole shape of an output.
   OPKIT_COLD void Infer(const OperatorDef& def, InputPointers inputs, InferenceCache& inference,
                         FunctionRef<void()> wait) const;
   // Returns the index of the version for the inputs' element type. Throws kTypeMismatch if there is
@@ -7893,7 +7903,7 @@ class TypedOperator final : public Operator<Context> {
   }
 
   TypedCall call_;
-  std::vector<const Tensor*> inputs_;  // of the current run; null for an input that is left out
+  std::vector<const Tensor*> inputs_;  // the current run's; null for an input that is left out
   std::vector<const Tensor*> outputs_;
 };
 
@@ -9466,8 +9476,8 @@ struct RandomSeed {
   std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
-// True while this thread makes operators for one call of Invoke. The runs of different calls then
-// differ by the order of the calls in the program.
+// True while this thread executes a call of Invoke, which makes a new operator. The operator's seed
+// then depends on the number of the call, so that equal calls give different random numbers.
 inline constinit thread_local bool t_in_invoke = false;
 
 // The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
@@ -10372,8 +10382,8 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
-// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape has an unknown rank
-// until the value is known.
+// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape is that of a scalar;
+// during inference it can also be a shape of unknown rank.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
@@ -11704,7 +11714,7 @@ class GraphView {
   detail::IndexedVector<int> producers_;  // by value
   // Node by node, inputs then outputs; where each node begins.
   detail::IndexedVector<int> values_, offsets_;
-  detail::FlatLists consumers_;  // of each value
+  detail::FlatLists consumers_;  // by value
   std::vector<int> outputs_;
   detail::IndexedVector<char> is_output_, is_rewritten_;  // by value
   std::vector<Rewrite> rewrites_;
@@ -12013,8 +12023,8 @@ struct NodeChoice {
 #endif  // OPKIT_GRAPH_PLAN_NODE_CHOICE_HPP_
 
 // ---- opkit/engine/schedule/replay_mode.hpp
-// ReplayMode: the three ways of running a Schedule. One is chosen by an estimate, from the graph's
-// shape and the time that a node takes, or by the first runs.
+// ReplayMode: the three ways of running a Schedule. An estimate from the graph's shape and the time
+// that a node takes chooses one of them, or measurements of the first runs do.
 #ifndef OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 #define OPKIT_ENGINE_SCHEDULE_REPLAY_MODE_HPP_
 
@@ -12023,7 +12033,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class Schedule;
 
 enum class ReplayMode {
-  kAuto,      // the choice of ChooseMode, kept only if it proves faster than the walk
+  kAuto,      // the choice of ChooseMode; kWalk if runs prove that faster
   kWalk,      // one thread, the stored order, no counters
   kLevels,    // level by level, wide levels shared by all threads
   kCounters,  // a node runs when its last predecessor has released it, on any thread
@@ -12032,7 +12042,7 @@ enum class ReplayMode {
 const char* ToString(ReplayMode mode);
 
 // Returns the mode expected to be fastest: kWalk unless another takes at most 0.85 of its time.
-// With `may_pend` always kCounters.
+// `may_pend`: nodes may return before they are completed; the mode is then always kCounters.
 ReplayMode ChooseMode(const Schedule& schedule, double ns_per_node, int threads,
                       bool may_pend = false);
 
@@ -12045,11 +12055,11 @@ namespace detail {
 // Returns the width of a level from which it pays to share the level.
 int WidthToShare(double ns_per_node);
 
-// Settles on the mode of a Replay by its first runs: walks a few times, tries the modes that the
-// estimate then favours, and keeps the fastest. A parallel mode must be clearly faster than the
-// walk. Later runs are watched: a parallel mode that loses time against the walk, because other
-// work has taken a core, is left at once. The modes are tried again when runs have become much
-// longer or shorter, and now and then, to find a core that is free again.
+// Finds the mode of a Replay by its first runs: uses kWalk a few times, then tries the modes that
+// the estimate favours, and keeps the fastest. A parallel mode (kLevels, kCounters) must be clearly
+// faster than kWalk. Later runs are watched: if a parallel mode loses time against kWalk, because
+// other work has taken a core, the next run uses kWalk. The modes are tried again when runs have
+// become much longer or shorter, and now and then, to find a core that is free again.
 class ReplayTuner {
  public:
   // `ns_per_node` of 0 means unknown.
@@ -12057,7 +12067,8 @@ class ReplayTuner {
               bool may_pend);
 
   ReplayMode mode() const { return mode_; }
-  // True if the mode is not on trial; decisions() counts how often a mode was settled on.
+  // True if the mode is settled, and not on trial. decisions() is the number of times that a mode
+  // was settled.
   bool settled() const { return settled_; }
   int decisions() const { return decisions_; }
   bool may_use_counters() const { return !fixed_ || mode_ == ReplayMode::kCounters; }
@@ -12066,8 +12077,8 @@ class ReplayTuner {
     return known_ns_ > 0 ? known_ns_ : may_pend_ ? kUsualPendingNs : kUsualNs;
   }
 
-  // True if the next run is to be timed and given to Record; called before each run. A walk may
-  // take less time than reading the clock: once settled, one walk in 16 is timed.
+  // True if the next run is to be timed and given to Record; called before each run. A run with
+  // kWalk may take less time than reading the clock: once settled, one such run in 16 is timed.
   bool NextIsTimed() {
     if (fixed_) return false;
     return !settled_ || ++runs_ % 16 == 0 || mode_ != ReplayMode::kWalk;
@@ -12087,7 +12098,8 @@ class ReplayTuner {
   void Settle(ReplayMode mode);
   int64_t& best_ns(ReplayMode mode) { return best_ns_[static_cast<int>(mode)]; }
   int64_t best_ns(ReplayMode mode) const { return best_ns_[static_cast<int>(mode)]; }
-  // Returns the time that parallel runs took beyond the walk's, as a multiple of the walk's time.
+  // Returns the time by which parallel runs took longer than with kWalk, divided by the time of a
+  // run with kWalk.
   double LostWalks() const {
     return static_cast<double>(lost_ns_) / static_cast<double>(best_ns(ReplayMode::kWalk));
   }
@@ -12105,7 +12117,7 @@ class ReplayTuner {
   int retry_after_ = 0;  // runs before the modes are tried again
   int64_t tried_ns_ = 0, lost_ns_ = 0;
   double known_ns_ = 0;                   // 0: not known yet
-  double usual_ns_ = 0, average_ns_ = 0;  // time of a run: when the mode was chosen, and lately
+  double usual_ns_ = 0, average_ns_ = 0;  // time of a run: at the choice of the mode, and lately
   int64_t best_ns_[4] = {};               // 0: mode not tried
 };
 
@@ -12297,9 +12309,10 @@ struct PlanOptions {
     // 0.1 s each for 1,000.
     bool recompute = false;
     static constexpr int kRecomputeTries = 8;
-    // The limit for the bytes of a value whose shape a run decides (NonZero): the value is planned
-    // if its bound is not larger. Other such values have a buffer of their own, which grows with
-    // the runs. All of them do if the arena would pass capacity_bytes otherwise.
+    // For values whose shape a run decides (NonZero), of which a plan knows only the largest size.
+    // The arena has room for such a value if that size is at most this number. A larger one has a
+    // buffer of its own, which grows with the runs. If the arena would exceed capacity_bytes, all
+    // of these values have buffers of their own.
     int64_t most_bound_bytes = int64_t{64} << 20;
     // Inputs whose memory belongs to the plan from the start of a run on. If the last reader of
     // such an input may write in place, it writes an intermediate value or an output there. After
@@ -13287,7 +13300,7 @@ class PartitionValue {
   const SymbolicShape& shape() const { return info().shape; }
   // The elements if they are known before the graph runs; else null.
   const Tensor* constant() const { return info().constant; }
-  // Returns the bytes of the value; 0 if its dtype or an extent is open.
+  // Returns the number of bytes of the value; 0 if its dtype or an extent is unknown.
   uint64_t bytes() const;
   bool is_input() const;   // true for an input of the graph
   bool is_output() const;  // true for an output of the graph
@@ -13637,8 +13650,8 @@ concept AcceptWithTensors =
     std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                         TensorMapArgument&, TensorMapArgument&>;
 
-// Calls f with the parameters of its form. The form with a pointer is MXNet 1.7's, which uses the
-// ids as flags: 0 leaves a node alone.
+// Calls f with the parameters of its signature. The signature with int* is MXNet 1.7's, where an id
+// is only a flag: 0 leaves the node in the graph, as -2 does here.
 template <class F>
 ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
                              StringMapArgument& options) {
@@ -13857,7 +13870,7 @@ struct GraphPartitionerRecord : PartitionerRecord {
   mutable ReviewFunction review;
 };
 
-// The partitioner of a REGISTER_PARTITIONER.
+// The partitioner that REGISTER_PARTITIONER makes of functions.
 class FunctionPartitioner final : public Partitioner {
  public:
   const std::string& name() const override { return record.name; }
@@ -13880,7 +13893,8 @@ void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
                 SupportedOpsCall call);
 void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);
 
-// The host of a BasicPartitionerBuilder. Adds the partitioner to the registry.
+// The Host of a BasicPartitionerBuilder: converts the functions for the record, and adds the
+// partitioner to the registry.
 class GraphPartitionerHost {
  public:
   template <class F>
@@ -15259,9 +15273,9 @@ struct LayoutDefinition {
   // The conversions to and from the standard layout. Both are required.
   LayoutConverter to_standard;
   LayoutConverter from_standard;
-  // Returns the bytes that a tensor of this shape takes; empty: as many as in the standard layout.
-  // A layout with descriptors uses Layout::Descriptor::Bytes instead. Called by several threads at
-  // once.
+  // Returns the number of bytes that a tensor of this shape takes; empty: as many as in the
+  // standard layout. A layout with descriptors uses Layout::Descriptor::Bytes instead. Called by
+  // several threads at once.
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
   // True if each tensor has a descriptor of its own. No conversion leads through such a layout.
   bool has_descriptors = false;
@@ -15289,8 +15303,8 @@ OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
 OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
 // Returns the name of an id; "layout 7" if it is not registered.
 OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
-// Returns the bytes of a tensor in the layout. Errors: kNotFound if the layout is not registered;
-// kOutOfRange.
+// Returns the number of bytes of a tensor in the layout. Errors: kNotFound if the layout is not
+// registered; kOutOfRange.
 OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
 
 // A conversion from one layout to another: the layout after each step, the last being the target,
@@ -15725,8 +15739,9 @@ enum class ScheduleOrder {
 
 struct ScheduleOptions {
   ScheduleOrder order = ScheduleOrder::kStable;
-  // Adds an early edge from each node to the next in the stable order, so that bodies are called in
-  // that order whatever the mode is. Only completions may still overlap.
+  // Adds an early edge (see ScheduleEdge) from each node to the next in the stable order. Every
+  // mode then calls the bodies in that order; only pending nodes may still complete in another
+  // order.
   bool in_order = false;
   // The given order of the nodes, each once; null: by number.
   const std::vector<int>* given = nullptr;
@@ -15796,7 +15811,8 @@ class Schedule {
   int64_t edges_kept() const { return static_cast<int64_t>(entries_.size()); }
   bool exactly_reduced() const { return exactly_reduced_; }
   int max_width() const { return max_width_; }
-  // Return how many levels, and how many nodes in them, have a width in [2^i, 2^(i+1)).
+  // Return the number of levels whose width is in [2^i, 2^(i+1)), and the number of nodes in these
+  // levels.
   static constexpr int kWidthClasses = 30;
   int levels_of_width(int i) const { return width_levels_[i]; }
   int nodes_of_width(int i) const { return width_nodes_[i]; }
@@ -16079,8 +16095,8 @@ class TaskGroup {
 #endif  // OPKIT_ENGINE_TASK_GROUP_HPP_
 
 // ---- opkit/op/fusion.hpp
-// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend runs
-// two nodes of a graph as one.
+// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend
+// runs two nodes of a graph as one.
 #ifndef OPKIT_OP_FUSION_HPP_
 #define OPKIT_OP_FUSION_HPP_
 
@@ -16280,8 +16296,9 @@ class GradientRegistry {
   GradientRegistration* Find(const std::string& op) const;
   // Removes a registration; for tests and libraries.
   void Remove(const std::string& op);
-  // Returns, for an operator without a gradient, a sentence about a gradient of nearly its name
-  // that no operator has; empty if there is none.
+  // For an operator without a gradient: looks for a gradient that is registered for nearly the same
+  // name, which no operator has. Returns the end of a message, which names that gradient; empty if
+  // there is none.
   OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
 
  private:
@@ -16775,7 +16792,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // its buffer plus its offset in the buffer.
 struct MemoryLifetimes {
   IndexedVector<MemoryInterval> buffers;
-  MemoryConflicts conflicts;                // empty: the buffers' spans decide
+  MemoryConflicts conflicts;                // if empty, buffers with overlapping spans conflict
   IndexedVector<int> buffer_of;             // by value: its buffer; -1 for an external value
   IndexedVector<int64_t> offset_in_buffer;  // by value: its offset in its buffer
   std::vector<uint8_t> granted;             // by in-place option: 1 if its two values share bytes
@@ -16786,10 +16803,10 @@ struct MemoryLifetimes {
 };
 
 struct LifetimeOptions {
-  // The most steps without stages for which conflicts are exact; these take steps squared bits, and
-  // 8 bytes for a conflict. For more steps, or more than 8 million conflicts, lifetimes come from
-  // the longest path: a value is live from the last step of that path before all its uses to the
-  // first step of that path after them.
+  // The largest number of steps without stages for which conflicts are exact. Exact conflicts take
+  // one bit for each pair of steps, and 8 bytes for each conflict. For more steps, or more than 8
+  // million conflicts, lifetimes come from the longest path: a value is live from the last step of
+  // that path before all its uses to the first step of that path after them.
   int exact_nodes = 4096;
 };
 
@@ -16830,8 +16847,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
                       const MemorySearchOptions& options = {});
 
-// Returns offsets for buffers with listed conflicts, for runs whose order in time is partial. The
-// spans are those of one legal order: if two overlap, the conflict must be listed too.
+// Returns offsets for buffers that conflict if `conflicts` lists them. For runs whose steps may go
+// in more than one order: the spans are those of one such order. If the spans of two buffers
+// overlap, `conflicts` must list these buffers too.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
                       const MemorySearchOptions& options = {});
 
@@ -16956,8 +16974,9 @@ class ConvertedGraph {
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
-  // Returns the number in view() of a value of the plan's view. For an output of the graph this is
-  // the value as it is returned, in the standard layout; else the value as its node makes it.
+  // Converts the number of a value of the plan's view to its number in view(). view() may have the
+  // value in several layouts. For an output of the graph this is the one that is returned, in the
+  // standard layout; for another value, the one that its node makes.
   int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   // Returns the names of the constants that nodes read in `before`, from which this graph was made,
   // but that nothing reads here: only converted copies are read.
@@ -17060,8 +17079,8 @@ class FusedGraph {
   std::span<const int> PartsOf(int node) const { return parts_[node]; }
   // Returns the node of view() that computes a node of the plan's graph.
   int NodeOf(int plan_node) const { return node_of_[plan_node]; }
-  // Returns the number in view() of a value of the plan's view; -1 for a value between two fused
-  // nodes. Inputs and constants keep their numbers.
+  // Converts the number of a value of the plan's view to its number in view(); -1 for a value
+  // between two fused nodes. Inputs and constants keep their numbers.
   int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }
 
@@ -19095,7 +19114,8 @@ OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
       continue;
     }
     *at = sleeper->next;
-    // The sleeper delists itself under this lock, so it stays until the lock is released.
+    // `sleeper` is on the stack of its thread. It is not destroyed while this lock is held, because
+    // the thread must take the lock in Delist before it returns.
     Parker::Wake(sleeper->parker->Set());
   }
 }
@@ -19198,7 +19218,8 @@ class WorkDeque {
                                         std::memory_order_relaxed))
         item = nullptr;
     }
-    // Relaxed: the deque is empty now, a thief that reads this finds nothing it could take.
+    // Relaxed: the deque is empty now. A thief that reads this value finds nothing that it could
+    // take.
     bottom_.store(bottom + 1, std::memory_order_relaxed);
     return item;
   }
@@ -23908,8 +23929,9 @@ std::string NameOf(const FunctionOpRecord& record);
 // gave to the host.
 [[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const FunctionOpRecord& record, const char* what,
                                                  const OpStatus& status);
-// Returns the reason why a function of the C ABI has failed with `status`. A function that gives
-// none has often returned the status of a host function; the text of that failure is then added.
+// Returns the reason why a function of the C ABI has failed with `status`. A function that gives no
+// reason has often returned the status of a host function that failed; the text of that failure is
+// then added.
 std::string ReasonOf(opkit_status status);
 // Calls a library's function, which must not throw. Keeps an exception that comes nevertheless only
 // as text, because the exception's own code is unloaded with the library.
@@ -23945,8 +23967,8 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs leaves
-// open.
+// Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs does
+// not decide.
 std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args);
 // Returns the indices of the inputs that the operator writes to.
 std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def);
@@ -23958,8 +23980,8 @@ void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass 
 void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
                   std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                   OpCost& cost);
-// Returns the bytes of scratch of a node; 0 while a relevant shape is unknown. A backward node
-// needs the scratch of the forward node whose inputs and outputs it receives.
+// Returns the number of scratch bytes of a node; 0 while a shape that it depends on is unknown. A
+// backward node needs the scratch of the forward node whose inputs and outputs it receives.
 int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
                         std::span<const TensorInfo> inputs);
 
@@ -24011,7 +24033,8 @@ struct FunctionState : RefCounted {
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 
-// An operator's handle of its state, which it has made or found.
+// Gives an operator access to its state. The operator makes the state, or finds the state that a
+// forward operator has made.
 class FunctionStateHandle {
  public:
   explicit FunctionStateHandle(FunctionNode& node) {
@@ -24098,8 +24121,8 @@ class FunctionStateHandle {
   IntrusivePtr<AbiNode> node_;  // the state may point into it
   FunctionStatePtr state_;
   FunctionState* shareable_ = nullptr;  // state_ if another operator may also run it, else null
-  // Replaces the state's Run from the second run on; the first run goes through the state, which
-  // records it.
+  // The state's C function, which CallDirect calls from the second run on. The first run calls the
+  // state's Run; afterwards `direct_` gets the function from `later_direct_`.
   decltype(opkit_kernel::forward) direct_ = nullptr, later_direct_ = nullptr;
   void* direct_instance_ = nullptr;
   bool owns_state_ = false;
@@ -24247,7 +24270,7 @@ class FunctionViews {
     const Blob* blob;
     const Tensor* tensor;
     const void* data;
-    const int64_t* extents;  // with the rank: comparing two Shapes would cost 4 ns each
+    const int64_t* extents;  // with `rank`; to compare two Shapes would cost 4 ns
     int rank;
     DType dtype;
   };
@@ -24446,7 +24469,7 @@ class FunctionViews {
 
   FunctionNode& node_;
   OperatorBase& op_;
-  std::vector<const Tensor*> inputs_;  // of the current run; null for an input that is left out
+  std::vector<const Tensor*> inputs_;  // the current run's; null for an input that is left out
   std::vector<OpReq> reqs_;
   std::vector<bool> mutated_;
   std::vector<bool> open_;  // outputs that the function must make in the current run
@@ -26564,10 +26587,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Owns the operators and the workspace with their blobs. One executor uses it at a time.
 class BoundNodes {
  public:
-  // Creates every operator by its choice, in the order of the view. If the constructor of a kernel
-  // refuses its node, `refused`(node, why) changes the choice, or throws. Throws the errors of
-  // CreateOperator. `outer` has the blobs of values that belong to the enclosing graph, whose nodes
-  // must outlive these; null for other values.
+  // Creates the operator of each node with the kernel in `choices`, in the order of the view. If
+  // the constructor of a kernel refuses its node, `refused`(node, why) changes the choice, or
+  // throws. Throws the errors of CreateOperator. `outer` has, by value, the blob of a value that
+  // belongs to the enclosing graph, and null for other values. The enclosing graph's BoundNodes
+  // must outlive these.
   BoundNodes(const GraphView& view, const GraphTypes& types,
              const IndexedVector<NodeChoice>& choices, const IndexedVector<Blob*>& outer = {},
              FunctionRef<void(int, const std::string&)> refused = &ThrowRefused) {
@@ -26966,8 +26990,8 @@ class Specialization final : public RefCounted {
   // converters. PartsOf, NodeOf and ValueOf relate it to the plan's graph.
   const GraphView& view() const { return converted_ ? converted_->view() : fused_view(); }
   const GraphTypes& types() const { return converted_ ? converted_->types() : fused_types(); }
-  // Returns the number in view() of a value of the plan's graph; -1 for a value between two nodes
-  // that one kernel computes.
+  // Converts the number of a value of the plan's graph to its number in view(); -1 for a value
+  // between two nodes that one kernel computes.
   int ValueOf(int plan_value) const {
     const int value = fused_ ? fused_->ValueOf(plan_value) : plan_value;
     return converted_ && value >= 0 ? converted_->ValueOf(value) : value;
@@ -26991,8 +27015,8 @@ class Specialization final : public RefCounted {
     return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 && follows_[step + 1] == 0;
   }
   const PlannedMemory& memory() const { return memory_; }
-  // Returns how nodes are run, and why, as the executor that measured last describes it.
-  // Thread-safe.
+  // Returns a sentence that says how nodes are run, and why. It is from the executor that measured
+  // its runs last. Thread-safe.
   std::string mode() const {
     MutexLock lock(mode_mutex_);
     return mode_;
@@ -27001,7 +27025,8 @@ class Specialization final : public RefCounted {
     MutexLock lock(mode_mutex_);
     mode_ = std::move(mode);
   }
-  // Returns the bytes of a value of view(). A shape with a bound counts as the largest it allows.
+  // Returns the number of bytes of a value of view(). If extents only have a bound, counts the
+  // largest shape.
   int64_t BytesOf(int value) const {
     const TensorInfo& info = types()[value];
     return LayoutBytes(info.layout, *info.shape.Most(), info.dtype);
@@ -27237,16 +27262,16 @@ class PlanState final : public RefCounted {
   // executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
                                           std::unique_ptr<BoundNodes>* nodes);
-  // Makes Latest() return a specialization that an executor has kept; the plan may have dropped it.
-  // Thread-safe.
+  // Makes Latest() return this specialization, which an executor has kept, also if the plan has
+  // dropped it. Thread-safe.
   void SetLatest(IntrusivePtr<Specialization> specialization);
   // Makes a specialization that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
     return MakeOf(view(), std::move(inputs), options_.memory);
   }
-  // Makes a specialization of a graph with the same inputs, for their declared shapes. Its memory
-  // may be of any size and has no values of bounded size; the search for a better memory plan stops
-  // at the capacity.
+  // Makes a specialization of a graph with the same inputs, for their declared shapes. Its arena
+  // may exceed the capacity, and has no place for values whose size only has a bound. The search
+  // for a better memory plan stops when the arena fits the capacity.
   IntrusivePtr<Specialization> MakeUnbounded(const GraphView& view) const;
   // Replaces the plan's graph by another with the same inputs and outputs. Call it before any run.
   void UseGraph(std::unique_ptr<ViewedGraph> graph, Recomputed recomputed) {
@@ -27823,9 +27848,10 @@ class ReplayCore : public RefCounted {
   // long, but never its only node.
   virtual void HandOver(ReplayWorker& worker, bool has_next) = 0;
 
-  // Counts an edge of its target as done; returns true if it was the last one. Acquire-release: the
-  // thread that releases the target last sees what all predecessors wrote. An only edge needs no
-  // counter: its target runs on this thread or is handed over under the mutex.
+  // Counts an edge to a node as done. Returns true if it was the last such edge, so that the node
+  // may run. Acquire-release: the thread that counts the last edge sees what all predecessors
+  // wrote. If the edge is the only one to its node, no counter is needed: the node runs on this
+  // thread or is handed over under the mutex.
   bool Release(int entry) {
     if (Schedule::IsOnly(entry)) return true;
     std::atomic_ref<int> counter(counters_[Schedule::TargetOf(entry)]);
@@ -27931,9 +27957,10 @@ concept ReplayBody = std::is_void_v<detail::ReplayResult<Body>> ||
 // The body is called once for each node, with the node's number in the schedule. Calls run on the
 // calling thread and on workers of the pool, under the caller's invocation. If the body has
 // `OnThread()`, the result of that is called instead, made for each thread's part in a run. If the
-// body has `Poll()`, the thread that called Run calls that when no node is left to run, while it
-// returns true, before it sleeps for the pending nodes. Poll may Complete them. Nodes see the
-// writes of those that they depend on. Schedule and pool must outlive the replay.
+// body has `Poll()` and no node is left to run, the thread that called Run first calls Poll again
+// and again, as long as it returns true and no node becomes ready, and then sleeps until a pending
+// node completes. Poll may call Complete. A node sees the writes of the nodes that it depends on.
+// Schedule and pool must outlive the replay.
 //
 // One run at a time; any number of Replays of one schedule may run at once. Complete and Cancel may
 // be called from any thread during a run, from the body too. A forked child makes its own replays.
@@ -27942,9 +27969,9 @@ concept ReplayBody = std::is_void_v<detail::ReplayResult<Body>> ||
 // from then on, pending nodes are waited for, and Run rethrows it (RunAsync passes it to `done`). A
 // run that is cancelled or passes its deadline is given up: no body is called from then on, and it
 // ends, with kCancelled or kDeadlineExceeded, as soon as no body is running. Bodies are never
-// killed. Nodes still pending then must still be completed before the next run (else that throws
-// kFailedPrecondition) and before the destruction, or never: the replay may be destroyed when no
-// Complete is to come.
+// killed. Nodes that are pending then must still be completed before the next run, which else
+// throws kFailedPrecondition. The replay may be destroyed as soon as no call of Complete can come
+// any more.
 template <class Body>
 class Replay {
   static_assert(ReplayBody<Body>,
@@ -27970,8 +27997,9 @@ class Replay {
   ~Replay() { core_->WaitUntilQuiet(); }
 
   // Runs all nodes; this thread takes part. The deadline is checked before each node, which costs
-  // 20 to 30 ns. If nodes may pend and a deadline is set, a thread from outside the pool stops
-  // helping when it runs out of nodes: it sleeps for the rest of the run.
+  // 20 to 30 ns. If nodes may pend and a deadline is set, a caller that is no thread of the pool
+  // runs nodes only until none is ready. From then on it sleeps, and the pool's threads do the
+  // rest.
   void Run(Timeout timeout = {}) {
     const bool timed = tuner_.NextIsTimed();
     const int64_t start = timed ? detail::MonotonicNs() : 0;
@@ -28308,10 +28336,11 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
   }
-  // Drops the tensors that the last run left in values without planned memory, if another tensor
-  // shares their memory: an operator of this run would write through a view of an input or of
-  // another value. Goes backwards: views come after the values that they view, so that a value with
-  // memory of its own keeps it.
+  // Looks at the tensors that the last run left in values without planned memory, and drops those
+  // whose memory another tensor shares. An operator of this run would otherwise write its output
+  // into that memory, and so change an input or another value. The loop goes backwards: views come
+  // after the value that they view, and are dropped first. The value is then alone with its memory
+  // and keeps it.
   void DropSharedValues() {
     for (auto blob = unplanned_.rbegin(); blob != unplanned_.rend(); ++blob)
       if ((*blob)->IsType<Tensor>())
@@ -28387,8 +28416,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     MutexLock lock(moved_mutex_);
     return moved_[place.value];
   }
-  // Returns the bytes that are planned for the value; 0 if it has no place. The root plans those of
-  // a body.
+  // Returns the number of bytes that are planned for the value; 0 if it has no place. The root
+  // plans those of a body.
   int64_t RoomOf(const Place& place) const;
   bool SharesInput(const Step& step, const Place& place) const;
   // Returns the arena, or the donated input's memory, that has this block; null if there is none.
@@ -29618,8 +29647,8 @@ class GradientBuilder {
               graph_.node(made.node).type(), ", for node ", ToString(graph_.node(made.node)));
     }
   }
-  // Throws if a gradient node reads a value that is rewritten after the node whose gradient it
-  // computes: gradient nodes run behind all others.
+  // Gradient nodes run after all other nodes. So a gradient node must not read a value that changes
+  // after the node whose gradient it computes: throws if a later node rewrites it.
   void CheckRewritten() const {
     IndexedVector<int> last(gradients_.size(), -1);  // by value: the last node that rewrites it
     for (const auto& rewrite : view_.rewrites()) last[rewrite.value] = rewrite.node;
@@ -30219,8 +30248,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // The limit for the nodes, and for each list of names, of an opkit_graph.
 inline constexpr uint64_t kMostNodes = 10'000'000;
 
-// An opkit_graph and the data that it points to. It includes `types`, the types of the graph's
-// values; if that is null, the types that the graph declares for its inputs.
+// An opkit_graph and the data that it points to. It includes the types of all values that `types`
+// has. If `types` is null, it includes only the types that the graph declares for its inputs.
 struct AbiGraph : RefCounted {
   explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
                     const GraphTypes* types = nullptr)
@@ -30310,8 +30339,9 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
   copy.CopyFrom(TensorOfView(view));
   return copy;
 }
-// Makes a Graph of an opkit_graph. An input has the type of the input of that name in `origin`,
-// else its type among the opkit_graph's values. Throws kInvalidArgument for an invalid struct.
+// Makes a Graph of an opkit_graph. `origin` is the graph from which the opkit_graph was made; null
+// if it is unknown. An input has the type of the input of that name in `origin`, else the type that
+// the opkit_graph lists for it. Throws kInvalidArgument for an invalid struct.
 inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
   if (!IsReadable(graph_of))
@@ -33760,8 +33790,10 @@ struct TraceFact {
   std::string_view text = {};
 };
 
-// Displayed names are composed, and the lock of interned names is taken, once for each name and
-// not for each span. Names are valid as long as the visitor, facts during the call.
+// Visits the spans, counters and markers of a profile, with the names that traces display. Composes
+// each name once, and not again for each span that has it, because this takes the lock of the
+// interned names. Names are valid as long as the visitor exists, facts only during the call that
+// gets them.
 class TraceVisitor {
  protected:
   explicit TraceVisitor(const Profile& profile) : profile_(profile) {}
@@ -34931,7 +34963,8 @@ class ThreadProfile {
       if (!NextChunk()) return CountDropped(), nullptr;
     return &chunk_->records[count_++];
   }
-  // Returns room for one record behind the records of its text, all in one chunk.
+  // Writes `text` into as many records as it needs, and returns room for one record directly behind
+  // them, in the same chunk.
   OPKIT_COLD ProfileRecord* NewNamedRecord(std::string_view text);
   // Relaxed: a statistic with one writer.
   void CountDropped(int64_t records = 1) {
@@ -35870,8 +35903,8 @@ class FailureLog {
 #endif  // OPKIT_ENGINE_DEPENDENCY_ENGINE_FAILURE_HPP_
 
 // ---- opkit/engine/dependency/engine_op.hpp
-// EngineOp: the record of one operation between push and completion, its closure and its accesses
-// inside. Records are used again and again, so that a push allocates nothing.
+// EngineOp: the record of one operation, with its closure and its accesses, from its push until it
+// is completed. Records are used again and again, so that a push allocates nothing.
 #ifndef OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 #define OPKIT_ENGINE_DEPENDENCY_ENGINE_OP_HPP_
 
@@ -35907,9 +35940,9 @@ struct Access {
 
 enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice, kCopyOnDevice };
 
-// The members that few operations need: for several Vars, large closures, failures, devices,
-// completion elsewhere. Details lie apart from the record, so that more of the records, which may
-// wait in their thousands, fit into a cache.
+// The members that few operations need: those with several Vars, a large closure, a failure or a
+// device, and those that another thread completes. Details are not in the record itself, because
+// thousands of records may wait, and small ones fit better into a cache.
 struct OpDetails {
   static constexpr size_t kInlineAccesses = 3;
 
@@ -36079,8 +36112,10 @@ class OpRecords {
       Refill();
     EngineOp* op = free_;
     free_ = op->next_in_list();
-    // Prefetch a record for a later Take(); fetching it from the releasing CPU costs more than a
-    // push. Most records lie in the order of the list; where they do not, it is harmless.
+    // Prefetches the record that is kAhead records behind this one in memory, because it costs more
+    // than a push to fetch a record from the CPU that gave it back. The list has most records in
+    // the order of their addresses, so that a later Take() takes this record. A wrong guess does no
+    // harm.
     constexpr size_t kAhead = 4;
     const auto address = reinterpret_cast<uintptr_t>(free_) + kAhead * sizeof(EngineOp);
     __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
@@ -36105,9 +36140,10 @@ class OpRecords {
     outstanding_.CountDown(count);
   }
 
-  // While a Waiter lives, `outstanding()` counts the operations that have not ended. Otherwise the
-  // count lacks the operations that were pushed since: counting them would cost every push an
-  // atomic operation and runners a shared cache line, and only waiters need the number.
+  // While a Waiter exists, `outstanding()` is the number of operations that have not ended. Only
+  // waiters need the number. So without a Waiter the operations that are pushed are not counted: to
+  // count them would cost every push an atomic operation, and would share a cache line with the
+  // runners.
   class Waiter {
    public:
     explicit Waiter(OpRecords& records) : records_(records) {
@@ -36170,9 +36206,10 @@ class OpRecords {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Thread-safe. Operations of priority 0, nearly all, are in an inbox. One queue for each worker
-// would be cheaper still, but an operation could then lie behind another that waits for it. The
-// other operations are in a heap under a lock; `top_` shows whether to look there.
+// Thread-safe. Nearly all operations have priority 0; these are in an inbox. A queue for each
+// worker would be cheaper still. But in such a queue an operation could stand behind another one
+// that waits for it. Operations of other priorities are in a heap under a lock; `top_` shows
+// whether to look there.
 class ReadyQueue {
  public:
   void Push(EngineOp* op) {
@@ -36439,7 +36476,8 @@ class VarTable {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// An operation that runs on this thread; while it waits another may run inside.
+// An operation that runs on this thread. While it waits, the thread may run another operation, in a
+// frame whose `outer` is this one.
 struct OpFrame {
   const EngineCore* core;
   const EngineOp* op;
@@ -36722,9 +36760,9 @@ class EngineCore final : public AsyncEngine {
   // Counts runners and other work under way that ends by itself.
   alignas(kCacheLine) Latch live_;
 
-  // The protocol of IdleList: a pusher looks for a searching runner after its push, and a runner
-  // that stops searching looks for operations afterwards. Both are seq_cst, so that one of them
-  // sees the other.
+  // A thread that pushes an operation looks for a searching runner afterwards. A runner that stops
+  // searching looks for operations once more afterwards. All these accesses are seq_cst, so that
+  // the thread sees the runner or the runner sees the operation (IdleList explains this protocol).
   alignas(kCacheLine) std::atomic<int> searching_{0};  // scheduled runners included
   std::atomic<int> runners_{0};
   SpinLock runners_lock_;
@@ -38782,7 +38820,7 @@ class StepOrder {
   }
   bool has_matrix() const { return words() > 0; }
   size_t words() const { return before_.words(); }
-  // Returns the steps that precede v, as bits. Only with a matrix.
+  // Returns the steps that precede v, as bits. Call it only if has_matrix() is true.
   const uint64_t* Before(int v) const { return before_.row(v); }
 
   // Return the times of step v. Without a matrix, done(u) <= start(v) only if u precedes v; with a
@@ -39512,9 +39550,9 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
 #endif  // OPKIT_GRAPH_MEMORY_SEARCH_GREEDY_HPP_
 
 // ---- opkit/graph/memory/search/max_weight_antichain.hpp
-// The exact lower bound if conflicts are more than overlapping spans of time: the largest set of
-// buffers that are all in conflict. It proves that an arena cannot be made smaller, so that no
-// search is begun in vain.
+// The lower bound of an arena for listed conflicts: the size of the largest set of buffers that all
+// conflict with each other. A plan of that size cannot be made smaller, so that no search begins in
+// vain.
 #ifndef OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 #define OPKIT_GRAPH_MEMORY_SEARCH_MAX_WEIGHT_ANTICHAIN_HPP_
 
@@ -39604,7 +39642,7 @@ class MaxWeightAntichain {
   }
 
   const size_t count_;
-  BitMatrix later_;         // row i: the buffers to which buffer i may pass units
+  BitMatrix later_;         // row i: the later buffers that may take units of buffer i
   BitMatrix predecessors_;  // row i: the buffers that have passed units to buffer i
   std::vector<int> flow_;   // [i * count_ + j]: units passed from i to j
   std::vector<int> left_, room_;
@@ -39614,8 +39652,8 @@ class MaxWeightAntichain {
 
 inline constexpr int kMostInExactBound = 1024;  // 4 MiB of flow_
 
-// Raises a bound that is not exact yet, for at most kMostInExactBound buffers. If "before" is no
-// partial order, the bound may stay below the largest set.
+// Raises the bound of a problem with listed conflicts and at most kMostInExactBound buffers. If
+// "comes before" is no partial order, the bound may stay below the size of the largest set.
 inline void RaiseBoundByFlow(MemoryProblem* problem) {
   if (problem->spans_decide || problem->count > kMostInExactBound) return;
   const int64_t weight = MaxWeightAntichain(*problem).Weight();
@@ -39920,8 +39958,8 @@ class SkylineSearch {
     int edge = sections_;
     const auto consider = [&](int s) {
       const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
-      // Among equal edges the lowest is taken; the share of the floor in the score stays below any
-      // other difference.
+      // The edge with the least score is taken, and of equal ones the one with the lowest floor:
+      // the floor's part of the score is too small to decide anything else.
       const double score =
           (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
       if (edge < sections_ && score >= best) return;
@@ -42271,7 +42309,7 @@ OPKIT_INLINE void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
     return OpStatus();
   });
 }
-// Returns the bytes of scratch for inputs with known shapes.
+// Returns the number of scratch bytes for inputs with known shapes.
 inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
                               std::span<const TensorInfo> inputs) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
@@ -44224,7 +44262,7 @@ class Recomputer {
     turns_.push_back(std::move(turn));
     return number;
   }
-  // Returns the bytes that the step needs at least while it runs.
+  // Returns the number of bytes that the step needs at least while it runs.
   int64_t OwnBytes(int number) const {
     const RecomputeProblem::Step& step = StepAt(number);
     int64_t bytes = step.scratch_bytes;
@@ -44290,7 +44328,7 @@ class Recomputer {
     if (IsKept(turn, output)) return end() - 1;
     return (std::max)(PlaceOf(turn), last_use_[Slot(turn, output)]);
   }
-  // Returns the bytes that outputs at a place take over from inputs.
+  // Returns the number of bytes that outputs at a place take over from inputs.
   int64_t Grant(int at) {
     const Turn& turn = turns_[order_[at]];
     const RecomputeProblem::Step& step = StepAt(turn.step);
@@ -44486,8 +44524,8 @@ class Recomputer {
         one.changes.push_back({one.of.place, PlaceOf(turn), BytesOf(StepOf(turn).outputs[o])});
   }
 
-  // Fills in the least gain of the candidate. Returns false if it gains nothing, or takes a place
-  // as high as the peak.
+  // Fills in the least gain of the candidate. Returns false if it gains nothing, or if it raises
+  // the live bytes of a place to the peak's.
   bool Rate(Rating& one) {
     change_.resize(order_.size() + 1, 0);
     int begin = end(), finish = 0;
@@ -44522,7 +44560,7 @@ class Recomputer {
     }
     return lowers && one.gain > 0;
   }
-  // Returns the bytes that are live while each of the new turns runs.
+  // Returns the number of bytes that are live while each of the new turns runs.
   std::vector<int64_t> BytesOfMade(const Rating& one) const {
     const std::vector<NewTurn>& made = one.made;
     int64_t base = across_[one.of.place] + one.extended_bytes;
@@ -44814,7 +44852,7 @@ class RecomputedGraph::Writer {
   // By place: the values that its step makes again, with their new names.
   std::vector<std::vector<std::pair<int, std::string>>> names_;
   IndexedVector<int> anchored_;  // by place: anchor_ when its step was written
-  int anchor_ = -1;              // the last of nodes_ that was not moved; -1 before it
+  int anchor_ = -1;              // the last of nodes_ that was not moved; -1: none yet
   NameIndex values_;
   NameTable<int> named_;  // how many nodes have a name
 };
@@ -48338,9 +48376,9 @@ OPKIT_INLINE const ToolRanges* ToolRanges::Global() {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Takes the records of one thread after the other, each thread's in order, and has one function for
-// each type of record. Records that add a fact to a span are kept until Finish, since the span may
-// be on a thread that comes later.
+// Takes the records of all threads, one thread after the other, and the records of a thread in
+// their order. Has one function for each type of record. Records that add a fact to a span are kept
+// until Finish, since the span may be on a thread that comes later.
 class ProfileDecoder {
  public:
   // When the session began, on both clocks, and when it ended, or now.
@@ -48668,8 +48706,10 @@ struct ThreadProfileEnd {
 OPKIT_INLINE Recorder& Recorder::Global() {
   static Recorder* recorder = [] {
     auto* made = new Recorder;
-    // Makes the table of names first. A fork runs the handlers that were registered last first, and
-    // the recorder's mutex may be held while the table's mutex is locked.
+    // Makes the table of names, which registers handlers for a fork, before the recorder registers
+    // its own. A fork begins with the handlers that were registered last. So it locks the
+    // recorder's mutex first and the table's second, as a thread of the recorder does that makes a
+    // name.
     static_cast<void>(InternName("recorder"));
     pthread_atfork([] { Global().mutex_.Lock(); }, [] { Global().mutex_.Unlock(); },
                    [] { Global().ResetAfterFork(); });
@@ -50235,7 +50275,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
     g_read_gradient(*record);
   else if (g_has_gradient && g_has_gradient(record->name))
     Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
-          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
+          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit "
+          "that "
           "registers it");
   ReadKernels(schema, *record);
   // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by

@@ -538,8 +538,9 @@ decltype(auto) InContext(F&& call, Context&& context) {
 
 // ---- opkit/core/dtype.hpp
 // Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
-// conversions. complex64 is a pair of float32, complex128 a pair of float64; std::complex and
-// anything else with its members and layout maps to them, without including <complex>.
+// conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
+// std::complex, and of any other class with its members and its layout, so that <complex> is not
+// included.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -569,7 +570,7 @@ inline constexpr int kNumDTypes = 16;
 // may be others.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Returns the bytes of one element; 0 for kUndefined and for an invalid number.
+// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
@@ -914,8 +915,8 @@ namespace detail {
 // layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
-// ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
-// other layouts only in programs that register some.
+// Hooks for ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp. Headers that
+// call them do not include the registry, because only a program that registers a layout needs it.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
@@ -932,8 +933,8 @@ struct Layout {
    public:
     virtual bool Equals(const Descriptor& other) const = 0;
     virtual std::string Describe() const = 0;
-    // Returns the bytes of a tensor of this shape. A negative number means the size of the standard
-    // layout.
+    // Returns the number of bytes of a tensor of this shape. A negative number means the size of
+    // the standard layout.
     virtual int64_t Bytes(const Shape& shape, DType dtype) const {
       return static_cast<void>(shape), static_cast<void>(dtype), -1;
     }
@@ -1731,8 +1732,8 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Returns the bytes that Resize can use without new memory; 0 if strides leave gaps, which may
-  // belong to other tensors.
+  // Returns the number of bytes that Resize can use without new memory; 0 if strides leave gaps,
+  // which may belong to other tensors.
   int64_t capacity() const { return capacity_; }
   // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
@@ -1845,7 +1846,8 @@ class Tensor {
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
-  // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
+  // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past
+  // int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
@@ -1876,9 +1878,9 @@ class Tensor {
     if (!IsHostAccessible(device_.type))
       Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
   }
-  // Returns the bytes from the first element to the end of the last.
+  // Returns the number of bytes from the first element to the end of the last one.
   int64_t SpanBytes() const;
-  // Returns the bytes of SpanBytes() for strides that are not checked yet; -1 if they are invalid.
+  // Returns the same as SpanBytes(), for strides that are not checked yet; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -2711,7 +2713,7 @@ class Event {
     return *this;
   }
 
-  // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
+  // Return the event's device, and its state. Query asks the device if the event is SCHEDULED.
   Device device() const { return device_; }
   EventStatus Query() const {
     if (state_->status() == EventStatus::kScheduled) state_->Poll();
@@ -3012,9 +3014,10 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// Points to the variable that holds this image's sink. In a program that is the process's variable.
-// In a library that a program has loaded it is the library's own, whatever symbols the library
-// exports. Written before the library's operators run.
+// Points to the variable with the sink of this image, which is the program or a shared object. In
+// the program it points to g_span_sink. In a loaded library it points to a variable that only the
+// library uses, also if the library exports its symbols. The pointer is set before the library's
+// operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -4315,7 +4318,8 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #ifndef OPKIT_BASE_IMAGE_MODE_HPP_
 #define OPKIT_BASE_IMAGE_MODE_HPP_
 
-// Hidden, because a program and the libraries that it loads may be of different kinds.
+// The symbols are hidden: a program and a library that it loads may be of different kinds, and must
+// not see each other's markers.
 extern "C" {
 #ifdef OPKIT_COMPILED
 __attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_compiled = 0;
@@ -4841,7 +4845,7 @@ class OperatorCreator {
       };
     }
   }
-  // Defined with OperatorBase, which must be complete.
+  // The definition is in operator_base.ipp, because it needs the complete class OperatorBase.
   Pointer operator()(const OperatorDef& def, Workspace* ws,
                      const KernelConfig* config = nullptr) const;
   explicit operator bool() const { return static_cast<bool>(create_); }
@@ -4974,8 +4978,8 @@ struct ArityRules {
   // Returns the number of outputs; -1 if the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
   int OutputsOf(int num_inputs, const Arguments& args) const;
-  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that they leave
-  // open.
+  // Returns the numbers of inputs and outputs of a node with these attributes; -1 for a number that
+  // they do not decide.
   std::pair<int, int> Of(const Arguments& args) const;
   // Returns why a node of `op` may not have these numbers; empty if it may. The Verify functions
   // below have the same convention.
@@ -5055,7 +5059,8 @@ class OpSchema {
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
-  // Sets the function that computes {inputs, outputs} from the attributes; -1 leaves a number open.
+  // Sets the function that computes the numbers of inputs and outputs from the attributes; it
+  // returns -1 for a number that they do not decide.
   using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
     return arity_.of_arguments = std::move(arity), *this;
@@ -5264,7 +5269,8 @@ class OpSchema {
   int CalculateOutput(int inputs, const Arguments& args) const {
     return arity_.OutputsOf(inputs, args);
   }
-  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that stays open.
+  // Returns the numbers of inputs and outputs of a node with these attributes; -1 for a number that
+  // they do not decide.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
   std::vector<int> MutatedInputs(const OperatorDef& def) const;
   const detail::AttributeSchema* FindAttribute(std::string_view name) const {
@@ -6011,8 +6017,9 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // InferenceContext's spelling. Without a fallback, both return the default that the schema
-  // declares if the node does not give the attribute; kNotFound if there is none.
+  // The same as GetSingleArgument; InferenceContext has this name, too. If the node does not give
+  // the attribute, both functions without a fallback return the schema's default. Throws kNotFound
+  // if there is no default.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -6211,11 +6218,12 @@ class OperatorBase : public detail::Observable<OperatorBase> {
 
   // Sets where the kernel was registered; called by CreateOperator.
   void SetRegistration(const char* file, int line, detail::RunCost cost = {});
-  // Sets which outputs may share an input's memory (bit i of masks[o]; inputs past 63 may not);
-  // called by CreateOperator. Without it every output may.
+  // Sets which outputs may share an input's memory: output o may share that of input i if bit i of
+  // masks[o] is set, and never that of an input past 63. CreateOperator calls it. Without the call
+  // every output may share the memory of every input.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
-  // Sets which inputs the operator writes to (bit i; inputs past 63 are ignored); called by
-  // CreateOperator.
+  // Sets which inputs the operator writes to: input i if bit i is set; inputs past 63 are ignored.
+  // CreateOperator calls it.
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   Invocation::Kind invocation_kind() const { return invocation_kind_; }
   // Returns a node's name in profiles: its name, or that of its first output.
@@ -7621,9 +7629,10 @@ consteval bool CheckTypedFunction() {
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
 // ---- opkit/op/typed/typed_kernel.hpp
-// TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has the signature's
-// rows and, for each element type, a function that calls the author's function with the values of
-// those rows. TypedCall has the rest of a run, which is the same for all signatures.
+// TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has a row for each
+// parameter of the author's function and, for each element type, a function that calls the author's
+// function with the values of those parameters. TypedCall does the rest of a run, which is the same
+// for all signatures.
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -7645,7 +7654,7 @@ using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
 struct TypedVersion {
   DType element;  // kUndefined for a function over <Context> alone
   bool (*call)(void* context, const TypedSlot* slots);
-  const AttributeReader* readers;  // one for each row; null for a tensor's row
+  const AttributeReader* readers;  // one for each parameter; null for a tensor
 };
 
 // The record of a typed kernel; a constant of the program.
@@ -7655,8 +7664,8 @@ struct TypedKernel {
   int element_input;  // the input whose dtype selects the version; -1: only one version
 };
 
-// Returns `value` as an element of type T. Throws kOutOfRange if an integer or bool cannot hold it.
 [[noreturn]] OPKIT_COLD void ThrowNoElement(double value, DType dtype);
+// Returns `value` as an element of type T. Throws kOutOfRange if an integer or bool cannot hold it.
 template <class T>
 T ToElement(double value) {
   if constexpr (std::is_integral_v<T>) {
@@ -7682,8 +7691,8 @@ template <class T>
 void ReadAttribute(const Attribute& attribute, TypedSlot& slot) {
   SetSlot(slot, attribute.Get<T>());
 }
-// Reads an attribute of the function's element type, or a list of it. Nodes keep it as floating
-// point.
+// Reads an attribute that the function declares with its element type, or with a list of that type.
+// In nodes such an attribute is a floating-point number, or a list of these.
 template <class T>
 void ReadElements(const Attribute& attribute, TypedSlot& slot) {
   if constexpr (kIsVector<T>) {
@@ -7716,6 +7725,7 @@ P FromSlot(const TypedSlot& slot) {
   }
 }
 
+// The function over Context and at most one element type: its call and its readers of attributes.
 template <class Function, class Context, class... Types>
 struct TypedVersionOf {
   using S = SignatureOf<Function, Context, Types...>;
@@ -7795,7 +7805,7 @@ class TypedCall {
   size_t num_inputs() const { return num_inputs_; }
   // Infers the outputs into `inference`. Calls `wait` before the first read of an input's elements,
   // because the device may still be computing them. Throws kUninitialized; the errors of inference;
-  // kInvalidArgument if a shape stays open.
+  // kInvalidArgument if inference does not find the whole shape of an output.
   OPKIT_COLD void Infer(const OperatorDef& def, InputPointers inputs, InferenceCache& inference,
                         FunctionRef<void()> wait) const;
   // Returns the index of the version for the inputs' element type. Throws kTypeMismatch if there is
@@ -7891,7 +7901,7 @@ class TypedOperator final : public Operator<Context> {
   }
 
   TypedCall call_;
-  std::vector<const Tensor*> inputs_;  // of the current run; null for an input that is left out
+  std::vector<const Tensor*> inputs_;  // the current run's; null for an input that is left out
   std::vector<const Tensor*> outputs_;
 };
 
@@ -9464,8 +9474,8 @@ struct RandomSeed {
   std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
-// True while this thread makes operators for one call of Invoke. The runs of different calls then
-// differ by the order of the calls in the program.
+// True while this thread executes a call of Invoke, which makes a new operator. The operator's seed
+// then depends on the number of the call, so that equal calls give different random numbers.
 inline constinit thread_local bool t_in_invoke = false;
 
 // The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
@@ -10370,8 +10380,8 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
-// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape has an unknown rank
-// until the value is known.
+// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape is that of a scalar;
+// during inference it can also be a shape of unknown rank.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
@@ -13190,7 +13200,8 @@ OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
       continue;
     }
     *at = sleeper->next;
-    // The sleeper delists itself under this lock, so it stays until the lock is released.
+    // `sleeper` is on the stack of its thread. It is not destroyed while this lock is held, because
+    // the thread must take the lock in Delist before it returns.
     Parker::Wake(sleeper->parker->Set());
   }
 }
@@ -13293,7 +13304,8 @@ class WorkDeque {
                                         std::memory_order_relaxed))
         item = nullptr;
     }
-    // Relaxed: the deque is empty now, a thief that reads this finds nothing it could take.
+    // Relaxed: the deque is empty now. A thief that reads this value finds nothing that it could
+    // take.
     bottom_.store(bottom + 1, std::memory_order_relaxed);
     return item;
   }
@@ -18275,9 +18287,9 @@ struct LayoutDefinition {
   // The conversions to and from the standard layout. Both are required.
   LayoutConverter to_standard;
   LayoutConverter from_standard;
-  // Returns the bytes that a tensor of this shape takes; empty: as many as in the standard layout.
-  // A layout with descriptors uses Layout::Descriptor::Bytes instead. Called by several threads at
-  // once.
+  // Returns the number of bytes that a tensor of this shape takes; empty: as many as in the
+  // standard layout. A layout with descriptors uses Layout::Descriptor::Bytes instead. Called by
+  // several threads at once.
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
   // True if each tensor has a descriptor of its own. No conversion leads through such a layout.
   bool has_descriptors = false;
@@ -18305,8 +18317,8 @@ OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
 OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
 // Returns the name of an id; "layout 7" if it is not registered.
 OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
-// Returns the bytes of a tensor in the layout. Errors: kNotFound if the layout is not registered;
-// kOutOfRange.
+// Returns the number of bytes of a tensor in the layout. Errors: kNotFound if the layout is not
+// registered; kOutOfRange.
 OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
 
 // A conversion from one layout to another: the layout after each step, the last being the target,
@@ -18392,8 +18404,9 @@ std::string NameOf(const FunctionOpRecord& record);
 // gave to the host.
 [[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const FunctionOpRecord& record, const char* what,
                                                  const OpStatus& status);
-// Returns the reason why a function of the C ABI has failed with `status`. A function that gives
-// none has often returned the status of a host function; the text of that failure is then added.
+// Returns the reason why a function of the C ABI has failed with `status`. A function that gives no
+// reason has often returned the status of a host function that failed; the text of that failure is
+// then added.
 std::string ReasonOf(opkit_status status);
 // Calls a library's function, which must not throw. Keeps an exception that comes nevertheless only
 // as text, because the exception's own code is unloaded with the library.
@@ -18429,8 +18442,8 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs leaves
-// open.
+// Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs does
+// not decide.
 std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args);
 // Returns the indices of the inputs that the operator writes to.
 std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def);
@@ -18442,8 +18455,8 @@ void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass 
 void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
                   std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                   OpCost& cost);
-// Returns the bytes of scratch of a node; 0 while a relevant shape is unknown. A backward node
-// needs the scratch of the forward node whose inputs and outputs it receives.
+// Returns the number of scratch bytes of a node; 0 while a shape that it depends on is unknown. A
+// backward node needs the scratch of the forward node whose inputs and outputs it receives.
 int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
                         std::span<const TensorInfo> inputs);
 
@@ -18495,7 +18508,8 @@ struct FunctionState : RefCounted {
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 
-// An operator's handle of its state, which it has made or found.
+// Gives an operator access to its state. The operator makes the state, or finds the state that a
+// forward operator has made.
 class FunctionStateHandle {
  public:
   explicit FunctionStateHandle(FunctionNode& node) {
@@ -18582,8 +18596,8 @@ class FunctionStateHandle {
   IntrusivePtr<AbiNode> node_;  // the state may point into it
   FunctionStatePtr state_;
   FunctionState* shareable_ = nullptr;  // state_ if another operator may also run it, else null
-  // Replaces the state's Run from the second run on; the first run goes through the state, which
-  // records it.
+  // The state's C function, which CallDirect calls from the second run on. The first run calls the
+  // state's Run; afterwards `direct_` gets the function from `later_direct_`.
   decltype(opkit_kernel::forward) direct_ = nullptr, later_direct_ = nullptr;
   void* direct_instance_ = nullptr;
   bool owns_state_ = false;
@@ -18731,7 +18745,7 @@ class FunctionViews {
     const Blob* blob;
     const Tensor* tensor;
     const void* data;
-    const int64_t* extents;  // with the rank: comparing two Shapes would cost 4 ns each
+    const int64_t* extents;  // with `rank`; to compare two Shapes would cost 4 ns
     int rank;
     DType dtype;
   };
@@ -18930,7 +18944,7 @@ class FunctionViews {
 
   FunctionNode& node_;
   OperatorBase& op_;
-  std::vector<const Tensor*> inputs_;  // of the current run; null for an input that is left out
+  std::vector<const Tensor*> inputs_;  // the current run's; null for an input that is left out
   std::vector<OpReq> reqs_;
   std::vector<bool> mutated_;
   std::vector<bool> open_;  // outputs that the function must make in the current run
@@ -19168,8 +19182,8 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
 
 // ---- opkit/op/fusion.hpp
-// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend runs
-// two nodes of a graph as one.
+// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend
+// runs two nodes of a graph as one.
 #ifndef OPKIT_OP_FUSION_HPP_
 #define OPKIT_OP_FUSION_HPP_
 
@@ -19407,8 +19421,9 @@ class GradientRegistry {
   GradientRegistration* Find(const std::string& op) const;
   // Removes a registration; for tests and libraries.
   void Remove(const std::string& op);
-  // Returns, for an operator without a gradient, a sentence about a gradient of nearly its name
-  // that no operator has; empty if there is none.
+  // For an operator without a gradient: looks for a gradient that is registered for nearly the same
+  // name, which no operator has. Returns the end of a message, which names that gradient; empty if
+  // there is none.
   OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
 
  private:
@@ -20627,7 +20642,7 @@ OPKIT_INLINE void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
     return OpStatus();
   });
 }
-// Returns the bytes of scratch for inputs with known shapes.
+// Returns the number of scratch bytes for inputs with known shapes.
 inline int64_t ForwardScratch(FunctionOpRecord& record, const OperatorDef& def,
                               std::span<const TensorInfo> inputs) {
   if (FunctionHooks* hooks = HooksOf(record)) return hooks->Scratch(def, inputs);
@@ -22097,7 +22112,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
     g_read_gradient(*record);
   else if (g_has_gradient && g_has_gradient(record->name))
     Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
-          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
+          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit "
+          "that "
           "registers it");
   ReadKernels(schema, *record);
   // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by

@@ -1597,8 +1597,9 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 
 // ---- opkit/core/dtype.hpp
 // Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
-// conversions. complex64 is a pair of float32, complex128 a pair of float64; std::complex and
-// anything else with its members and layout maps to them, without including <complex>.
+// conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
+// std::complex, and of any other class with its members and its layout, so that <complex> is not
+// included.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -1628,7 +1629,7 @@ inline constexpr int kNumDTypes = 16;
 // may be others.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Returns the bytes of one element; 0 for kUndefined and for an invalid number.
+// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
@@ -1883,8 +1884,8 @@ namespace detail {
 // layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
-// ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
-// other layouts only in programs that register some.
+// Hooks for ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp. Headers that
+// call them do not include the registry, because only a program that registers a layout needs it.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
@@ -1901,8 +1902,8 @@ struct Layout {
    public:
     virtual bool Equals(const Descriptor& other) const = 0;
     virtual std::string Describe() const = 0;
-    // Returns the bytes of a tensor of this shape. A negative number means the size of the standard
-    // layout.
+    // Returns the number of bytes of a tensor of this shape. A negative number means the size of
+    // the standard layout.
     virtual int64_t Bytes(const Shape& shape, DType dtype) const {
       return static_cast<void>(shape), static_cast<void>(dtype), -1;
     }
@@ -2700,8 +2701,8 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Returns the bytes that Resize can use without new memory; 0 if strides leave gaps, which may
-  // belong to other tensors.
+  // Returns the number of bytes that Resize can use without new memory; 0 if strides leave gaps,
+  // which may belong to other tensors.
   int64_t capacity() const { return capacity_; }
   // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
@@ -2814,7 +2815,8 @@ class Tensor {
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
-  // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
+  // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past
+  // int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
@@ -2845,9 +2847,9 @@ class Tensor {
     if (!IsHostAccessible(device_.type))
       Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
   }
-  // Returns the bytes from the first element to the end of the last.
+  // Returns the number of bytes from the first element to the end of the last one.
   int64_t SpanBytes() const;
-  // Returns the bytes of SpanBytes() for strides that are not checked yet; -1 if they are invalid.
+  // Returns the same as SpanBytes(), for strides that are not checked yet; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -3454,9 +3456,10 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// Points to the variable that holds this image's sink. In a program that is the process's variable.
-// In a library that a program has loaded it is the library's own, whatever symbols the library
-// exports. Written before the library's operators run.
+// Points to the variable with the sink of this image, which is the program or a shared object. In
+// the program it points to g_span_sink. In a loaded library it points to a variable that only the
+// library uses, also if the library exports its symbols. The pointer is set before the library's
+// operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -3906,8 +3909,8 @@ struct RandomSeed {
   std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
-// True while this thread makes operators for one call of Invoke. The runs of different calls then
-// differ by the order of the calls in the program.
+// True while this thread executes a call of Invoke, which makes a new operator. The operator's seed
+// then depends on the number of the call, so that equal calls give different random numbers.
 inline constinit thread_local bool t_in_invoke = false;
 
 // The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
@@ -4536,8 +4539,8 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
-// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape has an unknown rank
-// until the value is known.
+// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape is that of a scalar;
+// during inference it can also be a shape of unknown rank.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
@@ -5401,7 +5404,8 @@ struct LibraryContents {
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
   const char* own_version = nullptr;
-  // Fills in the records of REGISTER_OP, and adds each once; null if there are none.
+  // Fills in the records of REGISTER_OP and appends each of them once to `records`. Null if the
+  // library has no such operator.
   OpStatus (*add_records)(std::vector<FunctionRecord>& records) = nullptr;
   // Adds the operators of op/'s registries; set if a unit includes opkit.hpp.
   void (*add_registered)(std::vector<FunctionRecord>& records) = nullptr;
@@ -5533,8 +5537,8 @@ concept AcceptWithTensors =
     std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                         TensorMapArgument&, TensorMapArgument&>;
 
-// Calls f with the parameters of its form. The form with a pointer is MXNet 1.7's, which uses the
-// ids as flags: 0 leaves a node alone.
+// Calls f with the parameters of its signature. The signature with int* is MXNet 1.7's, where an id
+// is only a flag: 0 leaves the node in the graph, as -2 does here.
 template <class F>
 ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
                              StringMapArgument& options) {
@@ -8875,8 +8879,8 @@ struct NodeOfAbi {
 
 // ---- opkit/op/fusion.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend runs
-// two nodes of a graph as one.
+// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend
+// runs two nodes of a graph as one.
 #ifndef OPKIT_OP_FUSION_HPP_
 #define OPKIT_OP_FUSION_HPP_
 
@@ -9521,7 +9525,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
     g_read_gradient(*record);
   else if (g_has_gradient && g_has_gradient(record->name))
     Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
-          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
+          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit "
+          "that "
           "registers it");
   ReadKernels(schema, *record);
   // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by
@@ -9700,8 +9705,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // The limit for the nodes, and for each list of names, of an opkit_graph.
 inline constexpr uint64_t kMostNodes = 10'000'000;
 
-// An opkit_graph and the data that it points to. It includes `types`, the types of the graph's
-// values; if that is null, the types that the graph declares for its inputs.
+// An opkit_graph and the data that it points to. It includes the types of all values that `types`
+// has. If `types` is null, it includes only the types that the graph declares for its inputs.
 struct AbiGraph : RefCounted {
   explicit AbiGraph(const GraphView& graph_view, std::string graph_name = {},
                     const GraphTypes* types = nullptr)
@@ -9791,8 +9796,9 @@ inline Tensor CopyConstant(const std::string&, const opkit_tensor& view) {
   copy.CopyFrom(TensorOfView(view));
   return copy;
 }
-// Makes a Graph of an opkit_graph. An input has the type of the input of that name in `origin`,
-// else its type among the opkit_graph's values. Throws kInvalidArgument for an invalid struct.
+// Makes a Graph of an opkit_graph. `origin` is the graph from which the opkit_graph was made; null
+// if it is unknown. An input has the type of the input of that name in `origin`, else the type that
+// the opkit_graph lists for it. Throws kInvalidArgument for an invalid struct.
 inline Graph GraphOfAbi(const opkit_graph* graph_of, ConstantOfAbi constant_of,
                         const Graph* origin = nullptr) {
   if (!IsReadable(graph_of))

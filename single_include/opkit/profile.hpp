@@ -535,8 +535,9 @@ decltype(auto) InContext(F&& call, Context&& context) {
 
 // ---- opkit/core/dtype.hpp
 // Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
-// conversions. complex64 is a pair of float32, complex128 a pair of float64; std::complex and
-// anything else with its members and layout maps to them, without including <complex>.
+// conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
+// std::complex, and of any other class with its members and its layout, so that <complex> is not
+// included.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -566,7 +567,7 @@ inline constexpr int kNumDTypes = 16;
 // may be others.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Returns the bytes of one element; 0 for kUndefined and for an invalid number.
+// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
 constexpr int64_t ItemSize(DType dtype) {
   constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
@@ -911,8 +912,8 @@ namespace detail {
 // layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
-// ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp, for headers that meet
-// other layouts only in programs that register some.
+// Hooks for ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp. Headers that
+// call them do not include the registry, because only a program that registers a layout needs it.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
@@ -929,8 +930,8 @@ struct Layout {
    public:
     virtual bool Equals(const Descriptor& other) const = 0;
     virtual std::string Describe() const = 0;
-    // Returns the bytes of a tensor of this shape. A negative number means the size of the standard
-    // layout.
+    // Returns the number of bytes of a tensor of this shape. A negative number means the size of
+    // the standard layout.
     virtual int64_t Bytes(const Shape& shape, DType dtype) const {
       return static_cast<void>(shape), static_cast<void>(dtype), -1;
     }
@@ -1728,8 +1729,8 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Returns the bytes that Resize can use without new memory; 0 if strides leave gaps, which may
-  // belong to other tensors.
+  // Returns the number of bytes that Resize can use without new memory; 0 if strides leave gaps,
+  // which may belong to other tensors.
   int64_t capacity() const { return capacity_; }
   // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
@@ -1842,7 +1843,8 @@ class Tensor {
   // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
-  // Returns the bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past int64.
+  // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past
+  // int64.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
@@ -1873,9 +1875,9 @@ class Tensor {
     if (!IsHostAccessible(device_.type))
       Fail(ErrorCode::kUnsupported, "is not reachable from the host; use device/copy.hpp");
   }
-  // Returns the bytes from the first element to the end of the last.
+  // Returns the number of bytes from the first element to the end of the last one.
   int64_t SpanBytes() const;
-  // Returns the bytes of SpanBytes() for strides that are not checked yet; -1 if they are invalid.
+  // Returns the same as SpanBytes(), for strides that are not checked yet; -1 if they are invalid.
   int64_t ViewBytes() const;
   void CopyElementsTo(char* out) const;
 
@@ -2708,7 +2710,7 @@ class Event {
     return *this;
   }
 
-  // Return the device, and the state, for which the device is asked if the event is SCHEDULED.
+  // Return the event's device, and its state. Query asks the device if the event is SCHEDULED.
   Device device() const { return device_; }
   EventStatus Query() const {
     if (state_->status() == EventStatus::kScheduled) state_->Poll();
@@ -3009,9 +3011,10 @@ struct InvocationState {
 inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
-// Points to the variable that holds this image's sink. In a program that is the process's variable.
-// In a library that a program has loaded it is the library's own, whatever symbols the library
-// exports. Written before the library's operators run.
+// Points to the variable with the sink of this image, which is the program or a shared object. In
+// the program it points to g_span_sink. In a loaded library it points to a variable that only the
+// library uses, also if the library exports its symbols. The pointer is set before the library's
+// operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -4312,7 +4315,8 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #ifndef OPKIT_BASE_IMAGE_MODE_HPP_
 #define OPKIT_BASE_IMAGE_MODE_HPP_
 
-// Hidden, because a program and the libraries that it loads may be of different kinds.
+// The symbols are hidden: a program and a library that it loads may be of different kinds, and must
+// not see each other's markers.
 extern "C" {
 #ifdef OPKIT_COMPILED
 __attribute__((used)) OPKIT_IMAGE_LOCAL inline char opkit_unit_is_compiled = 0;
@@ -4838,7 +4842,7 @@ class OperatorCreator {
       };
     }
   }
-  // Defined with OperatorBase, which must be complete.
+  // The definition is in operator_base.ipp, because it needs the complete class OperatorBase.
   Pointer operator()(const OperatorDef& def, Workspace* ws,
                      const KernelConfig* config = nullptr) const;
   explicit operator bool() const { return static_cast<bool>(create_); }
@@ -4971,8 +4975,8 @@ struct ArityRules {
   // Returns the number of outputs; -1 if the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
   int OutputsOf(int num_inputs, const Arguments& args) const;
-  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that they leave
-  // open.
+  // Returns the numbers of inputs and outputs of a node with these attributes; -1 for a number that
+  // they do not decide.
   std::pair<int, int> Of(const Arguments& args) const;
   // Returns why a node of `op` may not have these numbers; empty if it may. The Verify functions
   // below have the same convention.
@@ -5052,7 +5056,8 @@ class OpSchema {
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
-  // Sets the function that computes {inputs, outputs} from the attributes; -1 leaves a number open.
+  // Sets the function that computes the numbers of inputs and outputs from the attributes; it
+  // returns -1 for a number that they do not decide.
   using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
     return arity_.of_arguments = std::move(arity), *this;
@@ -5261,7 +5266,8 @@ class OpSchema {
   int CalculateOutput(int inputs, const Arguments& args) const {
     return arity_.OutputsOf(inputs, args);
   }
-  // Returns {inputs, outputs} of a node with these attributes; -1 for a number that stays open.
+  // Returns the numbers of inputs and outputs of a node with these attributes; -1 for a number that
+  // they do not decide.
   std::pair<int, int> Arity(const Arguments& args) const { return arity_.Of(args); }
   std::vector<int> MutatedInputs(const OperatorDef& def) const;
   const detail::AttributeSchema* FindAttribute(std::string_view name) const {
@@ -6008,8 +6014,9 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // InferenceContext's spelling. Without a fallback, both return the default that the schema
-  // declares if the node does not give the attribute; kNotFound if there is none.
+  // The same as GetSingleArgument; InferenceContext has this name, too. If the node does not give
+  // the attribute, both functions without a fallback return the schema's default. Throws kNotFound
+  // if there is no default.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -6208,11 +6215,12 @@ class OperatorBase : public detail::Observable<OperatorBase> {
 
   // Sets where the kernel was registered; called by CreateOperator.
   void SetRegistration(const char* file, int line, detail::RunCost cost = {});
-  // Sets which outputs may share an input's memory (bit i of masks[o]; inputs past 63 may not);
-  // called by CreateOperator. Without it every output may.
+  // Sets which outputs may share an input's memory: output o may share that of input i if bit i of
+  // masks[o] is set, and never that of an input past 63. CreateOperator calls it. Without the call
+  // every output may share the memory of every input.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
-  // Sets which inputs the operator writes to (bit i; inputs past 63 are ignored); called by
-  // CreateOperator.
+  // Sets which inputs the operator writes to: input i if bit i is set; inputs past 63 are ignored.
+  // CreateOperator calls it.
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   Invocation::Kind invocation_kind() const { return invocation_kind_; }
   // Returns a node's name in profiles: its name, or that of its first output.
@@ -7618,9 +7626,10 @@ consteval bool CheckTypedFunction() {
 #endif  // OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
 // ---- opkit/op/typed/typed_kernel.hpp
-// TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has the signature's
-// rows and, for each element type, a function that calls the author's function with the values of
-// those rows. TypedCall has the rest of a run, which is the same for all signatures.
+// TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has a row for each
+// parameter of the author's function and, for each element type, a function that calls the author's
+// function with the values of those parameters. TypedCall does the rest of a run, which is the same
+// for all signatures.
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -7642,7 +7651,7 @@ using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
 struct TypedVersion {
   DType element;  // kUndefined for a function over <Context> alone
   bool (*call)(void* context, const TypedSlot* slots);
-  const AttributeReader* readers;  // one for each row; null for a tensor's row
+  const AttributeReader* readers;  // one for each parameter; null for a tensor
 };
 
 // The record of a typed kernel; a constant of the program.
@@ -7652,8 +7661,8 @@ struct TypedKernel {
   int element_input;  // the input whose dtype selects the version; -1: only one version
 };
 
-// Returns `value` as an element of type T. Throws kOutOfRange if an integer or bool cannot hold it.
 [[noreturn]] OPKIT_COLD void ThrowNoElement(double value, DType dtype);
+// Returns `value` as an element of type T. Throws kOutOfRange if an integer or bool cannot hold it.
 template <class T>
 T ToElement(double value) {
   if constexpr (std::is_integral_v<T>) {
@@ -7679,8 +7688,8 @@ template <class T>
 void ReadAttribute(const Attribute& attribute, TypedSlot& slot) {
   SetSlot(slot, attribute.Get<T>());
 }
-// Reads an attribute of the function's element type, or a list of it. Nodes keep it as floating
-// point.
+// Reads an attribute that the function declares with its element type, or with a list of that type.
+// In nodes such an attribute is a floating-point number, or a list of these.
 template <class T>
 void ReadElements(const Attribute& attribute, TypedSlot& slot) {
   if constexpr (kIsVector<T>) {
@@ -7713,6 +7722,7 @@ P FromSlot(const TypedSlot& slot) {
   }
 }
 
+// The function over Context and at most one element type: its call and its readers of attributes.
 template <class Function, class Context, class... Types>
 struct TypedVersionOf {
   using S = SignatureOf<Function, Context, Types...>;
@@ -7792,7 +7802,7 @@ class TypedCall {
   size_t num_inputs() const { return num_inputs_; }
   // Infers the outputs into `inference`. Calls `wait` before the first read of an input's elements,
   // because the device may still be computing them. Throws kUninitialized; the errors of inference;
-  // kInvalidArgument if a shape stays open.
+  // kInvalidArgument if inference does not find the whole shape of an output.
   OPKIT_COLD void Infer(const OperatorDef& def, InputPointers inputs, InferenceCache& inference,
                         FunctionRef<void()> wait) const;
   // Returns the index of the version for the inputs' element type. Throws kTypeMismatch if there is
@@ -7888,7 +7898,7 @@ class TypedOperator final : public Operator<Context> {
   }
 
   TypedCall call_;
-  std::vector<const Tensor*> inputs_;  // of the current run; null for an input that is left out
+  std::vector<const Tensor*> inputs_;  // the current run's; null for an input that is left out
   std::vector<const Tensor*> outputs_;
 };
 
@@ -10684,7 +10694,8 @@ OPKIT_INLINE void Latch::WakeSleepers(const void* latch) {
       continue;
     }
     *at = sleeper->next;
-    // The sleeper delists itself under this lock, so it stays until the lock is released.
+    // `sleeper` is on the stack of its thread. It is not destroyed while this lock is held, because
+    // the thread must take the lock in Delist before it returns.
     Parker::Wake(sleeper->parker->Set());
   }
 }
@@ -10787,7 +10798,8 @@ class WorkDeque {
                                         std::memory_order_relaxed))
         item = nullptr;
     }
-    // Relaxed: the deque is empty now, a thief that reads this finds nothing it could take.
+    // Relaxed: the deque is empty now. A thief that reads this value finds nothing that it could
+    // take.
     bottom_.store(bottom + 1, std::memory_order_relaxed);
     return item;
   }
@@ -14445,8 +14457,8 @@ struct RandomSeed {
   std::atomic<uint64_t> calls{0};  // calls of Invoke that have drawn random numbers since SetSeed
 };
 inline constinit RandomSeed g_random_seed;
-// True while this thread makes operators for one call of Invoke. The runs of different calls then
-// differ by the order of the calls in the program.
+// True while this thread executes a call of Invoke, which makes a new operator. The operator's seed
+// then depends on the number of the call, so that equal calls give different random numbers.
 inline constinit thread_local bool t_in_invoke = false;
 
 // The seeds of an operator's runs: a seed depends on SetSeed, the operator's key, and the number of
@@ -15867,8 +15879,10 @@ struct TraceFact {
   std::string_view text = {};
 };
 
-// Displayed names are composed, and the lock of interned names is taken, once for each name and
-// not for each span. Names are valid as long as the visitor, facts during the call.
+// Visits the spans, counters and markers of a profile, with the names that traces display. Composes
+// each name once, and not again for each span that has it, because this takes the lock of the
+// interned names. Names are valid as long as the visitor exists, facts only during the call that
+// gets them.
 class TraceVisitor {
  protected:
   explicit TraceVisitor(const Profile& profile) : profile_(profile) {}
@@ -17038,7 +17052,8 @@ class ThreadProfile {
       if (!NextChunk()) return CountDropped(), nullptr;
     return &chunk_->records[count_++];
   }
-  // Returns room for one record behind the records of its text, all in one chunk.
+  // Writes `text` into as many records as it needs, and returns room for one record directly behind
+  // them, in the same chunk.
   OPKIT_COLD ProfileRecord* NewNamedRecord(std::string_view text);
   // Relaxed: a statistic with one writer.
   void CountDropped(int64_t records = 1) {
@@ -18301,9 +18316,9 @@ OPKIT_INLINE const ToolRanges* ToolRanges::Global() {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Takes the records of one thread after the other, each thread's in order, and has one function for
-// each type of record. Records that add a fact to a span are kept until Finish, since the span may
-// be on a thread that comes later.
+// Takes the records of all threads, one thread after the other, and the records of a thread in
+// their order. Has one function for each type of record. Records that add a fact to a span are kept
+// until Finish, since the span may be on a thread that comes later.
 class ProfileDecoder {
  public:
   // When the session began, on both clocks, and when it ended, or now.
@@ -18631,8 +18646,10 @@ struct ThreadProfileEnd {
 OPKIT_INLINE Recorder& Recorder::Global() {
   static Recorder* recorder = [] {
     auto* made = new Recorder;
-    // Makes the table of names first. A fork runs the handlers that were registered last first, and
-    // the recorder's mutex may be held while the table's mutex is locked.
+    // Makes the table of names, which registers handlers for a fork, before the recorder registers
+    // its own. A fork begins with the handlers that were registered last. So it locks the
+    // recorder's mutex first and the table's second, as a thread of the recorder does that makes a
+    // name.
     static_cast<void>(InternName("recorder"));
     pthread_atfork([] { Global().mutex_.Lock(); }, [] { Global().mutex_.Unlock(); },
                    [] { Global().ResetAfterFork(); });
@@ -19720,8 +19737,8 @@ struct NodeOfAbi {
 
 // ---- opkit/op/fusion.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend runs
-// two nodes of a graph as one.
+// FusionQuery and FusedNode: the argument and the result of a kernel's Fuse, by which a backend
+// runs two nodes of a graph as one.
 #ifndef OPKIT_OP_FUSION_HPP_
 #define OPKIT_OP_FUSION_HPP_
 
@@ -20270,7 +20287,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
     g_read_gradient(*record);
   else if (g_has_gradient && g_has_gradient(record->name))
     Throw(ErrorCode::kFailedPrecondition, "the gradient of operator ", record->name,
-          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit that "
+          " does not reach the program: include both opkit/op.hpp and opkit/graph.hpp in the unit "
+          "that "
           "registers it");
   ReadKernels(schema, *record);
   // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by

@@ -186,9 +186,7 @@ class OpSchema {
     if (default_value) attribute.default_value.emplace(*default_value);
     return Arg(std::move(attribute));
   }
-  OpSchema& Arg(detail::AttributeSchema attribute) {
-    return attributes_.declared.push_back(std::move(attribute)), *this;
-  }
+  OpSchema& Arg(detail::AttributeSchema attribute);
   // Declares an attribute of type T that every node must give.
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {

@@ -185,6 +185,9 @@ OPKIT_INLINE OpSchema& OpSchema::RequiredArg(std::string name, std::string doc,
               {},
               {values.begin(), values.end()}});
 }
+OPKIT_INLINE OpSchema& OpSchema::Arg(detail::AttributeSchema attribute) {
+  return attributes_.declared.push_back(std::move(attribute)), *this;
+}
 OPKIT_INLINE detail::AttributeSchema* OpSchema::Declared(std::string_view name,
                                                          const char* to_give) {
   for (detail::AttributeSchema& attribute : attributes_.declared)
