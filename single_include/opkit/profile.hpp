@@ -5111,9 +5111,7 @@ class OpSchema {
     if (default_value) attribute.default_value.emplace(*default_value);
     return Arg(std::move(attribute));
   }
-  OpSchema& Arg(detail::AttributeSchema attribute) {
-    return attributes_.declared.push_back(std::move(attribute)), *this;
-  }
+  OpSchema& Arg(detail::AttributeSchema attribute);
   // Declares an attribute of type T that every node must give.
   template <class T>
   OpSchema& RequiredArg(std::string name, std::string doc) {
@@ -11750,6 +11748,9 @@ OPKIT_INLINE OpSchema& OpSchema::RequiredArg(std::string name, std::string doc,
               AttributeType::kString,
               {},
               {values.begin(), values.end()}});
+}
+OPKIT_INLINE OpSchema& OpSchema::Arg(detail::AttributeSchema attribute) {
+  return attributes_.declared.push_back(std::move(attribute)), *this;
 }
 OPKIT_INLINE detail::AttributeSchema* OpSchema::Declared(std::string_view name,
                                                          const char* to_give) {
