@@ -1062,7 +1062,8 @@ class CommandLine(Cli):
         out = self.opkit("--help")
         for code in range(7):
             self.assertRegex(out, rf"(?m)^  {code}  \w")
-        for command in ("run", "bench", "compare", "plan", "inspect", "ops", "lib", "check"):
+        for command in ("run", "bench", "inspect", "plan", "ops", "lib", "check", "trace", "partition",
+                        "compare"):
             self.assertRegex(out, rf"(?m)^  {command} ")
             help_text = self.opkit(command, "--help")
             self.assertIn(f"Examples:\n  opkit {command}", help_text)
