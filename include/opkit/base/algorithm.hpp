@@ -1,7 +1,7 @@
-// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
+// Searching and stable sorting of vectors, for code off the hot paths; they compile fast. std::sort
 // and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
 // sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
-// type that it searches.
+// searched type.
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 

@@ -1,5 +1,5 @@
 // RunInChild: runs foreign code in a forked process and reports its crash or hang as text. The
-// operator check and the command line run the code that they test this way.
+// operator check and the command line run the tested code with it.
 #ifndef OPKIT_BASE_CHILD_PROCESS_HPP_
 #define OPKIT_BASE_CHILD_PROCESS_HPP_
 
@@ -13,7 +13,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // The result of RunInChild.
 struct ChildOutcome {
   std::string answer;  // the last answer of the work
-  // "crashes", "hangs" or "writes where it must not"; empty: the child ended well.
+  // "crashes", "hangs" or "writes where it must not"; empty if the child ended without a failure.
   std::string failure;
   std::string how;   // "signal 11 (Segmentation fault)", "no end within 60 s"
   std::string step;  // the last step that the work announced
@@ -23,7 +23,7 @@ struct ChildOutcome {
 class ChildReporter {
  public:
   // `to` is the pipe. Each record begins with `mark`, so that the reader detects bytes that foreign
-  // code wrote there.
+  // code wrote into the pipe.
   ChildReporter(int to, uint64_t mark) : to_(to), mark_(mark) {}
   // Announces the next step and starts its time limit. `limited` is false for a step that has
   // limits of its own.
@@ -40,17 +40,17 @@ class ChildReporter {
 // those of loaded libraries; kAtOnce flushes stdio and calls _exit.
 enum class ChildEnd { kNormal, kAtOnce };
 
-// Runs `work` in a forked child and waits for it; a step longer than `seconds` is a hang. A keeper
-// process between the two kills the child and everything that it has started, daemons included,
-// when this call or the calling thread ends. An exception of the work is thrown here as an Error
-// with its code and message. Error (kOperatorFailed) if the system starts no process.
+// Runs `work` in a forked child and waits for the child. A step longer than `seconds` is a hang.
+// When this call or the calling thread ends, a keeper process kills the child and all its
+// descendants, daemons included. An exception of the work is thrown here as an Error with its code
+// and message. Error (kOperatorFailed) if the system cannot start a process.
 //
-// The child has only the calling thread. Thread pools and CPU streams start new threads there; a
-// lock of the program that another thread holds at this moment stays locked.
+// The child has only the calling thread. Thread pools and CPU streams start new threads there. If
+// another thread of the program holds a lock at the fork, the lock stays locked in the child.
 ChildOutcome RunInChild(double seconds, FunctionRef<ChildEnd(const ChildReporter& voice)> work);
 
-// Counts the threads of this process except the calling one, which a forked child would lack. 0 is
-// certain; a thread that has just ended may still be counted. 1 if /proc cannot be read.
+// Returns the number of other threads in this process; a forked child lacks them. 0 is exact. A
+// larger number may include a thread that has just ended. 1 if /proc cannot be read.
 int CountOtherThreads();
 
 }}}  // namespace opkit::detail

@@ -1,6 +1,6 @@
 // opkit::Error, the one exception of the toolkit: a code to branch on, a message with what was
-// expected, what was found and how to fix it, and context lines that callers add. Input that a user
-// can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
+// expected, what was found and how to fix it, and context lines that callers add. Wrong input of a
+// user throws an Error; a broken invariant of the toolkit fails an OPKIT_ASSERT.
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
@@ -46,17 +46,18 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
-  // Returns how many lines were left out of a long context. The first lines, which are nearest to
-  // the failure, and the last are kept; a line between them gives this number.
+  // Returns the number of lines left out of a long context. The context keeps the first lines,
+  // which are nearest to the failure, and the last lines; a line between them prints this number.
   int lines_left_out() const noexcept { return left_out_; }
-  // Returns the exception that this error was made from if that was not an Error; null otherwise.
+  // Returns the original exception if this error was made from an exception of another type; else
+  // null.
   const std::exception_ptr& cause() const noexcept { return cause_; }
   Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
   // Returns the address of the object that the error is about (a Tensor), for a caller who knows
   // its name.
   const void* subject() const noexcept { return subject_; }
 
-  // Adds a line of context: where the failure was found, from the inside to the outside.
+  // Adds a line of context: a place where the failure passed. The innermost place comes first.
   Error& AddContext(std::string line);
   // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
@@ -102,7 +103,8 @@ namespace detail {
 
 // Throws the current exception again with one more line of context; call it in a catch block. An
 // exception of another type becomes an Error. Adds the line to a copy if the Error is shared. A
-// shared Error of a derived class is thrown without the line, because a copy would cut it.
+// shared Error of a derived class is thrown without the line, because a copy would lose the derived
+// class's part.
 [[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
 
 // Returns call(), and adds the line context() to an exception that it throws.

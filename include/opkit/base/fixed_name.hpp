@@ -13,8 +13,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
 // lambdas inside functions whose template arguments hold a char array. It writes the name as
-// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
-// there.
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, where it cannot write an array
+// member.
 struct FixedName {
   uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
 
@@ -41,7 +41,8 @@ struct FixedName {
   }
 };
 
-// True if the text can stand where C++ has a name.
+// True if the text looks like a C++ identifier: it is not empty and has no character of other
+// names.
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
     if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;

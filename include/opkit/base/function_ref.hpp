@@ -12,8 +12,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
-// because it is evaluated for every lambda and every overload.
+// True if F can be called with Args and returns an R. Compilers evaluate this for every lambda and
+// every overload, and an expression compiles faster than std::is_invocable_r.
 template <class F, class R, class... Args>
 concept CallableAs = requires(F& f, Args... args) {
   f(std::forward<Args>(args)...);
@@ -26,9 +26,9 @@ concept CallableAs = requires(F& f, Args... args) {
 template <class Signature>
 class FunctionRef;
 
-// Refers to the callable itself, so a temporary lives long enough only when it is an argument of
-// the call; functions and function pointers are copied. Copies are cheap and refer to the same
-// callable. A call costs one indirect jump.
+// Refers to the callable itself, so a temporary lives long enough only as an argument of the call.
+// Functions and function pointers are copied. Copies are cheap and refer to the same callable. A
+// call costs one indirect jump.
 template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:

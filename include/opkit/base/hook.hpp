@@ -34,8 +34,8 @@ class Hook<R(Args...)> {
   constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
   Hook(Hook&&) = delete;
 
-  // Stores the function; returns true, for a static initialiser. Relaxed: threads store the same
-  // function, and it publishes no other data.
+  // Stores the function; returns true, for a static initialiser. Relaxed: all threads store the
+  // same function, and the store publishes no other data.
   bool Fill(R (*function)(Args...)) noexcept {
     __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
     return true;

@@ -1,7 +1,7 @@
-// Detects programs that mix header-only and compiled units (config.hpp). Each kind has registries
-// of its own, so an operator that one kind registers would be missing in the other. Each unit
-// leaves a marker symbol of its kind in the program or shared library that links it; the registries
-// look for the other kind's marker.
+// Detects programs that mix header-only and compiled units (config.hpp). Each kind has its own
+// registries, so an operator of one kind would be missing in the other. Each unit leaves a marker
+// symbol of its kind in the program or shared library; the registries look for the marker of the
+// other kind.
 #ifndef OPKIT_BASE_IMAGE_MODE_HPP_
 #define OPKIT_BASE_IMAGE_MODE_HPP_
 

@@ -1,5 +1,5 @@
-// Interned names: each name has a number for the life of the process. A name that a library gave
-// can be printed after the library is unloaded.
+// Interned names: each name has a number for the life of the process. The name of a library's
+// object can be printed after the library is unloaded.
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
@@ -17,11 +17,11 @@ uint32_t InternName(std::string_view name);
 // Returns the number of a name like InternName, but 0 for a new name beyond the limit of
 // SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
-// Limits the memory of further names to `bytes`, so that a caller that makes names without end does
-// not fill the memory. InternName ignores the limit, but its names count. No limit until the first
-// call. Thread-safe.
+// Limits the memory of further names to `bytes`, in case a caller makes new names without end.
+// InternName ignores the limit, but its names count towards it. Without a call there is no limit.
+// Thread-safe.
 void SetRoomForNames(int64_t bytes);
-// Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
+// Returns the name with this number of InternName; empty for an unknown number. Thread-safe.
 std::string InternedName(uint32_t number);
 
 }}  // namespace opkit

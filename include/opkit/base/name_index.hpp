@@ -1,5 +1,5 @@
-// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
-// everything that walks a graph works on these numbers. NameTable: a value for each name.
+// NameIndex: numbers names in the order in which they are added. A graph's values and nodes have
+// names; code that visits a graph works with the numbers. NameTable: a value for each name.
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 

@@ -11,10 +11,10 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Writes a new file beside the old one and renames it over the old one at Commit; an error before
-// that leaves the old file unchanged. Follows links and keeps permissions. Writes in place to a
-// pipe, a device, or a file in a folder that takes no new file. Writes to a descriptor
-// ("/dev/stdout", "/dev/fd/3") from its current offset, whatever file is behind it.
+// Writes a new file in the same folder; Commit renames the new file over the old one. An error
+// before Commit leaves the old file unchanged. Follows links and keeps permissions. Writes in place
+// to a pipe, a device, or a file in a folder where no new file can be created. Writes to a
+// descriptor ("/dev/stdout", "/dev/fd/3") from its current offset, for any kind of file.
 class OutputFile {
  public:
   // Errors here and below: kIo with the path and the system's message.
@@ -33,7 +33,7 @@ class OutputFile {
   // place.
   std::string path_, target_, temporary_;
   std::FILE* file_ = nullptr;
-  bool truncated_ = false;  // the old contents are cut off already, or a descriptor keeps them
+  bool truncated_ = false;  // the old contents are cut off, or must stay for a descriptor
 };
 
 }  // namespace detail

@@ -29,7 +29,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
-// A mutex for sections of a few instructions: a thread that finds it locked spins briefly before it
+// A mutex for sections of a few instructions. A thread that has to wait spins briefly before it
 // sleeps in the kernel.
 class Mutex {
  public:
@@ -81,10 +81,10 @@ inline void CpuRelax() {
 #endif
 }
 
-// A place where one thread sleeps until it is signalled; lives on that thread's stack. Set() and
-// Wake() are separate: the signaller calls Set() under the lock of the list that holds the sleeper,
-// and Wake(), a system call, after it. The sleeper may be gone once Set() is done, so Wake() uses
-// only its address.
+// A place where one thread sleeps until another thread signals it; lives on the sleeper's stack.
+// Set() and Wake() are separate: the signaller calls Set() under the lock of the list that holds
+// the sleeper, and Wake(), a system call, after unlocking. The Parker may be destroyed once Set()
+// is done, so Wake() uses only its address.
 class Parker {
  public:
   using Address = const void*;
@@ -99,7 +99,7 @@ class Parker {
   }
 
   // Sleeps until Set() and returns true; returns false once `deadline_ns` has passed. The deadline
-  // is on the clock of MonotonicNs; negative for none.
+  // is on the clock of MonotonicNs; a negative value means no deadline.
   bool Wait(int64_t deadline_ns = -1);
 
  private:
@@ -117,7 +117,7 @@ int AvailableCpus();
 inline int CurrentCpu() { return sched_getcpu(); }
 
 // Keeps a sleeping thread off one CPU until it has woken. Linux tends to wake a thread on the
-// waker's CPU, where it then waits, for milliseconds if the waker goes on running. Created and
+// waker's CPU. There the thread waits for milliseconds if the waker goes on running. Created and
 // destroyed by the sleeping thread.
 class CpuBan {
  public:
@@ -138,22 +138,23 @@ class CpuBan {
   cpu_set_t allowed_;  // the CPUs before the ban, if banned_
 };
 
-// Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
+// Pins the calling thread to the `index`-th CPU that it may run on (modulo the number of these
+// CPUs).
 void PinCurrentThread(int index);
 
 // Sets the name that ps, top and gdb show; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
 
-// Gives the calling thread a stack for signal handlers (sigaltstack) until the thread ends, if it
-// has none. A handler needs it after an overflow of the thread's own stack.
+// Gives the calling thread a stack for signal handlers (sigaltstack), unless it has one already. A
+// handler needs this stack after an overflow of the thread's own stack. Freed when the thread ends.
 void MakeSignalStack();
 
 // Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
 // `config` are those of perf_event_open(2).
 int OpenThreadCounter(uint32_t type, uint64_t config);
-// Returns the count until now, scaled up if several counters shared the processor's; 0 if it cannot
-// be read.
+// Returns the present count; 0 if the counter cannot be read. The count is scaled up if several
+// counters had to share one of the processor's counters.
 uint64_t ReadThreadCounter(int file);
 inline void CloseThreadCounter(int file) { close(file); }
 

@@ -1,5 +1,5 @@
-// Intrusive reference counting: one pointer wide and one allocation, and light to include (<memory>
-// costs more than the rest of this folder). Storage and event state are shared through it.
+// Intrusive reference counting: a handle is one pointer wide and an object takes one allocation.
+// Light to include: <memory> costs more than the rest of this folder. Storage and events use it.
 #ifndef OPKIT_BASE_REF_COUNTED_HPP_
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -80,8 +80,8 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
   return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
 }
 
-// Objects whose type only their owner knows. There is one vector type for all of them, since every
-// other std::vector that grows costs a translation unit about 4 ms.
+// Objects whose type only their owner knows. One vector type serves all of them, because each
+// further type of std::vector that grows costs a translation unit about 4 ms.
 using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
 
 // A reference-counted T.

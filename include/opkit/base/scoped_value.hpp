@@ -14,7 +14,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 template <class T>
 class [[nodiscard]] ScopedValue {
  public:
-  // The variable must outlive the scope, whose end restores the value before.
+  // The variable must outlive the scope. The end of the scope restores the previous value.
   ScopedValue(T& variable, std::type_identity_t<T> value)
       : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
   ScopedValue(ScopedValue&&) = delete;

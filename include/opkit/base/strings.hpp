@@ -1,7 +1,7 @@
 // StrCat: builds messages by concatenation, without <sstream>. All text for users goes through it,
 // so numbers look the same everywhere. Messages are built at hundreds of places with as many
-// combinations of types, and each would be an instantiation. A call therefore makes an array of
-// parts, two words each, for one function that is not a template.
+// combinations of types; a template would be instantiated for each combination. A call therefore
+// passes an array of parts, two words each, to one ordinary function.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
@@ -21,8 +21,8 @@ namespace detail {
 
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
-// these (`[1, 2]`). Use it as a parameter type only: it refers to the object that it was made from.
-// A call that reports nothing builds no string; a call that reports costs a few stores.
+// these (`[1, 2]`). Use Text as a parameter type only: it refers to its source object and does not
+// copy it. No string is built until a message is needed; a call costs a few stores.
 class Text {
  public:
   constexpr Text() : Text("") {}
@@ -38,8 +38,8 @@ class Text {
   Text(unsigned i) : Text(int64_t{i}, AppendInt) {}
   Text(unsigned long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
   Text(unsigned long long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
-  // Tests for a class or enumeration with the compiler's built-in traits first, so that a literal
-  // instantiates nothing.
+  // First tests for a class or an enumeration with the compiler's built-in traits, so that a
+  // literal causes no instantiation.
   template <class T>
     requires((__is_class(T) || __is_enum(T)) &&
              requires(const T& value) { std::string_view(ToString(value)); })

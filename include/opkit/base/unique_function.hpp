@@ -1,5 +1,5 @@
-// UniqueFunction: owns anything callable, move-only callables included, with 48 bytes of room
-// inside, so that the usual task (a few pointers captured) costs no allocation. One cache line.
+// UniqueFunction: owns anything callable, also move-only callables. Has 48 bytes of room inside, so
+// that the usual task (a few captured pointers) costs no allocation. One cache line.
 #ifndef OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 #define OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 

@@ -1,6 +1,6 @@
-// Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
-// own, replaceable at run time; it counts live and peak bytes. Backends register theirs; the CPU's
-// is here.
+// Allocator: allocates the bytes of every Storage. Each device type with its own memory has one
+// allocator, which counts live and peak bytes and can be replaced at run time. Backends register
+// their allocators; the CPU's allocator is here.
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -15,8 +15,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // bytes: the size of a cache line and of an AVX-512 register
 inline constexpr int64_t kAlignment = 64;
 
-// Allocates the memory of one device type. Thread-safe. An allocator must outlive the memory that
-// it gives out (see SetAllocator).
+// Allocates the memory of one device type. Thread-safe. An allocator must outlive its memory (see
+// SetAllocator).
 class Allocator {
  public:
   virtual ~Allocator() = default;
@@ -77,8 +77,8 @@ DeviceTable<Allocator*>& Allocators();
 // one.
 Allocator& GetAllocator(DeviceType type);
 
-// Replaces the allocator of the device's memory for new storages and returns the one before (null
-// if none). `allocator` must live until the process ends or every storage made from it is gone.
+// Replaces the allocator of the device's memory for new storages. Returns the previous allocator,
+// or null. `allocator` must live until the process ends or every storage made from it is gone.
 Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
 }}  // namespace opkit

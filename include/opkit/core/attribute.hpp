@@ -1,5 +1,5 @@
 // Attribute: one typed constant of an operator; Arguments: an operator's named attributes. Types
-// are strict, so a wrong one is found when the operator is built, not when it computes nonsense.
+// are strict, so that a wrong type is an Error when the operator is built.
 #ifndef OPKIT_CORE_ATTRIBUTE_HPP_
 #define OPKIT_CORE_ATTRIBUTE_HPP_
 
@@ -49,7 +49,7 @@ constexpr AttributeType kAttributeElement =
     : std::is_same_v<StoredAttribute<T>, std::string> ? AttributeType::kString
                                                       : AttributeType::kTensor;
 
-// Types that an attribute (or one element of its list) can be given and read as.
+// Types of the values that an attribute, or one element of its list, accepts and returns.
 template <class T>
 concept AttributeElement = !std::is_void_v<StoredAttribute<std::remove_cvref_t<T>>>;
 

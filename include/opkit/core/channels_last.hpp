@@ -6,7 +6,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// Returns the layout's id; the first call registers the layout. Element [n, c, ...] of a tensor of
+// Returns the layout's id. The first call registers the layout. Element [n, c, ...] of a tensor of
 // rank 2 and above lies at [n, ..., c]; lower ranks are stored as in the standard layout.
 OPKIT_IMAGE_LOCAL LayoutId ChannelsLast();
 

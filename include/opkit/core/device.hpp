@@ -63,15 +63,16 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 // kOutOfRange for too many types.
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, detail::DeviceTypeInfo info);
 
-// Sets the function that explains why a device of the type is missing; it returns an empty string
-// for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to
-// 127.
+// Sets the function that explains why a device of the type is missing. The function returns an
+// empty string for a device that exists. Backends call this. Error (kOutOfRange) for a type outside
+// of 0 to 127.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
-// Returns why the device is missing; empty if it is there, or if its type has no such function.
+// Returns the reason why the device is missing; empty if it exists, or if its type has no such
+// function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
 
-// True if the host may dereference pointers to this device's memory. Takes a lock only for a user's
-// own types.
+// True if the host may dereference pointers to this device's memory. Takes a lock only for types
+// that the program has registered.
 inline bool IsHostAccessible(DeviceType type) {
   const detail::KnownDeviceType* known = detail::FindKnownDeviceType(type);
   return known ? known->host_accessible : GetDeviceTypeInfo(type).host_accessible;

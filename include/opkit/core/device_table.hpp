@@ -21,7 +21,7 @@ class DeviceTable {
   // Error (kOutOfRange) for a type outside of 0 to 127.
   std::atomic<Pointer>& operator[](DeviceType type) { return slots_[DeviceSlot(type)]; }
   // Returns null if the type has no pointer, or is outside of 0 to 127. Acquire: pairs with the
-  // store, which publishes what it points to.
+  // store, which publishes the object behind the pointer.
   Pointer Find(DeviceType type) const {
     const auto slot = static_cast<uint32_t>(type);
     return slot < kDeviceSlots ? slots_[slot].load(std::memory_order_acquire) : nullptr;

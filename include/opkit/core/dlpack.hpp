@@ -63,7 +63,7 @@ inline constexpr DLPackTypeRow kDLPackTypes[] = {
     {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
     {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
 
-// An exported tensor: keeps its memory alive, and the arrays that the DLTensor points to.
+// An exported tensor. Owns a handle of the memory, and the arrays that the DLTensor points to.
 template <class Managed>
 struct DLPackExport {
   Tensor tensor;
@@ -156,7 +156,7 @@ Tensor ImportDLPack(Managed* managed) {
 template <class T>
 concept Versioned = requires(T& t) { t.version.major; };
 
-// Structs with DLPack's layout: those above or those of the real header.
+// Structs with DLPack's layout: the declarations above, or the structs of the real header.
 template <class T>
 concept DLPackManaged = requires(T& t) {
   t.dl_tensor.byte_offset;
@@ -183,9 +183,10 @@ Managed* ToDLPackVersioned(const Tensor& tensor) {
 
 enum class DLPackReadOnly : uint8_t { kRefused, kAccepted };
 
-// Imports without a copy. On success the tensor owns `managed` and calls its deleter with the last
-// handle; on an Error it still belongs to the caller. A read-only tensor is an Error
-// (kInvalidArgument) unless it is accepted: a Tensor does not remember that it must not be written.
+// Imports without a copy. On success the tensor owns `managed`, and its last handle calls the
+// deleter. After an Error the caller still owns `managed`. A read-only tensor is an Error
+// (kInvalidArgument) unless the caller accepts it, because a Tensor does not know that its memory
+// is read-only.
 template <detail::DLPackManaged Managed>
 Tensor FromDLPack(Managed* managed, DLPackReadOnly read_only = DLPackReadOnly::kRefused) {
   if (!managed) Throw(ErrorCode::kInvalidArgument, "FromDLPack was given a null pointer");

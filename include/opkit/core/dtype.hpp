@@ -1,7 +1,7 @@
 // Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
 // conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
-// std::complex, and of any other class with its members and its layout, so that <complex> is not
-// included.
+// std::complex, and of any other class with the same members and layout; this header does not
+// include <complex>.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -33,8 +33,8 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// True if the number is that of a dtype, kUndefined included; numbers from files and other hosts
-// may be others.
+// True if the number is a dtype, kUndefined included. A number from a file or another host may be
+// invalid.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
 // Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
@@ -73,7 +73,7 @@ struct float16 {
     if (magnitude > 0x7f800000) return sign | 0x7e00;   // NaN, quiet
     if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more
     if (magnitude < 0x38800000) {                       // below the smallest normal, 2^-14
-      // Adding 0.5 lines the 10-bit fraction up with the low bits; the addition itself rounds.
+      // The addition of 0.5 moves the 10-bit fraction into the low bits and rounds it.
       const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
       return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(aligned) - 0x3f000000);
     }
@@ -93,7 +93,7 @@ struct float16 {
   }
 };
 
-// The upper half of a float32. Conversion rounds to nearest, ties to even.
+// The upper 16 bits of a float32. Conversion rounds to nearest, ties to even.
 struct bfloat16 {
   uint16_t bits = 0;
 
@@ -120,7 +120,7 @@ concept ComplexOf = requires(const T& z) {
   z.imag();
 };
 
-// Returns the dtype of T among the four of its kind, which are numbered by size from 1 to 8 bytes.
+// Returns the dtype for the size of T. Each kind has four dtypes of 1 to 8 bytes, numbered by size.
 template <class T>
 constexpr DType IntegerDType(DType of_one_byte) {
   return static_cast<DType>(static_cast<int>(of_one_byte) + std::countr_zero(sizeof(T)));
@@ -157,8 +157,8 @@ constexpr DType DTypeOfImpl() {
 
 }  // namespace detail
 
-// The DType of a C++ type; kUndefined for a type that is not an element type. That of `char` is
-// int8 where char is signed (x86-64) and uint8 where it is not (ARM64).
+// The DType of a C++ type; kUndefined for a type that is not an element type. `char` is int8 on
+// machines where it is signed (x86-64), and uint8 on others (ARM64).
 template <class T>
 inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 

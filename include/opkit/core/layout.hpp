@@ -1,6 +1,6 @@
 // Layout: the order of a tensor's elements in memory. The standard layout, id 0, is row-major or
-// described by the strides. RegisterLayout (core/layout_registry.hpp) gives all other ids; an
-// optional immutable descriptor describes the chosen blocking.
+// follows the strides. RegisterLayout (core/layout_registry.hpp) returns all other ids. An optional
+// immutable descriptor describes the chosen blocking.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
@@ -23,8 +23,8 @@ namespace detail {
 // layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
-// Hooks for ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp. Headers that
-// call them do not include the registry, because only a program that registers a layout needs it.
+// Hooks for ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp. Callers of
+// the hooks do not include the registry, because only a program that registers a layout needs it.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{

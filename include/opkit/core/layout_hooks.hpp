@@ -14,7 +14,7 @@ struct RegisteredLayout {
   bool has_descriptors;
   double ns_per_byte;
 };
-// A direct converter between two layouts other than the standard one.
+// A direct converter between two layouts, neither of which is the standard layout.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;

@@ -20,9 +20,9 @@ struct LayoutDefinition {
   // The conversions to and from the standard layout. Both are required.
   LayoutConverter to_standard;
   LayoutConverter from_standard;
-  // Returns the number of bytes that a tensor of this shape takes; empty: as many as in the
-  // standard layout. A layout with descriptors uses Layout::Descriptor::Bytes instead. Called by
-  // several threads at once.
+  // Returns the number of bytes of a tensor of this shape. If the function is empty, the size is
+  // that of the standard layout. A layout with descriptors uses Layout::Descriptor::Bytes instead.
+  // Called by several threads at once.
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
   // True if each tensor has a descriptor of its own. No conversion leads through such a layout.
   bool has_descriptors = false;
@@ -39,12 +39,13 @@ struct LayoutDefinition {
 //     return id;
 //   }
 OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
-// Registers a direct conversion, for two layouts between which the way through the standard layout
-// would cost more. Errors: kNotFound for a layout that is not registered; kAlreadyExists.
+// Registers a direct conversion between two layouts. Useful if it costs less than the two
+// conversions through the standard layout. Errors: kNotFound for a layout that is not registered;
+// kAlreadyExists.
 OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
                                                double ns_per_byte = 0.25);
 
-// True if the id is registered; the standard layout always is, as "standard".
+// True if the id is registered. The standard layout is always registered, as "standard".
 OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
 // Returns the id of a name. Error (kNotFound) with the nearest name.
 OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
@@ -54,8 +55,8 @@ OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
 // registered; kOutOfRange.
 OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
 
-// A conversion from one layout to another: the layout after each step, the last being the target,
-// and the estimated time. No steps and 0 ns if there is nothing to convert.
+// A conversion from one layout to another: the layout after each step, of which the last is the
+// target, and the estimated time. Without a conversion there are no steps and the time is 0 ns.
 struct LayoutPath {
   std::vector<Layout> steps;
   double cost_ns = 0;

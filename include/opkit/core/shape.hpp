@@ -79,7 +79,7 @@ class Dims {
 
  private:
   void Assign(const int64_t* values, size_t count);
-// g++ 12 does not see that heap_ is read only where it was set, when Steal is not inlined.
+// If Steal is not inlined, g++ 12 does not see that heap_ is always set before it is read.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -125,7 +125,7 @@ class Shape {
 
   int rank() const { return dims_.size(); }
   int64_t numel() const { return numel_; }
-  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  // Negative axes count from the end. Error (kOutOfRange) for an axis that does not exist.
   int64_t dim(int axis) const { return dims_[axis]; }
   int64_t operator[](int axis) const { return dims_[axis]; }
   int size() const { return dims_.size(); }
@@ -151,8 +151,8 @@ class Shape {
   friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
 
  private:
-  // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
-  // strides are such products.
+  // Counts the elements. The product of the non-zero extents must fit int64 even if another extent
+  // is zero, because strides are such products.
   static int64_t CountElements(const Dims& dims);
 
   Dims dims_;

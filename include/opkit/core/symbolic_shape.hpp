@@ -12,8 +12,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
-// Thrown by functions that need a rank or an extent that is not known. From an inference function
-// it means that nothing can be inferred yet, which is no Error of Compile.
+// Thrown by functions that need a rank or an extent that is not known. If an inference function
+// throws it, nothing can be inferred yet; Compile does not report it as an Error.
 class OPKIT_EXPORT NotKnownYet : public Error {
  public:
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
@@ -32,7 +32,7 @@ class Dim {
     if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
   }
   static Dim Symbol(std::string name);
-  // Unknown until a run decides it, but no larger than this, so that memory can be planned for it.
+  // Returns an extent that a run decides, with an upper bound for the planning of memory.
   static Dim AtMost(int64_t most);
   // Returns an unknown extent that is no larger than the largest value of `whole`; without a bound
   // if `whole` has none.

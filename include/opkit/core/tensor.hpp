@@ -29,14 +29,15 @@ class Tensor {
   Tensor& operator=(const Tensor&);
   Tensor& operator=(Tensor&&) noexcept = default;
   ~Tensor();
-  // An empty tensor of that device: without a dtype and memory, of shape [0].
+  // An empty tensor of that device: shape [0], no dtype, no memory.
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
   Tensor(Shape shape, DType dtype, Device device = {}) : device_(device) {
     Resize(std::move(shape), dtype);
   }
-  // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
+  // Views `storage` from `byte_offset` on; `strides` are in elements and not negative; empty means
+  // dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
   // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
@@ -88,9 +89,9 @@ class Tensor {
     return out;
   }
 
-  // Return the parts of the tensor; each costs O(1) or O(rank) and throws only kOutOfRange, from
-  // `dim` for an axis that the shape does not have. numel() counts elements, nbytes() the bytes of
-  // a dense tensor of them, byte_offset() those of the storage before the first element.
+  // Return the parts of the tensor, in O(1) or O(rank). Only `dim` throws: kOutOfRange for an axis
+  // that does not exist. numel() is the number of elements, nbytes() the size of a dense tensor
+  // with these elements, byte_offset() the offset of the first element in the storage.
   const Shape& shape() const { return shape_; }
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
@@ -108,15 +109,15 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Returns the number of bytes that Resize can use without new memory; 0 if strides leave gaps,
-  // which may belong to other tensors.
+  // Returns the number of bytes that Resize can use without new memory. Returns 0 if strides leave
+  // gaps, because the gaps may belong to other tensors.
   int64_t capacity() const { return capacity_; }
   // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
-  // True if the tensor stores strides, as a view may; they can still be dense.
+  // True if the tensor stores strides, as a view may; these strides can still be dense.
   bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
-  // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
+  // True if the tensor has this memory, dtype and shape, no stored strides, and the standard
   // layout.
   bool IsDenseAt(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
@@ -146,7 +147,7 @@ class Tensor {
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const { return raw_mutable_data(); }
-  // Returns the same as data<T>(), for a dtype that the program knows at run time.
+  // Same as data<T>(), for a dtype that is known only at run time.
   const void* raw_data(DType wanted) const {
     CheckHolds(wanted);
     return raw_data();
@@ -166,9 +167,9 @@ class Tensor {
     return std::vector<T>(values, values + numel());
   }
 
-  // Changes the shape and keeps the dtype. Memory is kept when it is large enough, so shrinking and
-  // growing back costs nothing. Otherwise the tensor takes new memory with undefined contents, and
-  // the tensors that share the old memory keep it. Without a dtype only the shape is set.
+  // Changes the shape and keeps the dtype. Keeps the memory if it is large enough, so shrinking and
+  // growing back costs nothing. Otherwise takes new memory with undefined contents; tensors that
+  // share the old memory keep it. Without a dtype, sets only the shape.
   void Resize(Shape shape) {
     if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
     shape_ = std::move(shape);
@@ -179,7 +180,7 @@ class Tensor {
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
   // Drops memory and strides; dtype and shape stay. Reading elements is then an Error
-  // (kUninitialized), unless there are none.
+  // (kUninitialized), unless the tensor has no elements.
   void ReleaseMemory();
 
   // Takes the memory and dtype of `source` and keeps its own shape. Error (kInvalidArgument) unless
@@ -211,15 +212,16 @@ class Tensor {
     return SpansOverlap(other);
   }
 
-  // Returns a tensor in a layout whose size may differ from the dense one. Views `bytes` bytes of
-  // `storage` behind `byte_offset`, all of them if `bytes` is negative.
+  // Returns a tensor in a layout, whose size may differ from the dense size. Views `bytes` bytes of
+  // `storage` from `byte_offset` on; a negative `bytes` means all the remaining bytes.
   static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                            int64_t byte_offset = 0, int64_t bytes = -1);
   // Moves the tensor to another device that reaches the same memory (cpu and cpu_stream). Error
   // (kInvalidArgument) for other devices.
   void SetDevice(Device device);
 
-  // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
+  // Returns "float32[2, 3] on cpu", with the layout or the strides if the tensor is not dense
+  // row-major.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
   // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past

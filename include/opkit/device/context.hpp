@@ -1,5 +1,5 @@
-// Context: the device-side handle an operator runs with. Defines the concept that the context of
-// every device meets, and CPUContext, where issuing work means doing it.
+// Context: the handle through which an operator issues work on its device. Defines the concept that
+// the context of every device meets, and CPUContext, which does the work when it is issued.
 #ifndef OPKIT_DEVICE_CONTEXT_HPP_
 #define OPKIT_DEVICE_CONTEXT_HPP_
 
@@ -13,11 +13,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 template <class C>
 concept DeviceContext = requires(C& context, const C& constant, Event& event, int stream_id) {
   { C::kDeviceType } -> std::convertible_to<DeviceType>;
-  { C::kAsynchronous } -> std::convertible_to<bool>;  // work goes on after it was issued
+  { C::kAsynchronous } -> std::convertible_to<bool>;  // true: issuing returns before the work ends
   requires std::constructible_from<C, Device>;
   { constant.device() } -> std::convertible_to<Device>;
   context.SwitchToDevice(stream_id);        // the stream that further work is issued on
-  context.Record(event);                    // SCHEDULED; done when the work issued so far is
+  context.Record(event);                    // SCHEDULED; completes after the work issued so far
   context.WaitEvent(std::as_const(event));  // work issued from now on waits for the event
   context.FinishDeviceComputation();        // blocks until this stream has drained, rethrows
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
@@ -35,8 +35,8 @@ namespace detail {
 
 // Optional abilities of a context, each a concept.
 //
-// A context that runs host functions at their place in the stream: CPUContext, CPUStreamContext, or
-// a user's own. It supports ParallelFor, strided inputs and the launch of function operators.
+// A context that runs host functions in the order of its stream: CPUContext, CPUStreamContext, or a
+// user's own. It supports ParallelFor, strided inputs and the launch of function operators.
 template <class C>
 concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
 
@@ -47,13 +47,14 @@ concept NativeStreamContext = requires(C& context) {
   { context.native_stream() } -> std::convertible_to<void*>;
 };
 
-// A context whose device has a clock. `BeginSpan` is called where a run begins to issue, while a
-// profile is recorded. The device then reports the times of that work for the span of `event`
+// A context whose device has a clock. While a profile is recorded, a run calls `BeginSpan` before
+// it issues its work. The device then reports the times of that work for the span of `event`
 // (SpanSink::RanOnDevice).
 template <class C>
 concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
 
-// A context that keeps memory until the work issued so far is done, for runs without an event.
+// A context that can keep memory alive until the work issued so far is done, for runs without an
+// event.
 template <class C>
 concept RetainingContext =
     requires(C& context, RefCountedList memory) { context.Retain(std::move(memory)); };
@@ -64,7 +65,7 @@ concept StreamContext = requires(C& context) { &context.stream(); };
 
 }  // namespace detail
 
-// Runs work on the host, synchronously. Every call costs next to nothing.
+// Runs work on the host, synchronously. Every call is cheap.
 class CPUContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kCPU;

@@ -1,5 +1,5 @@
-// Copies between devices. Backends register functions by the memory that they read and write; Copy
-// (done on return) and CopyAsync (issued on a context's stream) use them.
+// Copies between devices. Backends register a function for each pair of source and target memory.
+// Copy (done on return) and CopyAsync (issued on a context's stream) call these functions.
 #ifndef OPKIT_DEVICE_COPY_HPP_
 #define OPKIT_DEVICE_COPY_HPP_
 
@@ -46,20 +46,21 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Copies through host memory, by the two functions that are registered for it, and waits. Error
-// (kUnsupported) for a stream, and if one of the two is not registered any more.
+// Copies through host memory with the two registered functions, and waits. Error (kUnsupported) for
+// a stream, and if one of the functions is not registered any more.
 void CopyThroughHost(void* target, Device target_device, const void* source, Device source_device,
                      int64_t nbytes, void* stream);
 
-// Returns the registered function. If there is none: returns CopyHost for two memories that the
-// host reaches, CopyThroughHost if functions to and from the host are registered, else null.
+// Returns the registered function. Without one, returns CopyHost if the host reaches both memories,
+// CopyThroughHost if functions to and from the host are registered, else null.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
 // Returns the function that copies between these two tensors. Error (kUnsupported) if there is
 // none.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
-// the two may overlap. On a device the copy is issued on `stream` and needs a dense source.
+// the two tensors may overlap. On a device the copy is issued on `stream` and the source must be
+// dense.
 void CopyElements(const Tensor& source, const Tensor& target, void* stream);
 
 // A copy that is ready to run; keeps both memories alive.
@@ -81,16 +82,16 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 // (null if none); null removes it. Thread-safe.
 detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to, detail::CopyFunction copy);
 
-// Copies `source`, dense, to the target's own device; done on return. The target is resized; it
-// keeps its memory unless that is too small or overlaps `source`. Between two accelerators without
-// a copy of their own it goes through the host. Errors: kUninitialized, kUnsupported if no copy
-// leads from one device to the other, kOutOfMemory; the target is then as it was.
+// Copies the elements of `source`, dense, to the target's device; done on return. Resizes the
+// target, which keeps its memory unless that is too small or overlaps `source`. Copies through the
+// host between two accelerators without a direct copy. Errors: kUninitialized, kUnsupported if no
+// copy leads from one device to the other, kOutOfMemory; the target is then unchanged.
 void Copy(const Tensor& source, Tensor* target);
 
 // Issues the same copy on the context's stream, after the work issued there so far and before later
-// work. The target has its shape at once. On the toolkit's own streams the copy keeps both memories
-// alive. On a native stream (the context has `native_stream()`) the caller keeps them alive until
-// the copy is done, and a strided source is an Error.
+// work. The target has its new shape at once. On the toolkit's own streams the copy keeps both
+// memories alive. On a native stream (the context has `native_stream()`) the caller keeps them
+// alive until the copy is done, and a strided source is an Error.
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;

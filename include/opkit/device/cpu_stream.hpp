@@ -1,6 +1,6 @@
 // CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
-// own. A real asynchronous device on every machine, with which streams, cross-stream waits,
-// asynchronous errors and cancellation are built and tested.
+// own. A real asynchronous device on every machine: tests of streams, waits between streams,
+// asynchronous errors and cancellation use it.
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
@@ -22,7 +22,7 @@ namespace detail {
 class CPUStream {
  public:
   // Makes a stream without a thread: work runs at once when it is issued, and throws to its caller.
-  // For a thread that has its turn in a stream already; see CPUStreamScope.
+  // For a thread that a stream already runs at the right place in its order; see CPUStreamScope.
   explicit CPUStream(Device device) : device_(device), id_(-1) {}
   CPUStream(CPUStream&&) = delete;
 
@@ -38,7 +38,7 @@ class CPUStream {
   Device device() const { return device_; }
   int id() const { return id_; }  // -1 for a stream without a thread
 
-  // Runs `work` after everything issued before, under the caller's current invocation.
+  // Runs `work` after all work issued before, under the caller's current invocation.
   void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
   // Makes the event SCHEDULED; it completes when the work issued so far is done.
   void Record(Event& event);
@@ -75,7 +75,7 @@ class CPUStream {
     Invocation invocation;
     uint64_t issuer = 0;  // number of the IssueScope that issued the item; 0: none
   };
-  // Failures that no event has taken yet, at most one of each issuer.
+  // Failures that are not yet reported by an event; at most one for each issuer.
   class Failures {
    public:
     // True if work of the issuer is skipped: after a failure of its own, or of work without an
@@ -94,7 +94,8 @@ class CPUStream {
   };
 
   void Push(Item item);
-  // Waits for work, then takes the whole queue and leaves it the memory of `items`.
+  // Waits for work, then swaps the whole queue into `items`. The queue reuses the memory of
+  // `items`.
   void Next(std::vector<Item>& items);
   void Serve();
   void Execute(Item& item, Failures& failures);

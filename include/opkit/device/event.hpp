@@ -27,7 +27,7 @@ constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kS
 
 namespace detail {
 
-// Describes the operator or task whose work fails after its caller has returned.
+// Describes an operator or a task, in case its work fails after its caller has returned.
 class FailureContext : public RefCounted {
  public:
   virtual std::string Describe() const = 0;
@@ -51,11 +51,11 @@ class EventState : public detail::RefCounted {
   // any more.
   const std::exception_ptr& exception() const { return exception_; }
 
-  // Changes INITIALIZED to SCHEDULED. Returns false if terminal already (failed or cancelled before
-  // the work was issued). Error (kFailedPrecondition) if SCHEDULED.
+  // Changes INITIALIZED to SCHEDULED. Returns false if the state is terminal already (failed or
+  // cancelled before the work was issued). Error (kFailedPrecondition) if SCHEDULED.
   bool Schedule();
-  // Makes the state terminal: SUCCESS if `exception` is null, else FAILED. Returns false if it was
-  // terminal already. Wakes waiters, then runs the callbacks outside the lock.
+  // Makes the state terminal: SUCCESS if `exception` is null, else FAILED. Returns false if the
+  // state was terminal already. Wakes waiters, then runs the callbacks outside the lock.
   bool Complete(std::exception_ptr exception);
   // Makes the state INITIALIZED again and keeps the memory of its lists; only the caller may hold
   // the state. Returns false if the device still needs the state unchanged.
@@ -73,7 +73,7 @@ class EventState : public detail::RefCounted {
 
   // Makes a device that completes silently call Complete when the work is done.
   virtual void RequestNotification() {}
-  // Completes the state if such a device is done; does not wait.
+  // Completes the state if a device that completes silently is done; does not wait.
   virtual void Poll() {}
   // Completes the state when the caller knows that the device has passed it, because later work on
   // the device has waited for it.
@@ -89,8 +89,8 @@ class EventState : public detail::RefCounted {
   // Error that the event fails with.
   void SetPrivate() { private_ = true; }
 
-  // Allows a late report of completion, together with later work of the same stream, because few
-  // threads wait for this event. A device may then save the mark in the stream. Call it before the
+  // Allows a device to report this event late, together with later work of the same stream; the
+  // device then need not mark the stream. For events for which few threads wait. Call it before the
   // event is recorded.
   void DeferCompletion() { defers_completion_ = true; }
   bool defers_completion() const { return defers_completion_; }

@@ -1,7 +1,7 @@
-// Invocation: the identity {id, parent, kind} of the operator that runs, ambient per thread. Run
-// and Invoke open a scope. A task captures the token when it is pushed and adopts it where it runs.
-// So work on any thread is attributed to its operator. Names are never parsed for this. The
-// profiler receives the begin and end of scopes through a SpanSink.
+// Invocation: the identity {id, parent, kind} of the running operator, one current identity per
+// thread. Run and Invoke open a scope. A task captures the token when it is pushed, and adopts the
+// token in the thread that runs it. So work on any thread is attributed to its operator without
+// parsing names. The profiler receives the begin and end of scopes through a SpanSink.
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -38,7 +38,7 @@ struct Invocation {
   uint64_t id = 0;
   uint64_t parent = 0;
   Kind kind = Kind::kNone;
-  // The interned path of the nearest custom operator around this invocation, or of itself, as in
+  // The interned path of this custom operator, or of the nearest custom operator around it:
   // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
@@ -51,11 +51,11 @@ namespace detail {
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
-  // The name itself if it has no number; valid only during the call that receives it.
+  // The name as text if the name has no number; valid only during the call that receives it.
   std::string_view text = {};
 
-  // Returns the names of a span that the program has named. A program may make any number of names,
-  // so InternNameIfRoom limits their memory.
+  // Returns the names of a span whose name is chosen by the program. A program may use any number
+  // of names, so InternNameIfRoom limits their memory.
   static SpanNames OfText(std::string_view name) {
     const uint32_t number = InternNameIfRoom(name);
     return {number, 0, number != 0 ? std::string_view() : name};
@@ -83,7 +83,7 @@ class SpanSink {
   virtual void Close() noexcept = 0;
   // True if operators are to call EndSpan and Describe.
   virtual bool WantsWork() const noexcept { return false; }
-  // Ends the innermost span of this thread, which closes later.
+  // Records the end of the work in this thread's innermost span; the scope itself closes later.
   virtual void EndSpan() noexcept {}
   // Records the work of this thread's innermost span, after EndSpan.
   virtual void Describe(const SpanWork&) noexcept {}
@@ -116,9 +116,9 @@ inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
 // Points to the variable with the sink of this image, which is the program or a shared object. In
-// the program it points to g_span_sink. In a loaded library it points to a variable that only the
-// library uses, also if the library exports its symbols. The pointer is set before the library's
-// operators run.
+// the program the pointer holds &g_span_sink. In a loaded library it points to a variable that only
+// the library uses, even if the library exports its symbols. The pointer is set before the
+// library's operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -130,13 +130,13 @@ OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
   return g_image_span_sink->load(std::memory_order_acquire);
 }
 
-// Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
-// its own, so that opening a scope touches nothing shared.
+// Takes `count` consecutive ids and returns the first. Each thread takes ids from its own block, so
+// that opening a scope touches no shared memory.
 inline uint64_t NextInvocationIds(uint64_t count) {
   InvocationState& state = t_invocation;
   if (state.last_id - state.next_id < count) [[unlikely]] {
     const uint64_t block = count + (uint64_t{1} << 20);
-    // Relaxed: only the uniqueness of the number matters, it publishes nothing.
+    // Relaxed: only the uniqueness of the number matters; the number publishes no data.
     state.next_id = g_next_invocation_id.fetch_add(block, std::memory_order_relaxed);
     state.last_id = state.next_id + block;
   }
@@ -172,7 +172,7 @@ class InvocationScope {
     if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/false);
   }
-  // Continues `token` itself on this thread, without a new identity.
+  // Continues the invocation `token` on this thread, without a new identity.
   static InvocationScope Adopt(Invocation token) {
     return Adopt(token, [] { return detail::SpanNames{}; });
   }
@@ -212,9 +212,9 @@ namespace detail {
 // The id of this thread's IssueScope; 0 outside of one.
 inline constinit thread_local uint64_t t_issuer = 0;
 
-// Joins the work that this thread issues on streams during the scope. The failure of one piece of
-// work affects the rest of the scope's work and its event. Work that other threads issue on the
-// same stream in between is not affected. Inside another scope the work belongs to the outer one.
+// Joins the work that this thread issues on streams during the scope. If one piece of work fails,
+// the rest of the scope's work and its event fail too. Work of other threads on the same stream is
+// not affected. Inside another scope the work belongs to the outer scope.
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {

@@ -1,6 +1,7 @@
-// Native streams of another image or of the author: each backend with native streams registers how
-// its contexts issue work on a given stream. Libraries use it to run their operators on their
-// host's streams; operators that others invoke use it to run on their caller's stream.
+// Native streams that another image or the author has created: each backend with native streams
+// registers a function by which its contexts issue work on a given stream. Libraries use it to run
+// their operators on their host's streams; invoked operators use it to run on their caller's
+// stream.
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 

@@ -33,16 +33,16 @@ struct ChildRecordHead {
   uint32_t unused = 0;
 };
 
-// Reads the child's records from the pipe. Waits at most `seconds` for each, without limit after
-// kUnlimitedStep.
+// Reads the child's records from the pipe. Waits at most `seconds` for each record; after
+// kUnlimitedStep without limit.
 class ChildReader {
  public:
   ChildReader(int from, double seconds, uint64_t mark)
       : from_(from), limit_ns_(seconds * 1e9), mark_(mark) {}
 
   // Reads one record. Returns false in three cases: the time is over (late() is true then), the
-  // bytes are no record (spoilt() is true then), or no process has the pipe open for writing any
-  // more.
+  // bytes are no record (spoilt() is true then), or every process has closed its writing end of the
+  // pipe.
   bool Read(ChildRecord* kind, std::string* text) {
     deadline_ns_ = limited_ ? static_cast<double>(MonotonicNs()) + limit_ns_ : HUGE_VAL;
     ChildRecordHead head;
@@ -113,8 +113,8 @@ OPKIT_INLINE void ChildReporter::Answer(const std::string& answer) const {
   WriteRecord(to_, mark_, ChildRecord::kAnswer, answer);
 }
 
-// Restores the default signal handlers, so that a crash ends the process with its signal:
-// sanitizers and test frameworks install handlers of their own. Disables core files.
+// Restores the default signal handlers, so that a crash ends the process with its signal.
+// Sanitizers and test frameworks install their own handlers. Disables core files.
 inline void CrashPlainly() {
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP})
     std::signal(signal, SIG_DFL);
@@ -181,7 +181,7 @@ inline int KillChildren() {
     pid_t one = waitpid(-1, &ending, has_ended ? WNOHANG : 0);
     if (one == 0 && KillChildren() > 0) one = waitpid(-1, &ending, 0);
     if (one < 0 && errno == EINTR) continue;
-    if (one <= 0) break;  // no child is left, or only another user's processes
+    if (one <= 0) break;  // no child is left but those of another user
     if (one == child) status = ending, has_ended = true;
   }
   if (WIFSIGNALED(status)) {
@@ -226,8 +226,8 @@ inline int KillChildren() {
   RunAsChild(to, mark, work);
 }
 
-// Waits for the keeper, which ends with the child's status. Returns a description of a bad end, an
-// empty string for a good one.
+// Waits for the keeper, which ends with the child's status. Returns a description of a failure; an
+// empty string after success.
 inline std::string EndingOfChild(pid_t keeper) {
   int status = 0;
   while (waitpid(keeper, &status, 0) < 0 && errno == EINTR) {

@@ -33,7 +33,7 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  // The first time 2: the line with this number replaces a line of context.
+  // The first time two lines are lost: the line that prints the number replaces a line of context.
   left_out_ += left_out_ == 0 ? 2 : 1;
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));

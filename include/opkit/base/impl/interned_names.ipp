@@ -32,8 +32,8 @@ struct InternedNames {
   }
 };
 
-// A name that this thread has interned recently, found without a lock: a scope in a loop interns
-// its name in every iteration.
+// A name that this thread interned recently; the search takes no lock. A scope in a loop interns
+// the same name in every iteration.
 struct RecentName {
   uint32_t number;
   uint32_t size;
@@ -42,7 +42,7 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  // Bytes that a name takes beside its text: string object and index slots.
+  // Bytes of a name in addition to its text: the string object and index slots.
   constexpr int64_t kBytesBeside = 64;
   if (name.empty()) return 0;
   // Hashed by address: most names are literals or long-lived strings.

@@ -14,9 +14,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Returns the descriptor of this process that a name such as "/dev/stdout" or "/dev/fd/3" stands
-// for, or -1. The file behind a descriptor may have lost its name, and has a write offset of its
-// own.
+// Returns the descriptor in a name such as "/dev/stdout" or "/dev/fd/3"; -1 for other names. The
+// file of a descriptor may have no name any more, and the descriptor has its own write offset.
 inline int DescriptorOf(std::string_view path) {
   for (const auto& [name, number] :
        {std::pair("/dev/stdin", 0), {"/dev/stdout", 1}, {"/dev/stderr", 2}})
@@ -34,7 +33,7 @@ inline std::string FolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash + 1);
 }
-// Returns the path behind up to 40 links; the file may not exist.
+// Follows up to 40 symbolic links and returns the last path; no file need exist there.
 inline std::string BehindLinks(std::string path) {
   char next[4096];
   for (int links = 0; links < 40 && DescriptorOf(path) < 0; ++links) {
@@ -46,9 +45,9 @@ inline std::string BehindLinks(std::string path) {
   return path;
 }
 
-// Opens a new file in the folder of `target` and stores its name in `name`; returns -1 if the
-// folder takes no new file. The name is short even if that of the target is as long as the system
-// allows.
+// Opens a new file in the folder of `target` and stores its name in `name`; returns -1 if the file
+// cannot be created there. The name is short even if the target's name has the greatest length that
+// the system allows.
 inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
   for (int n = 0;; ++n) {
     *name = StrCat(FolderOf(target), ".opkit.", getpid(), ".", n, ".new");
@@ -92,7 +91,7 @@ OPKIT_INLINE OutputFile::~OutputFile() {
 }
 
 OPKIT_INLINE void OutputFile::Write(std::string_view bytes) {
-  // EINVAL: a pipe or a device, which has nothing to cut off.
+  // EINVAL: a pipe or a device, whose contents cannot be cut off.
   if (temporary_.empty() && !std::exchange(truncated_, true) && ftruncate(fileno(file_), 0) != 0 &&
       errno != EINVAL)
     Fail();

@@ -12,12 +12,11 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Returns the length in bytes of the valid UTF-8 sequence (The Unicode Standard, table 3-7) with
-// which `text` begins, or 0 if it begins with none.
+// Returns the length in bytes of the valid UTF-8 sequence (The Unicode Standard, table 3-7) at the
+// start of `text`; 0 if the first bytes are not valid UTF-8.
 size_t Utf8Length(std::string_view text);
 
-// Appends `text` in quotes, escaped by the rules of RFC 8259, with U+FFFD for each byte that is not
-// UTF-8.
+// Appends `text` in quotes, escaped by the rules of RFC 8259. Writes U+FFFD for each invalid byte.
 void AppendJsonString(std::string& out, std::string_view text);
 
 template <class Integer>
@@ -79,8 +78,8 @@ class JsonWriter {
   JsonWriter& Member(std::string_view name, const T& value) {
     return Key(name).Value(value);
   }
-  // Appends the comma and the new line that precede an item, and returns the string, to which the
-  // caller appends one value in JSON.
+  // Appends the comma and the new line before an item, and returns the string. The caller then
+  // appends one JSON value.
   std::string& Item();
   // Begins the next item, key or end on a line of its own, after `indent`, a literal.
   JsonWriter& NewLine(const char* indent = "") {

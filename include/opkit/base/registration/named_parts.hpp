@@ -20,9 +20,9 @@ class NamedParts {
   // `what` names the kind of part in messages, `how` the macro that registers one.
   NamedParts(const char* what, const char* how) : what_(what), how_(how) {}
 
-  // Adds the part; returns false if the name is registered already or memory runs out. The same
-  // place twice is one registration, since a header may register. Two places are a conflict, which
-  // Get throws.
+  // Adds the part; returns false if the name is registered already or memory runs out. A second
+  // registration from the same place of the source has no effect, since a header may register.
+  // Registrations from two places are a conflict, which Get reports.
   bool Register(IntrusivePtr<const Part> part, const char* file, int line) noexcept try {
     MutexLock lock(mutex_);
     const std::string& name = part->name();

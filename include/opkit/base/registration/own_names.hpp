@@ -7,8 +7,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Deletes this image's table of names; empty before there is a table. The image must not use names
-// after the call.
+// Deletes this image's table of names. The hook is empty before the table exists. The image must
+// not use names after the call.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
                                                                "opkit/base/interned_names.hpp"};
 

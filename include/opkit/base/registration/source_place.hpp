@@ -9,9 +9,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. Only
-// these two parts of the path are the same for an installed header and for the copy that a library
-// was built with.
+// Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. An
+// installed header and the copy in a library's build share only these two parts of the path.
 OPKIT_COLD inline std::string_view PlaceOfFile(std::string_view file) {
   while (file.substr(0, 2) == "./") file.remove_prefix(2);
   const size_t dot = file.rfind('.');

@@ -156,8 +156,8 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
       size_t before = 0;
     };
     std::vector<Place> places(layouts_.size() + 1);
-    // Layouts between the two count with their dense size, so that no author's function is called
-    // under the lock.
+    // Layouts between source and target count with their dense size, so that no function of an
+    // author is called under the lock.
     const auto bytes_at = [&](size_t at) {
       return at == target ? to_bytes : at == from.id ? from_bytes : dense;
     };

@@ -48,7 +48,8 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE bool EventState::Reuse() {
-  // Relaxed: whatever gives another thread a handle later also orders this store.
+  // Relaxed: another thread can see this store only through a handle, and passing the handle orders
+  // the store.
   status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
   exception_ = nullptr;
   context_ = {};
@@ -94,8 +95,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   try {
     std::rethrow_exception(exception);
   } catch (Error& error) {
-    // An Error that other threads may read already is copied, and the copy changed. An object of a
-    // class derived from Error would be cut by copying and stays as it is.
+    // If other threads may already read the Error, copies it and changes the copy. An object of a
+    // class derived from Error stays unchanged, because a copy would lose the derived part.
     const bool others = error.is_shared();
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;

@@ -9,13 +9,13 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The services of a context for the functions, set anew for each run.
+// The services of a context that a run's functions use.
 struct FunctionDeviceLink {
   bool asynchronous = false;
   void* stream = nullptr;
   void* context = nullptr;
   void (*launch)(void*, UniqueFunction<void()>) = nullptr;
-  void (*drain)(void*) = nullptr;  // waits for all issued work; null if no work can be open
+  void (*drain)(void*) = nullptr;  // waits for all issued work; null if none can be unfinished
 };
 
 // The interface by which SetOutputReq reaches a function operator.

@@ -10,8 +10,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Replaces a record's parse_attrs, infer_type and infer_shape, mutate_inputs and scratch, for an
-// operator that is more than functions (a library's operator).
+// Replaces a record's parse_attrs, infer_type, infer_shape, mutate_inputs and scratch for a
+// library's operator, whose description is more than these functions.
 class FunctionHooks : public RefCounted {
  public:
   virtual std::pair<int, int> Arity(const Arguments& args) = 0;
@@ -41,12 +41,12 @@ std::string NameOf(const FunctionOpRecord& record);
 // gave to the host.
 [[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const FunctionOpRecord& record, const char* what,
                                                  const OpStatus& status);
-// Returns the reason why a function of the C ABI has failed with `status`. A function that gives no
-// reason has often returned the status of a host function that failed; the text of that failure is
-// then added.
+// Returns the reason why a function of the C ABI has failed with `status`. A function without a
+// reason has often returned the status of a failed host function; the text of that failure is then
+// added.
 std::string ReasonOf(opkit_status status);
-// Calls a library's function, which must not throw. Keeps an exception that comes nevertheless only
-// as text, because the exception's own code is unloaded with the library.
+// Calls a library's function, which must not throw. If it throws nevertheless, keeps only the
+// exception's text, because the exception's code is unloaded with the library.
 template <class Call>
 opkit_status CallGuarded(Call call) {
   try {
@@ -92,8 +92,8 @@ void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass 
 void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
                   std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                   OpCost& cost);
-// Returns the number of scratch bytes of a node; 0 while a shape that it depends on is unknown. A
-// backward node needs the scratch of the forward node whose inputs and outputs it receives.
+// Returns the number of scratch bytes of a node; 0 while a needed shape is unknown. A backward node
+// needs as many bytes as its forward node.
 int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
                         std::span<const TensorInfo> inputs);
 

@@ -30,8 +30,8 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
   }
   bool HasAsyncPart() const override { return Context::kAsynchronous || body_->is_async(); }
   bool InfersOutputs() const override { return true; }
-  // The body itself copies strided inputs that the functions do not accept: a run that ends late
-  // keeps the copies.
+  // The body itself copies strided inputs for functions that do not accept strides, because a run
+  // that ends late must keep these copies.
   bool AcceptsStrides() const override { return true; }
   void SetOutputReq(int output, OpReq req) override { body_->SetReq(output, req); }
 
@@ -97,8 +97,8 @@ class FunctionOpHost {
   static constexpr bool kIsLibrary = false;
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
-  // Enables functions on the CPU and CPU streams, and adds the schema. The setters fill it in
-  // later, unless the record is complete.
+  // Enables functions on the CPU and CPU streams, and adds the schema. The setters fill in the
+  // schema later, unless the record is complete.
   void Begin(bool is_complete = false);
   static void Enable();
   // Returns the device type's own name. Throws kInvalidArgument, naming `setter`, for an unknown
@@ -110,7 +110,7 @@ class FunctionOpHost {
   void Add(FunctionDevice& device) {
     Add(device, kPass);
   }
-  // Nothing to do for these setters: the program finds the functions in the record.
+  // These setters need no registration: the program finds the functions in the record.
   void InfersTypes() {}
   void InfersShapes() {}
   void MutatesInputs() {}

@@ -1,6 +1,6 @@
 // The signatures that function operators may have, read at compile time and adapted to one
-// type-erased form each. The fast forms are passed through; the others copy maps and vectors at
-// every call.
+// type-erased form each. The fast forms are called directly; the other forms copy maps and vectors
+// at every call.
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
@@ -36,10 +36,10 @@ inline OpStatus ToStatus(int answer) {
 }  // namespace detail
 
 // The base class of an operator that keeps data between its runs. The function of setCreateOpState
-// makes it once for each operator instance. It is destroyed with the instance, or, while a deferred
-// run is in flight, in the thread that completes that run. A class overrides either form of Forward
-// and Backward; the form with spans does not allocate. Run is for a class with one function for
-// both passes.
+// makes one object for each operator instance. The object is destroyed with the instance, or, if a
+// deferred run is in flight, in the thread that completes that run. A class overrides either form
+// of Forward and Backward; the form with spans does not allocate. Run is for a class with one
+// function for both passes.
 class StatefulOp : public detail::RefCounted {
  public:
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
@@ -56,7 +56,8 @@ class StatefulOp : public detail::RefCounted {
                             OpResource& resource) {
     return detail::ToStatus(Backward(List(inputs), List(outputs), resource));
   }
-  // The same with lists that are allocated at every call, and a result of SUCCESS or FAIL.
+  // The same functions in MXNet's form: lists are allocated at every call, and the result is
+  // SUCCESS or FAIL.
   virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
     OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
     return FAIL;
@@ -72,8 +73,8 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
-// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape is that of a scalar;
-// during inference it can also be a shape of unknown rank.
+// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape means a scalar, or
+// during inference a shape of unknown rank.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
@@ -143,7 +144,7 @@ template <class P>
 inline constexpr bool kIsPassed =
     !std::is_rvalue_reference_v<P> &&
     !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// True if the caller sees values that the function writes to P.
+// True if the function can change the caller's object through P.
 template <class P>
 inline constexpr bool kIsWritable =
     (std::is_lvalue_reference_v<P> ||
@@ -289,7 +290,7 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Makes an Erased function from an `f` with the parameters of the list, if possible.
+// Makes an Erased function from `f`, whose parameters are those of the list, if possible.
 template <class Erased>
 using As = std::type_identity<Erased>;
 template <class F, class A, class I, class O, class R>

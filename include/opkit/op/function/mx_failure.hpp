@@ -7,14 +7,14 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
-// the reason.
+// The Error for a FAIL that a library's function in MXNet's spelling has returned. The library's
+// host stores the reason.
 class OPKIT_EXPORT MxFailure : public Error {
  public:
   using Error::Error;
 };
 
-// Calls f. Throws an Error with the text of OPKIT_ERROR_MSG if f returns FAIL; in a library
+// Calls f. If f returns FAIL, throws an Error with the text of OPKIT_ERROR_MSG. In a library throws
 // MxFailure, without the text.
 template <class F>
 void CheckMxReturn(const char* what, F&& f) {

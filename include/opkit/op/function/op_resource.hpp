@@ -20,8 +20,7 @@ inline const char* ToString(LogLevel level) {
 namespace detail {
 
 // The functions by which the program's own host keeps exception objects, so that an exception of a
-// program's operator arrives as it was thrown. Null in a library, whose exceptions must not leave
-// it.
+// program's operator keeps its type. Null in a library: its exceptions must not reach the program.
 struct ExceptionKeeper {
   void (*keep)() noexcept;  // keeps the exception being handled
   void (*rethrow)();        // throws the last kept exception, if any
@@ -34,7 +33,7 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
                                                                 : ErrorCode::kOperatorFailed;
 }
 
-// Returns the status for a caller of the ABI, and the exception's text; for use in a catch block.
+// Returns the status and the text of the current exception for the ABI; for use in a catch block.
 OPKIT_COLD inline opkit_status DescribeException(
     std::string& text, const char* unknown = "it threw something that is not a std::exception") {
   try {
@@ -94,8 +93,8 @@ OPKIT_IMAGE_LOCAL inline void AcceptAnswer(opkit_status status, const opkit_host
         "depend on f(attrs, shapes)");
 }
 
-// A loop's body behind a function pointer. Keeps the body's exception, to be thrown where the loop
-// began.
+// A loop's body behind a function pointer. Stores an exception of the body; the caller of the loop
+// throws it.
 template <class F>
 struct LoopBody {
   F& f;
@@ -167,8 +166,8 @@ struct LaunchedWork {
 
 }  // namespace detail
 
-// Names a part of an operator's own code, for the scope's life: the work in it has its own
-// identity, below the operator's.
+// Names a part of an operator's own code, for the scope's life. The work in the scope has its own
+// identity, a child of the operator's.
 class OpScope {
  public:
   OpScope(const opkit_call* call, const char* name) : host_(call->host), name_(name) {
@@ -184,9 +183,9 @@ class OpScope {
   opkit_scope scope_{};
 };
 
-// The handle by which an operator completes after it has returned: call Complete or Fail once, from
-// any thread. If the handle is destroyed before, the operator fails. The operator's tensors and
-// memory live until then.
+// Completes an operator after its function has returned: call Complete or Fail once, from any
+// thread. The operator fails if the handle is destroyed without a call. The operator's tensors and
+// memory live until the completion.
 class OpCompletion {
  public:
   OpCompletion(const opkit_host* host, opkit_completion* completion)
@@ -219,7 +218,7 @@ class OpCompletion {
 
 namespace detail {
 
-// Converts an identity. The upper half of the ABI's kind has the host's own Invocation::custom.
+// Converts an identity. The upper half of the ABI's `kind` stores the host's Invocation::custom.
 inline opkit_invocation ToAbi(const Invocation& identity) {
   return {identity.id, identity.parent,
           static_cast<uint64_t>(identity.kind) | uint64_t{identity.custom} << 32};
@@ -259,11 +258,11 @@ class OpPending {
   opkit_pending* pending_;
 };
 
-// The author's handle of a call; may be copied. Valid during the call and, after defer(), until the
-// completion: work that continues captures a copy. Any thread of the call may call its members,
-// except invoke(), invoke_async(), temporary() and random(): only one thread at a time may call
-// those. After the function has returned, defer(), invoke_async() and allocate_output() throw
-// kFailedPrecondition.
+// The author's handle of a call; may be copied. Valid during the call; after defer() until the
+// completion, so that continuing work may capture a copy. Several threads may call its members at
+// the same time, with four exceptions: invoke(), invoke_async(), temporary() and random() allow one
+// thread at a time. After the function has returned, defer(), invoke_async() and allocate_output()
+// throw kFailedPrecondition.
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
@@ -273,8 +272,9 @@ class OpResource {
   const opkit_call* call() const { return call_; }
 
   // Allocates `bytes` bytes of the device's memory, aligned to 64 bytes; every call returns
-  // different memory. Freed when the operator ends, also after a failure; on an asynchronous device
-  // when the stream has finished the run. Null for 0 bytes. Throws kInvalidArgument, kOutOfMemory.
+  // different memory. The memory is freed when the operator ends, also after a failure; on an
+  // asynchronous device when the stream has finished the run. Returns null for 0 bytes. Throws
+  // kInvalidArgument, kOutOfMemory.
   void* alloc(int64_t bytes) const {
     void* memory = nullptr;
     Check(host()->alloc(call_, bytes, &memory));
@@ -299,9 +299,9 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Makes an output whose shape the data decides, in an operator with allocatesOutputs(): an
-  // output that has no dtype and that req() requests. Call it before forward returns, even if the
-  // rest of the run is deferred. The outputs of the call then also contain the tensor. Throws
+  // Makes an output whose shape depends on the data, in an operator with allocatesOutputs(). The
+  // output must have no dtype yet, and req() must request it. Call it before forward returns, even
+  // if the rest of the run is deferred. The call's list of outputs then contains the tensor. Throws
   // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
@@ -336,7 +336,7 @@ class OpResource {
   }
   // Runs `work` in the order of the stream; on the CPU at once. Moves `work` with its captures to
   // the stream. Throws kUnsupported on a device that runs no host code, as do parallel_for and
-  // invoke: issue work on stream() there.
+  // invoke. On such a device issue work on stream().
   template <class F>
   void launch(F work) const {
     if (!call_->asynchronous) return static_cast<void>(work());
@@ -409,10 +409,10 @@ class OpResource {
            args);
   }
   // Runs another operator like invoke, but on the host's threads, in parallel to the caller's own
-  // code. A pool of one thread runs it at once; a stream runs it in its order. Wait throws the
-  // operator's Error; without a Wait the calling operator fails with it. The started operator
-  // always ends before the calling one. Throws like invoke for errors before the run; kUnsupported
-  // in a program of an older ABI.
+  // code. A pool of one thread runs the operator at once; a stream runs it in the stream's order.
+  // Wait throws the Error of the started operator. Without a Wait the calling operator fails with
+  // this Error. The started operator always ends before the calling operator. Throws like invoke
+  // for errors before the run; kUnsupported in a program of an older ABI.
   //
   //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
   //   …
@@ -435,11 +435,11 @@ class OpResource {
   }
 
   // Runs a graph that the operator's node carries (OpContext::node), or a part of a graph, in the
-  // program: for nodes that an operator has accepted but cannot run itself. Inputs and outputs are
-  // matched by position; the results are written to the given tensors. The host prepares the graph
-  // once; on a CPU stream the graph runs in the order of the stream. Throws the errors of the
-  // graph's operators, and in its first run those of Compile; kInvalidArgument if tensors do not
-  // fit; kUnsupported in a program of an older ABI and off the CPU.
+  // program. Useful for nodes that an operator has accepted but cannot run itself. Inputs and
+  // outputs are matched by position; the results are written to the given tensors. The host
+  // prepares the graph once; on a CPU stream the graph runs in the order of the stream. Throws the
+  // errors of the graph's operators, and in its first run those of Compile; kInvalidArgument if
+  // tensors do not fit; kUnsupported in a program of an older ABI and off the CPU.
   void run_graph(const opkit_graph& graph, std::span<const OpTensor> inputs,
                  std::span<const OpTensor> outputs) const {
     Need(OPKIT_ABI_HAS(host(), run_graph), "run_graph needs ABI 1.3");
@@ -461,7 +461,7 @@ class OpResource {
     return tensors.empty() ? nullptr : &tensors.data()->view();
   }
   const opkit_host* host() const { return call_->host; }
-  // Throws kUnsupported if the program is of an older ABI, which lacks a function.
+  // Throws kUnsupported if the program's older ABI lacks a function.
   void Need(bool has, const char* what) const {
     if (!has)
       Throw(ErrorCode::kUnsupported, what, "; this program has ", host()->abi_major, ".",

@@ -49,7 +49,7 @@ class [[nodiscard]] OpStatus {
   using Message = detail::Shared<std::string>;
   detail::IntrusivePtr<Message> message_;
 };
-#ifndef Status  // X11 makes it a macro for int, which functions may return as well
+#ifndef Status  // X11 has a macro Status for int; functions may return int too
 using Status = OpStatus;
 #endif
 
@@ -71,9 +71,9 @@ inline ErrorMessageStream ErrorMessage() { return {}; }
 
 // How a function must store a result.
 enum class OpReq : uint8_t {
-  kNone = OPKIT_REQ_NONE,        // no result is wanted: it has no memory
+  kNone = OPKIT_REQ_NONE,        // do not compute the result: it has no memory
   kWrite = OPKIT_REQ_WRITE,      //
-  kInplace = OPKIT_REQ_INPLACE,  // the memory is an input's, as the schema allows
+  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input; the schema allows it
   kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with acceptsAdd()
 };
 inline const char* ToString(OpReq req) {
@@ -82,7 +82,7 @@ inline const char* ToString(OpReq req) {
 }
 
 // A tensor as the argument of a function: a view that may be copied, valid until its operator runs
-// again. An input or output that the node leaves out has no dtype and no data.
+// again. A left-out input or output has no dtype and no data.
 class OpTensor {
  public:
   OpTensor() = default;

@@ -1,4 +1,5 @@
-// MXNet's signatures of a partitioner's functions. Programs and libraries accept the same ones.
+// MXNet's signatures of a partitioner's functions. Programs and libraries accept the same
+// signatures.
 #ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -63,8 +64,8 @@ concept AcceptWithTensors =
     std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                         TensorMapArgument&, TensorMapArgument&>;
 
-// Calls f with the parameters of its signature. The signature with int* is MXNet 1.7's, where an id
-// is only a flag: 0 leaves the node in the graph, as -2 does here.
+// Calls f with the parameters of its signature. The signature with int* comes from MXNet 1.7, where
+// an id is only a flag: 0 leaves the node in the graph, like -2 in the other signatures.
 template <class F>
 ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
                              StringMapArgument& options) {

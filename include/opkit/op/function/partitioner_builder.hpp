@@ -1,6 +1,6 @@
 // REGISTER_PARTITIONER: makes a partitioner of functions. They have the signatures of MXNet's
 // loadable partitioners, which read JSON, or opkit's typed signatures, which read PartitionView and
-// need opkit/partition.hpp. The builder is one; its host is GraphPartitionerHost
+// need opkit/partition.hpp. Both use one builder; its host is GraphPartitionerHost
 // (graph/partition/register_partitioner.hpp) in a unit that includes opkit/partition.hpp, else
 // LibraryPartitionerHost (plugin/export/library_partitioner.hpp).
 #ifndef OPKIT_OP_FUNCTION_PARTITIONER_BUILDER_HPP_
@@ -29,10 +29,10 @@ struct PartitionerRecord {
 }  // namespace detail
 
 // Sets the functions of a partitioner; REGISTER_PARTITIONER makes the builder. The setters accept
-// functions, function pointers and lambdas. Several threads may call these. If none of them takes
-// the options, a request with a partitioner's own option is an Error (kInvalidArgument). Functions
-// with MXNet's signatures return SUCCESS, or FAIL after OPKIT_ERROR_MSG. Typed functions
-// return nothing and throw errors.
+// functions, function pointers and lambdas. Several threads may call these functions. If no
+// function takes the options, a request with an option of the partitioner is an Error
+// (kInvalidArgument). Functions with MXNet's signatures return SUCCESS, or FAIL after
+// OPKIT_ERROR_MSG. Typed functions return nothing and throw errors.
 //
 //   void supported(const PartitionView& view, PartitionAnswer& answer) {
 //     for (const PartitionNode& node : view.nodes())

@@ -9,8 +9,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The limits for elements, inputs or kernels; for the bytes of a struct; and for the bytes of a
-// name or other text. A larger number counts as damage.
+// Limits: for the number of elements, inputs or kernels, for the bytes of a struct, and for the
+// bytes of a name or other text. A larger number means that the data is damaged.
 inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
 
 // True if the other image's array is aligned for its elements.
@@ -24,7 +24,7 @@ template <class T>
 bool IsUsable(const T* pointer) {
   return pointer && IsAligned(pointer);
 }
-// True if the other image's struct is usable and has a size that it can have.
+// True if the other image's struct can be read: the pointer is valid and the size is possible.
 template <class Struct>
 bool IsReadable(const Struct* it, uint64_t least_bytes = kFirstBytes<Struct>) {
   return IsUsable(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
@@ -38,8 +38,8 @@ void RequireRoom(const T* room, const char* what) {
 // Copies the other image's text; null is empty. Throws kInvalidArgument for a text without an end.
 std::string TextOfAbi(const char* text);
 
-// Returns why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
-// empty if it may be read.
+// Returns the reason why a tensor or an attribute must not be read, in words that follow its name
+// ("has the rank 40"); empty if it may be read.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
 // Throws kInvalidArgument, with `what` in front of the reason, for a tensor that must not be read.
@@ -49,9 +49,10 @@ void RequireView(const opkit_tensor* view, const What&... what) {
     Throw(ErrorCode::kInvalidArgument, what..., problem);
 }
 
-// Returns a tensor over the memory that another image views. The result is `host` itself if the
-// view still shows all of it, or a part of `host`'s storage if the memory lies in it. Otherwise the
-// other image owns the memory. Throws kInvalidArgument for a struct that is no valid view.
+// Returns a tensor over the memory that another image views. Returns `host` itself if the view
+// still shows the whole tensor, or a part of `host`'s storage if the memory lies in that storage.
+// Otherwise the other image owns the memory. Throws kInvalidArgument for a struct that is no valid
+// view.
 Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
 
 // Arguments as an array of opkit_attr; owns everything that the array points to.

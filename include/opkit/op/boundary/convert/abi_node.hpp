@@ -15,8 +15,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
-// and to the pointers; the second copies a graph.
+// Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to the list of their owners
+// and to the list of pointers; the second copies a graph.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
                                              std::vector<const opkit_graph*>&)>
     g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
@@ -24,8 +24,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const o
     g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
 
 // Converts extents: a known extent, -1 for unknown, or a lower number for a symbol. A host uses the
-// numbers of interned names, so that the graph around a node and the graph that it carries agree. A
-// library names a symbol by its number, "s12".
+// numbers of interned names, so that a node's own graph and the graph around the node use the same
+// numbers. A library names a symbol by its number, "s12".
 inline constexpr const char* kAbiSymbol = "s";
 OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
   if (dim.is_known()) return dim.value();
@@ -120,7 +120,7 @@ class AbiValues {
 
   opkit_value* data() { return values_.data(); }
   const opkit_value& operator[](size_t i) const { return values_[i]; }
-  // For the inputs of a node: marks those that it leaves out, and passes constants.
+  // Prepares the inputs of a node: marks the left-out inputs, and passes constants.
   void SetInputs(const OperatorDef& def, std::span<const TensorInfo> infos) {
     for (size_t i = 0; i < infos.size(); ++i) {
       values_[i].present = !def.inputs()[i].empty();

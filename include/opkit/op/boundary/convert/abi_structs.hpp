@@ -1,5 +1,5 @@
-// The bytes that each struct of opkit_abi.h had in the version that introduced it. Every reader of
-// another image's struct may rely on these; a larger struct has members of later versions.
+// The size of each struct of opkit_abi.h in the version that introduced the struct. A reader of
+// another image's struct may rely on this size; a larger struct has members of later versions.
 #ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
 #define OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
 

@@ -1,5 +1,5 @@
-// Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
-// library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
+// Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp checks a
+// library's opkit_op and reads it into a record. A new value of opkit_op is added in
 // abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
 // how to add a function.
 #ifndef OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
@@ -13,8 +13,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 int DeviceTypeFromName(std::string_view name);
 
 // Returns the record as an opkit_op, which lives as long as the owner that is added to `owners`.
-// Its kernels must call the record's functions and let no exception out: the pointers in the
-// record's `abi` are passed on unchanged.
+// The pointers in the record's `abi` are passed on unchanged: its kernels must call the record's
+// functions and must not throw.
 OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
 
 // Reads operator `index` of a library into a record. Its devices, in the order of op.kernels, have
@@ -26,11 +26,11 @@ FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& l
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Throws for a name that is not a short line of text, or that has a character below `least`. A null
-// name passes.
+// Throws for a name that is not one short line of text, or has a character below `least`. Accepts
+// null.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what,
                       unsigned char least = ' ', const Text& mend = {});
-// Throws for a text without an end. A null text passes.
+// Throws for a text without a terminating zero. Accepts null.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }}}  // namespace opkit::detail

@@ -28,8 +28,8 @@ class HostErrorScope {
   const ScopedValue<HostErrorSlot*> scope_{t_host_error, &slot_};
 };
 
-// Keeps the exception in flight as this thread's failure, and returns the status for it; for use in
-// a catch block. `unknown` describes an exception that is not a std::exception.
+// Stores the current exception as this thread's failure, and returns its status; for use in a catch
+// block. `unknown` describes an exception that is not a std::exception.
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
 KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
 // Runs `body` for a caller of the table; returns the status.
@@ -51,7 +51,7 @@ Self& ContextOf(const Struct* from) {
           " is called without the struct");
   return *static_cast<Self*>(from->context);
 }
-// A function of such a struct: calls kMember of its object with the other arguments.
+// A function of such a struct: calls the member kMember of the object with the other arguments.
 template <class Self, auto kMember, class Struct, class... Args>
 opkit_status AnswerBy(const Struct* from, Args... args) {
   return AnswerCaller([&] { (ContextOf<Self>(from).*kMember)(args...); });

@@ -31,8 +31,8 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// An operator that this operator invokes, kept from call to call. Each stream has its own, because
-// the work of two streams may run at once.
+// An operator that this operator invokes, kept between calls. Each stream has its own instance,
+// because work of two streams may run at the same time.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<int>& inputs,
                   const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
@@ -56,7 +56,7 @@ struct PendingInvoke : RefCounted {
   ThreadPool& pool = ThreadPool::Current();
   Latch done{1};
   std::exception_ptr failure;  // written before the latch opens
-  bool failure_taken = false;  // the caller has waited, and has got the failure
+  bool failure_taken = false;  // a Wait of the caller has thrown the failure
 
   void Wait() {
     if (!done.done()) pool.Wait(done);
@@ -86,7 +86,8 @@ struct Addition {
   Tensor target, term;
 };
 
-// The memory that a function has allocated, which may be in use after it has returned.
+// The memory that a function has allocated. Work may use the memory after the function has
+// returned.
 struct RunMemory {
   std::vector<Storage> memory;
   std::vector<IntrusivePtr<TensorSlot>> temporaries;
@@ -95,7 +96,7 @@ struct RunMemory {
   bool empty() const { return memory.empty() && temporaries.empty() && additions.empty(); }
 };
 
-// Makes the outputs of an operator whose shapes inference leaves open.
+// Makes the outputs whose shapes inference cannot determine.
 class OutputMaker {
  public:
   virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
@@ -117,8 +118,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_gr
     g_make_hosted_graph{"run_graph", "opkit/partition.hpp"};
 
 struct ResourceState;
-// A run that continues after its function has returned. Ends once the function has returned and the
-// completion handle was used.
+// A run that continues after its function has returned. Ends once two things have happened: the
+// function has returned, and the completion handle was used.
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;  // views, the operator's state, the library
@@ -131,9 +132,8 @@ struct DeferredRun : RefCounted {
   std::exception_ptr failure;  // the failure of the completion, if any
   std::atomic<bool> arrived_once{false};
 
-  // Marks one of the two ends; the second call ends the run. Called once when the function returns
-  // and once by the completion handle. Acquire and release: the second caller reads the first
-  // caller's writes.
+  // Called twice: when the function returns, and by the completion handle. The second call ends the
+  // run. Acquire and release: the second caller reads the first caller's writes.
   void Arrive() {
     if (arrived_once.exchange(true, std::memory_order_acq_rel)) End();
   }

@@ -81,7 +81,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     Connect(*run);
     return run;
   }
-  // True if the function can make outputs: not if its work runs later, in the stream's thread.
+  // True if the function can make outputs. False if its work runs later, in the stream's thread.
   bool makes_outputs() const {
     return node_.is_forward() && node_.record->Has(OPKIT_OP_ALLOCATES_OUTPUTS) &&
            !(link_.asynchronous && link_.launch);
@@ -117,7 +117,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
       }
     }
   }
-  // Ends the run of an asynchronous function that has returned: here, or with its completion.
+  // Ends the run of an asynchronous function that has returned: now, or later with its completion.
   OPKIT_COLD void EndLater() {
     if (!run_->resource.deferred) {
       AddUp();
@@ -150,12 +150,12 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     try {
       if (resource.asynchronous && resource.launch)
         resource.launch(resource.context, [memory = std::move(resource.memory)] {});
-    } catch (...) {  // no memory to wait with: the memory freed here was lost anyway
+    } catch (...) {  // out of memory: cannot keep the run's memory until the stream is done
     }
     resource.memory = {};
   }
-  // Handles a function that failed after it took its completion handle, which another thread may
-  // still complete: the handle then completes only an unused event.
+  // Handles a function that failed after it took its completion handle. Another thread may still
+  // use the handle, which then completes an event that nothing else uses.
   OPKIT_COLD void Abandon() noexcept {
     ResourceState& resource = run_->resource;
     const IntrusivePtr<DeferredRun> deferred = std::move(resource.deferred);
@@ -175,7 +175,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   FunctionDeviceLink link_;
   RunSeeds seeds_;
   IntrusivePtr<FunctionRun> run_;
-  FunctionStateHandle state_;  // destroyed first: node_ keeps the library with its code
+  FunctionStateHandle state_;  // destroyed before node_, which keeps the library's code
 };
 
 OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,

@@ -92,8 +92,8 @@ inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
   for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
   return SymbolicShape(std::move(dims));
 }
-// Calls infer_type or infer_shape. Returns false for a failure while something is unknown, because
-// the function cannot infer yet.
+// Calls infer_type or infer_shape. A failure while an input's type or shape is unknown returns
+// false: the function cannot infer yet.
 template <class List>
 bool CallInference(const FunctionOpRecord& record, const char* what, bool all_known,
                    UniqueFunction<OpStatus(const AttrMap&, List&, List&)>& function,

@@ -21,8 +21,8 @@ OPKIT_INLINE DeviceTable<FunctionOperatorFactory>& FunctionFactories() {
   return table;
 }
 
-// Makes the operators of a record. Not a lambda: a lambda would have FunctionOpHost's hidden
-// visibility inside a kernel that is not hidden.
+// Makes the operators of a record. A lambda would have FunctionOpHost's hidden visibility, but the
+// kernel that stores this object is not hidden.
 struct FunctionOperatorCreator {
   FunctionRecord record;
   FunctionPass pass;

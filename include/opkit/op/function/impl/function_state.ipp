@@ -36,8 +36,8 @@ struct FunctionNode {
   bool is_forward() const { return pass == FunctionPass::kForward; }
 };
 
-// The state of a forward operator, which it leaves in a blob for the backward operators of the same
-// node. `op` is null after the forward operator is destroyed.
+// The state that a forward operator stores in a blob for the backward operators of the same node.
+// `op` is null after the forward operator is destroyed.
 struct FunctionState : RefCounted {
   IntrusivePtr<StatefulOp> op;
   bool is_shared = false;  // a backward operator has found this state
@@ -45,8 +45,8 @@ struct FunctionState : RefCounted {
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 
-// Gives an operator access to its state. The operator makes the state, or finds the state that a
-// forward operator has made.
+// Gives an operator access to its state: makes a new state, or finds the state of a forward
+// operator.
 class FunctionStateHandle {
  public:
   explicit FunctionStateHandle(FunctionNode& node) {
@@ -74,7 +74,7 @@ class FunctionStateHandle {
   bool has_direct() const { return direct_; }
   // Calls the state's C function.
   opkit_status CallDirect(const opkit_call* call) const { return direct_(direct_instance_, call); }
-  // Adds to `kept` the state, if there is one, and the node that the state may point into.
+  // Adds the state, if it exists, to `kept`, and the node into which the state may point.
   void KeepIn(RefCountedList& kept) const {
     if (state_ && state_->op) kept.push_back(state_->op);
     if (node_) kept.push_back(node_);
@@ -107,7 +107,8 @@ class FunctionStateHandle {
     state_->is_shared = true;
     shareable_ = state_.get();
   }
-  // Makes the state. For a library's operator makes no AbiNode: the library's hook makes its own.
+  // Makes the state. Makes no AbiNode for a library's operator, because the library's hook makes
+  // its own.
   IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
     if (node.record->library.empty()) node_ = MakeIntrusive<AbiNode>(node.op.def());
     const OpContext context{node.op.device(), &node.op.def(), node_ ? &node_->node() : nullptr,

@@ -11,7 +11,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The arguments of the functions, and the memory that their views point into. A run that ends after
-// its function has returned keeps it.
+// its function has returned keeps this object.
 struct FunctionRun : RefCounted {
   FunctionRun(const opkit_host& host, std::string op, Device device, size_t num_inputs,
               size_t num_outputs)
@@ -141,7 +141,7 @@ class FunctionViews {
     const Blob* blob;
     const Tensor* tensor;
     const void* data;
-    const int64_t* extents;  // with `rank`; to compare two Shapes would cost 4 ns
+    const int64_t* extents;  // with `rank`; comparing two Shapes would cost 4 ns
     int rank;
     DType dtype;
   };
@@ -217,8 +217,8 @@ class FunctionViews {
   OPKIT_COLD void Infer(const FunctionDeviceLink& link) {
     const bool infers_shapes = node_.record->infer_shape || node_.record->abi.infer_shape;
     auto infer = [&](InferenceContext& context) {
-      // If the functions are another backend of an existing operator, the schema of that operator
-      // infers the shapes.
+      // If the functions are one more backend of an existing operator, the schema of that operator
+      // infers.
       const bool silent = node_.is_forward() && !infers_shapes;
       if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr) {
         schema->Infer(context);

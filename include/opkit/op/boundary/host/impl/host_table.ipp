@@ -31,7 +31,7 @@ OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
 }
 
 // Runs an operator into the memory of `wanted`; copies results that the operator has placed
-// elsewhere. With `native_stream`, on that stream's thread, only issues the work.
+// elsewhere. With `native_stream`, only issues the work, on that stream's thread.
 inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
                     const std::vector<Tensor>& wanted, void* native_stream = nullptr) {
   std::vector<Tensor> results(wanted);
