@@ -23,8 +23,8 @@ struct CreateOptions {
 // a missing kernel for the device, or a missing input blob; kInvalidArgument if the node breaks the
 // schema, or if the given kernel or configuration is not for it; kUnsupported, with each reason, if
 // every kernel refused the node; kAlreadyExists if the operator is registered twice. Throws
-// UnsupportedOperatorFeature if a kernel was given and refuses the node: the next kernel may accept
-// it. After an error the workspace is unchanged.
+// UnsupportedOperatorFeature if the caller gave a kernel that refuses the node; another kernel may
+// accept the node. After an error the workspace is unchanged.
 OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def,
                                                                Workspace* ws,
                                                                const CreateOptions& options);
@@ -34,12 +34,13 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
 
 namespace detail {
 
-// Returns the types of the named tensors; unknown for a blob that is no tensor or has no memory.
+// Returns the types of the named tensors; an unknown type for a blob that is no tensor or has no
+// memory.
 std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
 
 // Returns the backends of the environment variable OPKIT_BACKENDS, "eigen,reference": the only
-// backends that may run in this process. Empty: all may run. In a loaded library the plain kernels
-// may always run.
+// backends that may run in this process. If empty, all backends may run. In a loaded library the
+// plain kernels may always run.
 OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();
 // Returns the requested backends in order: from the node, from OPKIT_BACKENDS, from the preferences
 // for the operator and for all operators, and last the plain operator. For a node that requires its
@@ -54,13 +55,13 @@ OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
 // Throws kNotFound if the node itself names a backend for which the program has no kernel.
 OPKIT_IMAGE_LOCAL void CheckEngine(const OperatorDef& def);
 // Returns the kernels for the node, best first: the kernels of the requested backends, then the
-// plain kernel, then the rest, so that an operator with only such kernels still runs. `by_rank` is
-// for a node whose types are known. It orders all kernels behind the requested ones, including the
-// plain one, by the ranks of their backends. For a node that requires its backends, returns only
+// plain kernel, then all others, so that an operator without a plain kernel still runs. `by_rank`
+// is for a node whose types are known. It orders all kernels that are not requested, including the
+// plain kernel, by the ranks of their backends. For a node that requires its backends, returns only
 // their kernels; throws kNotFound if none of them has a kernel.
 OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                          bool by_rank = false);
-// Throws kNotFound for a node whose only kernels are of `backends`, which OPKIT_BACKENDS excludes.
+// Throws kNotFound for a node that has kernels only from `backends`, which OPKIT_BACKENDS excludes.
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoneAllowed(const OperatorDef& def,
                                                                 const std::string& backends);
 // Throws kUnsupported if `refused` lists kernels with their reasons, kNotFound if it is empty.
@@ -76,8 +77,8 @@ std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& de
                                    const KernelConfig* config);
 // Returns a mask in which bit i is set if the node writes to input i.
 uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
-// Rethrows the exception of making an operator, with the node and the kernel as context. For use in
-// a catch block.
+// Rethrows the exception of an operator's constructor, with the node and the kernel as context. For
+// use in a catch block.
 [[noreturn]] OPKIT_COLD void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def);
 // Computes the work of a run for a profile; the function behind RunCost::compute.
 SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,

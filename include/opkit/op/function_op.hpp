@@ -25,8 +25,9 @@ consteval bool HasAnchor(std::string_view name) {
   return !Host::kIsLibrary && IsIdentifier(name);
 }
 
-// Counts the operators and deferred runs that keep a library loaded. Any other handle to it keeps
-// the library loaded as well. Relaxed everywhere: unloading reads the counts only for its message.
+// Counts the operators and deferred runs that keep a library loaded. Any other handle to this
+// object keeps the library loaded as well. Relaxed everywhere: unloading reads the counts only for
+// its message.
 struct FunctionUse : RefCounted {
   std::atomic<int64_t> operators{0}, late_runs{0};
 };
@@ -49,10 +50,10 @@ struct FunctionDevice {
   opkit_kernel abi{};  // the functions in the form of opkit_abi.h, for libraries
 };
 
-// The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
-// typed operators. op/boundary/convert/op_conversion.hpp converts it to an opkit_op, and back to a
-// record in the program that loads the library. Read-only after registration; several threads call
-// it.
+// The description of an operator. REGISTER_OP fills it in; a library also fills in records for its
+// class and typed operators. op/boundary/convert/op_conversion.hpp converts it to an opkit_op, and
+// back to a record in the program that loads the library. Read-only after registration; several
+// threads call its functions.
 struct FunctionOpRecord : detail::RefCounted {
   std::string name;
   const char* file = "";
@@ -79,8 +80,8 @@ struct FunctionOpRecord : detail::RefCounted {
   // detail::FunctionHooks, which a loaded library's operator uses instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
 
-  // The library's use count. Every operator made of the record holds it, and so does everything
-  // that may make more operators.
+  // The library's use count. Every operator made of the record holds it, and so does every object
+  // that may make further operators.
   detail::IntrusivePtr<detail::FunctionUse> in_use;
   std::string problem;  // the fault of the registration; reported when the operator is used
 
@@ -168,8 +169,8 @@ class BasicFunctionOpBuilder {
                                              std::move(f));
   }
   // Sets the function that makes the object that runs the operator. The object also computes the
-  // gradient, with two exceptions: after setIsSubgraphOp() the gradient is the graph's, and after
-  // noGradient() there is none.
+  // gradient, with two exceptions: after setIsSubgraphOp() the graph's gradient is used, and after
+  // noGradient() the operator has no gradient.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -231,8 +232,8 @@ class BasicFunctionOpBuilder {
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
-  // refuses wrong attributes. Without it, and without declared inputs and outputs, any number is
-  // allowed; a library's operator needs one of the two.
+  // refuses wrong attributes. Without this function and without declared inputs and outputs, any
+  // number is allowed; a library's operator needs the function or the declarations.
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -241,9 +242,10 @@ class BasicFunctionOpBuilder {
     return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
   // Sets the function that infers the outputs' dtypes from the inputs', or the reverse. Dtypes and
-  // shapes have a function each, where OpSchema has one Infer: MXNet's libraries have these two,
-  // opkit_abi.h calls them one by one, and dtypes are often known before any shape is. Dtypes are
-  // numbers of DType, -1 for unknown. Without it every output has the dtype of input 0.
+  // shapes have separate functions, unlike OpSchema's single Infer: MXNet's libraries have two
+  // functions, opkit_abi.h calls them separately, and dtypes are often known before shapes. Dtypes
+  // are numbers of DType; -1 is unknown. Without the function every output has the dtype of input
+  // 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
     static_assert(detail::kFits<InferTypeFunction, F>,
@@ -254,8 +256,9 @@ class BasicFunctionOpBuilder {
   }
   // Sets the function that infers the outputs' shapes from the inputs', or the reverse. An unknown
   // extent is -1 (as unsigned int the largest number); a value without any known shape has an empty
-  // shape. While something is unknown, a failure means only that no shape can be inferred yet. A
-  // library's operator with outputs needs this function, unless it calls allocatesOutputs().
+  // shape. While an input's shape is unknown, a failure means only that the shapes cannot be
+  // inferred yet. A library's operator with outputs needs this function, unless it calls
+  // allocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -311,8 +314,8 @@ class BasicFunctionOpBuilder {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
   }
-  // Declares that every node carries a graph, which the functions run; refuses a node without a
-  // graph. Without setBackward the gradient is the graph's.
+  // Declares that every node carries a graph, which the functions run; a node without a graph is
+  // refused. Without setBackward the operator's gradient is the gradient of the graph.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
     return Guarded([&] {
              host_.NeedsSubgraph();
@@ -322,17 +325,17 @@ class BasicFunctionOpBuilder {
            })
         .Set(OPKIT_OP_SUBGRAPH);
   }
-  // Declares that the functions respect strides(). Otherwise strided inputs arrive as dense copies.
+  // Declares that the functions read strides(). Otherwise strided inputs arrive as dense copies.
   BasicFunctionOpBuilder& acceptsStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
-  // Declares that the functions respect OpReq::kAdd. Otherwise the toolkit adds their results.
+  // Declares that the functions handle OpReq::kAdd. Otherwise the toolkit adds their results.
   BasicFunctionOpBuilder& acceptsAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
   // Declares that the work may end after forward has returned: forward calls OpResource::defer(),
-  // and the holder of its result completes the run. For the CPU; on streams the stream completes
-  // the run.
+  // and the holder of its result completes the run. Only for the CPU: on a stream the stream
+  // completes the run.
   BasicFunctionOpBuilder& async() { return Set(OPKIT_OP_ASYNC); }
-  // Declares that data decides the shapes of outputs. An output that inference leaves open has no
-  // dtype and no memory until forward calls OpResource::allocate_output. Not for CPU streams, where
-  // the work runs after forward.
+  // Declares that output shapes depend on the data. If inference cannot determine an output's
+  // shape, the output has no dtype and no memory until forward calls OpResource::allocate_output.
+  // Not for CPU streams, where the work runs after forward.
   BasicFunctionOpBuilder& allocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
   // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
   // effect beside its outputs: a graph never merges, folds or drops such nodes.
@@ -387,7 +390,7 @@ class BasicFunctionOpBuilder {
       slot = detail::AdaptTo<Function>(std::move(f));
     return *this;
   }
-  // Throws if the operator has a backward function, but declares that it has no gradient.
+  // Throws if the operator has a backward function but is declared to have no gradient.
   void CheckGradient(bool has_backward) const {
     if (has_backward && record_->Has(OPKIT_OP_NO_GRADIENT))
       Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
@@ -420,9 +423,9 @@ class BasicFunctionOpBuilder {
 }}  // namespace opkit
 
 // REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. In a unit
-// that includes opkit/op.hpp the operator is the library's, else the program's, which has an anchor
-// for it (op/registration.hpp). For a name that is no identifier (com.me.Gemm, me::Gemm) the anchor
-// is never compiled.
+// that includes opkit/op.hpp the operator belongs to the library, else to the program. A program's
+// operator has an anchor (op/registration.hpp), except if its name is no C++ identifier
+// (com.me.Gemm, me::Gemm).
 #undef OPKIT_REGISTER_OP  // the sentence of not_included.hpp
 #define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
 #define OPKIT_REGISTER_OP_WITH(name, anchor)                                                 \

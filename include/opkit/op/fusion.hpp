@@ -7,8 +7,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// A node with its selected configuration, and the next node with its own: the only reader of the
-// node's output 0.
+// A node and the next node, each with its selected configuration. The next node is the only reader
+// of the node's output 0.
 struct FusionQuery {
   KernelQuery node;
   const KernelConfig& config;
@@ -17,8 +17,8 @@ struct FusionQuery {
   size_t read;  // index of the input of `next` that is the node's output 0
 };
 // The fusion of the two nodes: a node with the outputs of `next` and inputs of both, for a kernel
-// of the same backend, and its configuration. Nothing is selected again, so the layouts must be the
-// layouts that were selected for the two nodes.
+// of the same backend, and its configuration. Kernels are not selected again, so the layouts must
+// be those that were selected for the two nodes.
 struct FusedNode {
   OperatorDef def;
   KernelConfig config;

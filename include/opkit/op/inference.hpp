@@ -1,5 +1,5 @@
-// TensorInfo and InferenceContext: the knowledge of shape and type inference about a node's inputs
-// and outputs. An extent may be a symbol or unknown; constant inputs have their data.
+// TensorInfo and InferenceContext: the facts that shape and type inference has about a node's
+// inputs and outputs. An extent may be a symbol or unknown; constant inputs have their data.
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
@@ -20,7 +20,7 @@ struct TensorInfo {
   SymbolicShape shape;
   Device device;
   Layout layout;
-  const Tensor* constant = nullptr;  // its data if already known; not owned
+  const Tensor* constant = nullptr;  // the value's data if known; not owned
 
   TensorInfo() = default;
   TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
@@ -30,7 +30,7 @@ struct TensorInfo {
   OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
   OPKIT_NOINLINE ~TensorInfo() = default;
   // Returns the dtype, shape, device and layout of a tensor. OfConstant also lets inference read
-  // the tensor's data, if it has any; the tensor must then outlive the TensorInfo.
+  // the tensor's data, if it has memory; the tensor must then outlive the TensorInfo.
   static TensorInfo Of(const Tensor& tensor);
   static TensorInfo OfConstant(const Tensor& tensor);
   friend std::string ToString(const TensorInfo& info);
@@ -80,7 +80,7 @@ class InferenceContext {
   // Returns the data of a constant input; null if not known yet.
   const Tensor* input_constant(int i) const;
   // True once input_constant was called for data that is not known yet. The inferred types may then
-  // be incomplete, and the data may contradict them.
+  // be incomplete or wrong for the real data.
   bool lacks_data() const { return lacks_data_; }
   // Makes input_constant call `find` for inputs whose info has no data, so that data is fetched
   // only if an operator reads it. `find` must outlive the inference.
@@ -128,8 +128,8 @@ inline bool IsOperatorOfHost(const std::string& op) {
 using InputPointers = std::span<const Tensor* const>;
 
 // The inferred types of a node that runs repeatedly. Infers again only if an input's dtype or shape
-// has changed, or if the result came from an input's data. Each operator has a cache, which the
-// operator itself, an eager call or a plan fills.
+// has changed, or if the result depended on an input's data. Each operator has a cache; the
+// operator itself, an eager call or a plan fills it.
 class InferenceCache {
  public:
   struct Output {
@@ -163,8 +163,8 @@ class InferenceCache {
   // elements, because the device may still be computing them. The cache is fresh only after Keep.
   void Infer(const OperatorDef& def, InputPointers inputs,
              FunctionRef<void(InferenceContext&)> infer, FunctionRef<void()> before_data);
-  // Accepts the result: it is valid until an input changes, or for this run only if it came from an
-  // input's data.
+  // Accepts the result. It is valid until an input changes; if it depended on an input's data, only
+  // for this run.
   void Keep() { fresh_ = !data_read_; }
 
   // Takes over the types that a plan has inferred. Does nothing if a dtype or shape is unknown. If

@@ -17,24 +17,25 @@ struct InvokeOptions {
   // Backends to try, in order, separated by commas; default: the registry's order. kNotFound for a
   // backend of which the program has no kernel.
   std::string backends = {};
-  int num_outputs = -1;  // needed only if the schema leaves it open
+  int num_outputs = -1;  // needed only if the schema does not decide it
   // kRequired uses no other backends; kUnsupported if none of them accepts the call.
   OperatorDef::BackendNeed backend_need = kPreferred;
 };
 
 // An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and
 // inference runs again only for new dtypes or shapes of inputs. If the operator has a kernel of a
-// ranked backend, new dtypes or shapes also select a kernel again, which makes another operator.
+// ranked backend, new dtypes or shapes also cause a new selection, which makes another operator.
 // The object keeps no tensors of the caller between calls. A call returns when the work is done.
-// One thread at a time: a call during another call, from another thread or from the operator's own
-// body, throws kFailedPrecondition. Concurrent threads need one object each.
+// Allows one call at a time: a call during another call, from another thread or from the operator's
+// own body, throws kFailedPrecondition. Concurrent threads need one object each.
 //
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
 // into the caller's tensors: no allocation
 class ResolvedOperator {
  public:
-  // Throws the errors of CreateOperator; kInvalidArgument if the number of outputs is open.
+  // Throws the errors of CreateOperator; kInvalidArgument if the schema does not decide the number
+  // of outputs.
   ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
                    const InvokeOptions& options = {});
   // Leaves optional input i out if present[i] is 0.
@@ -53,8 +54,8 @@ class ResolvedOperator {
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
     RunBy(inputs, outputs, false);
   }
-  // Like Run, but returns before the work ends: an asynchronous device is only issued the work. The
-  // caller waits for the end on its stream and keeps all tensors until then.
+  // Like Run, but only issues the work on an asynchronous device and returns. The caller waits on
+  // its stream for the end of the work, and keeps all tensors until then.
   void Issue(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
     RunBy(inputs, outputs, true);
   }
@@ -69,7 +70,7 @@ class ResolvedOperator {
  private:
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   struct Release;
-  // Marks that a call runs. Moving a ResolvedOperator does not copy the mark.
+  // Marks a ResolvedOperator during a call. Moving a ResolvedOperator does not copy the mark.
   class CallGuard {
    public:
     CallGuard() = default;
@@ -94,7 +95,8 @@ namespace detail {
 // Returns 1 for each present input, 0 for an optional input that is left out.
 std::vector<int> PresentInputs(std::span<const Tensor> inputs);
 // Returns the number of a node's outputs: `given`, or the schema's number if `given` is negative.
-// Throws kInvalidArgument, which ends with `mend`, if the schema leaves it open.
+// Throws kInvalidArgument, with `mend` at the end of the message, if the schema does not decide the
+// number.
 int CountOutputs(const OpSchema& schema, size_t num_inputs, const Arguments& args, int given,
                  const char* mend);
 

@@ -79,12 +79,12 @@ class OperatorCreator {
   mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
 };
 
-// Returns the configurations for a node, best first. Returns none, or throws
-// UnsupportedOperatorFeature with the reason, if the kernel cannot run the node.
+// Returns the configurations for a node, best first. If the kernel cannot run the node, returns an
+// empty list or throws UnsupportedOperatorFeature with the reason.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
-// Fuses a kernel's node with the next node; returns nullopt if it cannot. Plans call it again with
-// the result, to fuse more nodes.
+// Fuses a kernel's node with the next node; returns nullopt if the kernel cannot. Plans call the
+// function again with the fused node, to fuse more nodes.
 using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
 
 struct TypedKernel;
@@ -110,7 +110,7 @@ struct Kernel {
   detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the library loaded
   detail::OperatorCreator create;  // UnsupportedOperatorFeature: the next kernel is tried
   // Used instead of `create` for a typed operator: its record, and the function that makes the
-  // operator from it. The function is null for CPUContext: CreateOperator knows that one.
+  // operator from it. The function is null for CPUContext, which CreateOperator handles itself.
   const detail::TypedKernel* typed = nullptr;
   detail::MakeTyped make_typed = nullptr;
   bool shares_state_with_backward = false;  // forward leaves its state for the backward node
@@ -124,7 +124,7 @@ struct Kernel {
   std::string Place() const { return StrCat(file, ":", line); }
 };
 
-// The exception of an operator's constructor that cannot run this node; the next kernel is then
+// Thrown by the constructor of an operator that cannot run this node. The next kernel is then
 // tried.
 class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
  public:

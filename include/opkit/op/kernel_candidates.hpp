@@ -1,5 +1,5 @@
-// KernelCandidates: lists the kernels of a node in the order of preference, with the configurations
-// that they propose or the reason why they propose none. Selection picks a candidate, memory is
+// KernelCandidates: lists the kernels of a node in the order of preference, with their proposed
+// configurations, or the reason why a kernel proposes none. Selection picks a candidate, memory is
 // planned with it, and CreateOperator makes its operator.
 #ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
 #define OPKIT_OP_KERNEL_CANDIDATES_HPP_
@@ -18,13 +18,13 @@ struct KernelCandidate {
 };
 
 // Returns the candidates for a node, best first: the kernels of the backends that the node, or a
-// preference of the operator or program, requests; then the others by the rank of their backends;
-// each with every configuration that it proposes. A kernel without a configuration is listed once,
-// with the reason, and so is a preferred backend without kernels. Drops configurations with layouts
-// that no conversion supports (core/layout_registry.hpp). A constructor may still refuse the node
-// by UnsupportedOperatorFeature; take the next candidate then. Throws kNotFound like
-// CreateOperator; the errors of a proposer; kInvalidArgument for a configuration that does not fit
-// the node.
+// preference of the operator or program, requests; then all other kernels by the rank of their
+// backends. Each kernel is listed with every configuration that it proposes. A kernel without a
+// configuration is listed once with the reason; so is a preferred backend without kernels. Drops
+// configurations with layouts that no conversion supports (core/layout_registry.hpp). A constructor
+// may still refuse the node: it throws UnsupportedOperatorFeature. Take the next candidate then.
+// Throws kNotFound like CreateOperator; the errors of a proposer; kInvalidArgument for a
+// configuration that does not fit the node.
 //
 //   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
 //     if (candidate.dropped.empty())
@@ -35,11 +35,11 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
 
 namespace detail {
 // Lets CreateOperator, Invoke and ResolvedOperator select among kernels that propose configurations
-// or have a rank. Every registration of such a kernel, or of a rank, calls it.
+// or have a rank. Every registration of such a kernel or of a rank calls this function.
 OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
-// Returns why the kernel cannot run the node with the workspace's tensors: all its configurations
-// have other layouts than the standard one, and nothing converts. Empty if it can, or if this is
-// not known yet.
+// Returns the reason why the kernel cannot run the node with the workspace's tensors: all its
+// configurations need other layouts than the standard layout, and no code converts the tensors.
+// Empty if the kernel can run the node, or if this is not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                              const OperatorDef& def, const Workspace& ws);
 // Returns why no conversion supports a layout of the configuration; empty if all are supported.

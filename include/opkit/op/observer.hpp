@@ -14,7 +14,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 class ObserverList;
-// The base of all observers, whatever class they watch.
+// The base class of all observers, for every class of subjects.
 class AnyObserver {
  public:
   explicit AnyObserver(void* subject) : subject_(subject) {}

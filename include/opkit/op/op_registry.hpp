@@ -1,6 +1,6 @@
 // OpRegistry: every schema and kernel of the program, filled in by static initialisers, and the
-// preferences for backends. Registration never throws or exits; mistakes are kept and reported at
-// the first lookup, or all at once by CheckRegistrations.
+// preferences for backends. Registration never throws or exits. Mistakes are stored; the first
+// lookup reports them, and CheckRegistrations lists all of them.
 #ifndef OPKIT_OP_OP_REGISTRY_HPP_
 #define OPKIT_OP_OP_REGISTRY_HPP_
 
@@ -45,21 +45,21 @@ class OpRegistry {
   }
   OPKIT_IMAGE_LOCAL static OpRegistry& Global();
 
-  // Adds a schema and returns it to be filled in. A schema of the same name and place (a header in
-  // two translation units) is the same schema. So are two schemas from the same typed signature.
-  // Settings of the second schema have no effect.
+  // Adds a schema and returns it to be filled in. Two schemas of the same name are one schema if
+  // they come from the same place (a header in two translation units), or from the same typed
+  // signature. Settings of the second schema have no effect.
   OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {});
   // Adds a schema that is filled in already; `owner` keeps it alive.
   void AddSchema(detail::IntrusivePtr<detail::RefCounted> owner, OpSchema& schema);
   // Adds a kernel; ignores a second one from the same place.
   void AddKernel(Kernel kernel);
 
-  // Adds another mistake in an operator's registrations (a second gradient) to Problems. The code
-  // that stores the registration reports it at lookup.
+  // Adds a mistake that another registry has found, such as a second gradient, to Problems. The
+  // other registry reports the mistake at lookup.
   void AddProblem(const std::string& op, std::string text);
-  // Records that something, such as a gradient, was registered for an operator by name before the
-  // operator itself. Problems lists `what` if the operator is never registered. ForgetExpected
-  // removes the record.
+  // Records that `what`, such as a gradient, is registered for an operator by name, perhaps before
+  // the operator itself. Problems lists `what` if the operator is never registered. ForgetExpected
+  // deletes the record.
   void ExpectOperator(const std::string& op, std::string what);
   void ForgetExpected(const std::string& op);
 
@@ -90,16 +90,16 @@ class OpRegistry {
   std::string WhyNoBackend(std::string_view backend) const;
   // Throws kNotFound with the sentence of WhyNoBackend, unless it is empty.
   void CheckBackend(std::string_view backend) const;
-  // Sets the rank by which selection orders the backends that no node or preference requests,
-  // highest first. "reference" has rank 0; an unranked backend comes last. The higher of two ranks
-  // counts. A rank from library `origin` applies only to that library's kernels.
+  // Sets the rank of a backend. Selection orders the backends that no node or preference requests
+  // by rank, highest first. "reference" has rank 0; an unranked backend comes last. The higher of
+  // two ranks counts. A rank from library `origin` applies only to that library's kernels.
   void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
   int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
-  // Sets the function that returns why a backend cannot run on this machine; empty if it can. The
-  // function runs once, at the first node that a kernel of the backend might run. Kernels of an
-  // unavailable backend are dropped with the reason. A function from library `origin` applies only
-  // to that library's kernels.
+  // Sets the function that returns the reason why a backend cannot run on this machine; empty if it
+  // can run. The function is called once, at the first node that a kernel of the backend might run.
+  // Kernels of an unavailable backend are dropped with the reason. A function from library `origin`
+  // applies only to that library's kernels.
   void SetBackendAvailability(std::string_view backend, UniqueFunction<std::string()> why_not,
                               const std::string& origin = {});
   std::string WhyUnavailable(const Kernel& kernel) const;
@@ -108,10 +108,10 @@ class OpRegistry {
   // Returns the backends that have kernels in this program.
   std::vector<Backend> Backends() const;
 
-  // Sets the backends to try for every operator of a device, or for one operator before those. A
-  // backend without a kernel is skipped; an empty list clears the setting. Throws kNotFound for an
-  // operator that is not registered, or for a device without kernels. CheckPreference only throws
-  // the errors of SetPreference.
+  // Sets the backends to try for every operator of a device, or the backends to try first for one
+  // operator. A backend without a kernel is skipped; an empty list clears the setting. Throws
+  // kNotFound for an operator that is not registered, or for a device without kernels.
+  // CheckPreference only throws the errors of SetPreference.
   void SetPreference(DeviceType device, detail::BackendPreference backends);
   void SetPreference(const std::string& op, DeviceType device, detail::BackendPreference backends);
   void CheckPreference(DeviceType device, const detail::BackendPreference& backends) const;
@@ -120,7 +120,7 @@ class OpRegistry {
   // the preferences that the scope holds.
   detail::BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
   // Returns a copy of all current preferences of this thread, with `first` in front for every
-  // operator. A plan keeps the copy, so that shapes that it meets later run on the same backends.
+  // operator. A plan keeps the copy, so that runs with new shapes later use the same backends.
   detail::IntrusivePtr<detail::RefCounted> KeepPreferences(
       const detail::BackendPreference& first) const;
 
@@ -131,8 +131,9 @@ class OpRegistry {
 
 namespace detail {
 
-// Prevents the unloading of libraries. Hold it to use schemas and kernels for longer than a lookup,
-// and while a library's function runs. Nests; the outermost one costs two uncontended locks.
+// Prevents the unloading of libraries. Hold it while you use schemas and kernels longer than one
+// lookup, and while a library's function runs. Scopes nest; the outermost scope costs two
+// uncontended locks.
 class OPKIT_IMAGE_LOCAL RegistryUse {
  public:
   RegistryUse();
@@ -142,8 +143,8 @@ class OPKIT_IMAGE_LOCAL RegistryUse {
   static bool IsInThisThread();
 };
 // Exclusive lock for removing registrations. Waits for all RegistryUse scopes of other threads; new
-// ones block until it is destroyed. Only one exists at a time; its thread must not hold a
-// RegistryUse.
+// scopes block until this object is destroyed. Only one RegistryRemoval exists at a time; its
+// thread must not hold a RegistryUse.
 class OPKIT_IMAGE_LOCAL RegistryRemoval {
  public:
   RegistryRemoval();
@@ -151,8 +152,8 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
   ~RegistryRemoval();
 };
 
-// Makes PreferenceOf on this thread return preferences that KeepPreferences has copied. Nests; the
-// innermost scope counts.
+// Makes PreferenceOf on this thread return preferences that KeepPreferences has copied. Scopes
+// nest; the innermost scope counts.
 class OPKIT_IMAGE_LOCAL PreferenceScope {
  public:
   explicit PreferenceScope(const RefCounted& preferences);

@@ -81,7 +81,7 @@ class Operator : public OperatorBase {
     try {
       context_.FinishDeviceComputation();
     } catch (...) {
-      // The failed work was issued earlier; its failure belongs to the next event recorded here.
+      // The failed work was issued earlier; the next event that is recorded here gets its failure.
       if constexpr (detail::HostContext<Context>)
         context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
       throw;
@@ -138,7 +138,7 @@ class Operator : public OperatorBase {
     } catch (...) {
       const bool in_flight = by_event && event().Query() == EventStatus::kScheduled;
       if (by_event && !in_flight) PrepareEvent();
-      // Nothing was issued yet. An event of an earlier run in flight stays as it is.
+      // No work was issued yet. If an earlier run is still in flight, its event stays unchanged.
       RethrowWithContext(by_event && !in_flight);
     }
   }
@@ -157,8 +157,8 @@ class Operator : public OperatorBase {
       RunOnDeviceOrFail();
     }
   }
-  // Issues the work and sets the event, if any, to the state that fits the device: SCHEDULED for
-  // work that continues, finished otherwise.
+  // Issues the work and sets the event, if any, to the state that fits the device: SCHEDULED if the
+  // work continues, else finished.
   void Issue() {
     if constexpr (Context::kAsynchronous) {
       RunOnDeviceOrFail();
@@ -193,8 +193,7 @@ class Operator : public OperatorBase {
     if constexpr (Context::kAsynchronous) RetainUntilDrained();
     RethrowWithContext(complete_event);
   }
-  // Keeps the tensors' memory until the stream has finished work that may be in flight after a
-  // failure.
+  // Keeps the tensors' memory after a failure, until the stream has finished the work in flight.
   void RetainUntilDrained() noexcept {
     SetStrayWork();
     try {
@@ -211,8 +210,8 @@ class Operator : public OperatorBase {
 
 }}  // namespace opkit
 
-// Makes a member template of the base, and its overloads, usable without `template`: g++ parses the
-// name as a template only if it finds one in the class itself.
+// Makes a member template of the base, and its overloads, usable without `template`. g++ parses the
+// name as a template only if the class itself declares a template of this name.
 #define OPKIT_USE_OPERATOR_TEMPLATE(Name)                                 \
   using ::opkit::OperatorBase::Name;                                      \
   template <class OpkitT, class... OpkitArgs>                             \

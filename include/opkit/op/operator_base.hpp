@@ -15,8 +15,9 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Tensors of the current run that are not in blobs: new tensors for outputs whose present tensor is
-// also an input that the run still reads, and dense copies of strided inputs.
+// Tensors of the current run that are not in blobs. They are dense copies of strided inputs, and
+// new output tensors: an output gets one if its present tensor is also an input that the run still
+// reads.
 class PendingTensors {
  public:
   bool empty() const { return !items_; }
@@ -61,7 +62,7 @@ class ScratchMemory {
 };
 
 // Schema and backend of a run, for the profiler. Pointers, so that this header needs neither class.
-// `compute` computes the work of a run; null: it is unknown.
+// `compute` computes the work of a run; null if the work is unknown.
 struct RunCost {
   const OpSchema* schema = nullptr;
   const std::string* backend = nullptr;
@@ -81,8 +82,8 @@ class OperatorIdentity final : public FailureContext {
   RunCost cost;
 };
 
-// Adds to an error: the value that it is about, the operator that failed, and the operator's
-// inputs. A pointer is null for a value that is no tensor or that the node leaves out.
+// Adds context to an error: the value that caused it, the failed operator, and the operator's
+// inputs. A pointer is null for a value that is no tensor or is left out.
 OPKIT_COLD void AddOperatorContext(Error& error, const OperatorIdentity& identity,
                                    const std::vector<const Tensor*>& inputs,
                                    const std::vector<const Tensor*>& outputs);
@@ -96,8 +97,8 @@ OPKIT_COLD void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor&
 [[noreturn]] OPKIT_COLD void ThrowMutatedStrides(const OperatorDef& def, size_t i,
                                                  const Tensor& input);
 // Returns a tensor for an output. Reuses the memory of `out` if it is dense, on `device` and large
-// enough, unless `clobbers` is true: writing there would change an input or another output.
-// Otherwise allocates new memory.
+// enough. Allocates new memory otherwise, and also if `clobbers` is true: writing to `out` would
+// change an input or another output.
 OPKIT_COLD Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
                                FunctionRef<bool(const Tensor&)> clobbers);
 // Ends the latest span of this thread if a profile records the work of spans. Returns that
@@ -106,8 +107,8 @@ SpanSink* EndSpanForWork() noexcept;
 // Throws kOperatorFailed for a RunOnDevice that returned false.
 [[noreturn]] OPKIT_COLD void ThrowReturnedFalse();
 
-// Refuses arguments that the schema does not declare, for the operator that this thread constructs.
-// CreateOperator sets it, so that this header needs no schema class.
+// Refuses undeclared arguments of the operator that this thread constructs. CreateOperator sets it,
+// so that this header needs no schema class.
 struct ArgumentCheck {
   const OpSchema* schema = nullptr;
   void (*refuse)(const OpSchema& schema, const std::string& type, std::string_view name) = nullptr;
@@ -127,14 +128,15 @@ class OperatorBase : public detail::Observable<OperatorBase> {
 
   // Runs to completion. Returns true, or throws an Error with the operator as context.
   virtual bool Run(int stream_id = 0) = 0;
-  // Issues the work and returns; event() completes with the work. A failure while issuing fails the
-  // event and is thrown as well. Throws kFailedPrecondition while the last run is still SCHEDULED.
+  // Issues the work and returns; event() completes with the work. If issuing fails, the event fails
+  // and the Error is thrown as well. Throws kFailedPrecondition while the last run is still
+  // SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
-  // Does the operator's work. The default throws kUnsupported: a class that derives from
-  // OperatorBase itself may do its work in Run.
+  // Does the operator's work. The default throws kUnsupported, for a class that derives directly
+  // from OperatorBase and does its work in Run.
   OPKIT_INLINE virtual bool RunOnDevice();
-  // True if Run only calls RunOnDevice on the calling thread: no stream, and no work continues
-  // after it.
+  // True if Run only calls RunOnDevice on the calling thread: it uses no stream, and no work
+  // continues after the call.
   virtual bool RunsDirectly() const { return false; }
   // Runs an operator that RunsDirectly(), under the caller's invocation: a plan opens one scope for
   // many operators.
@@ -154,8 +156,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   virtual bool AcceptsStrides() const { return false; }
   // True if work continues after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
-  // True if the operator may be issued before its predecessors are done, if those are on its device
-  // type.
+  // True if the operator may be issued before its predecessors on the same device type are done.
   virtual bool SupportsAsyncScheduling() const = 0;
   // Makes the event SCHEDULED; it completes with the work issued so far. With a message, makes it
   // FAILED at once. Does nothing if the event is disabled. Throws kUnsupported in a class without a
@@ -179,7 +180,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   std::string backend() const {
     return identity_->cost.backend ? *identity_->cost.backend : std::string();
   }
-  // Caffe2's spellings; every operator has its definition.
+  // Caffe2's spellings. Every operator has a definition, so has_debug_def is true.
   const OperatorDef& debug_def() const { return def(); }
   static constexpr bool has_debug_def() { return true; }
   const std::string& type() const { return def().type(); }
@@ -207,9 +208,9 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // The same as GetSingleArgument; InferenceContext has this name, too. If the node does not give
-  // the attribute, both functions without a fallback return the schema's default. Throws kNotFound
-  // if there is no default.
+  // The same as GetSingleArgument; InferenceContext has this name, too. Without a fallback, both
+  // functions return the schema's default if the node does not give the attribute. They throw
+  // kNotFound if the schema has no default.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -225,7 +226,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     return Arg<T>(name);
   }
 
-  // Return the numbers of the node's inputs and outputs, those that it leaves out included.
+  // Return the numbers of the node's inputs and outputs, including left-out ones.
   int InputSize() const { return static_cast<int>(inputs_.size()); }
   int OutputSize() const { return static_cast<int>(outputs_.size()); }
   // False for an optional value that the node leaves out.
@@ -283,9 +284,10 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     return OutputBlob(i)->GetMutable<Tensor>();
   }
   // Returns the output with this shape and dtype, dense, on this operator's device; reuses the last
-  // run's memory. It shares memory with an input only if the schema allows the pair. It neither
-  // frees nor resizes an input: if the output is also an input and changes, a new tensor replaces
-  // it after RunOnDevice has returned. Work that continues then must hold the tensors by value.
+  // run's memory. The output shares memory with an input only if the schema allows the pair. The
+  // call never frees or resizes an input: if the output is also an input and must change, a new
+  // tensor replaces it after RunOnDevice has returned. Work that continues after that must hold the
+  // tensors by value.
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     return OutputIn(memory_device_, i, shape, dtype);
   }
@@ -293,8 +295,8 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
     return OutputIn(MemoryDevice(device), i, shape, dtype);
   }
-  // Like Output(i), but on a device of this type: a new tensor if the last run left it on another
-  // type.
+  // Like Output(i), but on a device of this type: returns a new tensor if the present tensor is on
+  // another device type.
   Tensor* Output(int i, DeviceType type);
   template <class T>
   T* Output(int i) const {
@@ -323,7 +325,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   // True if OutputBlob was ever called. If not, every output still has the memory that the plan
   // chose.
   bool HasTakenOutputs() const { return has_taken_outputs_; }
-  // True if the two share memory, whatever their names are.
+  // True if the input and the output share memory, even under different names.
   bool IsInputOutputAlias(int i, int o) const;
 
   // Returns the completion of the latest RunAsync; INITIALIZED before. Throws kFailedPrecondition
@@ -336,15 +338,15 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   void ResetEvent() {
     if (event_) event_->Reset();
   }
-  // Ends the event of a run whose work continues elsewhere: with success, with a message, or with
-  // the exception being handled. The message replaces an exception only if none is being handled.
-  // Does nothing if the event is disabled.
+  // Ends the event of a run whose work continues elsewhere: with success, or with a failure. The
+  // failure is the exception being handled, or the message if no exception is being handled. Does
+  // nothing if the event is disabled.
   void SetEventFinished(const char* error_message = nullptr) {
     if (!event_disabled_) event().SetFinished(error_message);
   }
   void SetEventFinishedWithException(const char* error_message = nullptr);
-  // Disables the event. Saves its cost for an operator inside a chain, for whose completion no
-  // thread waits.
+  // Disables the event. Saves the event's cost if no thread waits for this operator, as inside a
+  // chain.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
   // Calls EventState::DeferCompletion on the events of all later runs. Executors call it.
@@ -367,8 +369,8 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   std::string getErrorMsg() const { return "Error from operator: " + Describe(); }
 
   // Returns the kernel's configuration that was selected for this node: layouts, in-place pairs,
-  // scratch. Null if none was selected: everything is as the schema declares, in the standard
-  // layout.
+  // scratch. Null if none was selected: then the schema's declarations and the standard layout
+  // apply.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
   // Returns the configuration's layouts of an input and an output; the standard layout by default.
   Layout InputLayout(int i) const {
@@ -383,23 +385,25 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   // Gives later runs `size` bytes of the device's memory as scratch, instead of the operator's own.
   // The memory remains the caller's and must be aligned to 64 bytes; other work may write to it
   // between runs. Runs that continue after they were cancelled keep `owner`; without an owner the
-  // memory must outlive them. Null ends the use of the memory.
+  // memory must outlive them. A null `bytes` ends the use of the memory.
   void SetScratch(void* bytes, int64_t size, Storage owner = {});
   // Returns at least `size` bytes of the device's memory, undefined at the start of every run: the
   // planned memory if it is large enough, else the operator's own memory, kept for the next run.
-  // Call it once a run: a larger request may free the memory of an earlier one. Null for size 0.
+  // Call it only once in a run: a larger request may free the memory of an earlier request. Null
+  // for size 0.
   void* Scratch(int64_t size) {
     if (size < 0) [[unlikely]]
       ThrowNegativeScratch(size);
     return scratch_.Take(size, memory_device_);
   }
 
-  // True if a run itself infers its outputs' types and shapes whenever the inputs' have changed.
+  // True if a run itself infers the types and shapes of its outputs after those of its inputs have
+  // changed.
   virtual bool InfersOutputs() const { return false; }
   // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
-  // do not infer. `lacks_data` means that inference needs data that only a run has: runs then infer
-  // again, and fail if the data contradicts `outputs`. Does nothing if a dtype or shape is unknown,
-  // or if runs do not infer. Throws kInvalidArgument for a wrong count.
+  // do not infer. With `lacks_data`, inference needs data that only a run has. Runs then infer
+  // again, and fail if the result contradicts `outputs`. Does nothing if a dtype or shape is
+  // unknown, or if runs do not infer. Throws kInvalidArgument for a wrong count.
   void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                           bool lacks_data = false) {
     if (InfersOutputs()) inference_.Set(def(), inputs, outputs, lacks_data);
@@ -408,12 +412,12 @@ class OperatorBase : public detail::Observable<OperatorBase> {
 
   // Sets where the kernel was registered; called by CreateOperator.
   void SetRegistration(const char* file, int line, detail::RunCost cost = {});
-  // Sets which outputs may share an input's memory: output o may share that of input i if bit i of
-  // masks[o] is set, and never that of an input past 63. CreateOperator calls it. Without the call
+  // Sets the pairs that may share memory: output o may use the memory of input i if bit i of
+  // masks[o] is set. Inputs past 63 never share memory. CreateOperator calls it. Without the call
   // every output may share the memory of every input.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
-  // Sets which inputs the operator writes to: input i if bit i is set; inputs past 63 are ignored.
-  // CreateOperator calls it.
+  // Sets the inputs to which the operator writes: bit i stands for input i; inputs past 63 are
+  // ignored. CreateOperator calls it.
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   Invocation::Kind invocation_kind() const { return invocation_kind_; }
   // Returns a node's name in profiles: its name, or that of its first output.
@@ -431,17 +435,17 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   void set_invocation_kind(Invocation::Kind kind) { invocation_kind_ = kind; }
 
   // Waits until the work of the latest run has succeeded or failed; returns at once if no work
-  // continues. For the destructor of a class whose work uses its members. Waits after Cancel too,
-  // because a stream still runs work that it has begun; must not be called on the stream's own
-  // thread. A thread that the class has started must be joined by the class.
+  // continues. For the destructor of a class whose work uses its members. Also waits after Cancel,
+  // because a stream still runs the work that it has begun. Must not be called on the stream's own
+  // thread. The class itself must join the threads that it has started.
   void FinishWork() noexcept;
   // Records that work was issued without an event for its completion.
   void SetStrayWork() { has_stray_work_ = true; }
 
   // Makes the event INITIALIZED for a new run. Throws kFailedPrecondition while it is SCHEDULED.
   void PrepareEvent();
-  // Keeps the memory of work that continues elsewhere until that work finishes the event. After a
-  // cancellation the memory stays as long as a handle of the event.
+  // Keeps the memory of work that continues elsewhere until the work finishes the event. After a
+  // cancellation the memory lives as long as a handle of the event.
   void RetainUntilFinished();
   // Rethrows the exception in flight as an Error with this operator as context; for use in a catch
   // block. With `complete_event` the event fails with that Error. An Error keeps its type and
@@ -473,16 +477,15 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
   OPKIT_COLD void CheckDeclared(std::string_view name) const;
   OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
-  // Takes no lock. In constructors the schema is that of the operator that this thread constructs.
+  // Takes no lock. In a constructor, reads the schema of the operator that this thread constructs.
   OPKIT_COLD const Attribute* FindDefault(std::string_view name) const;
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
   enum class CopyTime : uint8_t { kInOrder, kNow };  // in the order of the device's work, or now
   OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor,
                                      CopyTime time = CopyTime::kInOrder) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
-  // True if writing to `out` would overwrite an input. Exception: an input that the schema pairs
-  // with the output, if element i of both is still at the same address. Also true if writing would
-  // overwrite an earlier output.
+  // True if writing to `out` would overwrite an input or an earlier output. Exception: an input
+  // that the schema pairs with the output, if element i of both is still at the same address.
   bool Clobbers(int o, const Tensor& out) const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Blob* blob = inputs_[i];

@@ -16,8 +16,8 @@ struct GradientValue;
 namespace detail {
 
 // A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
-// The folder graph/ defines graphs. This interface only carries and compares a graph, and answers
-// questions about the node that runs it. The node's inputs and outputs are the graph's, by
+// The folder graph/ defines graphs. This interface only stores and compares a graph, and answers
+// questions about the node that runs the graph. The node's inputs and outputs match the graph's by
 // position.
 class SubgraphBase : public RefCounted {
  public:
@@ -48,9 +48,9 @@ struct NamedSubgraph {
 }  // namespace detail
 
 // A regular value with a fluent builder: an overload with an argument sets or adds, an overload
-// without reads. Copies share their fields until a copy is changed: copies of a graph and the
-// operators of its nodes share one set of fields. A reference from a mutable_…() function is
-// invalid once the definition has been copied.
+// without an argument reads. Copies share their fields until a copy is changed, so that copies of a
+// graph and the operators of its nodes share one set of fields. Copying the definition makes
+// references from mutable_…() functions invalid.
 //
 //   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
 class OperatorDef {
@@ -99,7 +99,8 @@ class OperatorDef {
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
   const std::vector<std::string>& outputs() const { return fields().outputs; }
-  // Caffe2's spellings. Members, because a ported source calls them on the toolkit's own nodes.
+  // Caffe2's spellings. They are members, because a ported source calls them on the toolkit's own
+  // nodes.
   int input_size() const { return static_cast<int>(inputs().size()); }
   int output_size() const { return static_cast<int>(outputs().size()); }
   const std::string& input(int i) const { return inputs().at(static_cast<size_t>(i)); }

@@ -1,5 +1,5 @@
-// Random numbers for operators: a small generator, seeded by the host. Its numbers depend only on
-// the seed, the operator and the number of its runs: not on threads, nor on other operators.
+// Random numbers for operators: a small generator, seeded by the host. The numbers depend only on
+// the seed, the operator and the number of its runs, not on threads or other operators.
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
@@ -63,7 +63,8 @@ class RunSeeds {
 // depend on its name and run; in Invoke, on the order of the calls. Must not be called while an
 // operator runs.
 inline void SetSeed(uint64_t seed) {
-  // Relaxed: the synchronisation that orders later runs after this call makes it visible to them.
+  // Relaxed: later runs are ordered after this call by other synchronisation, which also makes the
+  // store visible.
   detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
   detail::g_random_seed.calls.store(0, std::memory_order_relaxed);
   detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);

@@ -31,8 +31,8 @@ std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
     return std::make_unique<Op>(def, ws);
 }
 
-// Runs `add` and returns false if it throws: static initialisers must not throw, so a failure to
-// register (out of memory) appears as a missing kernel.
+// Runs `add`; returns false if `add` throws, because static initialisers must not throw. A failed
+// registration (out of memory) appears later as a missing kernel.
 template <class F>
 bool Registered(F add) noexcept {
   try {
@@ -72,8 +72,8 @@ struct NamesPropose {
 };
 template <class Op>
 struct AmbiguousPropose : Op, NamesPropose {};
-// True if Op has a member named Propose. For a final class, which cannot be a base, does not find a
-// private one.
+// True if Op has a member named Propose. In a final class, which cannot be a base, a private member
+// is not found.
 template <class Op>
 consteval bool HasMemberPropose() {
   if constexpr (std::is_final_v<Op>)
@@ -109,7 +109,7 @@ bool RegisterClass(const KernelRegistration&) {
 }}}  // namespace opkit::detail
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
-// a link error, and the missing symbol's name is the advice.
+// a link error, and the name of the missing symbol says what to write.
 #define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
 // Begins a macro with an anchor: checks the scope and the name.
 #define OPKIT_REGISTRATION_OF(macro, name)                                                   \
@@ -150,13 +150,13 @@ bool RegisterClass(const KernelRegistration&) {
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
           {string, device, backend, ::opkit::Kernel::Priority::kDefault, __FILE__, __LINE__})
-// Sets the rank of a backend: selection tries the backends that no node or preference names by
-// rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
+// Sets the rank of a backend. Selection tries the backends that no node or preference requests by
+// rank, highest first; "reference" has rank 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
-// Registers a function that returns why the backend cannot run on this machine, or "" if it can:
+// Registers a function that returns the reason why the backend cannot run on this machine, else "":
 //   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
@@ -202,9 +202,9 @@ bool RegisterClass(const KernelRegistration&) {
   OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPUStream, name, priority, \
                                                __VA_ARGS__)
 
-// Keeps the registrations of a static archive: a linker takes only objects that are referred to,
-// and nothing refers to a registration. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source
-// file and OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
+// Keeps the registrations of a static archive. A linker takes only the objects to which other code
+// refers, and no code refers to a registration. Put OPKIT_REGISTRATIONS(my_ops) in the archive's
+// source file and OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
 // opkit_link_operators.
 #define OPKIT_REGISTRATIONS(group)               \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTRATIONS); \

@@ -1,5 +1,5 @@
-// OpSchema: the facts about an operator that are true on every device. OPERATOR_SCHEMA fills it in
-// once, or a typed signature does. It then verifies nodes, infers their outputs and computes the
+// OpSchema: the facts about an operator that are true on every device. OPERATOR_SCHEMA or a typed
+// signature fills it in once. The schema then verifies nodes, infers their outputs and computes the
 // cost of a run.
 #ifndef OPKIT_OP_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_HPP_
@@ -13,7 +13,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
-// Functions in these classes are mutable because const members call them; a function's results must
+// Function objects in these classes are mutable because const members call them. Their results must
 // not depend on earlier calls.
 
 // The allowed numbers of inputs or outputs of a node: a range and, within it, a list or a
@@ -27,7 +27,7 @@ class CountRule {
   void SetPredicate(UniqueFunction<bool(int)> allowed);
   int least() const { return min_; }
   int most() const { return max_; }
-  // Returns the only number of the range; -1 if it has more.
+  // Returns the only number of the range; -1 if the range has several numbers.
   int fixed() const { return min_ == max_ ? min_ : -1; }
   bool Allows(int count) const;
   // Returns "2", "1 to 3", "at least 1", "one of [1, 3]", …
@@ -39,8 +39,8 @@ class CountRule {
   mutable UniqueFunction<bool(int)> predicate_;
 };
 
-// The allowed numbers of inputs and outputs, and how the number of outputs follows from the inputs
-// or from attributes.
+// The allowed numbers of inputs and outputs, and the rule by which the number of outputs follows
+// from the inputs or the attributes.
 struct ArityRules {
   CountRule inputs, outputs;
   mutable UniqueFunction<bool(int, int)> pair_allowed;
@@ -53,8 +53,8 @@ struct ArityRules {
   // Returns the numbers of inputs and outputs of a node with these attributes; -1 for a number that
   // they do not decide.
   std::pair<int, int> Of(const Arguments& args) const;
-  // Returns why a node of `op` may not have these numbers; empty if it may. The Verify functions
-  // below have the same convention.
+  // Returns the reason why a node of `op` may not have its numbers of values; empty if the numbers
+  // are allowed. The Verify functions below have the same convention.
   std::string Verify(const std::string& op, const OperatorDef& def) const;
 };
 
@@ -72,8 +72,8 @@ struct InplaceRules {
   std::string Verify(const std::string& op, const OperatorDef& def) const;
 };
 
-// The declared attributes. `free_if_none` is set for an operator that parses its attributes itself:
-// it accepts every attribute as long as none is declared.
+// The declared attributes. With `free_if_none` an operator parses its attributes itself, and
+// accepts every attribute if none is declared.
 struct AttributeRules {
   std::vector<AttributeSchema> declared;
   bool unknown_allowed = false, free_if_none = false;
@@ -87,8 +87,8 @@ struct AttributeRules {
   std::string Verify(const std::string& op, const Arguments& args) const;
 };
 
-// Selects AdaptInference, which a header of compat/ defines: it makes an ancestor's form of a
-// function a function of an InferenceContext.
+// Selects AdaptInference, which a header of compat/ defines. AdaptInference converts an ancestor's
+// form of an inference function to a function of an InferenceContext.
 struct AncestorForm {};
 
 // Throws kTypeMismatch if a known dtype is not among the declared ones.
@@ -144,15 +144,15 @@ class OpSchema {
   OpSchema& MutatesInputs(std::initializer_list<int> inputs);
 
   // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
-  // effect beside its outputs: such a node is never folded, merged with an equal one, or dropped.
+  // effect beside its outputs. Such a node is never folded, merged with an equal node, or dropped.
   OpSchema& Stateful() { return stateful_ = runs_differ_ = true, *this; }
-  // Declares that a node keeps state between its runs, although equal inputs give equal results: it
-  // is never folded, merged with an equal one, or dropped.
+  // Declares that a node keeps state between its runs, although equal inputs give equal results.
+  // Such a node is never folded, merged with an equal node, or dropped.
   OpSchema& KeepsState() { return stateful_ = true, *this; }
-  // Declares that a node runs a graph that it carries; a node without one is refused. If the node's
-  // inputs and outputs are the graph's, by position, the graph decides its types and shapes. It
-  // also decides the inputs that the node writes to, and its gradient. The operator's own
-  // declarations come first.
+  // Declares that a node runs a graph that it carries; a node without a graph is refused. If the
+  // node's inputs and outputs match the graph's by position, the graph decides the node's types and
+  // shapes, the inputs to which it writes, and its gradient. The operator's own declarations come
+  // first.
   OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
   // Declares that the operator runs its nodes' graphs in this program (RunsBodies of
   // graph/node_bodies.hpp), so that a plan's passes also process those graphs.
@@ -199,7 +199,7 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc,
                         std::initializer_list<const char*> values);
   // Makes a declared attribute optional, or limits its strings. An undeclared name, or a default
-  // that is none of the values, becomes the schema's problem().
+  // that is not among the values, becomes the schema's problem().
   OpSchema& Default(std::string_view name, Attribute value);
   OpSchema& Values(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
@@ -213,8 +213,8 @@ class OpSchema {
   OpSchema& Infer(InferenceFunction infer) { return infer_ = std::move(infer), *this; }
   // Calls inference only if every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
-  // Sets the inference: output i is like input i, like one input, or like input inputs[i]. Known
-  // facts about an output refine its input.
+  // Sets the inference: output i has the type and shape of input i, of one input, or of input
+  // inputs[i]. Known facts about an output refine its input.
   OpSchema& IdenticalTypeAndShape();
   OpSchema& IdenticalTypeAndShapeOfInput(int input);
   OpSchema& IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs);
@@ -231,11 +231,12 @@ class OpSchema {
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
   // Sets the cost of an operator that reads every input and writes every output once, with the
-  // floating-point operations of a run from a function. The function sees attributes and the shapes
-  // of inputs and outputs, all known: for instance OpSchema::Elements(c.output(0)) * 2.
+  // floating-point operations of a run from a function. The function reads attributes and the
+  // shapes of inputs and outputs, which are all known: for instance OpSchema::Elements(c.output(0))
+  // * 2.
   OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
-  // Sets the function that returns the devices of inputs and outputs; by default all are the node's
-  // device.
+  // Sets the function that returns the devices of inputs and outputs. By default all are on the
+  // node's device.
   using DevicePlacement = std::pair<std::vector<Device>, std::vector<Device>>;
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
     return devices_ = std::move(devices), *this;
@@ -249,8 +250,8 @@ class OpSchema {
   OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
-  // Marks an operator that only plans insert: a library does not export it, because its host has
-  // its own.
+  // Marks an operator that only plans insert. A library does not export such an operator, because
+  // its host has the same one.
   OpSchema& Internal() { return internal_ = true, Private(); }
   // Marks an operator of ONNX's own domain: a model's node of the same name in another domain is a
   // different operator.
@@ -291,8 +292,9 @@ class OpSchema {
   int line() const { return line_; }
   // Returns the library of the operator, by its name in this program; empty for the program itself.
   const std::string& origin() const { return origin_; }
-  // Returns the name and version that the library itself announces, the same in every program: its
-  // own name, or its file's name without the folder; and its version, which may be empty.
+  // Return the name and version that the library itself announces, which are the same in every
+  // program. The name is the library's own name, or its file's name without the folder; the version
+  // may be empty.
   const std::string& library_name() const { return library_name_; }
   const std::string& library_version() const { return library_version_; }
   OpSchema& SetOrigin(std::string library, std::string name, std::string version) {
@@ -334,7 +336,7 @@ class OpSchema {
   const std::vector<detail::ValueSchema>& outputs() const { return outputs_; }
   bool CanInplace(int input, int output) const { return inplace_.May(input, output); }
   bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
-  // Returns -1 if the inputs do not decide the number.
+  // Returns the number of outputs; -1 if the inputs do not decide it.
   int CalculateOutput(int inputs) const { return arity_.OutputsOf(inputs); }
   int CalculateOutput(int inputs, const Arguments& args) const {
     return arity_.OutputsOf(inputs, args);
@@ -366,8 +368,9 @@ class OpSchema {
     return attributes_.Verify(name_, args);
   }
 
-  // Infers the types and shapes of the outputs from those of the inputs; unknown if the operator
-  // declares no inference. Errors of the operator's own function get the node as context.
+  // Infers the types and shapes of the outputs from those of the inputs. Without a declared
+  // inference the outputs stay unknown. Errors of the operator's own function get the node as
+  // context.
   void Infer(InferenceContext& context) const;
   std::vector<TensorInfo> InferOutputs(const OperatorDef& def,
                                        std::vector<TensorInfo> inputs) const;
@@ -383,7 +386,8 @@ class OpSchema {
   static uint64_t Bytes(const TensorInfo& info);
 
  private:
-  // Returns null, and records the schema's problem, if the attribute is not declared.
+  // Returns the declared attribute. If it is not declared, returns null and records the schema's
+  // problem.
   detail::AttributeSchema* Declared(std::string_view name, const char* to_give);
 
   std::string name_;
