@@ -16,9 +16,9 @@ class BoundNodes {
  public:
   // Creates the operator of each node with the kernel in `choices`, in the order of the view. If
   // the constructor of a kernel refuses its node, `refused`(node, why) changes the choice, or
-  // throws. Throws the errors of CreateOperator. `outer` has, by value, the blob of a value that
-  // belongs to the enclosing graph, and null for other values. The enclosing graph's BoundNodes
-  // must outlive these.
+  // throws. Throws the errors of CreateOperator. `outer` has an entry for each value: its blob in
+  // the enclosing graph, or null if it is not a value of that graph. The enclosing graph's
+  // BoundNodes must outlive this object.
   BoundNodes(const GraphView& view, const GraphTypes& types,
              const IndexedVector<NodeChoice>& choices, const IndexedVector<Blob*>& outer = {},
              FunctionRef<void(int, const std::string&)> refused = &ThrowRefused) {
@@ -64,7 +64,7 @@ class BoundNodes {
   std::vector<std::unique_ptr<BoundNodes>>& bodies() { return bodies_; }
 
  private:
-  // The default for executors after the first: the kernels have accepted these nodes before.
+  // The default `refused`, for executors after the first: the kernels have accepted these nodes.
   [[noreturn]] OPKIT_COLD static void ThrowRefused(int, const std::string& why) {
     throw UnsupportedOperatorFeature(why);
   }

@@ -74,8 +74,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::string ExplainMode() const { return replay_->ExplainMode(); }
 
  private:
-  // Runs steps on one thread, each under its own invocation. The ids of a run are consecutive, so
-  // that a step neither draws nor stores an id.
+  // Runs steps on one thread, each under its own invocation. The ids of a run are consecutive: the
+  // id of a step follows from its number, and no step stores an id.
   class StepRunner {
    public:
     explicit StepRunner(BoundPlan& plan)
@@ -120,12 +120,12 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     Blob* blob;
     const StorageBlock* storage;
     int64_t offset;
-    int inferred;  // index in inferred_; -1 if nothing is known, or the operator infers itself
+    int inferred;  // index in inferred_; -1: type unknown, or inferred by the operator
     int value;
     bool apart;  // must share no input's memory: a node rewrites the value, or an input of its node
     LayoutId layout;
   };
-  // A node in the order of the run. The ranges are those of its items in places_ and waits_.
+  // A node in the order of the run. Its ranges select the node's items of places_ and waits_.
   struct Step {
     OperatorBase* op;
     const OperatorBase* ahead;  // an operator some steps later, to prefetch; null: none
@@ -147,8 +147,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Looks at the tensors that the last run left in values without planned memory, and drops those
   // whose memory another tensor shares. An operator of this run would otherwise write its output
   // into that memory, and so change an input or another value. The loop goes backwards: views come
-  // after the value that they view, and are dropped first. The value is then alone with its memory
-  // and keeps it.
+  // after the value that they view, and are dropped first. No other tensor then shares the value's
+  // memory, and the value keeps it.
   void DropSharedValues() {
     for (auto blob = unplanned_.rbegin(); blob != unplanned_.rend(); ++blob)
       if ((*blob)->IsType<Tensor>())
@@ -214,9 +214,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     if (place.storage) return found == place.storage && tensor.byte_offset() == place.offset;
     return found != only_arena_ && !several_arenas_ && !place.apart;
   }
-  // Moves an output that the operator left elsewhere: a view of an input, or a value that it could
-  // not write to its place. If the value fits there, it goes to its place: it then outlives the
-  // input, and the next run writes only to the plan's memory.
+  // Moves an output that the operator left elsewhere: a view of an input, or a value that the
+  // operator could not write to its place. The value goes to its place if it fits there. It then
+  // outlives the input, and the next run writes only to the plan's memory.
   void MoveOut(const Step& step, const Place& place);
   // Returns the tensor to which MoveOut moved the value in the last run. Only the value's own step
   // calls it.
@@ -224,8 +224,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     MutexLock lock(moved_mutex_);
     return moved_[place.value];
   }
-  // Returns the number of bytes that are planned for the value; 0 if it has no place. The root
-  // plans those of a body.
+  // Returns the number of bytes that are planned for the value; 0 if the value has no place. The
+  // root plan has the bytes of a body's values.
   int64_t RoomOf(const Place& place) const;
   bool SharesInput(const Step& step, const Place& place) const;
   // Returns the arena, or the donated input's memory, that has this block; null if there is none.
@@ -236,8 +236,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // device, and no step waits for it on the host.
   bool FollowsFromOthers(int i) const;
   void MakeBodies();
-  // Chooses the operators to prefetch: those of a large graph lie scattered in memory, but the
-  // order of the steps, bodies included, is known.
+  // Chooses the operators to prefetch. The operators of a large graph lie scattered in memory, but
+  // the order of the steps, bodies included, is known.
   void LookAhead();
   // Gives the steps of a run, bodies included, consecutive numbers from `next` on. Returns the next
   // free number.
@@ -287,7 +287,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   uint64_t ids_of_run_ = 0;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> runs_{0};
-  // Blobs of values that no memory is planned for and that runs do not return.
+  // Blobs of values that have no planned memory and that runs do not return.
   std::vector<Blob*> unplanned_;
   Mutex moved_mutex_;
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own

@@ -49,8 +49,8 @@ class ConvertedGraph {
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
   // Converts the number of a value of the plan's view to its number in view(). view() may have the
-  // value in several layouts. For an output of the graph this is the one that is returned, in the
-  // standard layout; for another value, the one that its node makes.
+  // value in several layouts. For an output of the graph, returns the number of the returned value,
+  // in the standard layout. For other values, returns the number of the value that the node makes.
   int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   // Returns the names of the constants that nodes read in `before`, from which this graph was made,
   // but that nothing reads here: only converted copies are read.

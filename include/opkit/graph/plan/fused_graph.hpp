@@ -1,6 +1,6 @@
 // FusedGraph: the graph of a plan after fusion, where one kernel computes its own node and the
-// nodes behind it. It is made after selection and before converters are inserted; there is none if
-// no selected kernel fuses its next node. fusion.hpp has the definitions.
+// nodes behind it. A plan makes it after selection and before it inserts converters, and only if a
+// selected kernel fuses its next node. fusion.hpp has the definitions.
 #ifndef OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 #define OPKIT_GRAPH_PLAN_FUSED_GRAPH_HPP_
 
@@ -27,10 +27,10 @@ class FusedGraph {
   }
   // Returns null if nothing is fused. `types` has the layouts that the choices give to the values
   // of `view`. Two nodes are not fused if something else reads the value between them, or the graph
-  // returns it, or a node rewrites a value of either. The same holds if a node waits by name for
-  // the first, or the second waits by name for others, or they run on two devices, or the second
-  // requires another backend, or `forced` has another kernel for it. Throws the exceptions of a
-  // kernel's Fuse.
+  // returns it, or a node rewrites a value of either node. They are not fused if a node waits by
+  // name for the first, or the second waits by name for others, or they run on two devices. The
+  // second node must not require another backend or have another kernel in `forced`. Throws the
+  // exceptions of a kernel's Fuse.
   static std::unique_ptr<FusedGraph> Make(const GraphView& view, const GraphTypes& types,
                                           const IndexedVector<NodeChoice>& choices,
                                           const Selection* forced);

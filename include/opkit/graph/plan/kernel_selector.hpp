@@ -67,12 +67,12 @@ inline bool IsElsewhere(const TensorInfo& output, const Device* outputs_on) {
   return outputs_on && MemoryDevice(output.device) != MemoryDevice(*outputs_on);
 }
 
-// Estimates a copy between two devices, over a bus, roughly.
+// Estimates roughly how many ns a copy over the bus between two devices takes.
 constexpr double EstimatedCopyNs(int64_t bytes) {
   return 10'000 + 0.1 * static_cast<double>(bytes);
 }
 
-// Selects a kernel and a configuration for each node, and the next one if a constructor refuses.
+// Selects a kernel and a configuration for each node; the next best if a constructor refuses.
 class KernelSelector {
  public:
   struct Options {
@@ -90,8 +90,8 @@ class KernelSelector {
   // candidate's reason, if no candidate takes a node; kNotFound and kUnsupported for a forced
   // choice that cannot be made.
   void SelectAll(IndexedVector<NodeChoice>& choices);
-  // Chooses again, without the node's kernel, whose constructor has refused the node. Returns false
-  // if the layouts or the device change, so that all nodes must be chosen again.
+  // Chooses another kernel for a node whose kernel's constructor has refused the node. Returns
+  // false if the layouts or the device change: all nodes must then be chosen again.
   bool SelectAfterRefusal(int node, const std::string& why, NodeChoice& choice);
 
   // Returns the part of the forced selection that concerns nodes in a body of this node.
@@ -101,7 +101,7 @@ class KernelSelector {
 
  private:
   void Select(int node, NodeChoice& choice);
-  // Returns the node with the backends that it must have; nullopt if the graph's own node will do.
+  // Returns the node with the backends that it requires; nullopt if the graph's node is enough.
   std::optional<OperatorDef> Restricted(int node) const;
   // Adds the candidates of one device.
   void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
@@ -109,7 +109,7 @@ class KernelSelector {
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
-  // Returns the memory that a run takes; -1 while a shape that decides it is unknown.
+  // Returns the bytes of memory that a run takes; -1 if they depend on an unknown shape.
   int64_t MemoryOf(int node, const KernelConfig& config) const;
   // True if the node names no device and there are devices to choose from.
   bool Chooses(const OperatorDef& def) const {
@@ -131,7 +131,7 @@ class KernelSelector {
     std::string why;
   };
   IndexedVector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
-  // By node, empty if nothing is forced: its forced kernel or null, and its name in selections.
+  // Both by node, and empty if nothing is forced: its forced kernel or null; its selection name.
   IndexedVector<const Selection::Node*> forced_;
   IndexedVector<std::string> names_;
 };

@@ -11,7 +11,7 @@ struct NodeChoice {
   KernelConfig config;
   int config_number = 0;  // index among the kernel's proposals
   Device device;          // where it runs
-  int computed_by = -1;   // the node before it whose kernel computes both; -1: its own
+  int computed_by = -1;   // an earlier node whose kernel computes this node too; -1: none
   detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the kernel's library loaded
   // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
   std::string passed_over;

@@ -35,26 +35,26 @@ struct PlanOptions {
   struct MemoryOptions {
     MemorySearchOptions search = {};
     // The most bytes that an arena may have; 0: any number. Planning throws kOutOfMemory for a
-    // graph that needs more, with the values that are live where it needs most.
+    // graph that needs more. The message lists the values that are live at the peak.
     int64_t capacity_bytes = 0;
-    // Reorders nodes that run one after the other, if fewer bytes are live at once then. The
-    // results of a graph do not change; the order of effects that no edge fixes may.
+    // Reorders nodes that run one after the other, if fewer bytes are then live at the peak. The
+    // results of a graph do not change. The order of side effects may change if no edge fixes it.
     bool reorder_nodes = false;
-    // Makes Compile compute values again just before a late reader if the plan needs more than
-    // capacity_bytes otherwise (graph/memory/recompute.hpp). It chooses few and cheap nodes, by the
-    // costs of their schemas, until the plan fits. Nodes that are stateful, random, rewrite a value
-    // or run a graph never run twice. A node that runs again has the name of its original and
-    // "#again", and so have its values; MemorySummary and Explain count them. Compile throws
-    // kInvalidArgument without capacity_bytes, which says when to stop. It also throws it for an
-    // input whose dtype or shape is open, since each shape would need its own graph. Costs Compile
-    // up to kRecomputeTries more plans, and searches whose time is quadratic in the nodes: about
-    // 0.1 s each for 1,000.
+    // Makes Compile compute values again just before a late reader if the plan would otherwise
+    // need more than capacity_bytes (graph/memory/recompute.hpp). Compile chooses few and cheap
+    // nodes, by the costs of their schemas, until the plan fits. Nodes that are stateful,
+    // random, rewrite a value or run a graph never run twice. The second run of a node "y" has
+    // the name "y#again", and so have its values; MemorySummary and Explain count these nodes.
+    // Compile throws kInvalidArgument without capacity_bytes, or if the dtype or shape of an
+    // input is unknown, since each shape would need its own graph. Costs Compile up to
+    // kRecomputeTries more plans, and searches whose time is quadratic in the nodes: about 0.1 s
+    // each for 1,000.
     bool recompute = false;
     static constexpr int kRecomputeTries = 8;
-    // For values whose shape a run decides (NonZero), of which a plan knows only the largest size.
-    // The arena has room for such a value if that size is at most this number. A larger one has a
-    // buffer of its own, which grows with the runs. If the arena would exceed capacity_bytes, all
-    // of these values have buffers of their own.
+    // For values whose shape a run decides (NonZero): the plan knows only their largest size. The
+    // arena has room for such a value if its largest size is at most this number of bytes. A larger
+    // value has a buffer of its own, which grows with the runs. If the arena would exceed
+    // capacity_bytes, all of these values have buffers of their own.
     int64_t most_bound_bytes = int64_t{64} << 20;
     // Inputs whose memory belongs to the plan from the start of a run on. If the last reader of
     // such an input may write in place, it writes an intermediate value or an output there. After
@@ -67,18 +67,18 @@ struct PlanOptions {
     // tensor, and the original's dtype and shape. The memory is freed once the caller's graphs and
     // tensors do not share it either. Constants of subgraphs stay. Reading, saving or compiling a
     // dropped constant of Plan::graph() throws kUninitialized. Compile throws kInvalidArgument if
-    // the dtype or the shape of an input is open, since another shape may need the original.
+    // the dtype or shape of an input is unknown, since another shape may need the original.
     bool release_constants = false;
     // Proves every memory plan with VerifyMemoryPlan. Without NDEBUG all but large plans are
     // proved.
     bool verify = false;
   };
 
-  // Threads that run the plan, the caller's included; 0: those of ThreadPool::Global(). Any number
-  // but that pool's gives the plan a pool of its own.
+  // Threads that run the plan, including the caller's; 0: the threads of ThreadPool::Global().
+  // Another number than the size of that pool gives the plan its own pool.
   int threads = 0;
   ScheduleOptions schedule = {};
-  // Passes to apply, in order, before kernels are selected; null: DefaultPasses(). Compile alone
+  // Passes to apply, in order, before kernels are selected; null: DefaultPasses(). Only Compile
   // reads the list.
   const PassList* passes = nullptr;
   // Partitioners, each of which may take parts of the graph and run them; called in order, after

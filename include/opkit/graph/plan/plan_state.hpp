@@ -53,8 +53,8 @@ class PlanState final : public RefCounted {
   // executor. Thread-safe.
   IntrusivePtr<Specialization> Specialize(const std::vector<TensorInfo>& inputs,
                                           std::unique_ptr<BoundNodes>* nodes);
-  // Makes Latest() return this specialization, which an executor has kept, also if the plan has
-  // dropped it. Thread-safe.
+  // Makes Latest() return this specialization of an executor, even if the plan has dropped it.
+  // Thread-safe.
   void SetLatest(IntrusivePtr<Specialization> specialization);
   // Makes a specialization that the plan does not keep.
   OPKIT_COLD IntrusivePtr<Specialization> Make(std::vector<TensorInfo> inputs) const {
@@ -69,12 +69,12 @@ class PlanState final : public RefCounted {
     graph_ = std::move(graph);
     recomputed_ = recomputed;
   }
-  // Keeps a specialization, which must be of the plan's graph.
+  // Stores a specialization, which must be made for the plan's graph.
   void Keep(IntrusivePtr<Specialization> specialization) {
     MutexLock lock(mutex_);
     specializations_.Add(std::move(specialization));
   }
-  // Replaces the forced kernels. Call it before the specialization that they are for is made.
+  // Replaces the forced kernels. Call it before Specialize makes the specialization for them.
   void SetSelection(Selection selection) { options_.selection.forced = std::move(selection); }
   const Recomputed& recomputed() const { return recomputed_; }
   // True if steps run one after the other, in their order.
@@ -91,7 +91,7 @@ class PlanState final : public RefCounted {
   // Returns the types that hold for every shape of the inputs; null if the graph declares these
   // shapes.
   const GraphTypes* types_for_any() const { return types_for_any_ ? &*types_for_any_ : nullptr; }
-  // Returns the specialization used last; null if input shapes are open and nothing has run yet.
+  // Returns the specialization used last; null before the first run if input shapes are unknown.
   IntrusivePtr<Specialization> Latest() const {
     MutexLock lock(mutex_);
     return specializations_.latest();

@@ -113,14 +113,14 @@ class PlannedMemory {
   // True if a node makes the value, and its size (or a bound of it) is known before a run.
   bool HasKnownSize(int value) const;
   bool HasBoundedSize(int value) const;
-  // Leaves the values of bounded size to the runs, in bodies too.
+  // Plans no memory for values of bounded size, in bodies too: each run allocates it.
   void LeaveBounded();
   int64_t Scratch(int node) const;
   size_t first_body_value() const;
 
   const Specialization& plan_;
   int64_t most_bound_bytes_;             // negative: bounds are not used
-  std::vector<int> donated_;             // inputs whose memory is the plan's
+  std::vector<int> donated_;             // inputs whose memory the plan may use
   std::vector<int> donated_outputs_;     // outputs that lie in a donated input
   IndexedVector<size_t> value_numbers_;  // by value: its number in the memory plan
   size_t first_scratch_ = 0;             // the memory plan's number of the first step's scratch

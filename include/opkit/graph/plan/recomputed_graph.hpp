@@ -25,9 +25,9 @@ class RecomputedGraph {
   RecomputedGraph(const Specialization& found, Device memory);
 
   const RecomputeProblem& problem() const { return problem_; }
-  // Returns the plan's graph with its nodes in the order of the run. Unless `walked` (nodes run in
-  // that order anyway), a moved node waits for the last unmoved node before it, so that no thread
-  // makes its value early.
+  // Returns the plan's graph with its nodes in the order of the run. `walked`: nodes run in that
+  // order anyway. If not, a moved node waits for the last unmoved node before it, so that no thread
+  // computes the moved node's value early.
   Rewritten Rewrite(const RecomputedRun& run, bool walked) const;
 
  private:

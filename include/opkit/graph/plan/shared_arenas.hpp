@@ -1,6 +1,6 @@
 // SharedArenas: the arenas of one executor, one on each device, as large as the largest request.
-// The executor's bound plans share them for all input shapes: its runs follow each other, so that
-// no two of these plans need them at once.
+// The executor's bound plans share them for all input shapes: runs of one executor never overlap,
+// so no two of these plans need the arenas at once.
 #ifndef OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 #define OPKIT_GRAPH_PLAN_SHARED_ARENAS_HPP_
 
@@ -19,8 +19,8 @@ class SharedArenas {
       if (arena.device == device) return !arena.storage || arena.storage->nbytes() < bytes;
     return false;
   }
-  // Returns the arena of the device, with at least that many bytes; none for 0. Throws the errors
-  // of AllocateStorage.
+  // Returns the arena of the device, with at least that many bytes; an empty Storage for 0 bytes.
+  // Throws the errors of AllocateStorage.
   Storage Take(Device device, int64_t bytes) {
     if (bytes == 0) return {};
     for (Arena& arena : arenas_) {

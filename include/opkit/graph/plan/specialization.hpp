@@ -1,6 +1,6 @@
-// Specialization: everything about a graph that its inputs' types and shapes decide: the kernels,
-// the schedule, where in memory each value lies. A plan makes one for each set of shapes; its
-// executors share it.
+// Specialization: everything about a graph that depends on its inputs' types and shapes: kernels,
+// schedule, the place of each value in memory. A plan makes one specialization for each set of
+// shapes; its executors share it.
 #ifndef OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 #define OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
 
@@ -42,7 +42,7 @@ struct PlannedBody {
   IntrusivePtr<Specialization> plan;
 };
 
-// Built by its constructor, then only read, but for mode(), TakeNodes and ReleaseConstant.
+// After construction, only mode(), TakeNodes and ReleaseConstant change the object.
 class Specialization final : public RefCounted {
  public:
   struct Options {
@@ -71,7 +71,7 @@ class Specialization final : public RefCounted {
                  const Enclosing* enclosing = nullptr);
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
-  // Returns the graph that runs: with the nodes that one kernel computes as one node, and with
+  // Returns the graph that runs. It has one node for the nodes that one kernel computes, and it has
   // converters. PartsOf, NodeOf and ValueOf relate it to the plan's graph.
   const GraphView& view() const { return converted_ ? converted_->view() : fused_view(); }
   const GraphTypes& types() const { return converted_ ? converted_->types() : fused_types(); }
@@ -90,18 +90,18 @@ class Specialization final : public RefCounted {
   const KernelSelector& selector() const { return selector_; }
   // Returns the node of view() that computes a node of the plan's graph.
   int NodeOf(int plan_node) const { return fused_ ? fused_->NodeOf(plan_node) : plan_node; }
-  // Returns the choice for a node of view(); plan_choice(), for a node of the plan's graph.
+  // Returns the choice for a node of view(). plan_choice() takes a node of the plan's graph.
   const NodeChoice& choice(int node) const { return choices_[node]; }
   const NodeChoice& plan_choice(int node) const { return selected_[node]; }
   const Schedule& schedule() const { return *schedule_; }
-  // True if an entry of the schedule only fixes the order in which steps are called, and waits for
-  // no work: the graph has no such edge.
+  // True if an entry of the schedule is no edge of the graph: it only fixes the order in which
+  // steps are called, and the later step waits for no work.
   bool IsOrderOnly(int step, int entry) const {
     return !follows_.empty() && Schedule::TargetOf(entry) == step + 1 && follows_[step + 1] == 0;
   }
   const PlannedMemory& memory() const { return memory_; }
-  // Returns a sentence that says how nodes are run, and why. It is from the executor that measured
-  // its runs last. Thread-safe.
+  // Returns a sentence that says how nodes are run, and why. The executor that measured its runs
+  // last has set it. Thread-safe.
   std::string mode() const {
     MutexLock lock(mode_mutex_);
     return mode_;
@@ -127,14 +127,14 @@ class Specialization final : public RefCounted {
         bodies_, node, {}, [](const std::unique_ptr<PlannedBody>& body) { return body->node; });
     return {first, end};
   }
-  // For a body: returns the enclosing graph's value that this value is; -1 for a value of the
+  // For a body: returns the number that the value has in the enclosing graph; -1 for a value of the
   // body's own.
   int OuterOf(int value) const { return outer_[value]; }
   // True if a node of this graph or of an enclosing graph rewrites the value.
   bool IsRewritten(int value) const { return rewritten_[value] != 0; }
 
-  // Returns the names of constants of which only converted copies are read. ReleaseConstant drops
-  // the original of one of them here.
+  // Returns the names of the constants that nodes read only as converted copies. ReleaseConstant
+  // drops the original of such a constant.
   std::vector<std::string> UnreadConstants() const {
     return converted_ ? converted_->UnreadConstants(fused_view()) : std::vector<std::string>();
   }
@@ -144,8 +144,8 @@ class Specialization final : public RefCounted {
     converted_->ReleaseConstant(name);
   }
 
-  // Returns operators for one executor; the first call returns those that selection made. Not
-  // synchronised.
+  // Returns operators for one executor; the first call returns the operators that selection made.
+  // Not synchronised.
   std::unique_ptr<BoundNodes> TakeNodes() {
     if (first_nodes_) return std::move(first_nodes_);
     return MakeNodes(nullptr);
@@ -154,25 +154,25 @@ class Specialization final : public RefCounted {
  private:
   friend class PlannedMemory;  // numbers the values of bodies
 
-  // The pipeline. Starts again with another selection if a constructor refuses its node and the
-  // next kernel wants other layouts. The values of a body get their memory from the enclosing
-  // graph.
+  // Runs the whole pipeline. Starts again with another selection if a constructor refuses its node
+  // and the next kernel needs other layouts. The values of a body get their memory from the
+  // enclosing graph.
   void Build(const Options& options, const Enclosing* enclosing);
   static GraphTypes Infer(const GraphView& view, const std::vector<TensorInfo>& inputs);
 
-  // The graph and its types after fusion, before converters are inserted.
+  // The graph and its types after fusion, but before converters are inserted.
   const GraphView& fused_view() const { return fused_ ? fused_->view() : plan_view_; }
   const GraphTypes& fused_types() const { return fused_ ? fused_->types() : plan_types_; }
 
-  // Makes one node of the nodes that one kernel computes.
+  // Replaces the nodes that one kernel computes by one node.
   void FuseNodes(const Options& options);
   // Inserts converters between nodes whose kernels want other layouts or devices.
   void InsertConverters(const Options& options, const Enclosing* enclosing);
   // Creates the operators. If a constructor refuses its node, binds the next kernel; returns false
   // if that kernel wants other layouts.
   bool BindNodes(const Enclosing* enclosing);
-  // Gives a node's configuration the layouts that its values have. The two are equal by now; this
-  // makes them share their descriptors, so that no run compares two descriptors.
+  // Gives a node's configuration the layouts of its values. They are equal already; the call makes
+  // them share descriptors, so that no run compares two descriptors.
   void ShareDescriptors(int node);
   // For a body: finds the enclosing graph's values that are the body's inputs, and those that the
   // body's nodes make as outputs. Also finds the values that a node rewrites.
@@ -183,21 +183,22 @@ class Specialization final : public RefCounted {
   std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const;
 
   void PlanBodies(const Options& options);
-  // Plans a body with this graph. A body with an operator that completes after it has returned is
-  // left to its node. So is a body that does not fit the shapes, if the node has several: a run
-  // does not take it.
+  // Plans a body with this graph. Two kinds of bodies stay unplanned, and their node runs them: a
+  // body with an operator that completes after it has returned. And if the node has several bodies,
+  // a body that does not fit the shapes, since no run takes it.
   void PlanBody(int node, int number, const NodeBody& body, bool exclusive, const Options& options);
 
   // True if the body can be planned without forced kernels.
   static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos, Options options,
                    const Enclosing& enclosing);
 
-  // Makes the schedule. An edge is early if both operators are on one device and accept work before
-  // the work that they depend on is done: the second is issued behind the first.
+  // Makes the schedule. An edge is early if its two operators are on one device, and both accept
+  // work before the work that they depend on is done. The second is then issued right after the
+  // first.
   void MakeSchedule(const Options& options);
 
-  // Chooses streams: a chain of operators on one device runs on one stream; a branch takes the
-  // next.
+  // Chooses streams: a chain of operators on one device runs on one stream; a branch takes the next
+  // stream.
   void AssignStreams();
   void PlanMemory(const Options& options);
 

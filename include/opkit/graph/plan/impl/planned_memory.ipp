@@ -190,9 +190,9 @@ OPKIT_INLINE bool PlannedMemory::ForwardsInput(int node, int value) const {
   return false;
 }
 
-// Fills in the values of an arena. If a node has one body, the body's steps make the values that it
-// returns, and they alone read its inputs, unless the body returns one unchanged. If a run takes
-// one body of several, such values are made when the node begins and read until it ends.
+// Fills in the values of an arena. The only body of a node makes the node's outputs and reads its
+// inputs, except for an input that the body returns unchanged. If a node has several bodies, a run
+// takes one: the outputs then live from the begin of the node, and the inputs until its end.
 // `carrier_end` is the end of the step that runs this body; -1: no body.
 OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
                                           int& planned_values) const {
@@ -213,8 +213,8 @@ OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
     if (const int node = view.producer(value);
         node >= 0 && (is_own || planned.producer == carrier_end)) {
       planned.producer = is_exclusive(node) ? begin_[step_of(node)] : end_[step_of(node)];
-      // A branch may write the value at any of its steps, so it lives to the node's end, read or
-      // not.
+      // A branch may write the value at any of its steps, so the value lives to the node's end even
+      // if no node reads it.
       if (is_exclusive(node)) planned.users.push_back(end_[step_of(node)]);
     }
     for (const int node : view.consumers(value))
@@ -396,7 +396,7 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
   if (!donated_.empty()) FindDonatedOutputs(arena);
   FindLifetimesOf(arena, summary_.planned_values);
   for (const uint8_t bounded : arena.bounded) summary_.bounded_values += bounded;
-  // Values in a donated input take nothing of the arena.
+  // Values in a donated input take no bytes of the arena.
   IndexedVector<MemoryInterval> buffers = arena.lifetimes.buffers;
   for (const int input : donated_)
     if (const int buffer = BufferOf(arena, input); buffer >= 0) buffers[buffer].size = 0;
@@ -406,8 +406,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArena(ArenaPlan& arena, const Op
   arena.plan = InContext(plan, [&] { return LargestIn(arena); });
   PlaceDonated(arena);
   CheckCapacity(arena, options.plan.capacity_bytes);
-  // The most values that are verified unless options.plan.verify is set: the time grows with their
-  // square.
+  // Plans with more values are verified only if options.plan.verify is set: the time is quadratic
+  // in the number of values.
   [[maybe_unused]] constexpr size_t kCheaplyVerified = 4096;
   if (options.plan.verify) Verify(arena);
   OPKIT_ASSERT(options.plan.verify || arena.values.size() > kCheaplyVerified || Verify(arena));

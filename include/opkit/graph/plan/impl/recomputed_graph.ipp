@@ -64,7 +64,7 @@ OPKIT_COLD OPKIT_INLINE void RecomputedGraph::AddStep(int node, Device memory,
   }
 }
 
-// Estimates nanoseconds, for a core that does 100 operations and moves 10 bytes in each.
+// Estimates the node's time in ns: a core does 100 operations and moves 10 bytes per ns.
 OPKIT_COLD OPKIT_INLINE double RecomputedGraph::CostOf(int node) const {
   const OperatorDef& def = view_.graph().node(node);
   const OpSchema* const schema = OpRegistry::Global().FindSchema(def.type());
@@ -195,7 +195,7 @@ OPKIT_COLD inline Selection ForcedAgain(
   return out;
 }
 
-// True for a name that only a node which runs again can have: one of the graph's names and
+// True for the name of a node that runs again: a name of the graph followed by
 // "#again".
 OPKIT_COLD inline bool IsNameOfRepeat(const Graph& graph, const std::string& name) {
   const size_t at = name.rfind("#again");
