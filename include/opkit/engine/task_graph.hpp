@@ -26,9 +26,9 @@ struct TaskId {
 };
 
 struct FreezeOptions {
-  // 0: the threads of `pool`, or of the current pool if `pool` is null. Without `pool`, another
-  // number makes a pool of that many threads for this graph alone; then the callback of RunAsync
-  // must not destroy the graph.
+  // Number of threads; 0: those of `pool`, or of the current pool if `pool` is null. Without
+  // `pool`, another number makes a pool of that many threads for this graph alone; the callback of
+  // RunAsync must then not destroy the graph.
   int threads = 0;
   ThreadPool* pool = nullptr;
   ReplayMode mode = ReplayMode::kAuto;

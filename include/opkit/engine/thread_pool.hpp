@@ -199,9 +199,9 @@ class ThreadPool {
 
 namespace detail {
 
-// Returns the program's own threads that loops of this thread run on in place of a pool
-// (SetParallelFor). Null if there are none, and on a thread whose current pool is another than the
-// process's.
+// Returns the program's own threads that run loops of this thread in place of a pool
+// (SetParallelFor). Null if there are none, or if this thread's current pool is not the pool of the
+// process.
 inline const OwnThreads* CurrentOwnThreads() {
   const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
   return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Global()) ? own : nullptr;

@@ -15,7 +15,7 @@ struct MachineRates {
   double bytes = 0;  // bytes to and from memory per second
 
   // Returns the share of this machine's peak that `its_flops` operations and `its_bytes` bytes in
-  // `ns` reach. It is the longer of the times that the machine needs for either, divided by `ns`
+  // `ns` reach: the machine's time for the operations or the bytes (the longer one), over `ns`
   // (Williams, Waterman, Patterson: Roofline, 2009). 0 if a rate is unknown: NaN or not above 0.
   double ShareOf(double its_flops, double its_bytes, int64_t ns) const {
     if (!(flops > 0) || !(bytes > 0) || ns <= 0) return 0;

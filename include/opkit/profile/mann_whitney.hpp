@@ -14,8 +14,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct MannWhitney {
   // The number of pairs (x of `a`, y of `b`) with y > x. A pair of equal numbers counts a half.
   double u = 0;
-  // Two-sided probability of a U at least as far from its mean if both samples have the same
-  // distribution. 1 if a sample is empty or all numbers are equal.
+  // Probability of a U that lies at least as far from its mean, on either side, if both samples
+  // have the same distribution. 1 if a sample is empty or all numbers are equal.
   double p = 1;
 };
 

@@ -1,5 +1,5 @@
 // Walks the spans of a profile as they nest on their threads, and groups spans by their displayed
-// name. Traces, tables and reports are written with it.
+// name. The writers of traces, tables and reports use it.
 #ifndef OPKIT_PROFILE_NESTING_HPP_
 #define OPKIT_PROFILE_NESTING_HPP_
 
@@ -16,8 +16,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 template <class Value>
 class PerName {
  public:
-  // Returns the value for the span's name. Node, shapes and backend distinguish values only if
-  // given.
+  // Returns the value for the span's name. Node, shapes and backend distinguish values only if they
+  // are given.
   Value& Of(const ProfileSpan& span, uint32_t node = 0, uint32_t shapes = 0, uint32_t backend = 0) {
     return values_[{span.name, span.custom, span.kind, span.adopted, node, shapes, backend}];
   }
@@ -28,8 +28,8 @@ class PerName {
       values_;
 };
 
-// Calls open(span) for each span in order. Calls gap(span, begin, end) for each time of a span
-// during which none of its children runs, and close(span, self) with the sum of these times.
+// Calls open(span) for each span in order. Calls gap(span, begin, end) for each period of a span
+// during which none of its children runs, and close(span, self) with the sum of these periods.
 template <class Open, class Gap, class Close>
 void WalkSpans(const Profile& profile, Open open, Gap gap, Close close) {
   struct Level {

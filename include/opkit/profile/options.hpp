@@ -11,9 +11,9 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct ProfileOptions {
-  // Bound on the memory of records, 48 bytes each. When it is reached, later records are dropped
-  // and counted. With `ring` they replace the oldest records of an ended thread, else of their own
-  // thread.
+  // Bound on the memory of records, 48 bytes each. Records beyond it are dropped and counted. With
+  // `ring` they replace the oldest records: those of an ended thread or, if there is none, those of
+  // the recording thread.
   int64_t max_bytes = int64_t{1} << 30;
   bool ring = false;
   // Records dtypes and shapes of operators' inputs, and the operations and bytes that their schemas

@@ -8,9 +8,9 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Writes the protocol buffers of perfetto.protos.Trace, with interned names and with times as
-// differences. Slices, their facts, counters, markers and arrows are those of SaveChromeTrace.
-// Work that continues after its span is a slice on a track "asynchronous"; there are as many such
-// tracks as slices overlap. A slice has its invocation's id if another track refers to it. Throws
+// differences. Slices, their facts, counters, markers and arrows are those of SaveChromeTrace. Work
+// that continues after its span is a slice on a track "asynchronous"; slices that overlap lie on
+// different tracks. A slice has its invocation's id if another track refers to the slice. Throws
 // kIo if the file cannot be written.
 void SavePerfettoTrace(const Profile& profile, const std::string& path);
 

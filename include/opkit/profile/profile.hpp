@@ -12,7 +12,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// A time on one thread that belongs to an invocation. All times are ns since the session began.
+// A period on one thread that belongs to an invocation. Times are ns since the session began.
 struct ProfileSpan {
   uint64_t id = 0;      // the invocation's id
   uint64_t parent = 0;  // 0 for none
@@ -33,7 +33,7 @@ struct ProfileSpan {
   uint32_t node = 0;
   uint32_t custom = 0;
   bool adopted = false;   // true for a part of an invocation that began elsewhere
-  bool open = false;      // true if it had not ended; `end` is then the time of Stop or Read
+  bool open = false;      // true if the span had not ended; `end` is then the time of Stop or Read
   detail::SpanWork work;  // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
 };
 
@@ -42,12 +42,12 @@ struct ProfileAllocation {
   int64_t time = 0;
   uint64_t invocation = 0;  // the running invocation; 0 for none
   int64_t bytes = 0;        // negative for a release
-  int64_t live = 0;         // bytes in use of the allocator afterwards
+  int64_t live = 0;         // bytes of the allocator in use afterwards
   uint32_t allocator = 0;   // interned name of the allocator
   int thread = 0;
 };
 
-// Counts during an invocation, summed over all of its threads, with the spans inside it.
+// Counts during an invocation: the sum over all of its threads, including the spans inside it.
 struct ProfileCounts {
   static constexpr int kMost = 6;
   uint64_t invocation = 0;
@@ -76,7 +76,7 @@ struct Profile {
   std::vector<ProfileThread> threads;
   // Sorted by thread, then by begin; a span that encloses others comes before them.
   std::vector<ProfileSpan> spans;
-  // Sorted by time. The bytes in use of an allocator are a counter, as in "memory of cpu".
+  // Sorted by time. Includes the bytes in use of each allocator, as in "memory of cpu".
   std::vector<ProfileCounter> counters;
   std::vector<ProfileMarker> markers;          // sorted by time
   std::vector<ProfileAllocation> allocations;  // sorted by time, with ProfileOptions::memory
@@ -85,13 +85,13 @@ struct Profile {
   // Counters that read 0 everywhere, with the reason: "cycles: why".
   std::vector<std::string> absent_counters;
   int64_t duration = 0;  // ns from Start to Stop, or to now
-  int64_t dropped = 0;   // records for which there was no room, or which later ones replaced
-  // Estimated ns that recording cost all threads together: each record counts as much as a span.
+  int64_t dropped = 0;   // records that found no room, or that later records replaced
+  // Estimated ns that all threads spent on recording. Each record counts as much as a span.
   int64_t cost = 0;
 };
 
-// Returns how many ns a run took: on the device if known, else until its span and its event had
-// ended.
+// Returns the ns of a run: the time on the device if known, else the time until the span and its
+// event had ended.
 inline int64_t RunTime(const ProfileSpan& span) {
   if (span.device_end >= 0) return span.device_end - span.device_begin;
   return (span.completed > span.end ? span.completed : span.end) - span.begin;
@@ -110,7 +110,7 @@ inline std::pair<int64_t, int64_t> AsynchronousTime(const ProfileSpan& span) {
   if (span.device_end >= 0) return {span.device_begin, span.device_end};
   return {span.completed >= 0 ? span.begin : -1, span.completed};
 }
-// True if the own time of the span, without its children, is its author's code.
+// True if a custom operator's own code runs in the span while none of its children runs.
 inline bool HasUserCode(const ProfileSpan& span) {
   return span.kind == Invocation::Kind::kCustomOperator && !span.adopted;
 }

@@ -39,8 +39,8 @@ struct ProfileDiffRow {
 };
 
 struct ProfileDiff {
-  // Sorted by the additional time, largest first: the larger number of runs times the difference of
-  // the medians.
+  // Sorted by the additional time, largest first: the difference of the medians times the larger of
+  // the two numbers of runs.
   std::vector<ProfileDiffRow> rows;
 };
 

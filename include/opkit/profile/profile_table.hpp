@@ -19,8 +19,8 @@ struct ProfileTableOptions {
 };
 
 // Statistics of the runs of one name; times in ns. `total` counts each run until its event has
-// ended (RunTime). `self` excludes the spans inside it on its thread: for a custom operator it is
-// the author's own code. Work of other threads for that code is in the row `MyOp::user_code`.
+// ended (RunTime). `self` leaves out spans inside a run on its thread: the author's own code for a
+// custom operator. Other threads' work for that code is in the row `MyOp::user_code`.
 struct ProfileTableRow {
   std::string name;
   std::string node;             // empty unless by_node
@@ -37,11 +37,11 @@ struct ProfileTableRow {
   // Waterman, Patterson 2009); 0 if unknown.
   double of_peak = 0;
   int64_t allocated = 0;  // bytes allocated by the operator itself (ProfileOptions::memory)
-  // Counts summed over all runs, spans inside them included, in the order of ProfileTable::counted.
+  // Counts in the order of ProfileTable::counted: sums over all runs and the spans inside them.
   std::vector<uint64_t> counts;
 };
 
-// Number of runs in a domain (DomainOf), and their time without the spans inside them.
+// Number of runs in a domain (DomainOf). Their time leaves out the spans inside them.
 struct ProfileDomainRow {
   std::string domain;
   int64_t count = 0, self = 0;

@@ -27,16 +27,16 @@ class Profiler {
   // session runs, kInvalidArgument for wrong options, kUnsupported if the thread of a crash trace
   // cannot be started.
   static void Start(const ProfileOptions& options = {});
-  // Ends the session, if one runs. A Read before an open span ends gives it the time of Stop as its
-  // end.
+  // Ends the session, if one runs. A span that is still open when Read is called ends at the time
+  // of Stop.
   static void Stop();
   // Interrupts recording until Resume, which throws kFailedPrecondition without a session.
   static void Pause();
   static void Resume();
   static bool IsRunning();
 
-  // Returns the session's recording so far, and keeps it: all threads, spans that are still open
-  // included. MakeProfileTable, SaveChromeTrace, SavePerfettoTrace and SaveReport take it.
+  // Returns and keeps the session's recording so far, of all threads, with spans that are still
+  // open. Pass it to MakeProfileTable, SaveChromeTrace, SavePerfettoTrace or SaveReport.
   static Profile Read();
 };
 

@@ -22,7 +22,7 @@ struct RunReport {
     std::string name;   // the value's name; "a = b" for values that share it, in order
     std::string owner;  // the node that writes it first
     int64_t bytes = 0;
-    int64_t begin = 0, end = 0;  // when its memory was taken, and when it was free again
+    int64_t begin = 0, end = 0;  // begin and end of the period in which its memory is in use
   };
   std::vector<Node> nodes;  // sorted by begin; empty if there is no run to show
   std::vector<Buffer> buffers;

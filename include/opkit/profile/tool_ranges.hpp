@@ -1,6 +1,6 @@
 // ToolRanges: reports spans, as they begin and end, to a tool outside of the process: NVIDIA's by
-// NVTX, Intel's by ITT. Neither library is linked: a tool names its own in the environment of the
-// process that it starts.
+// NVTX, Intel's by ITT. opkit links neither library: a tool starts the process with an environment
+// variable that names the tool's library.
 #ifndef OPKIT_PROFILE_TOOL_RANGES_HPP_
 #define OPKIT_PROFILE_TOOL_RANGES_HPP_
 

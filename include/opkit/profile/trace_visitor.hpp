@@ -1,5 +1,5 @@
-// TraceVisitor: walks a profile and calls one function for each thing that traces and reports show.
-// Their writers derive from it, so that a new kind of record is added here, once.
+// TraceVisitor: walks a profile and calls one function for each kind of record that traces and
+// reports show. Their writers derive from it, so that a new kind is added once, here.
 #ifndef OPKIT_PROFILE_TRACE_VISITOR_HPP_
 #define OPKIT_PROFILE_TRACE_VISITOR_HPP_
 
@@ -22,7 +22,7 @@ struct TraceName {
 
 // A fact about one span.
 struct TraceFact {
-  enum class Kind { kText, kCount, kTime, kFlag };  // kTime: `number` is ns; kFlag: it is 1
+  enum class Kind { kText, kCount, kTime, kFlag };  // kTime: `number` is ns; kFlag: `number` is 1
   Kind kind;
   std::string_view name;
   uint64_t number = 0;
@@ -30,17 +30,17 @@ struct TraceFact {
 };
 
 // Visits the spans, counters and markers of a profile, with the names that traces display. Composes
-// each name once, and not again for each span that has it, because this takes the lock of the
-// interned names. Names are valid as long as the visitor exists, facts only during the call that
-// gets them.
+// each name once, not once for each span, because composing locks the table of interned names.
+// Names are valid as long as the visitor exists. Facts are valid only during the call that gets
+// them.
 class TraceVisitor {
  protected:
   explicit TraceVisitor(const Profile& profile) : profile_(profile) {}
   ~TraceVisitor() = default;
 
-  // Calls OnSpan for each span, thread by thread; then for its push and its work after the span
-  // OnPush and OnAsynchronous. Between OnSpan and OnSpanEnd come the spans inside it and, for a
-  // custom operator, OnUserCode for each time in which none of them ran.
+  // Calls OnSpan for each span, thread by thread; then OnPush for its push and OnAsynchronous for
+  // its work after the span. Between OnSpan and OnSpanEnd come the spans inside it. For a custom
+  // operator, OnUserCode reports each period in which none of these spans ran.
   void VisitSpans() {
     WalkSpans(
         profile_,
@@ -62,7 +62,7 @@ class TraceVisitor {
   void VisitMarkers() {
     for (const ProfileMarker& marker : profile_.markers) OnMarker(marker, Text(marker.name));
   }
-  // Calls OnFact for each fact that is known of the span, its names, ids and times aside.
+  // Calls OnFact for each known fact of the span, except its names, ids and times.
   void VisitFacts(const ProfileSpan& span) {
     const auto text = [&](std::string_view name, std::string_view value) {
       OnFact({TraceFact::Kind::kText, name, 0, value});

@@ -100,7 +100,7 @@ class EngineCore final : public AsyncEngine {
     for (;;) {
       pool_.Wait(live_);
       if (waiter.outstanding().done()) break;
-      // Nothing runs: the operations that are left wait for handles that were not used yet.
+      // Nothing runs any more: the remaining operations wait for handles that were not used yet.
       CancelAsync(~uint64_t{0});
     }
     pool_.Wait(live_);

@@ -45,9 +45,9 @@ struct Access {
 
 enum class OpMode : uint8_t { kSynchronous, kAsynchronous, kOnDevice, kCopyOnDevice };
 
-// The members that few operations need: those with several Vars, a large closure, a failure or a
-// device, and those that another thread completes. Details are not in the record itself, because
-// thousands of records may wait, and small ones fit better into a cache.
+// The members that only a few operations need: operations with several Vars, a large closure, a
+// failure or a device, and asynchronous operations. They lie outside the record, because thousands
+// of records may wait, and small records fit better into a cache.
 struct OpDetails {
   static constexpr size_t kInlineAccesses = 3;
 
@@ -201,10 +201,10 @@ struct OpList {
   }
 };
 
-// The records of one engine. Pushers take records and numbers under one short lock; threads that
-// complete operations give records back many at a time, under another one. The records that were
-// unused longest are taken first, so that records stay in the order of their addresses, which suits
-// the caches.
+// The records of one engine. Pushers take records and numbers under one short lock. Threads that
+// complete operations give back many records at a time, under another lock. The longest unused
+// records are taken first, so that records stay in the order of their addresses, which suits the
+// caches.
 class OpRecords {
  public:
   ~OpRecords() {
@@ -217,9 +217,9 @@ class OpRecords {
       Refill();
     EngineOp* op = free_;
     free_ = op->next_in_list();
-    // Prefetches the record that is kAhead records behind this one in memory, because it costs more
-    // than a push to fetch a record from the CPU that gave it back. The list has most records in
-    // the order of their addresses, so that a later Take() takes this record. A wrong guess does no
+    // Prefetches the record that lies kAhead records behind this one in memory: fetching a record
+    // from the CPU that gave it back takes longer than a push. Most records of the list are in
+    // the order of their addresses, so a later Take() takes this record. A wrong guess does no
     // harm.
     constexpr size_t kAhead = 4;
     const auto address = reinterpret_cast<uintptr_t>(free_) + kAhead * sizeof(EngineOp);
@@ -245,10 +245,10 @@ class OpRecords {
     outstanding_.CountDown(count);
   }
 
-  // While a Waiter exists, `outstanding()` is the number of operations that have not ended. Only
-  // waiters need the number. So without a Waiter the operations that are pushed are not counted: to
-  // count them would cost every push an atomic operation, and would share a cache line with the
-  // runners.
+  // While a Waiter exists, `outstanding()` is the number of operations that have not ended.
+  // Without a Waiter no thread needs the number, so pushed operations are not counted. Counting
+  // would cost every push an atomic operation, on a cache line that the pusher would share with
+  // the runners.
   class Waiter {
    public:
     explicit Waiter(OpRecords& records) : records_(records) {

@@ -12,9 +12,9 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Thread-safe. Nearly all operations have priority 0; these are in an inbox. A queue for each
-// worker would be cheaper still. But in such a queue an operation could stand behind another one
-// that waits for it. Operations of other priorities are in a heap under a lock; `top_` shows
-// whether to look there.
+// worker would be cheaper still. But in such a queue an operation could stand behind another
+// operation that waits for it. Operations of other priorities are in a heap under a lock; `top_`
+// shows if the heap has any.
 class ReadyQueue {
  public:
   void Push(EngineOp* op) {

@@ -16,9 +16,9 @@ class EngineCore;
 class VarState;
 }  // namespace detail
 
-// A handle, freely copied. The engine knows no object behind it: in a program it may stand for a
-// tensor, a file or a random generator. Made by Engine::NewVar, ended by Engine::DeleteVar; using
-// it after that, or with another engine, is an Error.
+// A handle, freely copied. The engine knows no object behind the handle: in a program it may stand
+// for a tensor, a file or a random generator. Engine::NewVar makes it and Engine::DeleteVar ends
+// it. Using it later, or with another engine, is an Error.
 class Var {
  public:
   Var() = default;

@@ -129,8 +129,8 @@ class Replay {
   // Gives up the run in progress, if there is one.
   void Cancel() { core_->GiveUp(ErrorCode::kCancelled); }
 
-  // True if the run in progress has failed or was given up, for a body that takes long. Costs as
-  // much as the check before a node.
+  // True if the run in progress has failed or was given up. A long body may call it to end early.
+  // Costs as much as the check before a node.
   bool stopped() { return core_->stopped(); }
 
   // To be called after a run that was given up, once its pending nodes have been completed. Returns

@@ -72,9 +72,9 @@ class ReplayCore : public RefCounted {
   // is to come, nothing uses the schedule and the body from then on.
   virtual void WaitUntilQuiet() = 0;
 
-  // True if no body is to be called any more. Relaxed: no other data is read because of this value.
-  // A thread that must know that no body runs after it has given a run up takes the mutex; every
-  // thread takes it before its first node.
+  // True if no body may be called any more. Relaxed: no other data is read because of this value. A
+  // thread that gives a run up, and must know that no body runs, takes the mutex; every thread
+  // takes the mutex before its first node.
   bool stopped() {
     const Watch watch = watch_.load(std::memory_order_relaxed);
     if (watch == Watch::kNothing) [[likely]]

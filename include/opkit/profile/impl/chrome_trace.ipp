@@ -66,7 +66,7 @@ class ChromeTrace final : TraceVisitor {
         json_.Member(fact.name, true);
     }
   }
-  // Writes the push as a slice: an arrow needs one to begin at, and a push may have none around it.
+  // Writes the push as a slice: an arrow begins at a slice, and there may be none at a push.
   void OnPush(const ProfileSpan& span, const TraceName& name) override {
     Begin("X", Quoted(name), span.pushed);
     Time("dur", 0);

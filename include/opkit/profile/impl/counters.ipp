@@ -35,7 +35,7 @@ inline const PerfEvent& PerfEventNamed(const std::string& name) {
   Throw(ErrorCode::kInvalidArgument, "there is no counter '", name, "'", SuggestName(name, known));
 }
 
-// Counters with one descriptor each. A group of them could be read by one call, but would count
+// Counters with one descriptor each. One call could read a group of counters, but a group counts
 // nothing if the processor cannot count all of its members at once.
 class PerfThreadCounters final : public ThreadCounters {
  public:

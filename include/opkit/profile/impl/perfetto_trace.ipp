@@ -81,7 +81,7 @@ class PerfettoTrace final : TraceVisitor {
     int64_t time = 0;
     std::map<std::string, uint64_t> names = {}, categories = {};
   };
-  // Work after its span, which is written when all slices are.
+  // A run's work after its span. The writer writes it after all slices.
   struct Run {
     int64_t begin, end;
     uint64_t id;
@@ -135,8 +135,8 @@ class PerfettoTrace final : TraceVisitor {
       interned.Message(field, ProtoMessage().Number(1, found->second).Text(2, Utf8(text)));
     return found->second;
   }
-  // Writes an event. `event` holds all members except type, name and category. An end has neither
-  // name nor category: a reader takes them from its begin.
+  // Writes an event. `event` holds all members except type, name and category. An end event has
+  // neither name nor category: a reader takes them from the begin event.
   void Event(Sequence& sequence, Type type, int64_t time, const std::string& name,
              const char* category, ProtoMessage event = {}) {
     ProtoMessage interned;

@@ -19,8 +19,8 @@ OPKIT_INLINE std::vector<NamedTimes> TimesByName(const Profile& profile, TimesOf
   std::map<std::string, std::vector<double>> times;
   detail::PerName<std::vector<double>*> known;
   for (const ProfileSpan& span : profile.spans) {
-    // An adopted span of a task is its run. Other adopted spans are parts of a run that has its own
-    // span.
+    // An adopted span of a task is the run of that task. Other adopted spans are parts of a run
+    // that has a span of its own.
     if (span.open || (span.adopted && span.kind != Invocation::Kind::kTask)) continue;
     const uint32_t node = of == TimesOf::kNodes ? span.node : 0;
     std::vector<double>*& list = known.Of(span, node);

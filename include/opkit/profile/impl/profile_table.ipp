@@ -60,14 +60,14 @@ class ProfileTableMaker {
     WalkSpans(
         profile_,
         [&](const ProfileSpan& span) {
-          // An adopted span of a task is its run. Other adopted spans are parts of a run that has
-          // its own span.
+          // An adopted span of a task is the run of that task. Other adopted spans are parts of a
+          // run that has a span of its own.
           if (!span.adopted || span.kind == Invocation::Kind::kTask) AddRun(span);
         },
         [](const ProfileSpan&, int64_t, int64_t) {},
         [&](const ProfileSpan& span, int64_t self) {
           domains_[DomainOf(span)].self += self;
-          // Adopted spans of other invocations are in the run's total already. Those of a custom
+          // The run's total already includes adopted spans of other invocations. Those of a custom
           // operator are its user code, which has a row of its own.
           if (!span.adopted || span.kind == Invocation::Kind::kCustomOperator ||
               span.kind == Invocation::Kind::kTask)
@@ -146,7 +146,7 @@ class ProfileTableMaker {
   }
   void SortRows() {
     using Sort = ProfileTableOptions::Sort;
-    if (options_.sort == Sort::kName) return;  // the rows are in this order already
+    if (options_.sort == Sort::kName) return;  // the rows are sorted by name already
     const auto key = [&](const ProfileTableRow& row) {
       switch (options_.sort) {
         case Sort::kSelf:

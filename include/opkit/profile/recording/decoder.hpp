@@ -21,7 +21,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // until Finish, since the span may be on a thread that comes later.
 class ProfileDecoder {
  public:
-  // When the session began, on both clocks, and when it ended, or now.
+  // Begin of the session on both clocks, and its end, or the current time if it still runs.
   struct Clock {
     uint64_t start_ticks;
     int64_t start_ns;

@@ -121,7 +121,7 @@ union ProfileRecord {
   CountsRecord counts;
   TextRecord text;
 
-  // Every struct begins with its type, so that any of them has it.
+  // Every struct begins with the type, so that any of them can read it.
   RecordType type() const { return span.type; }
 };
 static_assert(sizeof(ProfileRecord) == 48 && std::is_trivially_copyable_v<ProfileRecord>);

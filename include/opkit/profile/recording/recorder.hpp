@@ -25,12 +25,12 @@ struct ProfileChunk {
   // Stored with release by the owning thread, loaded with acquire by the reader: the records before
   // it are complete.
   std::atomic<uint32_t> count{0};
-  // Zeroed once when the chunk is made: the page faults of new memory happen there, between spans,
-  // and not one by one inside them.
+  // Zeroed once when the chunk is made: the page faults of new memory then happen between spans,
+  // and do not make single spans longer.
   ProfileRecord records[kRecords] = {};
 };
 
-// The records of one thread, which alone writes them. The mutex guards the list of chunks.
+// The records of one thread. No other thread writes them. The mutex guards the list of chunks.
 class ThreadProfile {
  public:
   static constexpr int kMaxDepth = 256;
@@ -212,7 +212,7 @@ class Recorder final : public SpanSink, public MemorySink {
   uint64_t stopped_ = 0;  // ticks; 0 while the session runs or is paused
   int64_t dropped_ = 0;   // records dropped by deleted threads, or in chunks taken from ended ones
   bool memory_ = false;
-  // Guards the next three: a thread may see the new session before Start has stored them.
+  // Guards the next three members: a thread may see the new session before Start stores them.
   Mutex counters_mutex_;
   std::vector<std::string> counted_, absent_;
   CounterSource* counter_source_ = nullptr;

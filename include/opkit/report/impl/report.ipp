@@ -15,10 +15,10 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Converts a profile to the JSON that the page reads. Each text is stored once, as are facts of all
-// spans: a list of integers (a column) for each fact, with times and ids as differences from the
-// entry before. A fact of only some spans is a list of entries, each of which begins with its
-// distance from the span of the entry before. All times are ns.
+// Converts a profile to the JSON that the page reads. Each text is stored once. A fact of all spans
+// is a list of integers (a column), with times and ids as differences from the entry before. A fact
+// of only some spans is a list of entries. Each entry begins with the distance from its span to the
+// span of the entry before. All times are ns.
 class ReportData final : TraceVisitor {
  public:
   ReportData(const Profile& profile, const ProfileTableOptions& table, const RunReport& run)
@@ -54,8 +54,8 @@ class ReportData final : TraceVisitor {
   }
 
  private:
-  // One bar of the timeline: a span, or a time in which a custom operator's own code ran. Sorted by
-  // begin within each thread.
+  // One bar of the timeline: a span, or a period in which a custom operator's own code ran. Sorted
+  // by begin within each thread.
   struct Bar {
     const ProfileSpan* span;
     size_t name;  // index of its name in names_
@@ -64,7 +64,7 @@ class ReportData final : TraceVisitor {
     int64_t owner;  // index of the operator's bar if its own code ran, else -1
     bool is_user_code() const { return owner >= 0; }
   };
-  // The entries of one fact: the distance to the bar of the entry before, and the value.
+  // The entries of one fact: the distance from the bar of the entry before, and the value.
   struct FactEntries {
     std::string name;
     TraceFact::Kind kind;

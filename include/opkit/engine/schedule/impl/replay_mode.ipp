@@ -13,7 +13,7 @@ namespace detail {
 
 // The costs of the modes, in ns, on a machine of today.
 struct ReplayEstimate {
-  // The walk is left only for a mode that takes at most this share of the walk's time.
+  // Another mode replaces kWalk only if it takes at most this share of kWalk's time.
   static constexpr double kWorthFactor = 0.85;
 
   double walk_ns, levels_ns, counters_ns;

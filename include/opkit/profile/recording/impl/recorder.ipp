@@ -116,10 +116,10 @@ struct ThreadProfileEnd {
 OPKIT_INLINE Recorder& Recorder::Global() {
   static Recorder* recorder = [] {
     auto* made = new Recorder;
-    // Makes the table of names, which registers handlers for a fork, before the recorder registers
-    // its own. A fork begins with the handlers that were registered last. So it locks the
-    // recorder's mutex first and the table's second, as a thread of the recorder does that makes a
-    // name.
+    // First makes the table of names, which registers its handlers for a fork. The recorder
+    // registers its own afterwards. A fork calls the handlers in reverse order: it locks the
+    // recorder's mutex first and the table's second. A recording thread that makes a name locks
+    // them in the same order.
     static_cast<void>(InternName("recorder"));
     pthread_atfork([] { Global().mutex_.Lock(); }, [] { Global().mutex_.Unlock(); },
                    [] { Global().ResetAfterFork(); });
@@ -313,7 +313,7 @@ OPKIT_INLINE void Recorder::PushRange(const ToolRanges& tools, const Invocation&
   span.name = names.name;
   span.custom = now.custom;
   span.adopted = adopted;
-  const bool is_part = names.name == 0 && now.custom == 0;  // another thread recorded its name
+  const bool is_part = names.name == 0 && now.custom == 0;  // another thread's record has the name
   tools.Push(!names.text.empty() ? std::string(names.text)
              : is_part           ? "(part)"
                                  : DisplayName(span));
