@@ -29,7 +29,7 @@ InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<c
 void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,
                  UnknownOperators unknown = UnknownOperators::kRefused);
 
-// Installs the inference of GraphSubgraph: from now on such a graph gives its node's types.
+// Installs the inference of GraphSubgraph: nodes that carry such a graph then get its types.
 void UseInferenceOfGraphSubgraphs();
 
 }}}  // namespace opkit::detail

@@ -42,8 +42,8 @@ class NamedTensors {
 // Runs once at a time; different executors of one plan may run at once. The tensors that Run
 // returns belong to the caller: later runs write to other memory while a copy of them exists. A run
 // reads a dense input in place and copies a strided input first. It writes bound outputs in place.
-// An output may lie in the memory of a donated input. Another run with the same tensor then reads
-// the result of the run before and overwrites it: write to the tensor first, or give another one.
+// An output may lie in the memory of a donated input. Another run with that tensor would read the
+// earlier result: first write new data to the tensor, or give another tensor.
 //
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});
@@ -56,8 +56,8 @@ class NamedTensors {
 // Each new set of input shapes is planned once and kept, for up to PlanOptions::max_shapes sets.
 class Executor : public detail::Observable<Executor> {
  public:
-  // Makes the operators and takes their memory if the plan knows all shapes; otherwise the first
-  // run does so, and every run with new shapes.
+  // Makes the operators and allocates their memory if the plan knows all shapes. Otherwise the
+  // first run and every run with new shapes do so.
   explicit Executor(Plan plan);
   // Cancels a run of RunAsync that is in progress; returns when no operator is running.
   ~Executor();
@@ -109,7 +109,7 @@ class Executor : public detail::Observable<Executor> {
   // Returns the operator of a node of plan().graph(); several nodes may share an operator
   // (NodeChoice::computed_by). A run with other input shapes uses another operator, which takes
   // over the observers: an observer that is attached here watches the node. Throws kOutOfRange for
-  // a wrong index, and kFailedPrecondition before the first run if shapes are not known before.
+  // a wrong index, and kFailedPrecondition before the first run if shapes are unknown.
   //
   //   auto* time = Observe<TimeObserver>(exec.op(3));
   //   exec.Run({{"X", short_one}});

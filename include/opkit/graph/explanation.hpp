@@ -50,13 +50,13 @@ struct Explanation {
     bool is_converter() const { return chosen < 0; }
   };
   std::vector<Node> nodes;  // in the order in which they run
-  // Conversions between layouts and copies between devices that runs do, in bodies too.
+  // Number of conversions between layouts and copies between devices in a run, bodies included.
   int converters = 0;
   int64_t converted_bytes = 0;
   int copies = 0;
   int64_t copied_bytes = 0;
-  // Constants that were converted to another layout, or copied to another device, when kernels were
-  // selected. Runs do not repeat it.
+  // Number of constants that were converted to another layout, or copied to another device, during
+  // the selection of kernels. Runs do not repeat these conversions.
   int converted_constants = 0;
   // Nodes that run again because their values are not kept (PlanOptions::memory.recompute).
   int recomputed_nodes = 0;

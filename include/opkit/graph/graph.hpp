@@ -95,7 +95,7 @@ class Graph {
   int InsertNode(int before, OperatorDef def);
   void ReplaceNode(int i, OperatorDef def);
   void RemoveNode(int i);
-  // Removes every node i with removed[i] != 0. Throws kInvalidArgument if `removed` has not one
+  // Removes every node i with removed[i] != 0. Throws kInvalidArgument unless `removed` has one
   // element for each node.
   void RemoveNodes(const std::vector<char>& removed);
   // Makes every node that reads `from` read `to`. Outputs of the graph keep their names.
@@ -103,9 +103,9 @@ class Graph {
   // Return false if the graph has no constant, or no output, of that name.
   bool RemoveConstant(std::string_view name);
   bool RemoveOutput(std::string_view name);
-  // Drops the elements of a constant, which keeps its place, dtype and shape. To read the elements
-  // afterwards is an Error (kUninitialized). Returns false if the graph has no constant of that
-  // name.
+  // Drops the elements of a constant, which keeps its place, dtype and shape. Reading the
+  // elements later is an Error (kUninitialized). Returns false if the graph has no constant of
+  // that name.
   bool ReleaseConstant(std::string_view name);
 
  private:

@@ -12,9 +12,9 @@ namespace detail {
 // True if two nodes compute the same from the same inputs. Ignores their names, inputs and outputs.
 bool SameOperation(const OperatorDef& a, const OperatorDef& b);
 
-// Type inference and gradient of a node that carries one graph and runs it. MakeSubgraph fills the
-// first. AddGradients fills the second, and so does the compiled runtime when it is loaded. A
-// header-only program that calls neither does not compile the functions.
+// Hooks for type inference and gradient of a node that carries one graph and runs it. MakeSubgraph
+// fills the first hook. AddGradients and the compiled runtime (when it is loaded) fill the second.
+// A header-only program that calls neither does not compile the functions.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const Graph& graph, InferenceContext& context)>
     g_infer_graph_subgraph{"inference of a subgraph", "opkit/graph.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const Graph& graph, const OperatorDef& def,

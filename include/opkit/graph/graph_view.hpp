@@ -30,16 +30,16 @@ class GraphView {
     int to;
     friend bool operator==(const Edge&, const Edge&) = default;
   };
-  // A node that writes to a value that an input of the graph or another node makes.
+  // A node that writes to an input of the graph or to an output of another node.
   struct Rewrite {
     int value;
     int node;
   };
 
-  // Checks the structure. Throws kNotFound for a value that is read, rewritten or an output but
-  // that nothing makes, and for a control input that names no node. Throws kInvalidArgument for a
-  // cycle, shown as a path; for a control input that names two nodes; and for a node that rewrites
-  // a constant, or a value whose producer was added later.
+  // Checks the structure. Throws kNotFound for a value without a producer that is read, rewritten
+  // or an output of the graph, and for a control input that names no node. Throws kInvalidArgument
+  // for a cycle, shown as a path; for a control input that names two nodes; and for a node that
+  // rewrites a constant, or a value whose producer was added later.
   explicit GraphView(const Graph& graph);
 
   const Graph& graph() const { return *graph_; }
@@ -78,9 +78,9 @@ class GraphView {
   // The rewrites in the order of the nodes; may contain an entry twice.
   const std::vector<Rewrite>& rewrites() const { return rewrites_; }
 
-  // The edges between nodes. A node waits for the producers of its inputs, for the earlier nodes
-  // that read or write a value that it rewrites, and for its control inputs. A reader of a
-  // rewritten value waits for the rewrite before it. Each edge once, sorted by `to`, then `from`.
+  // The edges between nodes, each once, sorted by `to`, then `from`. A node waits for the producers
+  // of its inputs, for the earlier nodes that read or write a value that it rewrites, and for its
+  // control inputs. A reader of a rewritten value waits for the rewrite before it.
   const std::vector<Edge>& edges() const { return edges_; }
   // The edges that lead to a node begin at edges()[FirstEdgeTo(node)].
   size_t FirstEdgeTo(int node) const;
@@ -112,10 +112,10 @@ namespace detail {
 // Returns "node a  ->  node b". `def_of` returns the node of each number.
 std::string PathText(const std::vector<int>& path, FunctionRef<const OperatorDef&(int)> def_of);
 
-// Returns a topological order of the numbers 0 to nodes - 1, by Kahn's algorithm. Of several that
-// are ready, the number of the least key comes first; without keys, the least number. If the edges
-// have a cycle, calls `refuse`, which must throw, with the cycle: each number behind the one that
-// it waits for, and the first again at the end.
+// Returns a topological order of the numbers 0 to nodes - 1, by Kahn's algorithm. Of several ready
+// numbers, the number with the least key comes first; without keys, the least number. If the edges
+// have a cycle, calls `refuse`, which must throw, with the cycle: each number follows the number
+// that it waits for, and the first number stands again at the end.
 std::vector<int> SortByEdges(int nodes, const std::vector<GraphView::Edge>& edges,
                              std::span<const int> keys,
                              FunctionRef<void(const std::vector<int>& cycle)> refuse);

@@ -30,7 +30,7 @@ class Plan {
 
   // True if the shapes of all inputs are known, from the graph or the last run.
   bool has_shapes() const;
-  // Returns the types of all values for the input shapes used last. If the graph leaves shapes open
+  // Returns the types of all values for the input shapes used last. If shapes of inputs are unknown
   // and nothing has run yet, returns types that hold for any shapes: float32[N, 3].
   GraphTypes types() const;
   // Returns the type of one value. Throws kNotFound, with the nearest name, for an unknown name.
@@ -44,8 +44,8 @@ class Plan {
   // Returns the kernels of all nodes, to save them or force them on another plan. Omits a node that
   // the kernel of another node computes: that kernel does so in the other plan too.
   Selection selection() const;
-  // Returns the parts of the graph that PlanOptions::partitioners took, and why other nodes stay.
-  // It lives as long as a handle of the plan. Throws kFailedPrecondition without partitioners.
+  // Returns the parts of the graph that PlanOptions::partitioners took, and why other nodes stay. A
+  // handle of the plan keeps the report alive. Throws kFailedPrecondition without partitioners.
   const PartitionReport& partition_report() const;
   // Explains why each node has its kernel, and the cost of conversions between layouts.
   Explanation Explain() const;

@@ -25,7 +25,7 @@ struct RunProfile {
   std::vector<NodeTime> nodes;  // sorted by begin
   // Indices in `nodes`, in the order of the run. The path ends with the node that ended last.
   // Before each node comes its predecessor that ended last, back to a node without predecessors. No
-  // order of the nodes takes less than the sum of their times (Kelley and Walker 1959).
+  // order of the nodes takes less than the sum of the path's times (Kelley and Walker 1959).
   std::vector<int> critical_path;
 };
 

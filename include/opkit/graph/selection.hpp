@@ -21,8 +21,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   options.selection.forced = ParseSelection(ReadFile("model.selection"));
 //   Plan plan = Compile(graph, options);
 struct Selection {
-  // The quantity that selection minimizes, node by node. If candidates are equal in it, or do not
-  // estimate it, the order of the backends decides.
+  // The quantity that selection minimizes, node by node. The order of the backends decides between
+  // candidates that are equal in this quantity or do not estimate it.
   enum class Objective : uint8_t {
     kTime,  // the times that kernels estimate (KernelConfig::cost_ns), with conversions and copies
     kMemory,  // the bytes of a run: scratch, outputs that may not take an input's memory,

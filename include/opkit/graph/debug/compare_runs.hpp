@@ -43,7 +43,7 @@ struct ComparedValue {
 struct RunComparison {
   std::vector<ComparedValue> values;  // in topological order of the first plan's nodes
   // Values that only one run has, because a kernel computes several nodes together or a partitioner
-  // took some.
+  // took some of them.
   std::vector<std::string> not_compared;
   int first_different = -1;  // index in `values`; -1: no value differs
   CompareRunsOptions options;

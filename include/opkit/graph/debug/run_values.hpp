@@ -18,8 +18,8 @@ struct NodeValue {
 // operator has written it, since its memory may have another value later. Returns the copies in
 // topological order of the nodes. Omits values between nodes that one kernel computes together,
 // values in the bodies of nodes, and values of operators that return before their work is done.
-// Throws the errors of Executor::Run and Executor::op. If the graph leaves input shapes open, run
-// the executor once before, with inputs of the same shapes.
+// Throws the errors of Executor::Run and Executor::op. If input shapes of the graph are unknown,
+// run the executor once before, with inputs of the same shapes.
 //
 //   for (const NodeValue& value : RunKeepingValues(executor, {{"X", x}}))
 //     std::puts((value.name + " " + ToString(value.tensor)).c_str());

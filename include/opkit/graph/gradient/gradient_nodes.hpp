@@ -43,8 +43,8 @@ class GradientNodes {
   }
 
   // Adds the operators that a gradient maker returned for `node`. Makers use one name for all
-  // gradients of a value: Add renames an output whose name the graph has already. A gradient that a
-  // maker computes in place, and that other nodes may read, gets its own output by this.
+  // gradients of a value: Add renames an output whose name the graph has already. So a gradient
+  // that a maker computes in place, and that other nodes may read, gets an output of its own.
   void Add(int node, GradientOpsMeta& meta) {
     NameIndex made;
     std::map<std::string, std::string> renamed;
@@ -79,8 +79,8 @@ class GradientNodes {
       for (std::string* part : {&value.dense, &value.indices, &value.values}) rename(*part);
   }
 
-  // Adds up the gradients of the value `name`, with one node if operator `type` accepts so many
-  // inputs, else with nodes of two inputs.
+  // Adds up the gradients of the value `name`: with one node if operator `type` accepts so many
+  // inputs, else with nodes of two inputs each.
   GradientValue Sum(const std::string& name, const std::vector<GradientValue>& list,
                     const std::string& type) {
     OperatorDef sum(type);

@@ -12,7 +12,7 @@ namespace detail {
 // Writes the text of one picture.
 class DotWriter {
  public:
-  // Draws a box around each of the groups, unless that is null.
+  // Draws a box around each group, if `groups` is not null.
   DotWriter(const DotOptions& options, const std::vector<std::string>* backends,
             const std::vector<DotGroup>* groups)
       : options_(options), backends_(backends), groups_(groups) {}
@@ -86,7 +86,7 @@ class DotWriter {
                drawn.types ? "label=" + Quote(ToString(drawn.types->Get(output))) : "");
     }
   }
-  // Returns the box of a value. Draws a red one if nothing makes it: the graph has an error.
+  // Returns the box of a value. Draws a red box if nothing makes the value: the graph has an error.
   std::string MakerOf(Drawn& drawn, const std::string& value) {
     std::string& box = drawn.makers[value];
     if (box.empty()) {

@@ -328,7 +328,7 @@ class Executor::Impl {
     if (made) bound_plans_.Add(std::move(made));
   }
   void UseArenas(detail::BoundPlan& plan) {
-    // If an arena must grow, all kept plans release theirs first, so that the old memory is freed.
+    // If an arena must grow, all kept plans first release their arenas to free the memory.
     if (plan.NeedsLargerArenas(arenas_))
       bound_plans_.ForEach([](detail::BoundPlan& other) { other.ReleaseArenas(); });
     plan.UseArenas(arenas_);
@@ -339,8 +339,8 @@ class Executor::Impl {
     ReplayOptions replay;
     replay.mode = state().options().schedule.mode;
     replay.may_pend = specialization->may_pend();
-    // The memory plan holds only for steps that run one after the other; the pool has got more
-    // threads since it was made.
+    // The memory plan holds only for steps that run one after the other, and the pool has got more
+    // threads since the plan was made.
     if (replay.mode == ReplayMode::kAuto && !specialization->memory().run_order().stages.empty() &&
         state().pool().threads() > 1)
       replay.mode = ReplayMode::kWalk;
@@ -373,7 +373,7 @@ class Executor::Impl {
         if (!IsWhereBound(output, *tensor)) [[unlikely]]
           CopyToBound(output, *tensor);
       } else if (!output.donated && tensor->storage().use_count() > 1) [[unlikely]] {
-        *tensor = Detached(*tensor);  // it was a view of an input, a constant or another output
+        *tensor = Detached(*tensor);  // a view of an input, a constant or another output
       }
     }
     if (over_inputs) [[unlikely]]

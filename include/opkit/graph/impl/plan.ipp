@@ -172,8 +172,8 @@ OPKIT_INLINE std::string ToString(const Plan& plan,
 
 namespace detail {
 
-// Applies the passes to a graph and to the bodies of its nodes. If a pass fails on a body, throws;
-// but the body of a node with several bodies stays unchanged, since runs may never execute it.
+// Applies the passes to a graph and to the bodies of its nodes. Throws if a pass fails on the only
+// body of a node. If the node has several bodies, that body stays unchanged: no run may execute it.
 inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOperators unknown) {
   Graph out = passes.Run(graph, {}, unknown);
   for (int node = 0; node < out.num_nodes(); ++node) {
@@ -220,7 +220,7 @@ OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& optio
         "' is registered; REGISTER_PARTITIONER registers one");
 }
 
-// Throws kInvalidArgument if the dtype or shape of an input is open. `option` is the option that
+// Throws kInvalidArgument if the dtype or shape of an input is unknown. `option` is the option that
 // needs them; `why` completes "since another shape may need".
 OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view option,
                                         std::string_view why) {

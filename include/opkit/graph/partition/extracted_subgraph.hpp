@@ -19,8 +19,8 @@ struct ExtractedSubgraph {
 // A set of nodes and the node that replaces it.
 struct NodeReplacement {
   std::vector<int> nodes;
-  // The new node. It may read only values made outside of `nodes`, and must make those of their
-  // outputs that are used outside. It needs a name if one of `nodes` is a control input.
+  // The new node. It may read only values made outside of `nodes`, and must make all outputs of
+  // `nodes` that are used outside. It needs a name if one of `nodes` is a control input.
   OperatorDef def;
 };
 

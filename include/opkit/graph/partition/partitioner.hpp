@@ -40,7 +40,7 @@ class PartitionAnswer {
 
   // Returns the view of the graph that the answer is about.
   const PartitionView& view() const { return *view_; }
-  // By node: its kind, kNotTaken if it stays; its set; the reason of a refusal.
+  // By node: its kind (kNotTaken if it stays); its set; the reason why it was refused.
   const detail::IndexedVector<int>& kinds() const { return kinds_; }
   const detail::IndexedVector<int>& sets() const { return sets_; }
   const detail::IndexedVector<std::string>& reasons() const { return reasons_; }
@@ -75,8 +75,8 @@ class SubgraphReview {
 
   // Keeps the nodes of this subgraph in the graph. The reason of the last call is reported.
   void Reject(std::string why) { rejected_ = true, why_ = std::move(why); }
-  // Sets an attribute of the new node. Text is parsed as the type that the operator declares, if it
-  // fits: MXNet's functions give only text.
+  // Sets an attribute of the new node. Text is parsed as the type that the operator declares, if
+  // the text has that form: MXNet's functions give only text.
   void SetAttribute(const std::string& name, Attribute value);
   // Adds data to the body, such as packed weights or a compiled engine. Throws kAlreadyExists if
   // the body has a value of that name.

@@ -1,5 +1,5 @@
-// Host of REGISTER_PARTITIONER in a unit that includes opkit/partition.hpp: the functions are
-// opkit's typed ones or MXNet's, and the partitioner is in this image's PartitionerRegistry.
+// Host of REGISTER_PARTITIONER in a unit that includes opkit/partition.hpp: the functions have
+// opkit's typed signatures or MXNet's, and this image's PartitionerRegistry has the partitioner.
 #ifndef OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 #define OPKIT_GRAPH_PARTITION_REGISTER_PARTITIONER_HPP_
 

@@ -19,15 +19,15 @@ struct PartitionReport {
     int kind = -1;                      // -1: any
     std::vector<int> nodes;             // indices in `graph`
     std::vector<std::string> inputs, outputs;
-    // Bytes that cross the boundary in a run, without values of open shape.
+    // Bytes that cross the boundary in a run; values of unknown dtype or shape count 0.
     uint64_t input_bytes = 0, output_bytes = 0;
-    int open_values = 0;    // values at the boundary with open dtype or shape
+    int open_values = 0;    // values at the boundary with unknown dtype or shape
     uint64_t flops = 0;     // operations of the nodes with known cost
     int unknown_costs = 0;  // nodes with unknown cost
     // Times that accept_if_faster measured: a run of the original nodes, and a run of the operator
     // that replaces them. 0 without a measurement.
     double flat_ns = 0, own_ns = 0;
-    std::string rejected;  // the reason; empty: it was accepted
+    std::string rejected;  // the reason; empty: the subgraph was accepted
   };
 
   Graph graph;              // the graph before the first partitioner

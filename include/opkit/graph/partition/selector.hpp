@@ -28,8 +28,8 @@ class SubgraphSelector {
   // Returns true to add `output`, a reader of an output of the node.
   virtual bool SelectOutput(const PartitionNode&, const PartitionNode& /*output*/) { return false; }
   // Returns the candidates that stay in the subgraph. `candidates` are in the order in which they
-  // were added. Later subgraphs may take the others. To return another node, or a node twice, is an
-  // Error (kInvalidArgument).
+  // were added. Later subgraphs may take the other candidates. Returning another node, or a node
+  // twice, is an Error (kInvalidArgument).
   virtual std::vector<PartitionNode> Filter(const std::vector<PartitionNode>& candidates) {
     return candidates;
   }

@@ -12,9 +12,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // BatchNormalization before them. Folds whole chains, in double. All weights and numbers must be
 // float32 constants of the graph. Results differ only by rounding.
 //
-// Keeps a node if its input has another reader, is an output of the graph or is rewritten; if it
-// has control edges, or another device or backend than the Conv; and if its factors are not finite
-// or float32 cannot hold the new weights.
+// Keeps a node if its input has another reader, is an output of the graph or is rewritten; if the
+// node has control edges, or another device or backend than the Conv; and if its factors are not
+// finite or float32 cannot hold the new weights.
 Graph FoldBatchNormalization(const Graph& graph);
 
 }}  // namespace opkit

@@ -8,8 +8,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Two nodes are equal if their operators, inputs, attributes (bit by bit), subgraphs, devices,
 // engines and control inputs are equal; two constants, if dtype, shape, device and bytes are equal.
-// Keeps these duplicates: nodes with an effect (stateful operators, no outputs); nodes that read,
-// write or make a value that is rewritten; and nodes that are control inputs of others.
+// Keeps duplicate nodes with an effect (stateful operators, no outputs); nodes that read, write or
+// make a value that is rewritten; and nodes that are control inputs of others.
 Graph MergeCommonSubexpressions(const Graph& graph);
 
 }}  // namespace opkit

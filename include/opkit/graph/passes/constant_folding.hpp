@@ -7,8 +7,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct FoldOptions {
-  // The limit for all outputs of a node together. A node with larger outputs stays. Such a node is
-  // run only if its schema cannot infer the size.
+  // The limit for the bytes of all outputs of a node. A node with larger outputs stays. The pass
+  // runs such a node only if its schema cannot infer the size.
   int64_t max_bytes = int64_t{512} << 20;
 };
 

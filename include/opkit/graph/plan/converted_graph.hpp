@@ -48,7 +48,7 @@ class ConvertedGraph {
 
   const GraphView& view() const { return view_; }
   const GraphTypes& types() const { return types_; }
-  // Converts the number of a value of the plan's view to its number in view(). view() may have the
+  // Converts a value's number in the plan's view to its number in this graph, which may have the
   // value in several layouts. For an output of the graph, returns the number of the returned value,
   // in the standard layout. For other values, returns the number of the value that the node makes.
   int ValueOf(int plan_value) const { return value_of_[plan_value]; }

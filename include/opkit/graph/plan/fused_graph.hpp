@@ -39,12 +39,12 @@ class FusedGraph {
   const GraphTypes& types() const { return types_; }
   // Returns the choices, by node of view().
   const IndexedVector<NodeChoice>& choices() const { return choices_; }
-  // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
-  // they run.
+  // Returns the nodes of the plan's graph that a node of the fused graph computes, in the order in
+  // which they run.
   std::span<const int> PartsOf(int node) const { return parts_[node]; }
-  // Returns the node of view() that computes a node of the plan's graph.
+  // Converts the number of a node of the plan's graph to its number in the fused graph.
   int NodeOf(int plan_node) const { return node_of_[plan_node]; }
-  // Converts the number of a value of the plan's view to its number in view(); -1 for a value
+  // Converts a value's number in the plan's view to its number in the fused graph; -1 for a value
   // between two fused nodes. Inputs and constants keep their numbers.
   int ValueOf(int plan_value) const { return value_of_[plan_value]; }
   void ReleaseConstant(const std::string& name) { graph_.ReleaseConstant(name); }

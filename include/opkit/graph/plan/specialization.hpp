@@ -75,22 +75,22 @@ class Specialization final : public RefCounted {
   // converters. PartsOf, NodeOf and ValueOf relate it to the plan's graph.
   const GraphView& view() const { return converted_ ? converted_->view() : fused_view(); }
   const GraphTypes& types() const { return converted_ ? converted_->types() : fused_types(); }
-  // Converts the number of a value of the plan's graph to its number in view(); -1 for a value
-  // between two nodes that one kernel computes.
+  // Converts a value's number in the plan's graph to its number in the graph that runs; -1 for a
+  // value between two nodes that one kernel computes.
   int ValueOf(int plan_value) const {
     const int value = fused_ ? fused_->ValueOf(plan_value) : plan_value;
     return converted_ && value >= 0 ? converted_->ValueOf(value) : value;
   }
-  // Returns the nodes of the plan's graph that a node of view() computes, in the order in which
-  // they run; empty for a converter.
+  // Returns the nodes of the plan's graph that a node of the running graph computes, in the order
+  // in which they run; empty for a converter.
   std::vector<int> PartsOf(int node) const;
   // Returns the types of the plan graph's values, in the layouts in which their nodes make them.
   const GraphTypes& plan_types() const { return plan_types_; }
   const GraphView& plan_view() const { return plan_view_; }
   const KernelSelector& selector() const { return selector_; }
-  // Returns the node of view() that computes a node of the plan's graph.
+  // Converts the number of a node of the plan's graph to its number in the graph that runs.
   int NodeOf(int plan_node) const { return fused_ ? fused_->NodeOf(plan_node) : plan_node; }
-  // Returns the choice for a node of view(). plan_choice() takes a node of the plan's graph.
+  // Returns the choice for a node of the graph that runs. plan_choice(): for the plan's graph.
   const NodeChoice& choice(int node) const { return choices_[node]; }
   const NodeChoice& plan_choice(int node) const { return selected_[node]; }
   const Schedule& schedule() const { return *schedule_; }
@@ -110,7 +110,7 @@ class Specialization final : public RefCounted {
     MutexLock lock(mode_mutex_);
     mode_ = std::move(mode);
   }
-  // Returns the number of bytes of a value of view(). If extents only have a bound, counts the
+  // Returns the bytes of a value of the graph that runs. If extents only have a bound, counts the
   // largest shape.
   int64_t BytesOf(int value) const {
     const TensorInfo& info = types()[value];
@@ -192,9 +192,8 @@ class Specialization final : public RefCounted {
   static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos, Options options,
                    const Enclosing& enclosing);
 
-  // Makes the schedule. An edge is early if its two operators are on one device, and both accept
-  // work before the work that they depend on is done. The second is then issued right after the
-  // first.
+  // Makes the schedule. An edge is early if both operators are on one device and accept work whose
+  // predecessors are not done. The second operator is then issued right after the first.
   void MakeSchedule(const Options& options);
 
   // Chooses streams: a chain of operators on one device runs on one stream; a branch takes the next
@@ -207,7 +206,7 @@ class Specialization final : public RefCounted {
   GraphTypes plan_types_;
   KernelSelector selector_;
   IndexedVector<NodeChoice> selected_;         // by node of the plan's graph
-  IndexedVector<NodeChoice> choices_;          // by node of view()
+  IndexedVector<NodeChoice> choices_;          // by node of the graph that runs
   std::unique_ptr<FusedGraph> fused_;          // null if nothing is fused
   std::unique_ptr<ConvertedGraph> converted_;  // null if no converter is needed
   std::optional<Schedule> schedule_;

@@ -104,7 +104,7 @@ class OutputKeepers {
       : executor_(executor) {
     const Plan& plan = executor.plan();
     for (const int node : plan.view().order()) {
-      // Throws kFailedPrecondition before the first run of a plan with open shapes.
+      // Throws kFailedPrecondition before the first run of a plan with unknown shapes.
       OperatorBase& op = executor.op(node);
       if (plan.choice(node).computed_by >= 0) continue;
       keepers_.emplace_back(node, Observe<OutputKeeper>(op));

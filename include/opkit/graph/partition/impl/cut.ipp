@@ -80,10 +80,10 @@ class GroupGraph {
     return max_size_ <= 0 || int64_t{size_[a]} + size_[b] <= max_size_;
   }
 
-  // Searches for a path from a to b other than their edge: alternates a walk forwards from a and a
-  // walk backwards from b, both between the places of a and b in the order. Returns false if they
-  // meet, or at the limit of edges. Else one walk has finished: moves the groups that it visited so
-  // that a and b can be adjacent, and returns true.
+  // Searches for a path from a to b other than their edge: alternates between a search forwards
+  // from a and a search backwards from b, both between the places of a and b in the order. Returns
+  // false if they meet, or at the limit of edges. Else one search has finished: moves the groups
+  // that it visited so that a and b can be adjacent, and returns true.
   bool Search(int a, int b) {
     forward_.Begin(a);
     backward_.Begin(b);
@@ -104,7 +104,7 @@ class GroupGraph {
     Move(walk.met, at_front_ ? a : b, at_front_);
     return true;
   }
-  // Examines the next edge of a walk. `mine` and `theirs` are the stamps of both walks' groups.
+  // Examines the next edge of a search. `mine` and `theirs` are the stamps of both searches.
   Step Advance(Walk& walk, IndexedVector<std::vector<int>>& edges, int from, int to, int mine,
                int theirs) {
     auto& [group, done] = walk.path.back();
@@ -133,8 +133,8 @@ class GroupGraph {
     return Step::kOn;
   }
 
-  // Makes a and b one group. It takes the place of a in the order if the walk backwards finished
-  // (at_front_), else the place of b.
+  // Makes a and b one group. The group takes the place of a in the order if the backward search
+  // finished (at_front_), else the place of b.
   void Contract(int a, int b) {
     const int place = at_front_ ? a : b, other = at_front_ ? b : a;
     Unlink(other);
@@ -209,7 +209,7 @@ class GroupGraph {
   IndexedVector<int64_t> label_;       // increases along the list
   IndexedVector<int> before_, after_;  // neighbours in the list
   int first_ = -1;
-  IndexedVector<int> stamp_;  // the last walk that visited the group
+  IndexedVector<int> stamp_;  // the last search that visited the group
   int next_stamp_ = 0;
   Walk forward_, backward_;
   bool at_front_ = false;

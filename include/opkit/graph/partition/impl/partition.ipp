@@ -22,7 +22,7 @@ namespace detail {
 // The graph between two partitioners.
 struct PartitionState {
   Graph graph;
-  // By node: the nodes of the first graph that it represents.
+  // By node: the nodes of the first graph that this node represents.
   IndexedVector<std::vector<int>> origin;
   IndexedVector<char> taken;  // by node: 1 if a partitioner made it
 };
@@ -56,7 +56,7 @@ inline double MeasureNs(const Graph& graph) {
 // True if a run of `def` takes less time than a run of the nodes of `body`. The time of `def`
 // includes the copies that it makes of its inputs and outputs. Stores both times in `entry`.
 // Returns true without a measurement if an operator of the body is not registered. Throws
-// kFailedPrecondition for an input with open dtype or shape, kUnsupported for a node on a device
+// kFailedPrecondition for an input with unknown dtype or shape, kUnsupported for a node on a device
 // whose memory the host cannot access, and the errors of a run.
 inline bool IsFaster(const Graph& body, const OperatorDef& def, PartitionReport::Subgraph& entry) {
   for (const OperatorDef& node : body.nodes())
@@ -151,8 +151,8 @@ class PartitionRun {
               "', which the graph does not have", SuggestName(name, names.names()));
   }
 
-  // Cuts the taken nodes into groups. Repeats it until every node that rewrites a value is in the
-  // group of the value's producer; leaves out rewriting nodes that are not.
+  // Cuts the taken nodes into groups. A node that rewrites a value must be in the group of the
+  // value's producer: leaves out rewriting nodes that are not, and cuts again until none is left.
   void Cut() {
     problem_.max_size = limits_.max_size;
     SetClasses();
@@ -222,8 +222,8 @@ class PartitionRun {
     group.dropped = true;
     for (const int node : group.nodes) why_[node] = why;
   }
-  // Returns the reason why the group could not be joined with a neighbour; "" if unknown. Does so
-  // for the first few groups only, since each path takes time linear in the size of the graph.
+  // Returns the reason why the group could not be joined with a neighbour; "" if unknown. Searches
+  // only for the first few groups, since each path takes time linear in the size of the graph.
   std::string CycleText(int g) {
     if (neighbours_.empty()) {
       neighbours_.assign(groups_.size(), -1);
@@ -435,7 +435,7 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
 
 namespace detail {
 
-// Partition as Compile calls it: `report` is the plan's.
+// The Partition that Compile calls: `report` is the report of the plan.
 inline Graph PartitionForPlan(const Graph& graph,
                               const std::vector<PartitionerRequest>& partitioners,
                               std::shared_ptr<const PartitionReport>& report) {

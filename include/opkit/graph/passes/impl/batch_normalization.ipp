@@ -74,7 +74,7 @@ class BatchNormalizationFolder : NodePass {
   // A Conv or BatchNormalization with the scaling to fold into it.
   struct Base {
     int node;
-    int output;  // the output of the last node that was folded into it
+    int output;  // the output of the last node that was folded into the base
     ChannelScaling scaling;
   };
 
@@ -129,8 +129,8 @@ class BatchNormalizationFolder : NodePass {
     const SymbolicShape& shape = (*types)[view_.outputs(base.node)[0]].shape;
     return shape.has_rank() ? shape.rank() : -1;
   }
-  // Returns the base that makes the value, if `node` is its only reader and may be folded into the
-  // base by device and backend; else null.
+  // Returns the base that makes the value. Returns null unless `node` is the only reader of the
+  // value, and its device and backend permit folding it into the base.
   const Base* BaseOf(int value, int node) const {
     const auto found = value < 0 ? base_of_.end() : base_of_.find(value);
     if (found == base_of_.end() || OnlyReader(value) < 0) return nullptr;
@@ -249,7 +249,7 @@ class BatchNormalizationFolder : NodePass {
     def.mutable_outputs()[0] = view_.name(base.output);
   }
   std::map<int, Base> bases_;   // by node
-  std::map<int, int> base_of_;  // by value: the node of the base whose output it is
+  std::map<int, int> base_of_;  // by value: the node of the base that has this output
   int found_input_ = -1;
   bool has_folded_ = false;
 };

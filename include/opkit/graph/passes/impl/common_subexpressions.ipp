@@ -120,7 +120,7 @@ class SubexpressionMerger : NodePass {
   }
 
   IndexedVector<int> same_;    // by value: the value that is read instead
-  IndexedVector<int> called_;  // by value: the value whose name it gets
+  IndexedVector<int> called_;  // by value: the value whose name it gets in the new graph
 };
 
 }  // namespace detail

@@ -75,8 +75,8 @@ class LineDiff {
   void Added(size_t i) { lines_.push_back("+ " + after_[i]); }
   void Kept(size_t i) { lines_.push_back("  " + before_[i]); }
 
-  // Compares lines [a0, a1) with lines [b0, b1): halves the first range and finds the best division
-  // of the second.
+  // Compares lines [a0, a1) with lines [b0, b1): halves the first range and finds the best place to
+  // divide the second range.
   void Split(size_t a0, size_t a1, size_t b0, size_t b1) {
     while (a0 < a1 && b0 < b1 && a_[a0] == b_[b0]) Kept(a0++), ++b0;
     size_t tail = 0;
