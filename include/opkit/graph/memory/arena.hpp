@@ -22,8 +22,8 @@ struct MemoryInterval {
 };
 
 // For each buffer, the buffers that it must not overlap; each pair is listed on both sides. The
-// partners of buffer i are others[starts[i]] up to others[starts[i + 1]]. Both empty: buffers
-// conflict if their spans of time overlap.
+// partners of buffer i are others[starts[i]] up to others[starts[i + 1]]. If both lists are empty,
+// buffers conflict if their spans of time overlap.
 struct MemoryConflicts {
   detail::IndexedVector<int64_t> starts;
   std::vector<int> others;
@@ -38,11 +38,11 @@ struct MemoryConflicts {
 // The plan of one arena. arena_bytes is a multiple of the smallest alignment among the buffers.
 // lower_bound_bytes is the size of the largest set of buffers that are live together, each rounded
 // up to that alignment. With listed conflicts it is the size of a set of buffers that all conflict:
-// the largest one for up to 1,024 buffers whose order in time is partial.
+// the largest such set for up to 1,024 buffers whose order in time is partial.
 struct MemoryPlan : detail::ArenaSize {
   detail::IndexedVector<int64_t> offsets;  // one for each buffer, in the order given
   int64_t steps = 0;                       // steps that the search took
-  const char* method = "none";             // the order or search that found it
+  const char* method = "none";             // the order or search that found the plan
 };
 
 }}  // namespace opkit

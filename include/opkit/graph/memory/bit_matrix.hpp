@@ -1,5 +1,5 @@
-// BitMatrix: a relation between numbered things, such as the steps that precede each step, as rows
-// of bits.
+// BitMatrix: a relation between numbered items as rows of bits, such as the steps that precede each
+// step.
 #ifndef OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 #define OPKIT_GRAPH_MEMORY_BIT_MATRIX_HPP_
 

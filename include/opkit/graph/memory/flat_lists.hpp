@@ -18,8 +18,8 @@ struct FlatLists {
   IndexedVector<int> items;
 
   FlatLists() = default;
-  // `visit(add)` calls add(list, item) for every item, those of one list from the last to the
-  // first. It is called twice: the first time items are counted, the second time stored.
+  // `visit(add)` calls add(list, item) for every item, and takes the items of one list from last to
+  // first. The constructor calls `visit` twice: first to count the items, then to store them.
   template <class Visit>
   FlatLists(size_t lists, Visit visit) : starts(lists + 1, 0) {
     visit([&](auto list, auto) { ++starts[list]; });

@@ -18,8 +18,8 @@ struct MemoryLifetimes {
   IndexedVector<int64_t> offset_in_buffer;  // by value: its offset in its buffer
   std::vector<uint8_t> granted;             // by in-place option: 1 if its two values share bytes
   // True if two buffers conflict only if some legal run has both live. False for a large graph
-  // without stages, and for stages of several steps: some conflicting buffers could then share
-  // bytes.
+  // without stages, and for stages of several steps: a few buffers then conflict although they
+  // could share bytes.
   bool exact = true;
 };
 
@@ -37,9 +37,9 @@ struct LifetimeOptions {
 // and make the output.
 //
 // Grants in-place options in the order given. An option is granted if every other touch of the
-// input's buffer completes before the step starts in every legal run. Moreover, the buffer must be
-// planned memory that is not kept after the run, the output must fit, and the step must read the
-// buffer exactly once.
+// input's buffer completes before the step starts, in every legal run. Moreover, the buffer must be
+// planned memory that is not kept after the run; the output must fit into it; and the step must
+// read the buffer exactly once.
 MemoryLifetimes FindLifetimes(const RunOrder& run, const IndexedVector<RunValue>& values,
                               const std::vector<InPlaceOption>& in_place = {},
                               const LifetimeOptions& options = {});

@@ -14,7 +14,7 @@ int64_t PeakBytes(const GraphView& view, const std::vector<int>& order,
                   FunctionRef<int64_t(int value)> bytes);
 
 // Returns an order with a smaller PeakBytes than view.order(), or view.order() if it finds none.
-// List scheduling: the next node is the ready one that adds the fewest live bytes; of equal ones,
+// List scheduling: the next node is the ready node that adds the fewest live bytes; of equal nodes,
 // the first. Looks at the first kLookedAt ready nodes: O(edges + nodes * kLookedAt).
 std::vector<int> OrderForFootprint(const GraphView& view, FunctionRef<int64_t(int value)> bytes);
 

@@ -14,14 +14,14 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   MemoryPlan plan = PlanMemory({{0, 2, 1024}, {1, 3, 512}, {2, 4, 1024}});
 //   plan.arena_bytes;  // 1536
 //
-// Throws kInvalidArgument or kOutOfRange, with the buffer, for a lower not below upper, a negative
-// size, an alignment that is no power of two, or sizes that add up to more than an int64 holds. For
+// Throws kInvalidArgument or kOutOfRange, with the buffer, if lower is not below upper, a size is
+// negative, an alignment is no power of two, or the sizes add up to more than an int64 holds. For
 // 100,000 buffers the portfolio alone takes less than a second.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& intervals,
                       const MemorySearchOptions& options = {});
 
-// Returns offsets for buffers that conflict if `conflicts` lists them. For runs whose steps may go
-// in more than one order: the spans are those of one such order. If the spans of two buffers
+// Returns offsets for buffers that conflict if `conflicts` lists them. For runs whose steps have
+// more than one possible order: the spans are those of one such order. If the spans of two buffers
 // overlap, `conflicts` must list these buffers too.
 MemoryPlan PlanMemory(const std::vector<MemoryInterval>& buffers, const MemoryConflicts& conflicts,
                       const MemorySearchOptions& options = {});

@@ -81,11 +81,11 @@ inline int64_t RoundUp(int64_t bytes, int64_t power_of_two) {
 // Fills in sizes, alignments and their unit.
 void MeasureBuffers(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem);
 
-// Cuts time into sections. A section ends when a buffer ends after another began: the live set of
-// any other moment is part of a section's live set.
+// Cuts time into sections. A section ends when a buffer ends after another one has begun. At any
+// other time, the live buffers are a subset of a section's live buffers.
 void CutSections(const std::vector<MemoryInterval>& intervals, MemoryProblem* problem);
 
-// Lists the conflicts of overlapping spans. Takes time and space in proportion to their number.
+// Lists the conflicts of overlapping spans. Time and space are linear in their number.
 void ListConflicts(MemoryProblem* problem);
 
 // Checks the conflicts and renumbers them without the empty buffers.

@@ -17,7 +17,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct RecomputeProblem {
   struct Step {
     detail::IndexedVector<int> inputs, outputs;  // values, each once
-    // Pairs {i, o}: outputs[o] may take the bytes of inputs[i] if this step is its last reader.
+    // Pairs {i, o}: outputs[o] may take the bytes of inputs[i] if this step reads that input last.
     std::vector<std::pair<int, int>> in_place = {};
     double cost = 1;  // cost of running the step once more
     int64_t scratch_bytes = 0;
@@ -46,9 +46,9 @@ struct RecomputedRun {
 
 // Returns a run of the problem's steps in which at most `bytes` are live at once; if it finds none,
 // a run with as few bytes as it finds. Greedy rematerialization: while more bytes are live, one
-// step is run again, or later. The chosen step removes the most excess, summed over all places of
-// the run, for its cost. If values that it reads are gone by then, their steps run again before it.
-// At the end, steps that need not run again after all are dropped. XLA's HloRematerialization and
+// step is run again, or later. The chosen step removes the most excess bytes, summed over all
+// places of the run, for its cost. If values that it reads are gone by then, their steps run again
+// before it. At the end, unnecessary repeated steps are dropped. XLA's HloRematerialization and
 // Kusumoto et al. (2019) choose by such a ratio. Chen et al. (2016, "Training Deep Nets with
 // Sublinear Memory Cost") run whole segments of a chain again, each before its first reader.
 //

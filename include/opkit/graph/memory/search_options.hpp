@@ -15,9 +15,9 @@ struct MemorySearchOptions {
   Timeout time_budget = {};
   // Steps of the search, each about 5 ns. A plan limited by steps alone is the same on every
   // machine. The default (-1) is no limit with a time budget, and kDefaultSteps without one. If
-  // conflicts are more than overlapping spans, it is at most kStepsPerSquare times the square of
-  // the buffers: that search cannot prove that there is nothing lower, and finds little more after
-  // 3,000 moves.
+  // conflicts are more than overlapping spans, the default is at most kStepsPerSquare times the
+  // square of the buffers: that search cannot prove that no lower plan exists, and finds little
+  // more after 3,000 moves.
   int64_t max_steps = -1;
   static constexpr int64_t kDefaultSteps = 10'000'000;
   static constexpr int64_t kStepsPerSquare = 400;
@@ -25,8 +25,8 @@ struct MemorySearchOptions {
   // The search stops at an arena of at most this size.
   int64_t enough_bytes = 0;
   // The search to use: "skyline" (if conflicts are exactly the overlapping spans) or "annealing"
-  // (at most 8,192 buffers). If it cannot take the buffers, the portfolio's plan stays. Empty: the
-  // first search that can. Planning throws kNotFound, with the nearest name, for any other name.
+  // (at most 8,192 buffers). If the search cannot take the buffers, the portfolio's plan stays.
+  // Empty: the first search that can. Planning throws kNotFound, with the nearest name, for others.
   std::string name = {};
 };
 

@@ -32,8 +32,8 @@ struct MemorySummary : detail::ArenaSize {
   int planned_values = 0;
   int bounded_values = 0;  // planned values that take an upper bound of their bytes
   int inplace_values = 0;  // planned values that take over the bytes of an input
-  // Nodes that run again since their values are not kept (PlanOptions::memory.recompute), and their
-  // cost as a share of that of all nodes once: 0.1 is a tenth more work, as schemas estimate it.
+  // Nodes that run again since their values are not kept (PlanOptions::memory.recompute). The share
+  // is their estimated cost, divided by the cost of all nodes once: 0.1 is a tenth more.
   int recomputed_nodes = 0;
   double recomputed_share = 0;
 };

@@ -1,6 +1,6 @@
 // VerifyMemoryPlan: proves a memory plan from the run's edges and the addresses alone, or throws
-// the fault. It shares no code with lifetimes.hpp and the planner, so that a mistake there is not
-// repeated here.
+// the fault. It shares no code with lifetimes.hpp and the planner, so that a mistake in their code
+// is not repeated here.
 #ifndef OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 #define OPKIT_GRAPH_MEMORY_VERIFY_HPP_
 
@@ -17,7 +17,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // arena; those of external values, and of views of them, are ignored. `names` may be empty. Runs
 // and values that FindLifetimes refuses must not be passed.
 //
-// Takes time by the square of the values, plus steps times edges / 64.
+// Takes time quadratic in the values, plus steps times edges / 64.
 void VerifyMemoryPlan(const detail::RunOrder& run,
                       const detail::IndexedVector<detail::RunValue>& values,
                       const std::vector<detail::InPlaceOption>& in_place,

@@ -16,7 +16,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 inline constexpr int64_t kMostExactConflicts = 8'000'000;
 
 // The order of steps: Precedes(u, v) is true if step u has completed before step v starts, in every
-// legal run. It may be false if that is not known, but is never wrongly true.
+// legal run. The result may be false if the order is not known, but is never wrongly true.
 class StepOrder {
  public:
   StepOrder(const RunOrder& run, bool exact)
@@ -59,8 +59,8 @@ class StepOrder {
   int64_t end() const { return end_; }
 
  private:
-  // Sets the times from the stages. A synchronous step is done when its stage is; an asynchronous
-  // one, when a successor has started. HasPath finds the order inside a stage.
+  // Sets the times from the stages. A synchronous step is done when its stage is done. An
+  // asynchronous step is done when a successor has started. HasPath finds the order inside a stage.
   void ClockByStages() {
     const int n = run_.nodes;
     end_ = n == 0 ? 0 : int64_t{run_.stages.back()} + 1;
@@ -115,7 +115,7 @@ class StepOrder {
     }
   }
 
-  // Walks edges backwards from v. Stops after kMostVisits and then returns false.
+  // Follows edges backwards from v. Stops after kMostVisits and then returns false.
   bool HasPath(int u, int v) const {
     constexpr size_t kMostVisits = 256;
     if (u >= v) return false;
@@ -187,10 +187,10 @@ inline void CheckRunValue(const RunOrder& run, const IndexedVector<RunValue>& va
           value.view_offset, " of value ", value.view_of, ", which has ", viewed, " bytes");
 }
 
-// Merges values into buffers. A root is a value that is no view; its members are its views and the
+// Merges values into buffers. A root is a value that is no view. Its members are its views and the
 // values that were granted its bytes. Members that joined by grants follow each other: every touch
-// of one precedes the next granted step. So a further step is compared only with the last such step
-// and the members that joined then, and chains cost linear time.
+// of one member precedes the next granted step. So a new step is compared only with the last
+// granted step and the members that joined then, and chains cost linear time.
 class ValueMerger {
  public:
   ValueMerger(const RunOrder& run, const IndexedVector<RunValue>& values, const StepOrder& order)
@@ -301,9 +301,9 @@ struct BufferUses {
   std::vector<uint8_t> from_begin, to_end;
 };
 
-// Lists the pairs of buffers of which neither precedes the other. A buffer precedes another if all
-// steps that touch it have completed before any step that touches the other starts. Returns false
-// if there are too many conflicts to list.
+// Lists the pairs of buffers of which neither precedes the other. A buffer precedes another one if
+// all steps that touch the first have completed before any step that touches the second starts.
+// Returns false if there are too many conflicts to list.
 inline bool ListExactConflicts(const StepOrder& order, const BufferUses& uses,
                                MemoryConflicts* conflicts) {
   const size_t n = uses.from_begin.size(), words = order.words();

@@ -126,11 +126,11 @@ class Recomputer {
   // A turn that a candidate adds just before its reader.
   struct NewTurn {
     int step;
-    int turn;                   // the existing turn that is moved here; -1: the step runs again
+    int turn;                   // the existing turn to move here; -1: the step runs again
     IndexedVector<int> makers;  // as in Turn; -2 - i for the new turn i
   };
-  // The way to get values that a new turn reads and that are gone by then. A value is kept in any
-  // case if keeping it raises no place above the target.
+  // The way to get values that a new turn reads and that are gone by then. If keeping a value
+  // raises no place above the target, the value is kept instead.
   enum class Missing {
     kMoved,  // a later turn that makes the value moves here; if there is none, as kAgain
     kAgain,  // the steps that make them run again, for this turn alone
@@ -155,7 +155,7 @@ class Recomputer {
     std::vector<std::pair<int, int>> extended = {};  // turns and outputs that live on to the place
     int64_t extended_bytes = 0;
     double gain = 0, cost = 0;
-    bool above = false;  // a place that it adds bytes to is above the target
+    bool above = false;  // a place to which it adds bytes is above the target
   };
 
   const RecomputeProblem::Step& StepAt(int step) const { return problem_.steps[step]; }
@@ -272,7 +272,7 @@ class Recomputer {
       return a.most != b.most ? a.most < b.most : a.turn > b.turn;
     };
     std::make_heap(candidates.begin(), candidates.end(), less);
-    // A change whose `above` is false is better than every change whose `above` is true.
+    // A change without `above` is better than every change with `above`.
     std::optional<Rating> best;
     for (; !candidates.empty(); candidates.pop_back()) {
       if (best && !best->above && candidates.front().most <= Ratio(*best)) break;
@@ -344,8 +344,8 @@ class Recomputer {
     return BytesOf(StepOf(turn).outputs[output]) > 0 && next_use_[Slot(turn, output)] >= 0 &&
            !IsKept(turn, output);
   }
-  // Returns the change of the run's cost if the readers after the peak read another turn: 0, or
-  // less if this turn has no other readers and is then dropped.
+  // Returns the change of the run's cost if the readers after the peak read another turn. 0, or
+  // negative if this turn has no other readers and is then dropped.
   double CostWithout(int turn) const {
     const RecomputeProblem::Step& step = StepOf(turn);
     if (!droppable_[turns_[turn].step]) return 0;
@@ -382,7 +382,7 @@ class Recomputer {
     one.made.push_back(std::move(turn));
     return true;
   }
-  // Finds or adds a turn that makes the value and from which it is still live at the candidate's
+  // Finds or adds a turn that makes the value, such that the value is still live at the candidate's
   // place.
   bool Obtain(Rating& one, int step, size_t output, Missing missing, int* maker) const {
     const int value = StepAt(step).outputs[output];
@@ -540,8 +540,8 @@ class Recomputer {
     }
     order_.assign(left.rbegin(), left.rend());
   }
-  // Drops the turns that are not needed for the target, the most expensive first. The values of the
-  // turn before such a turn are kept instead.
+  // Drops the turns that the target does not need, the most expensive first. The values of the turn
+  // before a dropped turn are then kept.
   void Prune() {
     std::vector<int> again;
     for (const int turn : order_)
@@ -577,7 +577,7 @@ class Recomputer {
   const RecomputeProblem& problem_;
   const int64_t target_;
   RecomputedRun result_;
-  // By step and input: the number of the maker's output that it is.
+  // By step and input: the index of this input among the outputs of its maker.
   IndexedVector<IndexedVector<int>> made_as_;
   IndexedVector<char> droppable_;  // by step: 1 if its turns are dropped when nothing reads them
   IndexedVector<std::vector<int>> turns_of_;  // by step: its turns

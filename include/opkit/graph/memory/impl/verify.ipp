@@ -1,5 +1,5 @@
-// The verifier of memory plans: examines every pair of values that share bytes, and follows the
-// executor's rules step by step to check that all uses of one end before the other begins.
+// The verifier of memory plans: examines every pair of values that share bytes. Follows the
+// executor's rules step by step to check that all uses of one value end before the other begins.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 #define OPKIT_GRAPH_MEMORY_IMPL_VERIFY_IPP_
 
@@ -38,7 +38,7 @@ inline bool ShareBytes(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
 }
 
 // Examines every pair of values that share bytes. A value and its views are one family: the value's
-// bytes are needed from the first touch of any of them to the last.
+// bytes are needed from the family's first touch to its last.
 class RunVerifier {
  public:
   RunVerifier(const RunOrder& run, const IndexedVector<RunValue>& values,
@@ -107,7 +107,7 @@ class RunVerifier {
   }
 
   // True if `step` may write value b over a value of family a: the step touches that family only by
-  // reading this one value once, b fits at its address, and the kernel permits it.
+  // reading this value once, b fits at its address, and the kernel permits the overwriting.
   bool MayOverwrite(int step, size_t a, size_t b) const {
     size_t read = 0;
     int touches = 0;
@@ -124,9 +124,9 @@ class RunVerifier {
     });
   }
 
-  // Finds, for 64 steps at a time, which steps start only after these have completed, and updates
-  // the pairs. Follows the executor's rules step by step: a step starts after the steps on its
-  // edges have completed and those of lower stages have returned.
+  // Finds, for 64 steps at a time, which steps start only after these 64 have completed, and
+  // updates the pairs. Follows the executor's rules step by step: a step starts after the steps on
+  // its edges have completed and the steps of lower stages have returned.
   void CheckOrder() {
     const size_t n = Index(run_.nodes);
     IndexedVector<std::vector<int>> before(n);

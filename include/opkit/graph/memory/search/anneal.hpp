@@ -11,11 +11,11 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Searches for a lower placing by moves in the order. A move takes a buffer that reaches the
-// height, or one placed before it that conflicts with it, and places it earlier. Of the
-// neighbourhoods tried (insert anywhere, swap, move a block, several inserts, the topmost buffers
-// alone) this one came lowest in equal time. A few buffers whose bound cannot be reached have soon
-// been in every order: the search gives up after many moves that found nothing lower. For at most
-// kMostInMatrix buffers.
+// height, or a buffer placed before it that conflicts with it, and places the buffer earlier. Of
+// the neighbourhoods tried (insert anywhere, swap, move a block, several inserts, the topmost
+// buffers alone) this one came lowest in equal time. If there are few buffers and their bound
+// cannot be reached, all orders have soon been tried: the search gives up after many moves without
+// a lower placing. For at most kMostInMatrix buffers.
 inline void AnnealOrder(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
   // Temperature at the start, as a share of the bound; falls to 0 as the budget is used up.
   constexpr double kHeat = 0.003;

@@ -63,8 +63,8 @@ class MatrixFit {
       for (int other : problem.conflicts.of(i)) conflicts_.Set(i, other);
   }
 
-  // Places order[first] and the buffers behind it; those before it lie at `offsets`. Returns the
-  // height, or -1 as soon as it is above `limit`.
+  // Places order[first] and the buffers behind it; the buffers before it lie at `offsets`. Returns
+  // the height, or -1 as soon as the height is above `limit`.
   int Place(const std::vector<int>& order, size_t first, int limit, IndexedVector<int>* offsets) {
     placed_.clear();
     int height = 0;

@@ -43,7 +43,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
     work += problem.pairs / 2;
   }
   if (problem.spans_decide && problem.pairs <= 2 * kPortfolioWork) peak = Peaks(problem);
-  // A matrix of all pairs is faster than lists that hold more than a sixteenth of them.
+  // A matrix of all pairs is faster if the lists hold more than a sixteenth of the pairs.
   const int64_t all_pairs = int64_t{problem.count} * problem.count / 2;
   const bool dense = listed && problem.count <= kMostInMatrix && problem.pairs > all_pairs / 16;
   LowestFit fit(problem);
@@ -58,7 +58,7 @@ inline void TryPortfolio(const MemoryProblem& problem, int enough, Placing* best
       {"greedy by crowd", crowd},
       {"greedy by peak", peak},
       {"greedy by start", start},
-      // Padding is least where the coarsest alignments lie lowest.
+      // Padding is least if the buffers with the coarsest alignments lie lowest.
       {"greedy by alignment", alignment},
   };
   for (const auto& [name, keys] : kOrders) {

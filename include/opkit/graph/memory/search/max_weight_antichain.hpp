@@ -57,8 +57,8 @@ class MaxWeightAntichain {
       }
     return any;
   }
-  // Passes up to `units` of buffer i, at least least_, to one later buffer that has room for them
-  // or can make room. Returns how many; 0 if it finds no such buffer.
+  // Passes up to `units` of buffer i, at least least_, to one later buffer that has room for the
+  // units or can make room. Returns how many it passed; 0 if it finds no such buffer.
   int Augment(size_t i, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       while (const uint64_t later = later_.row(i)[w] & unseen_[w]) {
@@ -78,8 +78,8 @@ class MaxWeightAntichain {
       }
     return 0;
   }
-  // Makes room for up to `units` in buffer j: a buffer that has passed units to j passes them
-  // elsewhere. Returns how many.
+  // Makes room for up to `units` in buffer j: a buffer that has passed units to j passes them to
+  // another buffer. Returns how many units.
   int Replace(size_t j, int units) {
     for (size_t w = 0; w < unseen_.size(); ++w)
       for (uint64_t left = predecessors_.row(j)[w]; left != 0; left &= left - 1) {

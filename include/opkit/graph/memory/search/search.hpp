@@ -30,8 +30,8 @@ inline void CheckSearchName(const std::string& name) {
           SuggestName(name, names));
 }
 
-// Runs the search of that name, if it can take the problem; for an empty name, the first one that
-// can. Does nothing if no conflicts are listed or the placing is low enough.
+// Runs the search of that name, if it can take the problem; for an empty name, the first search
+// that can. Does nothing if no conflicts are listed or the placing is low enough.
 inline void SearchPlacing(const std::string& name, const MemoryProblem& problem,
                           SearchBudget* budget, Placing* best) {
   if (problem.conflicts.empty() || best->height <= budget->enough) return;

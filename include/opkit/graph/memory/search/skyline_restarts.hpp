@@ -43,7 +43,7 @@ inline int64_t Luby(int64_t i) {
 
 // Restarts the search until its budget is spent or the best placing is low enough. Every other
 // restart tries the lowest ceiling that is not known to be impossible. The others try a ceiling
-// half way between that one and the best height, and a higher one after each failure.
+// half way between that ceiling and the best height, and a higher ceiling after each failure.
 inline void RestartSkyline(const MemoryProblem& problem, SearchBudget* budget, Placing* best) {
   constexpr int64_t kNodes = 250;
   RandomGenerator random(budget->seed);

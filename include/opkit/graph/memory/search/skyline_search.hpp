@@ -1,8 +1,8 @@
 // The search for a placing under a given ceiling, if spans of time alone decide conflicts. Buffers
-// are stacked on a skyline (address over time). Each step takes a valley of it, a run of sections
-// lower than both neighbours, and decides what lies on its floor at one of its two edges. That is
-// one of the few buffers that reach the edge and fit between the walls, or nothing; then the space
-// below the next height is lost.
+// are stacked on a skyline (address over time). Each step takes a valley of the skyline, a run of
+// sections lower than both neighbours, and decides what lies on its floor at one of its two edges:
+// one of the few buffers that reach the edge and fit between the walls, or nothing. If nothing, the
+// space below the next height is lost.
 //
 // A section whose floor and unplaced sizes together pass the ceiling ends a branch (section floors
 // as in MiniMalloc: Moffitt, ASPLOS 2023). The edge with the fewest choices per recorded failure is
@@ -170,7 +170,7 @@ class SkylineSearch {
     return Pass(*frame);
   }
 
-  // True if an equal buffer has been tried in this frame before.
+  // True if the search has tried an equal buffer in this frame before.
   bool IsTwin(const Frame& frame, int i) const {
     for (size_t at = frame.first; at + 1 < frame.next; ++at) {
       const int j = choices_[at];
@@ -226,8 +226,8 @@ class SkylineSearch {
     int edge = sections_;
     const auto consider = [&](int s) {
       const bool may_pass = floor_[s] + unplaced_in_[s] < ceiling_;
-      // The edge with the least score is taken, and of equal ones the one with the lowest floor:
-      // the floor's part of the score is too small to decide anything else.
+      // The edge with the least score is taken. Of equal edges, the edge with the lowest floor is
+      // taken: the floor's part of the score is too small to decide anything else.
       const double score =
           (Choices(s) + (may_pass ? 1 : 0)) / weight_[s] + 1e-9 * floor_[s] / (1 + ceiling_);
       if (edge < sections_ && score >= best) return;
