@@ -1,10 +1,9 @@
-// All standard operators: schemas and reference kernels. The headers of ops/ and backends/ are
-// included by src/ alone, mostly, whose units are opkit::ops and the backends' targets: link those
-// with CMake. Programs that compile the operators themselves include this header in one unit.
-//
-// They are classes with schemas of their own, not functions under OPKIT_OP, which derives one
+// All standard operators: schemas and reference kernels. The sources in src/ compile the headers of
+// ops/ and backends/ to opkit::ops and a CMake target for each backend. Most programs link these
+// targets. A program that compiles the operators itself includes this header in one unit.
+// Standard operators are classes with written schemas. They do not use OPKIT_OP, which derives a
 // schema and one kernel from a signature: ONNX fixes these schemas, and the kernels of several
-// backends share the inference of one.
+// backends share a schema's inference.
 #ifndef OPKIT_OPS_ALL_HPP_
 #define OPKIT_OPS_ALL_HPP_
 

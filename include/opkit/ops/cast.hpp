@@ -21,7 +21,7 @@ void RunCast(const ElementRun& run) {
 }
 
 // Returns the dtype with this number in ONNX's enumeration TensorProto.DataType. Throws
-// kInvalidArgument for a number outside it, kUnsupported for a type that Cast does not convert to.
+// kInvalidArgument for an unknown number, kUnsupported for a type that Cast does not produce.
 inline DType CastTarget(int64_t onnx_type) {
   constexpr int64_t kLargest = 26;  // largest number of a type in ONNX 1.22
   if (onnx_type < 1 || onnx_type > kLargest)

@@ -48,8 +48,8 @@ inline bool IfCondition(const Tensor& condition) {
   return *condition.data<bool>();
 }
 
-// Returns the node's inputs that a branch writes to, for both branches. Skips a branch that does
-// not fit the node; inference refuses such a node.
+// Returns the indices of the node's inputs that one of its branches writes to. Skips a branch that
+// does not fit the node, because inference refuses such a node.
 inline std::vector<int> InputsThatBranchesRewrite(const OperatorDef& def) {
   std::vector<int> rewritten;
   for (const char* name : kIfBranches) try {
@@ -67,8 +67,8 @@ inline InferredBody InferIfBranch(const InferenceContext& c, const char* name) {
   return InferBody(c, *branch.graph, branch.inputs, name);
 }
 
-// Returns the shape that both branches agree on. An extent in which they differ is unknown; so is
-// the shape if their ranks differ.
+// Returns a shape that holds for both branches. An extent is unknown if the branches differ in it.
+// The whole shape is unknown if their ranks differ.
 inline SymbolicShape EitherShape(const SymbolicShape& a, const SymbolicShape& b) {
   if (!a.has_rank() || !b.has_rank() || a.rank() != b.rank()) return {};
   std::vector<Dim> dims;
@@ -86,8 +86,8 @@ inline void InferIf(InferenceContext& c) {
     }
     return;
   }
-  // Ignore a branch whose inference fails for these shapes: a run does not take it. Exporters
-  // write, for example, "if the extent is 1, squeeze it".
+  // Ignore a branch whose inference fails for these shapes: a run does not take such a branch.
+  // Exporters write, for example, "if the extent is 1, squeeze the axis".
   std::vector<TensorInfo> either[2];
   for (int branch = 0; branch < 2; ++branch) {
     static_cast<void>(IfBranchOf(c.def(), kIfBranches[branch]));

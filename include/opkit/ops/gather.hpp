@@ -91,7 +91,8 @@ class GatherElementsOp final : public AxisOperator {
     const Dims steps = x.shape().DenseStrides();
     const auto* from = static_cast<const char*>(x.raw_data());
     auto* to = static_cast<char*>(y->raw_mutable_data());
-    // The current position in `indices`, and its offset in x when the index along `axis` is 0.
+    // `position` is the present place in `indices`. `base` is its offset in x for index 0 of
+    // `axis`.
     Dims position(std::vector<int64_t>(static_cast<size_t>(x.rank()), 0));
     int64_t base = 0;
     detail::WithElementOfSize(ItemSize(x.dtype()), [&](auto element) {

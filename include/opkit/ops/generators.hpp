@@ -10,7 +10,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Returns the value of a Constant node. Throws kInvalidArgument unless exactly one attribute gives
-// it.
+// the value.
 inline Tensor ConstantValue(const Arguments& args) {
   Tensor value;
   int found = 0;
@@ -63,8 +63,9 @@ T RangeNumber(const Tensor& tensor, const char* name) {
 
 using RangeTypes = ElementTypes<float, double, int16_t, int32_t, int64_t, float16, bfloat16>;
 
-// Returns the number of elements of a Range; -1 if it is not finite or too large: 2^63 or more for
-// integers, 2^62 or more for floating-point numbers. Throws kInvalidArgument for a delta of 0.
+// Returns the number of elements of a Range. Returns -1 if the number is not finite or too large:
+// 2^63 or more for integers, 2^62 or more for floating-point numbers. Throws kInvalidArgument for a
+// delta of 0.
 template <class T>
 int64_t RangeSize(T start, T limit, T delta) {
   if (delta == T(0))

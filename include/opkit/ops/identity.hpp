@@ -28,7 +28,7 @@ OPKIT_STANDARD_OPERATOR(Identity, kMaker, IdentityOp)
 namespace detail {
 
 // The random generator MT19937 (Matsumoto, Nishimura, "Mersenne twister", 1998). Seeded and read
-// like NumPy's RandomState, because that made the masks in ONNX's conformance data.
+// like NumPy's RandomState, because RandomState made the masks in ONNX's conformance data.
 class MersenneTwister {
  public:
   explicit MersenneTwister(uint32_t seed) {

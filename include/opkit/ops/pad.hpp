@@ -59,7 +59,7 @@ inline void InferPad(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), shape);
 }
 
-// Removes the pads by a Pad with negative numbers.
+// The gradient is a Pad node with negative pads, which cut the pads off again.
 OPKIT_NODE_GRADIENT(Pad) {
   const auto mode = Def().args().Get<std::string>("mode", "constant");
   if (mode != "constant")
@@ -121,8 +121,8 @@ class PadOp final : public StandardOperator {
       table.push_back(index < 0 ? -1 : first + index);
     }
   }
-  // Returns the element of an axis of `extent` that stands at index `i`, which may be outside; -1
-  // for the constant.
+  // Returns the index of the element that is copied to index `i`, which may lie outside the axis of
+  // `extent`. Returns -1 for the constant.
   int64_t Repeated(int64_t i, int64_t extent) const {
     if (i >= 0 && i < extent) return i;
     switch (mode_) {

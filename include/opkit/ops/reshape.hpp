@@ -1,5 +1,5 @@
-// Reshape, Flatten, Squeeze, Unsqueeze: give the same elements another shape. In place, no byte is
-// copied.
+// Reshape, Flatten, Squeeze, Unsqueeze: give the same elements another shape. An output in place
+// costs no copy.
 #ifndef OPKIT_OPS_RESHAPE_HPP_
 #define OPKIT_OPS_RESHAPE_HPP_
 
@@ -24,7 +24,7 @@ class ViewOp final : public StandardOperator {
 
 namespace detail {
 
-// A product of extents: the product of the known extents, and the list of the unknown ones.
+// A product of extents: the product of the known extents, and the list of the unknown extents.
 struct DimProduct {
   int64_t number = 1;
   std::vector<Dim> open;
@@ -49,7 +49,7 @@ struct DimProduct {
 inline SymbolicShape ReshapedShape(const SymbolicShape& input, const Dims& wanted,
                                    bool allow_zero) {
   std::vector<Dim> dims;
-  // Products of the extents of both shapes, without the extents that a 0 copies: those are equal.
+  // The products of the extents of both shapes. Extents that a 0 copies are equal and left out.
   DimProduct from, to;
   int inferred = -1;
   bool empty_possible = false;

@@ -82,8 +82,8 @@ class ScatterNDOp final : public StandardOperator {
         return detail::SmallerOf(a, b);
     }
   }
-  // Returns the offset of each slice to write, in slices. Throws kOutOfRange for a wrong index,
-  // before anything is written.
+  // Returns the number of each slice of `data` to write. Throws kOutOfRange for a wrong index,
+  // before any slice is written.
   const std::vector<int64_t>& Offsets(const Shape& data, const Tensor& indices) {
     const int64_t depth = indices.dim(-1);
     const int64_t count = indices.shape().NumelBetween(0, indices.rank() - 1);

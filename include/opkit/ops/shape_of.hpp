@@ -1,5 +1,5 @@
 // Shape and Size: return the extents of a tensor as data. If the extents are known before the graph
-// runs, inference knows this data, too, and can compute nodes that depend on it.
+// runs, inference knows the data, too, and can compute nodes that read the data.
 #ifndef OPKIT_OPS_SHAPE_OF_HPP_
 #define OPKIT_OPS_SHAPE_OF_HPP_
 

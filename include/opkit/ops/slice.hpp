@@ -16,7 +16,8 @@ struct AxisSlice {
 };
 
 // Returns the indices that start, end and step select on an axis of `extent`. Negative numbers
-// count from the end; all are clamped. Throws kInvalidArgument for a step of 0.
+// count from the end. Start and end are clamped to the axis. Throws kInvalidArgument for a step of
+// 0.
 inline AxisSlice SliceAxis(int64_t extent, int64_t start, int64_t end, int64_t step) {
   if (step == 0) Throw(ErrorCode::kInvalidArgument, "Slice: a step is 0, expected another number");
   const auto place = [extent](int64_t at, int64_t low, int64_t high) {
@@ -76,7 +77,7 @@ inline void CheckSliceLists(SliceLists& lists, bool has_axes, bool has_steps, in
 // Returns the extent of a slice of an axis with an unknown extent: the axis's own extent if the
 // slice takes the whole axis, forwards or backwards, else a bound.
 inline Dim SliceOfOpenAxis(const Dim& extent, int64_t start, int64_t end, int64_t step) {
-  // Exporters write an `end` of at least this for "to the end".
+  // Exporters write an `end` of kFar or more for "to the end of the axis".
   constexpr int64_t kFar = (int64_t{1} << 31) - 1;
   const bool all = step == 1 ? start == 0 && end >= kFar
                              : step == -1 && (start == -1 || start >= kFar) && end <= -kFar;
@@ -124,9 +125,9 @@ class SliceBase : public StandardOperator {
   using StandardOperator::StandardOperator;
 
  protected:
-  // Calls add(axis, count, stride) for every axis of a slice of a tensor of shape `large` with
-  // these strides; the stride is of the slice in that tensor. Returns the offset of the slice's
-  // first element. Inputs `first` to first + 3 are starts, ends, axes and steps.
+  // Calls add(axis, count, stride) for every axis of a slice. The sliced tensor has shape `large`
+  // and the given strides; `stride` is the slice's stride in that tensor. Returns the offset of the
+  // slice's first element. Inputs `first` to first + 3 are starts, ends, axes and steps.
   template <class AddAxis>
   int64_t ForAxes(int first, const Shape& large, const Dims& strides, AddAxis add) {
     detail::SliceLists lists;

@@ -1,5 +1,5 @@
 // Subgraph: runs the graph that its node carries. Partitioners create such nodes; a partitioner's
-// own operator may take the place of Subgraph. The gradient of both is a Subgraph, too.
+// own operator may take the place of Subgraph. The gradient of either is a Subgraph node.
 #ifndef OPKIT_OPS_SUBGRAPH_HPP_
 #define OPKIT_OPS_SUBGRAPH_HPP_
 

@@ -15,7 +15,7 @@ class TopKOp final : public AxisOperator {
  public:
   using AxisOperator::AxisOperator;
 
-  // Sorts the results always, whatever the attribute `sorted` is.
+  // Always sorts the results, even if the attribute `sorted` is 0.
   bool RunOnDevice() override {
     return Visit<NumericTypes>([&]<class T>() {
       Tensor* values = InferredOutput(0);

@@ -60,8 +60,8 @@ class TriluOp final : public StandardOperator {
   static int64_t Clamp(int64_t at, int64_t columns) {
     return at < 0 ? 0 : at > columns ? columns : at;
   }
-  // Returns the number of the diagonal, clamped to +-2^61, which no matrix reaches, so that sums do
-  // not overflow.
+  // Returns the number of the diagonal, clamped to +-2^61 so that sums do not overflow. No matrix
+  // is so large.
   static int64_t Diagonal(const Tensor& k) {
     const Dims list = IntegerList(k, "k");
     if (list.size() != 1)

@@ -34,7 +34,8 @@ class ArgOp final : public AxisOperator {
   }
 
  private:
-  // True if a is better than b. NaN is better than every number, as in NumPy.
+  // True if a wins over b: the larger for ArgMax, the smaller for ArgMin, and always a NaN, as in
+  // NumPy.
   template <class T>
   static bool Before(T a, T b) {
     if (a != a || b != b) return b == b;

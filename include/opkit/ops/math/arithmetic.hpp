@@ -13,8 +13,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Defines the function of an operator. Integers are computed as uint64, whose overflow is defined,
-// and truncated.
+// Defines the function of an operator. Integers are computed as uint64, because its overflow is
+// defined, and then truncated.
 #define OPKIT_WRAPPING_FUNCTION(name, op)                                            \
   struct name {                                                                      \
     template <class C>                                                               \
@@ -112,8 +112,8 @@ OPKIT_NODE_GRADIENT(Div) {
   GiveSummed(1, Node("Neg", {Node("Mul", {to_a, O(0)})}));
 }
 
-// The base of Div and Mod. Throws kInvalidArgument for a zero divisor among integers before it
-// writes anything.
+// The base of Div and Mod. For integers, throws kInvalidArgument if a divisor is zero, before any
+// element is written.
 template <class Function>
 class DivisionOperator : public BinaryOperator<Function, NumericTypes> {
  public:

@@ -14,7 +14,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The matrix products [m, k] x [k, n] of a MatMul. The shapes must have passed inference. A vector
 // is a row on the left and a column on the right.
 struct MatMulSizes {
-  // The factors of one product: the number of the matrix in A and in B.
+  // One product: matrix number `a` of A times matrix number `b` of B.
   struct Product {
     int64_t a, b;
   };
@@ -68,7 +68,7 @@ SumType<T> DotProduct(int64_t count, const MatrixLine<T>& x, const MatrixLine<T>
   return sum;
 }
 
-// Returns the extents of the axes before the last two.
+// Returns the extents of all axes except the last two.
 inline SymbolicShape BatchOf(const SymbolicShape& shape) {
   std::vector<Dim> dims = shape.dims();
   dims.resize(shape.rank() > 2 ? static_cast<size_t>(shape.rank() - 2) : 0);
@@ -129,8 +129,8 @@ inline void InferGemm(InferenceContext& c) {
   c.SetOutput(0, dtype, out);
 }
 
-// Returns the operations of a product: two for each term of each of its elements. The terms are
-// along axis `inner` of the factor.
+// Returns the number of operations of a product. An element of the product is a sum along axis
+// `inner` of the factor; each term of the sum takes two operations.
 inline uint64_t ProductFlops(const TensorInfo& product, const TensorInfo& factor, int inner) {
   return 2 * OpSchema::Elements(product) * static_cast<uint64_t>(factor.shape.ToShape().dim(inner));
 }
@@ -303,7 +303,7 @@ OPKIT_STANDARD_OPERATOR(MatMulGradient, kNotImplemented, MatMulGradientOp)
     .Input(2, "B", "as in MatMul", FloatTypes::DTypes())
     .Output(0, "dX", "as the factor")
     .Arg<int64_t>("of", "0: of A, 1: of B", 0)
-    // As many operations as for the product: two for each term of each element of Y.
+    // The gradient of one factor takes as many operations as the product itself.
     .Flops([](auto& c) { return detail::ProductFlops(c.input(0), c.input(1), -1); })
     .Infer([](InferenceContext& c) {
       const int of = c.Arg<int64_t>("of") != 0 ? 2 : 1;

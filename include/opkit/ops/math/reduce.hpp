@@ -49,7 +49,7 @@ struct ReducePlan {
     for (int64_t i = 0; i < axes->extent; ++i)
       Walk(axes + 1, count - 1, offset + i * axes->step, f);
   }
-  // Returns the offset of position number `index`, in row-major order, of the first `count` axes.
+  // Returns the offset of position `index`, a row-major number along the first `count` axes.
   static int64_t Offset(const std::vector<Axis>& axes, size_t count, int64_t index) {
     int64_t offset = 0;
     for (size_t i = count; i-- > 0; index /= axes[i].extent)
@@ -63,8 +63,8 @@ class ReduceOpBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
 
-  // Returns a mask of the axes of a tensor of this rank: 1 for reduced axes. No `axes` means all
-  // axes, or none if `noop`.
+  // Returns a mask of the axes of a tensor of this rank: 1 for reduced axes. If `axes` is empty,
+  // all axes are reduced, or no axis if `noop`.
   static std::vector<char> Mask(const Dims& axes, bool noop, int rank, std::string_view op) {
     if (axes.empty()) return std::vector<char>(static_cast<size_t>(rank), noop ? 0 : 1);
     return AxisMask({axes.begin(), axes.end()}, rank, op);
@@ -126,7 +126,7 @@ struct ReduceAsL1 : ReduceAsSum<T> {
     x < T(0) ? sum -= static_cast<Sum>(x) : sum += static_cast<Sum>(x);
   }
 };
-// Wide enough for the sum of all integers of a tensor, of any type.
+// Can hold the sum of all integers of a tensor of any type.
 __extension__ using WideSum = __int128;
 template <class T>
 struct ReduceAsMean {
@@ -289,8 +289,8 @@ class ReduceOp final : public ReduceOpBase {
   }
 };
 
-// Copies the gradient of each reduced element to all its input elements; for a mean, divided by
-// their number.
+// Copies the gradient of each output element to the input elements that were reduced to it. For a
+// mean, divides the gradient by their number.
 class ReduceGradientOp final : public ReduceOpBase {
  public:
   using ReduceOpBase::ReduceOpBase;

@@ -11,7 +11,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Negates. Integers are negated as unsigned numbers, so that the smallest gives itself.
+// Negates. Integers are negated as unsigned numbers. So the smallest integer gives itself.
 struct NegFunction {
   template <class C>
   static C Apply(C x, const float*) {
@@ -71,7 +71,7 @@ OPKIT_NODE_GRADIENT(Sqrt) { Give(0, "Div", {GO(0), Node("Add", {O(0), O(0)})}); 
 
 }  // namespace detail
 
-// Piecewise constant functions have no useful gradient.
+// kNone is for piecewise constant functions, whose gradient is 0 and of no use.
 OPKIT_UNARY_OPERATOR(Abs, kMaker, NumericTypes, 1,
                      "Y = |X|. The smallest signed integer gives itself.");
 OPKIT_UNARY_OPERATOR(Ceil, kNone, FloatTypes, 1,

@@ -58,7 +58,7 @@ class VariadicOperator : public StandardOperator {
   // The kernels for the present dtypes.
   struct Kernels {
     ElementKernel fold = nullptr;  // folds two inputs; null if no kernel computes the dtype
-    // Finishes the folded result, with the number of inputs as attribute; may be null.
+    // Computes the output from the folded result and the number of inputs; null: nothing to do.
     ElementKernel finish = nullptr;
   };
   virtual Kernels FindKernels() const = 0;
@@ -102,7 +102,7 @@ class VariadicOperator : public StandardOperator {
   }
 
   uint64_t planned_for_ = 0;
-  std::vector<BroadcastLoop> loops_;  // by input; [1] is over inputs 0 and 1, [0] is not used
+  std::vector<BroadcastLoop> loops_;  // by input; loops_[1] is for inputs 0 and 1, loops_[0] unused
   std::vector<const char*> data_;
   ElementKernel fold_ = nullptr, finish_ = nullptr;
 };

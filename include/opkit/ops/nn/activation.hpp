@@ -25,7 +25,7 @@ OPKIT_UNARY_FUNCTION(EluFunction, x < 0 ? C(attributes[0]) * std::expm1(x) : x);
 OPKIT_UNARY_FUNCTION(HardSigmoidFunction, Clamp<C>(C(attributes[0]) * x + C(attributes[1]), 0, 1));
 OPKIT_UNARY_FUNCTION(HardSwishFunction, Clamp<C>(x / 6 + C(0.5), 0, 1) * x);
 OPKIT_UNARY_FUNCTION(LeakyReluFunction, x < 0 ? C(attributes[0]) * x : x);
-// PRelu of one element and its slope. Integers wrap around.
+// Computes PRelu of one element with its slope. Integers wrap around.
 struct PReluFunction {
   template <class C>
   static C Apply(C x, C slope) {

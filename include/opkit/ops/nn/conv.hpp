@@ -11,7 +11,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Returns the rank of X and W of a Conv or ConvTranspose; -1 if neither is known. Throws
+// Returns the rank of X and W of a Conv or ConvTranspose; -1 if neither rank is known. Throws
 // kInvalidArgument if the ranks differ or are below 3.
 inline int ConvRank(InferenceContext& c) {
   const std::string& op = c.def().type();
@@ -97,7 +97,7 @@ inline void FillConvSchema(OpSchema& schema, const char* w_doc) {
 }  // namespace detail
 
 // The sizes of a Conv or ConvTranspose. `channels` and `outputs` are the input and output channels
-// of one group, pixels and `kernel` count the elements of one channel.
+// of one group. The pixels and `kernel` count the elements of one channel.
 struct ConvSizes {
   int64_t batch = 0, channels = 0, outputs = 0, input_pixels = 1, output_pixels = 1, kernel = 1;
   WindowAxes axes;
@@ -120,14 +120,14 @@ struct ConvSizes {
   }
 };
 
-// The elements of a convolution's tensors. `bias` is null without one.
+// The elements of a convolution's tensors. `bias` is null if the node has no bias.
 template <class T>
 struct ConvData {
   const T *x, *w, *bias;
   T* y;
 };
 
-// The base of the kernels of Conv and, with its own attributes, of ConvTranspose.
+// The base of the kernels of Conv and of ConvTranspose, each with its own type of attributes.
 template <class Attributes>
 class BasicConvOpBase : public StandardOperator {
  public:

@@ -28,7 +28,7 @@ class LayerNormalizationOpBase : public StandardOperator {
     const int axis = NormalizeAxis(axis_, x.rank(), type());
     return {x.NumelBetween(0, axis), x.NumelBetween(axis, x.rank())};
   }
-  // True if a tensor, broadcast to X, has one number for each of the last `columns` elements.
+  // True if a tensor of `shape`, broadcast to X, is the same row of `columns` numbers in all rows.
   static bool IsRow(const Shape& shape, const Shape& x, int64_t columns) {
     if (shape.numel() != columns || shape.rank() > x.rank()) return false;
     int64_t seen = 1;  // elements of X in the axes so far

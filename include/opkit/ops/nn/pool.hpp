@@ -64,7 +64,7 @@ T LeastValue() {
   else
     return T(-std::numeric_limits<float>::infinity());
 }
-// True if value > than, or if `value` is NaN: a NaN becomes the largest element and remains it.
+// True if `value` is above `than` or is a NaN. So a NaN becomes the largest element and stays it.
 template <class T>
 bool IsLarger(T value, T than) {
   return value > than || value != value;
@@ -91,7 +91,7 @@ struct ChannelMax {
 
 using MaxPoolTypes = ElementTypes<float, double, float16, bfloat16, int8_t, uint8_t>;
 
-// Fills what the schemas of AveragePool and MaxPool have in common.
+// Fills the parts that are the same in the schemas of AveragePool and MaxPool.
 inline void FillPoolSchema(OpSchema& schema) {
   FillWindowSchema(schema, kAutoPadDoc, kPadsDoc);
   schema

@@ -41,7 +41,8 @@ struct RecurrentSizes {
   int64_t steps = 0, batch = 0, input = 0, hidden = 0, directions = 1;
   bool batch_first = false;  // layout 1
 
-  // XRow: the row of X for a step of a sequence. Y: the offset in Y of one direction of that step.
+  // XRow: the row of X for one step of a sequence. Y: the offset in Y of that step in one
+  // direction.
   int64_t XRow(int64_t step, int64_t sequence) const {
     return batch_first ? sequence * steps + step : step * batch + sequence;
   }
@@ -61,7 +62,7 @@ namespace detail {
 
 // Returns the number of directions, 1 or 2. Throws kInvalidArgument for an unknown name.
 inline int64_t RecurrentDirections(const OperatorDef& def) {
-  constexpr int kBidirectional = 2;  // its position among the attribute's values
+  constexpr int kBidirectional = 2;  // position of "bidirectional" in the schema's list
   return EnumeratorOf<int>(def.type(), def.args(), "direction") == kBidirectional ? 2 : 1;
 }
 

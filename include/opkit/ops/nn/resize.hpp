@@ -70,8 +70,8 @@ inline std::vector<std::optional<ResizeAxis>> ResizeAxesOf(const ResizeRules& ru
   return out;
 }
 
-// True if the node has input i. An empty tensor counts as left out, because exporters write it for
-// that.
+// True if the node has input i. An empty tensor counts as a missing input, because exporters write
+// empty tensors for missing inputs.
 inline bool ResizeInputGiven(const InferenceContext& c, int i) {
   return c.HasInput(i) && !(c.input_shape(i).is_known() && c.input_shape(i).ToShape().numel() == 0);
 }
@@ -341,7 +341,7 @@ class ResizeOp final : public StandardOperator {
   }
 
   const ResizeRules rules_{def().args()};
-  // The axes of this run, and of the run that computed the members below.
+  // `axes_`: the axes of this run. `weighed_`: the axes for which the members below were computed.
   std::vector<ResizeAxis> axes_, weighed_;
   std::vector<ResizeWeights> weights_;
   std::vector<size_t> order_;

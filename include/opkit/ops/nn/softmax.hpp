@@ -65,8 +65,8 @@ inline void FillSoftmaxSchema(OpSchema& schema) {
       .Infer(&InferSoftmax);
 }
 
-// The gradient. Y = softmax(X): dX = Y * (dY - sum(dY * Y)). Its logarithm: dX = dY - exp(Y) *
-// sum(dY).
+// The gradient dX of X from the gradient dY of the output Y. Softmax: dX = Y * (dY - sum(dY * Y)).
+// LogSoftmax: dX = dY - exp(Y) * sum(dY).
 template <bool kLog>
 class SoftmaxGradient : public NodeGradient {
  public:

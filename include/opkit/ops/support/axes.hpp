@@ -43,7 +43,7 @@ class AxisOperator : public StandardOperator {
   using StandardOperator::StandardOperator;
 
  protected:
-  // Returns the attribute as a number in [0, rank). Throws kOutOfRange for an axis outside.
+  // Returns the attribute as a number in [0, rank). Throws kOutOfRange for any other axis.
   int Axis(int rank) const { return NormalizeAxis(axis_, rank, type()); }
 
  private:

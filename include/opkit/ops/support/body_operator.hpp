@@ -31,8 +31,8 @@ class BodyOperator : public StandardOperator, public RunsBodies {
   }
 
  protected:
-  // Runs body `number`. Its outputs become the node's outputs, by position. Adds the body's name to
-  // errors.
+  // Runs body `number`. The body's outputs become the node's outputs, by position. Adds the body's
+  // name to errors.
   void RunBody(int number) {
     try {
       if (BodyRunner* const runner = runners_[detail::Index(number)]) {
@@ -50,7 +50,7 @@ class BodyOperator : public StandardOperator, public RunsBodies {
 
  private:
   // An output of the node that its body returns unchanged: one of the body's inputs or constants.
-  // No node of the body writes it, so that RunBody copies it.
+  // No node of the body writes this output, so RunBody copies it.
   struct HandedOn {
     int body, output, input;
     const Tensor* constant;
@@ -123,7 +123,7 @@ class BodyOperator : public StandardOperator, public RunsBodies {
   std::vector<HandedOn> handed_on_;        // the outputs that bodies with a runner return unchanged
   std::vector<NodeBody> bodies_;
   std::vector<std::optional<Executor>> executors_;  // by body
-  // By output: address of the storage that the last run returned, for comparison only.
+  // For each output: the address of the storage that the last run returned. Only for comparisons.
   std::vector<const void*> handed_out_;
 };
 

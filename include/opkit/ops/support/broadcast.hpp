@@ -9,8 +9,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the extent that a and b are broadcast to. Throws kInvalidArgument if both are known,
-// differ, and neither is 1. If only one is known and it is not 1, returns it: with any other extent
-// the run would fail.
+// differ, and neither is 1. If only one is known and it is not 1, returns the known extent: no
+// other result is possible.
 inline Dim BroadcastDim(const Dim& a, const Dim& b, const SymbolicShape& all_a,
                         const SymbolicShape& all_b) {
   if (a == b && !a.is_unknown()) return a;

@@ -25,8 +25,8 @@ class BroadcastLoop {
   static constexpr int kMaxInputs = 3;
   static constexpr int64_t kGrain = 16384;  // elements for one thread, for cheap arithmetic
 
-  // Computes elements [at, at + n) of the output; the first element of input i is its element
-  // from[i].
+  // Computes elements [at, at + n) of the output. The elements of input i begin at its element
+  // number from[i].
   using Body = FunctionRef<void(int64_t at, int64_t n, const int64_t* from)>;
 
   BroadcastLoop() = default;

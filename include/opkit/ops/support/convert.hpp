@@ -20,7 +20,7 @@ inline DType OnnxDType(int64_t type) {
   return type >= 0 && type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[type]
                                                                      : DType::kUndefined;
 }
-// Returns the number of a DType in that enumeration; 0 for kUndefined.
+// Returns the number of a DType in TensorProto.DataType; 0 for kUndefined.
 inline int64_t OnnxNumberOf(DType dtype) {
   constexpr int64_t kLast = 16;
   for (int64_t number = 1; dtype != DType::kUndefined && number <= kLast; ++number)

@@ -12,14 +12,13 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 template <class... Ts>
 struct ElementTypes {
   static std::vector<DType> DTypes() { return {kDTypeOf<Ts>...}; }
-  // Calls f.template operator()<T>() with the C++ type T of `dtype`. False if the list lacks it.
+  // Calls f.template operator()<T>() with the C++ type T of `dtype`. False if T is not listed.
   template <class F>
   static bool Visit(DType dtype, F&& f) {
     return ((dtype == kDTypeOf<Ts> && (f.template operator()<Ts>(), true)) || ...);
   }
   static bool Has(DType dtype) { return ((dtype == kDTypeOf<Ts>) || ...); }
-  // Returns f.template operator()<T>() for the C++ type T of `dtype`; Result() if the list lacks
-  // it.
+  // Returns f.template operator()<T>() for the C++ type T of `dtype`; Result() if T is not listed.
   template <class Result, class F>
   static Result Find(DType dtype, F&& f) {
     Result found = Result();
@@ -72,8 +71,8 @@ inline void ExpectDType(const InferenceContext& c, int i, const std::vector<DTyp
   Throw(ErrorCode::kTypeMismatch, c.def().type(), ": input ", i, " is ", ToString(c.input(i)),
         ", expected one of ", allowed);
 }
-// Gives all inputs from `first` on the dtype of the first of them whose dtype is known, and returns
-// it; kUndefined if no dtype is known. Throws kTypeMismatch if two differ. For inference functions.
+// Gives all inputs from `first` on the first known dtype among them. Returns this dtype; kUndefined
+// if none is known. Throws kTypeMismatch if two dtypes differ. For inference functions.
 inline DType ExpectSameDType(InferenceContext& c, int first = 0) {
   DType dtype = DType::kUndefined;
   for (int i = first; i < c.num_inputs() && dtype == DType::kUndefined; ++i)

@@ -154,8 +154,8 @@ ComputeType<T> LoadElement(const StoredType<T>& stored) {
     return static_cast<ComputeType<T>>(stored);
 }
 
-// Defines a function of one element x, of type C, and of the numbers `attributes` by an expression.
-// For RunUnary.
+// Defines a function for RunUnary by an expression of one element x of type C. The expression may
+// read the numbers `attributes`.
 #define OPKIT_UNARY_FUNCTION(name, ...)                             \
   struct name {                                                     \
     template <class C>                                              \
@@ -230,7 +230,8 @@ inline SymbolicShape BroadcastInputs(const InferenceContext& c, int count) {
   return shape;
 }
 
-// Throws kInvalidArgument if an input behind the first is known not to be a single element.
+// Throws kInvalidArgument if an input after the first has a known shape of more or fewer elements
+// than one.
 inline void ExpectScalarsAfterFirst(const InferenceContext& c) {
   for (int i = 1; i < c.num_inputs(); ++i) {
     if (!c.HasInput(i) || !c.input_shape(i).is_known()) continue;

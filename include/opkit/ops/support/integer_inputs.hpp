@@ -33,7 +33,7 @@ inline std::optional<Dims> KnownIntegerList(const InferenceContext& c, int i,
 }
 
 // Returns the number of elements of the list in input i, as far as it is known. Throws
-// kInvalidArgument if its rank is above 1. For inference functions.
+// kInvalidArgument if the input's rank is above 1. For inference functions.
 inline Dim IntegerListSize(const InferenceContext& c, int i, std::string_view what) {
   const SymbolicShape& shape = c.input_shape(i);
   if (!shape.has_rank()) return {};

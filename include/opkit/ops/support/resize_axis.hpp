@@ -73,7 +73,7 @@ struct ResizeAxis {
     axis.output = static_cast<int64_t>(axis.resized);
     return axis;
   }
-  // Maps an axis to a given extent. Throws kInvalidArgument if it is negative, or if an axis of
+  // Maps an axis to a given extent. Throws kInvalidArgument if `size` is negative, or if an axis of
   // extent 0 should grow.
   static ResizeAxis OfSize(int64_t input, int64_t size) {
     if (size < 0 || (input == 0 && size > 0))
@@ -86,8 +86,8 @@ struct ResizeAxis {
     axis.resized = static_cast<float>(size);
     return axis;
   }
-  // Maps an axis by a scale that several axes share, which keeps the aspect ratio; the output's
-  // extent is rounded to the nearest.
+  // Maps an axis by a scale that several axes share to keep the aspect ratio. The output's extent
+  // is rounded to the nearest integer.
   static ResizeAxis OfCommonScale(int64_t input, float scale) {
     ResizeAxis axis = OfScale(input, scale);
     axis.output = static_cast<int64_t>(std::floor(axis.resized + 0.5f));

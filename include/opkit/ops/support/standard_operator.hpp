@@ -35,8 +35,8 @@ class StandardOperator : public Operator<CPUContext> {
   bool AcceptsStrides() const final { return true; }
 
  protected:
-  // Returns DenseInput(i), or a copy of it if it shares memory with the output and element counts
-  // or sizes differ. Without the copy elements could be overwritten before they are read.
+  // Returns DenseInput(i). Returns a copy of the input if it shares memory with `out`, and number
+  // or size of elements differ: elements could be overwritten before they are read.
   const Tensor& InputBeside(int i, const Tensor& out) {
     const Tensor& input = DenseInput(i);
     if (input.numel() == out.numel() && ItemSize(input.dtype()) == ItemSize(out.dtype())) [[likely]]
@@ -67,7 +67,7 @@ class StandardOperator : public Operator<CPUContext> {
         def(), inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
     inference().Keep();
   }
-  // Calls f.operator()<T>() with the element type T of input 0. Throws kTypeMismatch if it is not
+  // Calls f.operator()<T>() with the element type T of input 0. Throws kTypeMismatch if T is not
   // one of Types; inference usually refuses such inputs before.
   template <class Types, class F>
   bool Visit(F&& f) {
@@ -136,7 +136,7 @@ inline OpCost TrafficCost(uint64_t flops, const std::vector<TensorInfo>& inputs,
 }
 
 // Returns the elements of a tensor of axes, extents or other integers. Throws kTypeMismatch unless
-// they are int32 or int64.
+// the tensor is int32 or int64.
 inline std::vector<int64_t> IntegersOf(const Tensor& tensor) {
   if (tensor.dtype() == DType::kInt64) return tensor.ToVector<int64_t>();
   if (tensor.dtype() != DType::kInt32)
@@ -159,8 +159,8 @@ Enumeration EnumeratorOf(std::string_view op, const Arguments& args, const char*
 
 namespace detail {
 
-// Registers that an operator has no gradient; does nothing for kMaker, whose maker is registered by
-// another macro.
+// Registers that an operator has no gradient. Does nothing for kMaker, because another macro
+// registers the gradient's maker.
 inline bool RegisterGradientKind(const char* op, GradientKind kind, const char* file,
                                  int line) noexcept {
   return kind == GradientKind::kMaker || RegisterGradient(op, kind, nullptr, file, line);

@@ -199,8 +199,8 @@ class StridedCopy {
                             static_cast<size_t>((std::min)(bytes, element_ - begin)));
               });
   }
-  // Copies along the innermost axis: calls `row` for pieces of it, at each position of the other
-  // axes.
+  // Copies along the innermost axis: calls `row` for pieces of this axis, at each position of the
+  // other axes.
   template <class Row>
   void RunRows(const char* from, char* to, int64_t element, Row row) const {
     const CopyAxis& inner = axes_.back();

@@ -189,7 +189,7 @@ class TableCopy {
       }
     }
   };
-  // Copies block by block, for blocks whose size no element type has.
+  // Copies block by block. For blocks that do not have the size of an element type.
   struct BlocksOf {
     static void Row(const TableCopy& self, char* to, const char* from, int64_t begin, int64_t end) {
       const int64_t* table = self.last().table.data();

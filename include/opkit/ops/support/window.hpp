@@ -28,8 +28,8 @@ struct WindowAxis {
     const int64_t room = end - Start(o);
     return room <= 0 ? 0 : (std::min)(kernel, (room - 1) / dilation + 1);
   }
-  // Returns the number of elements of window o in the input and its pads. It is less than `kernel`
-  // for a window that ceil_mode adds and that reaches past the end pad.
+  // Returns the number of elements of window o in the input and its pads. The number is below
+  // `kernel` if ceil_mode adds the window and the window reaches past the end pad.
   int64_t CountWithPads(int64_t o) const { return KernelEndBefore(o, input + pad_end); }
   // Windows [InteriorBegin, InteriorEnd) touch no pad.
   int64_t InteriorBegin() const { return (std::min)(output, (pad_begin + stride - 1) / stride); }
@@ -169,7 +169,7 @@ class WindowTaps {
   // kernel's row-major order. Valid until the next call.
   const std::vector<WindowTap>& At(int64_t o) {
     taps_.assign(1, WindowTap());
-    // From the last axis to the first, because `o` is decomposed in that order.
+    // Goes from the last axis to the first, because `o` is decomposed in that order.
     int64_t kernel_step = 1, input_step = 1;
     for (size_t axis = axes_->size(); axis-- > 0;) {
       const WindowAxis& along = (*axes_)[axis];
