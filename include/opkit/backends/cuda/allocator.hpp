@@ -17,7 +17,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Allocates from a memory pool of its own for each device. Memory that a run allocates while it
 // issues work is ordered with the run's stream (CUDAStream::Issuing). Work on that stream, and on
 // streams that wait for one of its events, may use the memory. All other memory may be used on
-// every stream at once.
+// every stream immediately.
 //
 // Freed memory is reused only after the work that was issued before the free on two streams: the
 // stream of the allocation and the freeing thread's current stream (CUDAStream::Current). An
@@ -85,9 +85,9 @@ class CUDAAllocator final : public Allocator {
       // than an allocation.
       uint64_t keep = UINT64_MAX;
       OPKIT_CUDA_CHECK(cudaMemPoolSetAttribute(made->pool, cudaMemPoolAttrReleaseThreshold, &keep));
-      // An allocation does not take a block that another stream's work still uses, because it would
-      // have to wait for that work. So streams stay independent, and memory for any stream is ready
-      // at once.
+      // An allocation does not take a block that another stream's work still uses, because the
+      // allocation would have to wait for that work. So streams stay independent, and memory for
+      // any stream is ready at once.
       int no = 0;
       OPKIT_CUDA_CHECK(
           cudaMemPoolSetAttribute(made->pool, cudaMemPoolReuseAllowInternalDependencies, &no));

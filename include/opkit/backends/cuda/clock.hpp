@@ -17,8 +17,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The clock of one device; it lives as long as the process. CUDA reports only the time between two
 // events, in ms as a float. So the clock records a mark in a stream of its own, whose host time is
-// known to about 10 us, and measures from that mark. It renews the mark after a second, so that a
-// float stays finer than the device's 0.5 us. Thread-safe. Must not be called from a stream
+// known to about 10 us, and measures from that mark. It renews the mark after a second, so that the
+// float resolves less than the device's 0.5 us. Thread-safe. Must not be called from a stream
 // callback.
 class CUDAClock {
  public:

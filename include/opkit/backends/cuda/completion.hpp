@@ -87,7 +87,7 @@ class CUDACompletions {
   std::mutex mutex_;
   std::condition_variable ready_, idle_again_;
   std::deque<std::unique_ptr<Item>> queue_;
-  int idle_ = 0;  // threads that wait for an item or are about to
+  int idle_ = 0;  // threads that wait for an item, or are about to wait
   int busy_ = 0;  // items that are being processed
   bool started_ = false;
 };

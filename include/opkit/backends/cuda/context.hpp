@@ -1,6 +1,6 @@
 // CUDAContext: issues an operator's work on a CUDA stream. Includes all of the CUDA backend except
-// ParallelFor. A host compiler can compile it, so an operator that only calls a library may be in a
-// .cc file.
+// ParallelFor. A host compiler can compile this header, so an operator that only calls a library
+// may be in a .cc file.
 #ifndef OPKIT_BACKENDS_CUDA_CONTEXT_HPP_
 #define OPKIT_BACKENDS_CUDA_CONTEXT_HPP_
 
@@ -69,9 +69,9 @@ class CUDAContext {
             " cannot be recorded on ", ToString(device_), "; make it with that device");
     state->Record(stream());
     // The issued work runs after the awaited events and fails with them. If an awaited event is
-    // cancelled, it fails at once, not when the device reaches it.
+    // cancelled, `event` fails at once, not when the device reaches that point.
     for (auto& awaited : std::exchange(awaited_, {})) {
-      detail::CUDAEventState* cause = awaited.get();  // lives while it calls back
+      detail::CUDAEventState* cause = awaited.get();  // lives during its callback
       cause->AddQuietCallback([cause, effect = event.state()] {
         if (cause->status() == EventStatus::kFailed) effect->Complete(cause->exception());
       });

@@ -39,8 +39,8 @@ class CUDAEventState final : public EventState {
   }
 
   // Makes the event SCHEDULED; it completes when the work issued on the stream so far is done. A
-  // terminal event stays terminal, but keeps `retained` until then. Throws kFailedPrecondition if
-  // the event is SCHEDULED already, and CUDA's errors.
+  // terminal event stays terminal, but keeps `retained` until that work is done. Throws
+  // kFailedPrecondition if the event is SCHEDULED already, and CUDA's errors.
   void Record(CUDAStream& stream) {
     if (status() == EventStatus::kScheduled) Schedule();  // throws
     const bool timed = IsTimed();
@@ -48,7 +48,7 @@ class CUDAEventState final : public EventState {
     CUDAMark mark;
     if (timed || !defers_completion() || stream.is_foreign()) mark = stream.Mark(timed);
     {
-      // Before Schedule(), so that a thread that reads SCHEDULED finds the stream.
+      // Set these before Schedule(): a thread that reads SCHEDULED must find the stream.
       std::lock_guard lock(mark_mutex_);
       stream_ = &stream;
       mark_ = std::move(mark);
@@ -57,8 +57,8 @@ class CUDAEventState final : public EventState {
     if (!Schedule() || wanted_.load()) RequestNotification();
   }
 
-  // Makes work that is issued on `stream` from now on run after the event. False for an event that
-  // was SCHEDULED by hand, because the device does not see its completion.
+  // Makes work that is issued on `stream` from now on run after the event. Returns false for an
+  // event that was SCHEDULED by hand, because the device does not see its completion.
   bool MakeWait(CUDAStream& stream) {
     std::lock_guard lock(mark_mutex_);
     if (!stream_) return false;
@@ -95,7 +95,7 @@ class CUDAEventState final : public EventState {
     return true;
   }
 
-  // False while the stream may not have passed the mark yet.
+  // Returns false if the stream may not have passed the mark yet.
   bool Reuse() override {
     if (!retained.empty()) Poll();
     if (!retained.empty()) return false;
@@ -128,7 +128,7 @@ class CUDAEventState final : public EventState {
     std::lock_guard lock(mark_mutex_);
     return stream_;
   }
-  // Returns the mark; makes it if Record did not. A mark that is made late also waits for work
+  // Returns the mark; makes it if Record made none. A mark that is made late also waits for work
   // issued on the stream after Record. mark_mutex_ must be held. Throws CUDA's errors.
   const CUDAMark& MadeMark() {
     if (!mark_) mark_ = stream_->Mark();

@@ -64,8 +64,8 @@ void LaunchLoop(int device, cudaStream_t stream, int64_t n, F f) {
 
 // Issues f(i) for every i in [0, n) and returns; costs a kernel launch. `f` is copied to the
 // device, so it must be trivially copyable: an OPKIT_DEVICE lambda that captures pointers and
-// numbers by value, not by [&] or [this]. nvcc requires that it stands in a public member or a free
-// function. The grain matters only on the host. Throws the error of the launch.
+// numbers by value, not by [&] or [this]. nvcc requires that the lambda stands in a public member
+// function or a free function. The grain matters only on the host. Throws the error of the launch.
 //
 //   ParallelFor(context_, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = scale * x[i]; });
 //

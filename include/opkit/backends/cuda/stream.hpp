@@ -53,9 +53,9 @@ class CUDAStream {
  public:
   static constexpr int kMaxId = 4095;
 
-  // Returns the calling thread's stream `id` of `device`, created at first use; inside a
-  // CUDAStreamScope the scope's stream for every id. Throws kUnsupported if this machine has no
-  // such device, kOutOfRange for an id outside 0 to kMaxId.
+  // Returns the calling thread's stream `id` of `device`, created at first use. Inside a
+  // CUDAStreamScope returns the scope's stream for every id. Throws kUnsupported if this machine
+  // has no such device, kOutOfRange for an id outside 0 to kMaxId.
   static CUDAStream& Get(Device device, int id) {
     auto& mine = OfThisThread(device);
     if (mine.forced) return *mine.forced;
@@ -114,7 +114,8 @@ class CUDAStream {
   // stream.
   bool is_foreign() const { return foreign_; }
   // Returns the device that must be current for the thread in a call with the handle, or
-  // kAnyDevice. It matters only for the default stream, whose handle means the current device.
+  // kAnyDevice. The device matters only for the default stream, whose handle means "of the current
+  // device".
   int device_of_calls() const {
     return handle_ == cudaStreamLegacy ? device_.index : CUDADeviceGuard::kAnyDevice;
   }
@@ -376,7 +377,7 @@ class CUDAStream {
     return new CUDAStream(device, id, Create(device));
   }
   // Returns a notifier that waits for no mark later than `sequence`; creates a notifier if there is
-  // none. There are several only if notifications are requested in another order than the marks.
+  // none. Several exist only if notifications are requested in another order than the marks.
   Notifier& NotifierFor(uint64_t sequence) {
     for (const auto& notifier : notifiers_)
       if (notifier->last <= sequence || notifier->pending.load(std::memory_order_relaxed) == 0)

@@ -1,6 +1,6 @@
 // The "eigen" backend: kernels of the standard operators. They run single-threaded Eigen and plain
 // loops on blocks, and ParallelFor distributes the blocks over the toolkit's threads. Every header
-// of this folder includes this one first.
+// of this folder includes this header first.
 #ifndef OPKIT_BACKENDS_EIGEN_BACKEND_HPP_
 #define OPKIT_BACKENDS_EIGEN_BACKEND_HPP_
 

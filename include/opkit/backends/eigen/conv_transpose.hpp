@@ -24,7 +24,7 @@ struct ConvTransposePlan : TaskPlan {
   int64_t lines = 1, outer_kernel = 1;
   int64_t block_outputs = 1, output_blocks = 1, block_lines = 1;
 
-  // The plan is the same for every number of threads.
+  // The plan does not depend on the third argument, the number of threads.
   ConvTransposePlan(ConvSizes all, int64_t group_count, int)
       : sizes(std::move(all)), groups(group_count), line(sizes.axes.back()), outer(sizes.axes) {
     constexpr int64_t kBlockFloats = 64 * 1024;  // number of products that fit in the L2 cache

@@ -59,7 +59,7 @@ class EigenPowOp final : public PowOp {
 
 // --- Max, Mean, Min, Sum
 
-// The reference operator Op, which folds float32 with Packets.
+// The reference operator Op, but with Packets to fold float32.
 template <class Op, class Packets>
 class EigenFold final : public Op {
  public:

@@ -52,8 +52,8 @@ class EigenCastOp final : public CastOp {
   }
 
  private:
-  // Returns the kernel for two types; null if there is none. Float32 to integers has none: the
-  // reference kernel converts it with range checks.
+  // Returns the kernel that converts `from` to `to`; null if there is none. For float32 to integers
+  // there is none, because the reference kernel checks ranges.
   static ElementKernel Find(DType from, DType to) {
     using Types = ElementTypes<bool, int32_t, int64_t, float>;
     return Types::Find<ElementKernel>(from, [&]<class From>() {

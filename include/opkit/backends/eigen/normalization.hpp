@@ -168,7 +168,7 @@ class LrnEigenOp final : public LrnOpBase {
 
  private:
   // Computes `count` pixels of channel c in double, for squares that overflow float. `image` points
-  // to the first of these pixels in the first channel.
+  // to the first pixel, in channel 0.
   void Exactly(const float* image, int64_t c, int64_t channels, int64_t pixels, int64_t count,
                float* out) const {
     for (int64_t i = 0; i < count; ++i) {

@@ -15,8 +15,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The factors that turn sums of windows into means, along one axis: 1 / (number of a window's
-// elements). A window of pads only has the sum 0 and the factor 1. All windows that touch no pad
-// have the same factor.
+// elements). A window that lies in pads has the sum 0 and the factor 1. All windows that touch no
+// pad have the same factor.
 class WindowScales {
  public:
   WindowScales(const WindowAxis& axis, bool count_include_pad)
@@ -130,7 +130,7 @@ struct PoolPlan : TaskPlan {
       : axes(WithoutTrivialAxes(all)), plane(axes) {
     // number of floats of strips that fit in the L2 cache
     constexpr int64_t kBlockFloats = 16 * 1024;
-    constexpr int64_t kChunkElements = 200'000;  // so many elements of windows take about 10 us
+    constexpr int64_t kChunkElements = 200'000;  // window elements that take about 10 us
     // The number of elements whose work takes as long as the fixed cost of a task.
     constexpr int64_t kTaskElements = 4'000;
     RequireModestWindows(axes);

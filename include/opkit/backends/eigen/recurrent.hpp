@@ -51,8 +51,8 @@ struct RecurrentPass {
   }
 };
 
-// A step of sequences [first, first + count). `gates` hold W x + b of the first sequence; those of
-// the next are `stride` floats behind.
+// A step of sequences [first, first + count). `gates` point to W x + b of the first sequence; the
+// next sequence follows after `stride` floats.
 struct GateStep {
   int64_t first, count;
   float* gates;
@@ -60,7 +60,7 @@ struct GateStep {
 };
 
 // Runs a step: adds the recurrent part to the gates, and computes the next state of each sequence s
-// that has not ended, that is, for which active(s) is true.
+// for which active(s) is true: s has not ended.
 template <class Active>
 void RecurrentGates(LstmLayer, const RecurrentPass& pass, const GateStep& step, Active active) {
   const auto [first, count, gates, stride] = step;
@@ -213,8 +213,8 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
                 *p = nullptr;
   };
 
-  // True if transposing R pays. Each step reads R in vectors across its rows, which is faster from
-  // the transpose; but the transposition costs as much as several steps save.
+  // True if transposing R saves time. Each step reads R in vectors across its rows, which is faster
+  // from the transpose; but the transposition costs as much as several steps save.
   static bool Packs(const RecurrentSizes& sizes) { return sizes.batch <= 4 && sizes.steps >= 48; }
   // Returns the scratch floats for one direction, a multiple of 16: the gates of all steps, the
   // transposed R, the states, and buffers for a step of GRU.
@@ -277,7 +277,7 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
                 {gates, width, in.b ? 1.f : 0.f});
     return pass;
   }
-  // Runs all steps of direction `d` and writes the states to `y`, if it is not null.
+  // Runs all steps of direction `d` and writes the states to `y`, if `y` is not null.
   void Walk(const RecurrentSizes& sizes, int64_t d, const detail::RecurrentPass& pass, float* gates,
             float* y) const {
     int64_t longest = 0;

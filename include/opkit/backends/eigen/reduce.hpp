@@ -110,7 +110,7 @@ class ReduceEigenOp final : public ReduceOpBase {
  private:
   static constexpr int64_t kGrain = 32768;  // elements for one thread
   static constexpr int64_t kPart = 65536;
-  // Columns of a block, and rows whose sum is computed in Number.
+  // The number of columns of a block, and of rows that are added in Number.
   static constexpr int64_t kBlock = 256;
 
   using Totals = Eigen::Array<double, Eigen::Dynamic, 1, 0, kBlock, 1>;

@@ -1,7 +1,7 @@
 // The "onednn" backend: kernels of the standard operators for float32 (some also for bfloat16),
-// made with oneDNN 3. If the weights are constant, they work in blocks of channels (nChw16c). The
-// cheap operators between them keep that layout, so that a chain of nodes converts once at its
-// start and once at its end. Every header of this folder includes this one first.
+// made with oneDNN 3. If the weights are constant, these kernels work in blocks of channels
+// (nChw16c). The cheap operators between them keep that layout, so that a chain of nodes converts
+// once at its start and once at its end. Every header of this folder includes this header first.
 #ifndef OPKIT_BACKENDS_ONEDNN_BACKEND_HPP_
 #define OPKIT_BACKENDS_ONEDNN_BACKEND_HPP_
 
@@ -32,11 +32,11 @@ inline void RequireOnednnTensors(const KernelQuery& query, size_t first_other = 
   require(query.outputs[0], "output ", 0);
 }
 namespace detail {
-// The operations below which a call of oneDNN, about half a microsecond, costs more than it saves
-// (bench/kernels). For Propose of kernels that other backends also have, for the same layouts.
+// With fewer operations, a call of oneDNN (half a microsecond) costs more than it saves
+// (bench/kernels). For Propose, if other backends have kernels for the same layouts.
 inline constexpr double kOnednnLeastFlops = 1e5;
 
-// Throws UnsupportedOperatorFeature for less work, unless the node names this backend.
+// Throws UnsupportedOperatorFeature for fewer operations, unless the node names this backend.
 inline void RequireOnednnWork(const KernelQuery& query, double flops) {
   if (flops >= kOnednnLeastFlops || query.def.backends() == kOnednnBackend) return;
   throw UnsupportedOperatorFeature(StrCat("for ", static_cast<int64_t>(flops),

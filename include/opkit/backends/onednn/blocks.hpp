@@ -79,7 +79,7 @@ void ForEachPatterned(const float* x, float* y, int64_t n, F f) {
 }
 
 // Returns the block of channels of input 0's layout. Throws UnsupportedOperatorFeature for other
-// layouts, for which other backends are as fast. For Propose.
+// layouts, because other backends are as fast for them. For Propose.
 inline int64_t RequireOnednnBlocks(const KernelQuery& query) {
   const int64_t block = OnednnBlockOf(query.inputs[0].layout);
   if (block == 0)
@@ -97,8 +97,8 @@ inline int64_t RequireOnednnBlocks(const OperatorBase& op, const Layout& layout)
                                             "\" works in blocks of channels alone"));
   return block;
 }
-// How an operand of arithmetic is broadcast to images [N, C, D1, …]. kWhole: it has their shape.
-// kNumber: one number. kChannels: one number for each channel, [N, C, 1, …] or [1, C, 1, …].
+// How an operand of arithmetic is broadcast to images [N, C, D1, …]. kWhole: the operand has their
+// shape. kNumber: one number. kChannels: one number for each channel, [N, C, 1, …] or [1, C, 1, …].
 enum class OnednnOperand : uint8_t { kWhole, kNumber, kChannels, kOther };
 inline OnednnOperand OnednnOperandOf(const Shape& shape, const Shape& y) {
   if (shape == y) return OnednnOperand::kWhole;

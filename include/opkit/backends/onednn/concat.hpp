@@ -37,9 +37,9 @@ class ConcatOnednnOp final : public StandardOperator {
     for (int i = 0; i < InputSize(); ++i) {
       const detail::OnednnBlocks part(Input(i).shape(), block);
       const auto* x = static_cast<const float*>(Input(i).raw_data());
-      // A block of the input begins in the middle of a block of the output, and goes on in the next
-      // one, unless the channels before it fill their blocks. Its pads are written, too: the next
-      // input overwrites them.
+      // If `lane` is not 0, each block of the input begins in the middle of an output block and
+      // ends in the next output block. The input's pads are written, too, and the next input
+      // overwrites them.
       const int64_t lane = before % block;
       part.ForEachStretch([&](int64_t plane, int64_t begin, int64_t end) {
         const int64_t at = plane % part.blocks();
@@ -57,7 +57,8 @@ class ConcatOnednnOp final : public StandardOperator {
   }
 
  private:
-  // Copies `lanes` channels of each pixel between images in blocks. `floats`: of the blocks.
+  // For each pixel, copies `lanes` channels from `x` to `y`. `floats`: the length of both, in
+  // blocks.
   static void CopyLanes(const float* x, int64_t floats, int64_t block, int64_t lanes, float* y) {
     if (lanes == block)
       std::copy_n(x, floats, y);

@@ -11,8 +11,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Returns the elements of images with channels in blocks of `block`, with the pads of the last
-// block; 0: in the standard layout.
+// Returns the number of elements of images in blocks of `block` channels, with the pads of the last
+// block. A `block` of 0 is the standard layout.
 inline int64_t OnednnElements(const dnnl::memory::dims& extents, int64_t block) {
   int64_t elements = extents[0] * (block ? (extents[1] + block - 1) / block * block : extents[1]);
   for (size_t i = 2; i < extents.size(); ++i) elements *= extents[i];
@@ -137,14 +137,14 @@ class OnednnConv {
   OnednnType type() const { return type_; }
   int64_t groups() const { return groups_; }
   double flops() const { return flops_; }
-  // Returns the estimated nanoseconds of a run; -1 for bfloat16, which has one size of blocks.
+  // Returns the estimated nanoseconds of a run; -1 for bfloat16, which has only one size.
   double EstimatedNs(int64_t x_block, int64_t y_block) const {
     return type_ == OnednnType::f32 ? OnednnConvNs(flops_, groups_, {x_, x_block}, {y_, y_block})
                                     : -1;
   }
 
-  // Returns oneDNN's kernel for weights of this format and X and Y with channels in these blocks;
-  // 0: in the standard layout. Throws dnnl::error if oneDNN has no kernel.
+  // Returns oneDNN's kernel for weights of this format and for X and Y in blocks of so many
+  // channels; 0 is the standard layout. Throws dnnl::error if oneDNN has no kernel.
   Kernel Make(int64_t x_block, const Desc& w, int64_t y_block) const {
     const auto kind = dnnl::prop_kind::forward_inference;
     const auto direct = dnnl::algorithm::convolution_direct;
@@ -229,7 +229,7 @@ class OnednnConv {
   std::vector<OnednnOperand> operands_;  // how each operand of the epilogue is broadcast
 };
 
-// Proposes a convolution with X and Y in blocks of channels; 0: in the standard layout. `Conv` is
+// Proposes a convolution with X and Y in blocks of channels; 0 is the standard layout. `Conv` is
 // OnednnConv or OnednnConvTranspose. Returns the reason if oneDNN has no compiled kernel.
 template <class Conv>
 std::string ProposeOnednnBlocks(const KernelQuery& query, const Conv& conv, int64_t x_block,
@@ -278,15 +278,15 @@ class ConvOnednnOp final : public ConvOpBase {
     const OnednnScope scope;
     std::vector<KernelConfig> configs;
     const bool is_narrow = type == detail::OnednnType::bf16;
-    // Images with at most so many channels are read in the standard layout.
+    // The kernel reads images with at most kFewChannels channels in the standard layout.
     constexpr int64_t kFewChannels = 4;
     const int64_t given = detail::OnednnBlockOf(query.inputs[0].layout);
     const bool takes_standard = given == 0 && groups == 1 && x[1] <= kFewChannels;
     std::string why = WhyNotBlocked(query, conv, takes_standard);
     const bool can_block = why.empty();
-    // Both sizes, first the one in which X comes, else 8: saved selections have the number, and the
-    // estimates decide. oneDNN's kernels for bfloat16 need blocks of 16; for groups it has no other
-    // kernels.
+    // Propose both sizes of blocks and let the estimates decide. First comes the size of X's
+    // blocks, else 8, because saved selections contain a configuration's number. oneDNN's kernels
+    // for bfloat16 need blocks of 16: for groups, oneDNN has no other kernels.
     const int64_t first = is_narrow ? 16 : given ? given : 8;
     const auto propose = [&](int64_t block) {
       return detail::ProposeOnednnBlocks(query, conv, takes_standard ? 0 : block, block, configs);
@@ -297,8 +297,8 @@ class ConvOnednnOp final : public ConvOpBase {
       ProposeStandard(query, conv, configs);
     if (can_block && !is_narrow) propose(first == 8 ? 16 : 8);
     if (configs.empty()) throw UnsupportedOperatorFeature(why);
-    // Groups of 24 channels have kernels for blocks of 8 alone: with AVX-512 half as fast as
-    // Eigen's.
+    // For groups of 24 channels oneDNN only has kernels for blocks of 8. With AVX-512 they are half
+    // as fast as Eigen's.
     const int64_t block = detail::OnednnBlockOf(configs[0].output_layout(0));
     if (groups > 1 && configs.size() == 1 && block < detail::OnednnLanes() && block != given &&
         query.def.backends() != kOnednnBackend)
@@ -413,12 +413,12 @@ class ConvOnednnOp final : public ConvOpBase {
     try {
       const auto kernel = conv.Make(0, conv.StandardWeights(), 0);
       if (!detail::IsOnednnReference(kernel)) configs.emplace_back();
-    } catch (const dnnl::error&) {  // then there is no second configuration
+    } catch (const dnnl::error&) {  // no kernel, so no second configuration
     }
   }
 
-  // The least number of operations for each element. A single convolution with fewer loses more
-  // time by converting layouts than its kernel saves.
+  // The least number of operations for each element. With fewer operations, a single convolution
+  // loses more time by converting layouts than its kernel saves.
   static constexpr double kLeastIntensity = 100;
   const detail::OnednnEpilogue epilogue_{def(), kFirstOperand};
   std::vector<const void*> pointers_;  // the arguments of a run

@@ -12,9 +12,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Throws UnsupportedOperatorFeature for large images of so few channels that three quarters of
-// their blocks are pads: to convert them and compute the channels alone takes less time. For
-// Propose.
+// Throws UnsupportedOperatorFeature for large images if three quarters of their blocks are pads. It
+// takes less time to convert such images and to compute them without pads. For Propose.
 inline void RequireFewPads(const KernelQuery& query, int64_t block) {
   constexpr int64_t kLarge = 16384;  // elements
   const Shape y = query.outputs[0].shape.ToShape();
@@ -109,8 +108,8 @@ class SmoothInBlocks : public UnaryInBlocks {
   OnednnPrimitive primitive_;
 };
 
-// Computes y = Function(a, b). One operand is images in blocks, of the output's shape. The other is
-// the same, a number, or has the shape [N, C, 1, …] or [1, C, 1, …].
+// Computes y = Function(a, b). One operand is images in blocks, of the output's shape. The other
+// operand is images, too, or a number, or has the shape [N, C, 1, …] or [1, C, 1, …].
 template <class Function>
 class ArithmeticInBlocks : public StandardOperator {
  public:
@@ -137,8 +136,8 @@ class ArithmeticInBlocks : public StandardOperator {
         throw UnsupportedOperatorFeature(
             StrCat("input ", i, " is ", ToString(shape), " beside ", ToString(y),
                    ", expected images, a number, or a number for each channel"));
-      // Refuse if a large operand in the standard layout would have to be converted, so that the
-      // chain of blocks ends here.
+      // Refuse if a large operand in the standard layout would have to be converted. The chain of
+      // nodes in blocks then ends before this node.
       if (operand == OnednnOperand::kWhole && OnednnBlockOf(query.inputs[i].layout) == 0 &&
           !query.inputs[i].constant && OnednnBlockOf(query.inputs[1 - i].layout) != 0 &&
           y.numel() * 4 > kMostConverted)

@@ -50,16 +50,16 @@ class OnednnEpilogue {
   size_t operands() const { return operands_; }
   size_t first_operand() const { return first_operand_; }
 
-  // Returns the step that does the work of `query.next`; nullopt if oneDNN has no such step, or a
-  // step whose results differ from the reference kernel's. Sets `operand` to the next node's other
-  // input, if the step reads one in every run, else to -1.
+  // Returns the step that does the work of `query.next`. Returns nullopt if oneDNN lacks such a
+  // step, or computes other results than the reference kernel. Sets `operand` to the next node's
+  // other input if the step reads it in every run, else to -1.
   static std::optional<Step> StepOf(const FusionQuery& query, int& operand) {
     operand = -1;
     const OperatorDef& def = query.next.def;
     const std::string& op = def.type();
     const OpSchema* schema = OpRegistry::Global().FindSchema(op);
     if (!schema || !schema->is_standard()) return {};
-    // Clip and HardSigmoid are left out, because those of oneDNN lose a NaN.
+    // Clip and HardSigmoid are left out, because oneDNN's versions lose a NaN.
     if (op == "Relu" || op == "Sigmoid" || op == "Tanh") return Step{op};
     if (op == "LeakyRelu") {
       const Attribute* given = def.args().Find("alpha");
@@ -84,8 +84,8 @@ class OnednnEpilogue {
     operand = static_cast<int>(1 - query.read);
     return Step{is_sum ? "Add" : op};
   }
-  // Returns `query.node` with one more step, as a node of this type. It has the outputs of
-  // `query.next`. The operand, read in this layout, becomes its last input.
+  // Returns `query.node` with one more step, as a node of this type. The new node has the outputs
+  // of `query.next`. The operand, read in this layout, becomes the new node's last input.
   static FusedNode Extended(const FusionQuery& query, const char* type, size_t first_operand,
                             const Step& step, int operand, const Layout& layout) {
     FusedNode made{query.node.def, query.config};
@@ -116,8 +116,8 @@ class OnednnEpilogue {
            LayoutIn(query.config.output_layouts, 0) ==
                LayoutIn(query.next_config.output_layouts, 0);
   }
-  // Returns the layout in which an operand is read: the output's layout if it has the output's
-  // shape, else the standard layout; nullopt if every run would have to convert it.
+  // Returns the layout in which an operand is read: the output's layout if the operand has the
+  // output's shape, else the standard layout; nullopt if every run would have to convert it.
   static std::optional<Layout> OperandLayout(const FusionQuery& query, int operand, bool is_whole) {
     const TensorInfo& info = query.next.inputs[Index(operand)];
     const Layout wanted = is_whole ? LayoutIn(query.next_config.output_layouts, 0) : Layout();
@@ -147,8 +147,8 @@ class OnednnEpilogue {
       if (step.is_binary()) {
         all.append_binary(AlgorithmOf(step.name).first, operands[operand++]);
       } else if (step.name == "Relu") {
-        // Relu as x * clip(x * huge, 0, 1), because oneDNN's Relu turns a NaN into 0. This turns
-        // -infinity, the result of an earlier overflow, into a NaN.
+        // Relu as x * clip(x * huge, 0, 1), because oneDNN's Relu turns a NaN into 0. The formula
+        // turns -infinity, the result of an earlier overflow, into a NaN.
         constexpr float kHuge = (std::numeric_limits<float>::max)();
         all.append_eltwise(dnnl::algorithm::eltwise_hardswish, kHuge, 0);
       } else {

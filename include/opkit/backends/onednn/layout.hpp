@@ -39,8 +39,8 @@ class OnednnDescriptor final : public Layout::Descriptor {
   // `standard` describes the same elements in the standard layout; its axes may be cut (weights of
   // groups) or exchanged (a transposed matrix). `block` is the block of channels of images, 0 for
   // other tensors. `parts` is for the gates of recurrent weights: the elements in the standard
-  // layout are divided into equal parts, and `parts` has the order of these parts in `desc`. Empty:
-  // the order is the same.
+  // layout are divided into equal parts, and `parts` has the order of these parts in `desc`. An
+  // empty `parts` means the same order.
   OnednnDescriptor(dnnl::memory::desc desc, dnnl::memory::desc standard, int64_t block,
                    std::vector<int64_t> parts = {})
       : desc_(std::move(desc)),
@@ -206,8 +206,8 @@ inline void OnednnConvertImages(const Tensor& from, Tensor& to, int64_t block) {
     }
   });
 }
-// Copies equal parts: part i of the target is part order[i] of the source, or the inverse with
-// `back`.
+// Copies equal parts: part i of the target is part order[i] of the source. With `back`, part
+// order[i] of the target is part i of the source.
 inline void CopyParts(const float* source, float* target, int64_t floats,
                       const std::vector<int64_t>& order, bool back) {
   const int64_t size = floats / static_cast<int64_t>(order.size());

@@ -120,7 +120,7 @@ inline dnnl::primitive_attr OnednnAttributes() {
 }
 
 // IsOnednnReference: true for a kernel of plain loops. IsOnednnCompiled: true for a kernel that
-// oneDNN compiles for this CPU; its kernels that call a matrix product are slower than other
+// oneDNN compiles for this CPU; oneDNN's kernels that call a matrix product are slower than other
 // backends.
 template <class Kernel>
 bool IsOnednnReference(const Kernel& kernel) {

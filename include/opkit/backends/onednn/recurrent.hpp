@@ -70,7 +70,8 @@ struct OnednnRecurrent {
   // with linear_before_reset.
   int64_t bias_gates() const { return kGates + (!Layer::kHasCell && variant); }
 
-  // Calls use(kernel) with oneDNN's description of the kernel. Throws dnnl::error if there is none.
+  // Calls use(kernel) with oneDNN's description of the kernel. Throws dnnl::error if oneDNN has
+  // none.
   template <class Use>
   auto Make(Use use) const {
     const Desc x = Steps(sizes.input), y = Steps(sizes.hidden);

@@ -1,6 +1,6 @@
-// ReduceSum and the other reductions of float32 for the "onednn" backend. Over the pixels of images
-// in blocks of channels they are loops of their own, so that a chain keeps its layout. Over the
-// last axes of other tensors oneDNN computes them.
+// ReduceSum and the other reductions of float32 for the "onednn" backend. Plain loops reduce the
+// pixels of images in blocks of channels, so that a chain of nodes keeps its layout. oneDNN reduces
+// the last axes of other tensors.
 #ifndef OPKIT_BACKENDS_ONEDNN_REDUCE_HPP_
 #define OPKIT_BACKENDS_ONEDNN_REDUCE_HPP_
 
@@ -71,7 +71,7 @@ struct OnednnExtreme {
 }  // namespace detail
 
 // `Kind` is a reduction of ops/math/reduce.hpp; `Fold` is the same reduction of eight channels,
-// with sums in double, too. oneDNN adds in float: only rows that are short enough for that are
+// with sums in double, too. oneDNN adds in float, so only rows of at most kMostAdded elements are
 // accepted. Rows whose sum is not finite are added again in double.
 template <class Kind, class Fold>
 class ReduceOnednnOp final : public ReduceOpBase {

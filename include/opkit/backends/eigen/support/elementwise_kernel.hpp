@@ -1,5 +1,5 @@
-// Builds kernels of ElementwiseOperator from packet functions, and operators with these kernels:
-// the reference operator, whose kernel is replaced if its first input is float32.
+// Builds kernels of ElementwiseOperator from packet functions, and operators with these kernels. If
+// the first input is not float32, such an operator runs its reference kernel.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_
 

@@ -198,8 +198,8 @@ struct GemmCut {
   }
 };
 
-// Returns the work of the largest tile for each step of the depth: its elements, and packing its
-// two sides.
+// Returns the work of the largest tile for each step of the depth: computing the tile's elements,
+// and packing its two sides.
 inline double GemmTileCost(const GemmCut& rows, const GemmCut& columns) {
   constexpr double kPacking = 8;
   const auto height = static_cast<double>(rows.Size(0));

@@ -62,7 +62,7 @@ __attribute__((always_inline)) inline void StorePart(const Lanes& from, int64_t 
 #endif
 }
 
-// Sets `result` to the larger element of each pair; keeps it if either element is a NaN.
+// Sets `result` to the larger element of each pair, but leaves it if either element is a NaN.
 __attribute__((always_inline)) inline void TakeLarger(const Lanes& value, Lanes& result) {
 #if defined(__AVX512F__)
   result = _mm512_max_ps(value, result);

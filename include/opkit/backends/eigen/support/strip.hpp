@@ -1,5 +1,5 @@
 // Strip: a padded copy of the part of an image that a block of windows covers. In a strip the
-// columns of one phase of the stride are neighbours. So every window operator has stride 1 and no
+// columns of one phase of the stride are neighbours. So the loops over windows see stride 1 and no
 // border: neighbouring windows read neighbouring elements, and kernels may read whole vectors.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_STRIP_HPP_
