@@ -27,8 +27,7 @@ TEXT = """\
 namespace opkit {{ inline namespace OPKIT_INLINE_NAMESPACE {{ namespace detail {{
 
 {body}
-}}  // namespace detail
-}}}}  // namespace opkit
+}}}}}}  // namespace opkit::detail
 
 #endif  // {guard}
 """
