@@ -1,5 +1,5 @@
 // The compiled runtime: the part that a library of operators needs, without the part that runs
-// them.
+// operators.
 #include "opkit/op/boundary/convert/impl/abi_attributes.ipp"
 #include "opkit/op/boundary/convert/impl/op_conversion.ipp"
 #include "opkit/plugin/export/impl/library_export.ipp"

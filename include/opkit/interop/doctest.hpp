@@ -1,5 +1,5 @@
-// Macros that run CheckOperator in a doctest suite, in one line. All failures are one message, at
-// the line of the macro.
+// Macros that run CheckOperator in a doctest suite, in one line. All failures come in one message,
+// with the line of the macro.
 #ifndef OPKIT_INTEROP_DOCTEST_HPP_
 #define OPKIT_INTEROP_DOCTEST_HPP_
 

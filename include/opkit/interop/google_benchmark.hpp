@@ -57,7 +57,7 @@ class KernelBenchmark {
       Tensor* input = ws.GetTensor(def_.inputs()[i]);
       *input = ConvertLayout(*input, config->input_layouts[i]);
     }
-    // With `.kernel`, a kernel that refuses the node is an Error; no other kernel takes its place.
+    // If the kernel refuses the node, this throws: with `.kernel` no other kernel takes its place.
     const auto op =
         CreateOperator(def_, &ws, {.kernel = kernel_, .config = config ? &*config : nullptr});
     op->Run();  // allocates the outputs
@@ -123,12 +123,12 @@ inline OperatorDef BenchmarkDef(const OpSchema& schema, const BenchmarkOptions& 
 }  // namespace detail
 
 // Registers benchmarks such as "Axpy(alpha=2)/cpu/reference/float32/[1024]": for every kernel that
-// is registered at this time, every dtype and every shape, which all inputs have.
-// options.input_shapes, one shape for each input, adds a case. Without shapes, uses the inputs of
-// the schema's TestInputs. A kernel of another layout gets tensors in that layout; conversions are
-// not timed. Counters: FLOP/s, bytes/s, and the threads of the default pool. A kernel that refuses
-// the node reports the reason. Call it from main before benchmark::RunSpecifiedBenchmarks, or from
-// a static initialiser of the file that registers the operator. Throws kNotFound and
+// is registered at this time, every dtype and every shape. All inputs have the same shape;
+// options.input_shapes, with one shape for each input, adds a case. Without shapes, uses the inputs
+// of the schema's TestInputs. A kernel of another layout gets tensors in that layout; conversions
+// are not timed. Counters: FLOP/s, bytes/s, and the threads of the default pool. A kernel that
+// refuses the node reports the reason. Call it from main before benchmark::RunSpecifiedBenchmarks,
+// or from a static initialiser of the file that registers the operator. Throws kNotFound and
 // kInvalidArgument like CheckOperator.
 //
 //   static const bool registered = BenchmarkOperator("Axpy", {{1024}, {1 << 20}});

@@ -299,8 +299,8 @@ inline Tensor TensorFromJson(const Json& json, const std::string& path) {
   });
 }
 
-// Converts the value of an attribute. The whole is {"int": 3} or {"floats": [0.5, "inf"]}: the name
-// of the member is the type.
+// Converts the value of an attribute of type T or a list of T. For example, an attribute as a whole
+// becomes {"int": 3} or {"floats": [0.5, "inf"]}: the member's name is the type.
 template <class T>
 Json ListToJson(const Attribute& attribute, const std::string& path) {
   const auto convert = [](const T& value, const std::string& at) -> Json {

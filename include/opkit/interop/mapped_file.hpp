@@ -11,9 +11,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Returns the file's bytes on the CPU; the last handle unmaps them. They are read-only: a write
-// ends the program. So does reading bytes that another process has cut off the file in the
-// meantime. Throws kIo for a file that cannot be opened, kInvalidArgument for a folder or
-// device.
+// ends the program. Reading also ends the program if another process has cut the bytes off the
+// file. Throws kIo for a file that cannot be opened, kInvalidArgument for a folder or device.
 Storage MapFile(const std::string& path);
 
 inline std::string_view BytesOf(const Storage& storage) {

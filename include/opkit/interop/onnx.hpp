@@ -38,7 +38,7 @@ OnnxModel ParseOnnxModel(std::string_view bytes, const OnnxOptions& options = {}
 
 // Loads a model from a file, like ParseOnnxModel. The file is mapped: aligned weights are used in
 // place and read from disk when they are first touched. So the file must not change while a tensor
-// of it lives. External data is read from the file's folder. Errors begin with the path.
+// that uses it lives. External data is read from the file's folder. Errors begin with the path.
 //
 //   const OnnxModel model = LoadOnnxModel("model.onnx");
 //   auto plan = Compile(model.graph);

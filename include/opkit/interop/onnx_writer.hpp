@@ -14,8 +14,8 @@ struct OnnxWriteOptions {
   // The domain of registered operators that are not ONNX's.
   std::string domain = "opkit";
   // The opset of ONNX's own domain that the model declares, 21 to 27. opkit's operators are those
-  // of opset 21. Set a later opset for a graph with operators that only exist since then, and that
-  // opkit lacks.
+  // of opset 21. Set a later opset for a graph with operators that opkit lacks and that ONNX added
+  // later.
   int64_t opset = 21;
   // The versions of other domains, for example from OnnxModel::opsets. A domain that is not listed
   // has version 1.
@@ -35,10 +35,10 @@ struct OnnxWriteOptions {
 // - A bool attribute is written as the integer 0 or 1, because ONNX has no bool. Floating-point
 //   attributes are rounded to float32. An integer is written as a floating-point number if the
 //   operator declares the attribute so.
-// - A body (of If or Loop) reads values of the graphs around it by their names there. They have the
-//   types that inference finds. The node's attribute `captures`, which lists them in opkit, is not
-//   written; ParseOnnxModel makes it again, unless it is empty. A body that returns such a value
-//   gets an Identity node.
+// - A body (of If or Loop) reads values of the graphs around it by their names there. These values
+//   have the types that inference finds. The node's attribute `captures`, which lists them in
+//   opkit, is not written; ParseOnnxModel makes it again, unless it is empty. A body that returns
+//   such a value gets an Identity node.
 // - A value of a body gets another name if a graph around the body has a value of its name, because
 //   ONNX requires distinct names. The body's metadata_props then have the old name, under the key
 //   `opkit.name.` and the new name, and ParseOnnxModel restores it. The old names are not written

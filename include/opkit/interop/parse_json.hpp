@@ -1,5 +1,5 @@
-// ParseJson: parses JSON text after a check of its structure. Throws for text that is not JSON or
-// of which the JSON library would drop a part.
+// ParseJson: parses JSON text after a check of its structure. Throws for text that is not JSON, and
+// for text of which the JSON library would drop a part.
 #ifndef OPKIT_INTEROP_PARSE_JSON_HPP_
 #define OPKIT_INTEROP_PARSE_JSON_HPP_
 

@@ -1,4 +1,4 @@
-// Light operators of opkit::onednn, which keep the layout they are given.
+// Cheap operators of opkit::onednn, which keep the layout of their input.
 #include "opkit/backends/onednn/concat.hpp"
 #include "opkit/backends/onednn/elementwise.hpp"
 #include "opkit/backends/onednn/normalization.hpp"

@@ -140,8 +140,8 @@ class SymbolJsonReader {
     }
     nodes_.push_back(std::move(node));
   }
-  // Sets the number of the node's inputs. A node that the pass has not added leaves out the same
-  // inputs as in the graph `before`.
+  // Sets the number of the node's inputs. A node of the graph `before` leaves out the same inputs
+  // as there.
   static void PlaceInputs(TextNode& node, const std::string& path) {
     std::vector<std::string>& inputs = node.def.mutable_inputs();
     const auto left_out = Index(std::count(inputs.begin(), inputs.end(), std::string()));

@@ -56,8 +56,8 @@ class OnnxGraphBuilder {
   static void AtAttribute(const OnnxAttributeProto& attribute, FunctionRef<void()> call) {
     AtOnnxPlace("attribute", attribute.name, call);
   }
-  // Throws kInvalidArgument if the attribute still refers to an attribute of a function call: it
-  // has no value.
+  // Throws kInvalidArgument if the attribute still refers to an attribute of a function call. Such
+  // an attribute has no value.
   static void CheckNoReference(const OnnxAttributeProto& attribute) {
     if (!attribute.ref.empty())
       Throw(ErrorCode::kInvalidArgument, "it refers to the attribute '", attribute.ref,
@@ -72,7 +72,7 @@ class OnnxGraphBuilder {
   }
 
   void Input(const OnnxValueProto& input) {
-    if (graph().IsConstant(input.name)) return;  // the input's default, taken as a constant
+    if (graph().IsConstant(input.name)) return;  // the input has a default: it is a constant
     Declare(input.name, "an input");
     TensorInfo info(DType::kUndefined, input.shape);
     AtOnnxPlace("input", input.name, [&] {
@@ -85,7 +85,7 @@ class OnnxGraphBuilder {
   }
   void Output(std::string name) {
     Find(name);
-    // The same value returned twice: the second output gets a name of its own.
+    // If an inner graph returns a value twice, the second output gets a name of its own.
     if (around_ && graph().IsOutput(name)) {
       std::string copy = scope_.FreshName(name);
       scope_.AddNode(OperatorDef("Identity", {std::move(name)}, {copy}));

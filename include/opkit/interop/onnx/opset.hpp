@@ -24,7 +24,7 @@ struct OnnxRewrite {
   int64_t below;           // the rule is for nodes of opsets below this
   OnnxRule rule;
 };
-// Applied in this order. If a rule changes the type of a node, the later rules for the new type
+// Rules apply in this order. If a rule changes the type of a node, later rules for the new type
 // apply.
 inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {" BatchNormalization ", 14, OnnxRules::BatchNormalization},
@@ -77,8 +77,8 @@ inline constexpr OnnxAddition kOnnxAdditions[] = {
     {"Range", "stash_type", 1},               // since opset 27: float32 steps for float16
 };
 
-// Operators that have had their form of opset 7 since an older opset, or whose older forms a rule
-// above rewrites.
+// Operators whose nodes of opset `since` to 6 are read, too: they have the form of opset 7, or a
+// rule above rewrites their older form.
 struct OnnxUnchanged {
   int64_t since;
   std::string_view types;  // as IsAmong takes them
@@ -104,8 +104,8 @@ inline void CheckOnnxOpset(int64_t opset) {
           " of ONNX is not one of those that opkit reads, ", kMinOnnxOpset, " to ", kMaxOnnxOpset,
           "; convert the model with onnx.version_converter");
 }
-// Checks the opset of a node. Throws kInvalidArgument if it is missing (0), kUnsupported if it is
-// not read for this operator.
+// Checks the opset of a node. Throws kInvalidArgument if the opset is missing (0), kUnsupported if
+// opkit does not read operators of this type and opset.
 inline void CheckOnnxOpset(const std::string& type, int64_t opset) {
   if (opset == 0)
     Throw(ErrorCode::kInvalidArgument,

@@ -194,7 +194,7 @@ class OnnxRules {
           "the type of its data must be known, and neither the file nor an operator gives it");
   }
   // Moves a list of integers from an attribute to input `index`. An empty list meant the same as
-  // none.
+  // no attribute.
   static void MoveInts(OnnxScope& scope, OperatorDef& def, const char* name, size_t index) {
     const auto values = def.args().Get<std::vector<int64_t>>(name, {});
     const auto count = static_cast<int64_t>(values.size());

@@ -34,7 +34,7 @@ enum class OnnxAttributeType : uint8_t {
   kTypeProtos,
 };
 
-// A message that is not parsed yet but for its name.
+// A message of which only the name is parsed yet.
 struct OnnxUnparsed {
   std::string name;
   std::string_view message;
@@ -69,8 +69,8 @@ struct OnnxNodeLibrary {
 };
 
 // The prefix of keys in a body's metadata_props. The key is this prefix and a value's name in the
-// file; the entry's value is its original name. The writer changes a name that a graph around the
-// body has, too.
+// file; the entry's value is its original name. The writer changes a name if a graph around the
+// body has the same name.
 inline constexpr const char kOnnxNameKey[] = "opkit.name.";
 
 struct OnnxNodeProto {

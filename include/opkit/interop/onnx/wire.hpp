@@ -68,7 +68,7 @@ class WireMessage {
     Call([&] {
       if (skip) reader_.skip();
       unread_ = reader_.next();
-      field_ = static_cast<int>(reader_.tag());  // protozero forgets it after reading the value
+      field_ = static_cast<int>(reader_.tag());  // protozero forgets the tag with the value
     });
     return unread_;
   }
@@ -111,7 +111,7 @@ class WireMessage {
     });
   }
   // Returns the number of values for which Each… would call f. A packed value has `width` bytes; 0
-  // means integers.
+  // means integers of variable length.
   int64_t Count(int64_t width) {
     if (!IsPacked()) return 1;
     const std::string_view bytes = Bytes();
