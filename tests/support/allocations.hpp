@@ -1,5 +1,6 @@
-// Counts this program's calls of operator new, for tests of code that must not allocate. Always 0
-// under ThreadSanitizer. Exactly one unit of the program includes count_allocations.hpp.
+// Counts this program's calls of operator new, for tests of code that must not allocate. The count
+// is always 0 under ThreadSanitizer. Exactly one unit of the program includes
+// count_allocations.hpp.
 #ifndef OPKIT_TESTS_SUPPORT_ALLOCATIONS_HPP_
 #define OPKIT_TESTS_SUPPORT_ALLOCATIONS_HPP_
 
@@ -18,8 +19,8 @@ void WarmUp(F&& run, int quiet = 20) {
   }
 }
 
-// Returns what `count` calls allocate: the smallest of up to 20 batches, since a thread of this or
-// an earlier test may start during one of them.
+// Returns the number of allocations in `count` calls. Takes the smallest number of up to 20
+// batches, because a thread of this or an earlier test may start during a batch.
 template <class F>
 int64_t AllocationsOf(F&& run, int count = 50) {
   int64_t least = -1;

@@ -13,7 +13,7 @@ namespace test_layouts {
 
 using namespace opkit;
 
-// Function that returns the place in memory of element i of n.
+// A function that returns the place in memory of element i of n elements.
 using PlaceOf = int64_t (*)(int64_t i, int64_t n);
 inline int64_t InOrder(int64_t i, int64_t) { return i; }
 inline int64_t FromTheEnd(int64_t i, int64_t n) { return n - 1 - i; }
@@ -28,7 +28,7 @@ void Move(const Tensor& from, Tensor& to) {
                 static_cast<size_t>(size));
 }
 
-// "A" stores the elements from last to first. "B" leaves a gap behind each.
+// "A" stores the elements from last to first. "B" leaves a gap behind each element.
 inline LayoutId LayoutA() {
   static const LayoutId id = RegisterLayout({.name = "A",
                                              .to_standard = &Move<FromTheEnd, InOrder>,
@@ -70,9 +70,9 @@ inline Layout Named(const std::string& name) {
   return Layout{Described(), detail::MakeIntrusive<const CountedDescriptor>()};
 }
 
-// Computes y = 2 a + b, or 2 a without b. The attributes `a`, `b` and `y` name the layouts in which
-// it works. `inplace` lets y take a's memory. With `follows` it proposes the layout in which a
-// comes, then the standard layout.
+// Computes y = 2 a + b, or 2 a without b. The attributes `a`, `b` and `y` name the layouts of these
+// tensors. `inplace` lets y take a's memory. With `follows`, Propose returns the layout in which
+// `a` comes, then the standard layout.
 class InLayoutsOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);
@@ -118,7 +118,7 @@ class InLayoutsOp final : public Operator<CPUContext> {
   }
 };
 
-// Computes the same in the standard layout. The reference kernel.
+// The reference kernel: computes the same as InLayoutsOp, in the standard layout.
 class PlainOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);

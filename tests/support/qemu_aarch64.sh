@@ -4,11 +4,11 @@
 #
 # - The program gets one processor, the one that this script runs on. qemu-user 7.2 translates a
 #   sequentially consistent store of ARM64 to a plain store of x86-64, which a later load may pass: two
-#   threads that each store and then load can both read the old value, which ARM64 forbids. On two
-#   processors the deque of engine/pool loses tasks by it. On one processor a thread sees its own
-#   stores, and a switch to another thread orders all of them.
-# - The address space has a bound: qemu-user keeps a record of every page that a program asks for, and
-#   a stack of 64 TiB, which a test asks for to be refused, takes all memory.
+#   threads that each store and then load can both read the old value, which ARM64 forbids. Because of that the deque of
+#   engine/pool loses tasks on two processors. On one processor a thread sees its own stores, and a switch to another
+#   thread orders all of them.
+# - The address space has a bound. qemu-user keeps a record of every page that a program requests. One test requests a
+#   stack of 64 TiB and expects a refusal; without the bound the records take all memory.
 set -eu
 read -ra statistics </proc/self/stat
 processor=${statistics[38]}

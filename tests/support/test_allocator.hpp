@@ -1,5 +1,5 @@
-// Replaces a device type's allocator for its own life. Gives out host memory, counts, and fails
-// above a limit that the test sets.
+// An allocator that replaces a device type's allocator while it lives. It gives out host memory,
+// counts its calls, and fails for more bytes than a limit that the test sets.
 #ifndef OPKIT_TESTS_SUPPORT_TEST_ALLOCATOR_HPP_
 #define OPKIT_TESTS_SUPPORT_TEST_ALLOCATOR_HPP_
 

@@ -1,4 +1,4 @@
-// Ends the program with a sentence and a place if a test hangs, as it does after a lost wake-up.
+// Ends the program with a message and a source line if a test hangs, as after a lost wake-up.
 #ifndef OPKIT_TESTS_SUPPORT_WATCHDOG_HPP_
 #define OPKIT_TESTS_SUPPORT_WATCHDOG_HPP_
 
