@@ -13,7 +13,7 @@ configure() {
   arguments+=("-DOPKIT_ONEDNN_DATA_DIR=$onednn_data")
   if quietly has ccache; then
     arguments+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
-    export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-locale}  # ctest changes it for what tests compile
+    export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-locale}  # ctest sets another value for what tests compile
   fi
   case $preset in
     clang | asan | tsan) arguments+=("-DCMAKE_CXX_COMPILER=${clang:-$(find_llvm clang++)}") ;;
@@ -22,8 +22,8 @@ configure() {
     { cat "build/$preset.log"; return 1; }
 }
 
-# with_sanitizers PRESET COMMAND...: sanitizers place their shadow memory at fixed addresses, which
-# kernels that randomise mappings by 32 bits collide with.
+# with_sanitizers PRESET COMMAND...: sanitizers need fixed addresses for their shadow memory. Kernels that randomise
+# mappings by 32 bits may use these addresses.
 with_sanitizers() {
   local preset=$1
   shift

@@ -23,8 +23,8 @@ fetch_dlpack() {
   has_versioned_dlpack "-I$dlpack_include" || die "$dlpack_include/dlpack/dlpack.h is not of version 1"
 }
 
-# oneDNN 3 for the tests of backends/onednn: an installed one, or else that of wheels, since distributions
-# lack it. src/backends/onednn takes its headers and library. Everything else builds without it.
+# oneDNN 3 for the tests of backends/onednn: an installed version, else the version of wheels, since distributions lack
+# oneDNN 3. src/backends/onednn takes its headers and library. Everything else builds without it.
 onednn_data=
 onednn_wheels=(onednn_cpu_gomp onednn_devel_cpu_gomp)
 needs_onednn_wheels() {
@@ -39,7 +39,7 @@ fetch_onednn() {
   onednn_data=$data_dir
 }
 
-# make_venv FOLDER PACKAGE==VERSION...: a Python environment with exactly these wheels, made anew if they change.
+# make_venv FOLDER PACKAGE==VERSION...: a Python environment with exactly these wheels, made anew for another list.
 make_venv() {
   local folder=$1
   shift

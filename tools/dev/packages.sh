@@ -15,8 +15,8 @@ has() { command -v "$1"; }
 has_universal_ctags() { ctags --version | grep "^Universal Ctags"; }
 has_header() { g++ -E -x c++ - <<<"#include <$1>"; }
 
-# Returns if every package that the command wants is installed. If not, it installs them or ends the command
-# with the line that installs them.
+# Returns if every package that the command wants is installed. Otherwise installs the missing packages, or ends the
+# command and prints the line that installs them.
 ready() {
   if ((${#missing[@]})); then
     [[ $installs != no ]] || die "$command needs packages that are not installed (${missing[*]}): run ./dev setup $invocation"
@@ -142,7 +142,8 @@ sanitizers_link() {
   done
 }
 
-# Wants the version that the code is formatted with, if the distribution has it. Other versions differ in places.
+# Wants the version that the code is formatted with, if the distribution has it. Other versions format some code
+# differently.
 want_clang_format_if_there() {
   ! quietly has clang-format-16 && can_install || return 0
   apt_update

@@ -18,7 +18,7 @@ differential_command() {
     --runner build/gcc/tests/differential/differential_runner "${options[@]}"
 }
 
-# read_minutes COMMAND OPTION...: sets `minutes`, 10 if they are not given, and `rest`.
+# read_minutes COMMAND OPTION...: sets `minutes`, by default 10, and `rest`.
 read_minutes() {
   local command=$1
   shift

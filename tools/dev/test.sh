@@ -22,7 +22,7 @@ test_preset() {
   say "$preset: build"
   if ! with_sanitizers "$preset" cmake --build --preset "$preset" -j "$jobs" -- -k 0; then
     failures+=("$preset: does not build")
-    return  # its programs may be those of an earlier build
+    return  # the programs may be of an earlier build
   fi
   say "$preset: test"
   with_sanitizers "$preset" ctest --preset "$preset" -j "$jobs" "${ctest_output[@]}" \
@@ -44,8 +44,8 @@ check_format() {
     failures+=("the code is not formatted: ./dev format")
 }
 
-# test_folder FOLDER: the tests below one folder, with g++. A folder at the top, or one in backends/,
-# is a program; for a folder further down, only its own cases run.
+# test_folder FOLDER: the tests below one folder, with g++. A folder at the top or in backends/ is a test program. For a
+# folder further down, only the cases of that folder run.
 test_folder() {
   local folder=$1 full=OFF report program target chosen
   program=$(program_of "$folder")

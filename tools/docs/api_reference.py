@@ -13,8 +13,8 @@ import pathlib
 import re
 import sys
 
-# Page: what it is in the index, the include that brings it, and its classes and functions; those of one header alone
-# as `header.hpp:name`.
+# For each page: its text in the index, the header to include, and its classes and functions. `header.hpp:name` takes a
+# name from that header alone.
 PAGES = {
     "Tensor": ("elements of one type on a device", "opkit/opkit.hpp", ["Tensor"]),
     "OperatorDef": ("a node as data: operator, inputs, outputs, attributes", "opkit/opkit.hpp",

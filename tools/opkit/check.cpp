@@ -229,7 +229,7 @@ class OperatorChecks {
     findings_.Add(report);
   }
 
-  // Returns no outputs and sets the reason if the run fails.
+  // If the run fails, returns no outputs and sets `refusal` to the reason.
   std::vector<Tensor> Run(const OperatorDef& def, const std::vector<Tensor>& inputs,
                           std::string* refusal) const {
     InvokeOptions options;
@@ -292,8 +292,8 @@ Graph GraphToPartition() {
   return graph;
 }
 
-// Returns the fault of a loaded library's partitioner, or a text that begins with "+" if it has
-// none.
+// Checks a partitioner of a loaded library. Returns "-" and its faults, or "+" and a text without
+// faults.
 std::string CheckPartitioner(const std::string& name, const ChildReporter& voice) {
   const Graph graph = GraphToPartition();
   const Tensor x = Tensor::From<float>({2, 3}, {-1.5f, -1, -0.5f, 0.25f, 0.5f, 1});
@@ -327,8 +327,8 @@ std::string CheckPartitioner(const std::string& name, const ChildReporter& voice
   return "-" + TextOf(findings);
 }
 
-// Returns lines: the library's name and version, its operators with a summary each, and its
-// partitioners.
+// Splits a text about the library (its name and version, its operators with a summary each, and its
+// partitioners) into lines.
 std::vector<std::string> Lines(const std::string& text) {
   std::vector<std::string> out;
   for (size_t begin = 0; begin < text.size();) {
@@ -345,8 +345,8 @@ void Unload(Library* library, const ChildReporter& voice) {
   library->Unload();
   voice.Step("the end of the program");
 }
-// Returns the failure, if any, of unloading a library that was only loaded, or of the program's
-// end. `loaded` is the outcome of a program that only loaded it.
+// Returns the failure of a program that loads the library and ends, or that unloads the library
+// before its end; empty if both succeed. `loaded` is the outcome of the first program.
 std::string EndingOf(const std::string& path, double seconds, const ChildOutcome& loaded) {
   if (!loaded.failure.empty()) return Sentence(loaded) + ", at the end of a program that loaded it";
   const ChildOutcome unloaded = RunInChild(seconds, [&](const ChildReporter& voice) {
@@ -361,7 +361,7 @@ std::string EndingOf(const std::string& path, double seconds, const ChildOutcome
 // No code of the library runs in this process.
 void Check(const CheckCommand& command) {
   const std::string& path = command.library;
-  ParseAttributes(command.attributes);  // their mistakes come before those of the library
+  ParseAttributes(command.attributes);  // reports wrong options before wrong libraries
   for (const std::string& shape : command.shapes) ParseShape(shape);
   const ChildOutcome loaded = RunInChild(command.seconds, [&](const ChildReporter& voice) {
     const Library library = LoadLibrary(path);

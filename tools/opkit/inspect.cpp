@@ -129,8 +129,8 @@ bool IsOpen(const std::vector<Graph::Input>& shapes) {
   return false;
 }
 
-// Returns the plan with an extent of 1 for each that neither the model nor the command line gives.
-// If these cannot be 1, returns the plan for open extents and sets `why`.
+// Returns the plan. An extent is 1 if neither the model nor the command line gives it. If these
+// extents cannot be 1, returns the plan for open extents and sets `why`.
 Plan PlanToInspect(const Graph& graph, const ModelOptions& options, std::string* why) {
   const std::vector<Graph::Input> known = KnownShapes(graph, options);
   if (!IsOpen(known)) return MakePlan(graph, known, options);

@@ -22,9 +22,9 @@ struct MemoryTable {
 // text without a comma. Throws kInvalidArgument; the message begins with the line number.
 MemoryTable ParseMemoryCsv(std::string_view text);
 
-// Writes the text of a file. Without `ids`, numbers the buffers from 0; without `offsets`, omits
-// that column. Throws kInvalidArgument if there are not as many offsets or ids as buffers, and for
-// an id with a comma or a line end.
+// Writes the text of a file. Without `ids`, numbers the buffers from 0. Without `offsets`, omits
+// the column of offsets. Throws kInvalidArgument if there are not as many offsets or ids as
+// buffers, and for an id with a comma or a line end.
 std::string ToCsv(const std::vector<opkit::MemoryInterval>& buffers,
                   const std::vector<int64_t>& offsets = {},
                   const std::vector<std::string>& ids = {});

@@ -198,9 +198,9 @@ std::string WhyNone(const OperatorDef& def, const GraphView& view, const GraphTy
   return out;
 }
 
-// Throws if the selection fell back to a backend that was not given. The branches of an If are not
-// checked, because their kernels are chosen when they run. If itself has only a kernel of the
-// reference backend, which has one of every operator.
+// Throws if the selection fell back to a backend that was not given. Does not check the branches of
+// a node of type If, because their kernels are chosen when they run. The node itself has a kernel
+// of the reference backend only; that backend has a kernel of every operator.
 void CheckBackends(const Plan& plan, const ModelOptions& options) {
   const GraphView& view = plan.view();
   for (int node = 0; node < view.num_nodes(); ++node) {
@@ -222,7 +222,7 @@ void CollectUnknown(const Graph& graph, std::set<std::string>* types) {
       if (const Graph* inner = GraphOf(*item.graph)) CollectUnknown(*inner, types);
   }
 }
-// Returns the reader's error for the file if unknown operators are allowed; empty without one.
+// Reads the file with unknown operators allowed. Returns the reader's error, or an empty text.
 std::string WrongBesideOperators(const std::string& path, std::set<std::string>* types) {
   try {
     CollectUnknown(LoadOnnx(path, {.allow_unknown_operators = true}), types);
@@ -231,8 +231,8 @@ std::string WrongBesideOperators(const std::string& path, std::set<std::string>*
     return Describe(error);
   }
 }
-// Returns "; unknown operators: A, B", since the reader names only the first; empty for a single
-// one.
+// Returns "; unknown operators: A, B", since the reader names only the first operator. Returns an
+// empty text for a single operator.
 std::string AllUnknown(const std::set<std::string>& types) {
   if (types.size() < 2) return {};
   return StrCat("; unknown operators: ", std::vector<std::string>(types.begin(), types.end()));
@@ -303,7 +303,7 @@ void AddInputOptions(CLI::App& app, ModelOptions* options) {
 }
 
 OnnxModel LoadModel(ModelOptions& options) {
-  // In `--input x=x.npy model.onnx` the list has taken the model.
+  // In `--input x=x.npy model.onnx`, CLI11 adds the model's path to the list of inputs.
   for (auto* list : {&options.inputs, &options.shapes})
     if (options.path.empty() && !list->empty() && list->back().find('=') == std::string::npos) {
       options.path = list->back();

@@ -49,7 +49,7 @@ std::vector<opkit::NamedTensor> MakeInputs(const opkit::Graph& graph, const Mode
 // Returns the dtypes and shapes that MakeInputs would choose.
 std::vector<opkit::Graph::Input> ChooseShapes(const opkit::Graph& graph,
                                               const ModelOptions& options);
-// Returns the same with unknown extents left open, as in the model.
+// Returns the same as ChooseShapes, but with unknown extents left open, as in the model.
 std::vector<opkit::Graph::Input> KnownShapes(const opkit::Graph& graph,
                                              const ModelOptions& options);
 std::vector<opkit::Graph::Input> ShapesOf(const std::vector<opkit::NamedTensor>& inputs);

@@ -32,7 +32,7 @@ inline CLI::Validator WholeNumber(int64_t lowest,
   return CLI::Validator(check, "");
 }
 
-// Accepts a number from `lowest` to `highest`, or above `lowest` if that is not allowed.
+// Accepts a number from `lowest` to `highest`. `allowed`: accepts `lowest` itself, too.
 inline CLI::Validator Number(double lowest, bool allowed, double highest,
                              const std::string& expected) {
   const auto check = [=](const std::string& text) -> std::string {

@@ -50,7 +50,7 @@ void WriteSvg(const std::string& path, const std::string& dot) {
   std::string quoted = "'";
   for (const char c : path) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   std::FILE* const graphviz = popen(("dot -Tsvg -o " + quoted + "' 2> /dev/null").c_str(), "w");
-  // If the shell finds no dot, the write raises SIGPIPE, which would end this program.
+  // If the shell finds no program dot, the write raises SIGPIPE, which would end this program.
   const auto before = std::signal(SIGPIPE, SIG_IGN);
   bool written = graphviz && std::fwrite(dot.data(), 1, dot.size(), graphviz) == dot.size();
   if (graphviz) written = pclose(graphviz) == 0 && written;

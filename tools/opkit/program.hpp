@@ -41,7 +41,7 @@ class Failure : public std::runtime_error {
 
 // Returns the message with its context in one line.
 std::string Describe(const opkit::Error& error);
-// Replaces control characters by blanks: a terminal would obey those in the names of a model.
+// Replaces control characters, such as those in a model's names, which a terminal would obey.
 std::string Printable(std::string_view text);
 // Returns "1 node" or "2 nodes".
 std::string Counted(size_t count, const char* noun);

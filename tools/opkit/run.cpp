@@ -36,7 +36,7 @@ struct RunCommand {
 };
 
 // Makes a distinct file name for each value. A value's name that is a valid file name is kept;
-// other values, and the second value of a name, get a name that is still free.
+// other values, and the second value with an equal name, get a file name that is still free.
 class FileNames {
  public:
   // `values`: NamedTensors, or another range of structs with a name.
@@ -66,7 +66,7 @@ class FileNames {
     return name;
   }
 
-  std::set<std::string> used_, plain_;  // plain_: valid names that no value has taken yet
+  std::set<std::string> used_, plain_;  // plain_: valid names not taken yet
 };
 
 // Returns the first few elements, for a run without --output-dir.

@@ -54,7 +54,7 @@ const byteText = bytes => {
   return `${+(bytes / unit).toPrecision(4)}${letters}`;
 };
 
-// Returns the text of a fact about a span that took `ns`; work has its rate, and no work no text.
+// Returns the text of a fact about a span that took `ns`. Work gets its rate; an amount of 0 gets no text.
 const kFactTitles = {wait: 'waited', shapes: 'inputs', flops: 'operations', bytes: 'traffic'};
 function factText(name, kind, value, texts, ns) {
   if (kind === 'text') return texts[value];

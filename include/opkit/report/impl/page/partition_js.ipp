@@ -8,8 +8,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr char kPagePartitionJs[] = R"page(<script>
-// Shows what partitioners took: a table of subgraphs, and one of reasons why other nodes stay. Comes last:
-// if the program's partition text is not JSON, only this script fails, and the rest of the page is complete.
+// Shows what partitioners took: a table of subgraphs, and a table of the reasons why other nodes stay. Comes last: if
+// the program's partition text is not JSON, only this script fails, and the rest of the page is complete.
 'use strict';
 
 function makeSubgraphs(subgraphs, nameOfNode) {

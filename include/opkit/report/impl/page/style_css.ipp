@@ -36,7 +36,7 @@ input, button {
 button { cursor: pointer; }
 button:hover { border-color: var(--choice); }
 :focus-visible { outline: 2px solid var(--choice); outline-offset: 1px; }
-#stage {  /* --tall: of all rows of the timeline */
+#stage {  /* --tall: the height of all rows of the timeline */
   display: flex; border-block: 1px solid var(--line);
   height: min(58vh, var(--tall)); min-height: 260px;
 }

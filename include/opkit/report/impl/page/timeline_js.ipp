@@ -383,7 +383,7 @@ function choose(bar) {
   reveal(bar);
 }
 
-// Marks the bars whose name (or also node) passes the test; null removes all marks.
+// Marks the bars whose name passes the test; with `nodes` also those whose node does. null removes all marks.
 function mark(test, nodes) {
   marked = null;
   let total = 0;
@@ -402,7 +402,7 @@ function mark(test, nodes) {
   element('found').textContent = test ? `${total.toLocaleString('en')} found` : '';
   redraw();
 }
-// Selects the next marked bar, by thread and begin; any next bar if none is marked.
+// Selects the next marked bar, by thread and begin; if no bar is marked, the next of all bars.
 function step(by) {
   let bar = selected < 0 && by < 0 ? count : selected;
   do bar += by; while (bar >= 0 && bar < count && marked && !marked(bar));
