@@ -110,7 +110,7 @@ class FunctionOpHost {
   void Add(FunctionDevice& device) {
     Add(device, kPass);
   }
-  // These setters need no registration: the program finds the functions in the record.
+  // Setters that need no registration: the program finds the functions in the record.
   void InfersTypes() {}
   void InfersShapes() {}
   void MutatesInputs() {}
