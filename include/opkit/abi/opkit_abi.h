@@ -82,11 +82,11 @@ enum {
 /* Devices have DLPack's numbers (1 is the CPU, 2 CUDA); 64 is the CPU with streams. */
 enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
 
-/* How an output is stored. */
+/* The way in which an output is stored. */
 enum {
   OPKIT_REQ_NONE = 0,    /* the output is not needed and has no memory */
   OPKIT_REQ_WRITE = 1,   /* the result replaces the old elements */
-  OPKIT_REQ_INPLACE = 2, /* the memory is an input's, as the operator allows */
+  OPKIT_REQ_INPLACE = 2, /* the memory of an input; the operator allows it */
   OPKIT_REQ_ADD = 3      /* add to the old elements; only with OPKIT_OP_ACCEPTS_ADD */
 };
 
@@ -105,7 +105,7 @@ typedef struct opkit_tensor {
   int32_t device_index;
   int32_t req;      /* for outputs: OPKIT_REQ_... */
   int32_t reserved; /* 0 */
-  const void* host; /* for the host: keep it in views of the tensor that you pass to invoke */
+  const void* host; /* for the host: copy it to views that you pass to invoke */
 } opkit_tensor;
 
 /* The type of an attribute. The number of a list type is that of its element type plus five. */
@@ -122,8 +122,8 @@ enum {
   OPKIT_ATTR_TENSORS = 9
 };
 
-/* A named attribute. The array of its type has `count` elements (one for a single value); the other
- * three arrays are null. */
+/* A named attribute. The array for the attribute's type has `count` elements (1 for a single
+ * value); the other three arrays are null. */
 typedef struct opkit_attr {
   uint64_t size;
   const void* extension;
@@ -178,8 +178,8 @@ struct opkit_node {
   const opkit_attr* const* attrs;
   uint64_t num_graphs;
   const opkit_graph* const* graphs;
-  /* Since 1.3. Nodes that must run before this one, although it reads none of their outputs; the
-   * backend that it requests, empty for none; nonzero if it computes a gradient. */
+  /* Since 1.3. Names of nodes that must run before this node, although it reads none of their
+   * outputs; the requested backend, or an empty text; nonzero if the node computes a gradient. */
   uint64_t num_control_inputs;
   const char* const* control_inputs;
   const char* backend;
@@ -187,7 +187,7 @@ struct opkit_node {
   int32_t reserved;
 };
 
-/* The known facts about an input or output before it is computed. Inference adds to them. */
+/* The known facts about an input or output before it is computed. Inference adds more facts. */
 #define OPKIT_MAX_RANK 32
 typedef struct opkit_value {
   uint64_t size;
@@ -229,8 +229,8 @@ typedef struct opkit_call {
   int32_t reserved;
   uint64_t random_seed; /* the run's seed, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
-  /* Since 1.3. Names of the layouts of inputs and outputs, whose strides then mean nothing; a null
-   * name or array: the strides count. Only for kernels whose configuration requests layouts. */
+  /* Since 1.3. Names of the layouts of inputs and outputs. A tensor with a layout has no valid
+   * strides; with a null name or array it has. Only for kernels whose configuration has layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
@@ -238,7 +238,7 @@ typedef struct opkit_call {
 /* A handle of a run that ends after its function has returned: see opkit_host.defer. */
 typedef struct opkit_completion opkit_completion;
 
-/* Since 1.2. A handle of an operator that runs beside its caller: see opkit_host.invoke_async. */
+/* Since 1.2. A handle of an operator that runs in parallel to its caller: see invoke_async. */
 typedef struct opkit_pending opkit_pending;
 
 /* Storage that a function of the host uses, on the caller's stack. */
@@ -246,7 +246,7 @@ typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
 
-/* The identity of an operator's run, to which the work that it starts is attributed. */
+/* The identity of an operator's run. The work that the run starts has this identity. */
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
@@ -265,29 +265,29 @@ struct opkit_host {
    * text is copied. */
   void (*set_error)(opkit_status status, const char* text, uint64_t text_size);
   void (*add_error)(const char* text, uint64_t text_size);
-  /* Returns why the last failed function of this table failed in this thread. */
+  /* Returns the reason of the last failure, in this thread, of a function of this table. */
   const char* (*failure_text)(void);
 
-  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes, null for 0 bytes; freed
-   * when the run has ended. May be called in any thread of the call. */
+  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes; null for 0 bytes. The host
+   * frees the memory when the run has ended. May be called in any thread of the call. */
   opkit_status (*alloc)(const opkit_call* call, int64_t bytes, void** memory);
   /* Allocates a dense tensor in the same way, written to *tensor. */
   opkit_status (*temporary)(const opkit_call* call, int32_t dtype, int32_t rank,
                             const int64_t* shape, opkit_tensor* tensor);
   /* Calls body(context, begin, end) for ranges that make up [0, n), on the host's threads and this
    * one. A range has `grain` indices; with 0 the host measures. Returns when all ranges have run.
-   * After a failure, ranges that have not begun are skipped, and its status is returned. Runs at
-   * once, also on a CPU stream: call it inside launch to run it in the stream. */
+   * After a failure of `body`, skips the ranges that have not begun and returns its status. Runs at
+   * once, also on a CPU stream: call it inside launch to run the loop in the stream. */
   opkit_status (*parallel_for)(const opkit_call* call, int64_t n, int64_t grain,
                                opkit_status (*body)(void* context, int64_t begin, int64_t end),
                                void* context);
-  /* Calls work(context) at its place in the stream, and then drop(context); without a stream, both
-   * at once. Calls drop also if work is never called, and if launch fails. */
+  /* Calls work(context) in the order of the stream, and then drop(context); without a stream, calls
+   * both at once. Calls drop also if work is never called, and if launch fails. */
   opkit_status (*launch)(const opkit_call* call, opkit_status (*work)(void* context),
                          void (*drop)(void* context), void* context);
-  /* Runs another operator of the host on these tensors and writes into the outputs given; at its
-   * place in the stream, if there is one. The host keeps the operator ready from run to run. One
-   * thread of a call at a time. */
+  /* Runs another operator of the host on these tensors and writes into the given outputs. If the
+   * device has a stream, the operator runs in the order of the stream. The host keeps the operator
+   * prepared between runs. Only one thread of a call at a time may call it. */
   opkit_status (*invoke)(const opkit_call* call, const char* op, uint64_t num_inputs,
                          const opkit_tensor* inputs, uint64_t num_outputs,
                          const opkit_tensor* outputs, uint64_t num_attrs,
@@ -297,19 +297,19 @@ struct opkit_host {
   /* Begins a named part of the operator's own code in this thread; scope_end ends it. */
   void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
   void (*scope_end)(opkit_scope* scope);
-  /* Writes the identity of this thread's work; adopt continues it in another, until scope_end. */
+  /* Writes the identity of this thread's work; adopt uses it in another thread, until scope_end. */
   void (*invocation)(opkit_invocation* identity);
   void (*adopt)(const opkit_invocation* identity, opkit_scope* scope);
 
-  /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are there.
-   * When the work ends, complete must be called once, from any thread. Tensors and memory of the
-   * call stay valid until then. */
+  /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are
+   * computed. When the work ends, complete must be called once, from any thread. Tensors and memory
+   * of the call stay valid until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
 
   /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS, before forward returns: allocates an
-   * output that has the dtype OPKIT_UNDEFINED and OPKIT_REQ_WRITE, in the shape that the data has
-   * decided. Writes the tensor to *tensor and to the output of the call. */
+   * output that has the dtype OPKIT_UNDEFINED and OPKIT_REQ_WRITE, in a shape that depends on the
+   * data. Writes the tensor to *tensor and to the output of the call. */
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
@@ -319,15 +319,15 @@ struct opkit_host {
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
                                const opkit_attr* const* attrs, opkit_pending** pending);
-  /* Waits until the operator has ended, and returns its status. When the operator's function has
-   * returned, the host waits for the others; their failure is the failure of the function. */
+  /* Waits until the started operator has ended, and returns its status. After the caller's function
+   * has returned, the host waits for the others; their failure is that of the function. */
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 
   /* Since 1.3. Runs a graph of the call's node, or a part of it, in the host: for nodes that an
-   * operator has taken but cannot run itself. Inputs and outputs are given by position; results go
-   * into the tensors given, which are dense. Only on the CPU; in a CPU stream at its place. The
-   * host prepares the graph once, so the graph must last as long as the operator. One thread of a
-   * call at a time. */
+   * operator has taken but cannot run itself. Inputs and outputs are matched by position; results
+   * are written to the given tensors, which are dense. Only on the CPU; on a CPU stream in the
+   * stream's order. The host prepares the graph once, so the graph must last as long as the
+   * operator. Only one thread of a call at a time may call it. */
   opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
                             const opkit_tensor* inputs, uint64_t num_outputs,
                             const opkit_tensor* outputs);
@@ -335,16 +335,16 @@ struct opkit_host {
   /* Since 1.4. These functions may be called in any thread, also outside of a call. */
   /* Returns 1 if the program has an operator of this name, else 0. */
   int32_t (*has_operator)(const char* op);
-  /* Adds what the program's operator infers of the node's values, as infer_type and infer_shape of
-   * an opkit_op do. Returns OPKIT_NOT_FOUND if the program has no such operator. */
+  /* Adds the facts that the program's operator infers about the node's values, as infer_type and
+   * infer_shape of an opkit_op do. Returns OPKIT_NOT_FOUND if the program has no such operator. */
   opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
-  /* Allocates `bytes` bytes, not 0, of a device's memory, aligned to 64 bytes, by the allocator
-   * that the program has at the moment. *owner is the argument for deallocate. */
+  /* Allocates `bytes` bytes, not 0, of a device's memory, aligned to 64 bytes, by the program's
+   * current allocator. *owner is the argument for deallocate. */
   opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
                            void** owner);
   void (*deallocate)(void* owner, void* memory, int64_t bytes);
-  /* Returns 1 if the program records a profile, else 0. span_begin begins a span of it in this
-   * thread, of a kind as in opkit_invocation.kind; scope_end ends it. `node` may be null. */
+  /* is_profiling returns 1 if the program records a profile, else 0. span_begin begins a span in
+   * this thread; scope_end ends it. `kind` is that of opkit_invocation. `node` may be null. */
   int32_t (*is_profiling)(void);
   void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
@@ -353,7 +353,7 @@ struct opkit_host {
 typedef struct opkit_config {
   uint64_t size;
   const void* extension;
-  /* Layouts of the node's inputs and outputs, null for the standard one, or for all of them. */
+  /* Layouts of inputs and outputs. Null name: the standard layout. Null array: all standard. */
   const char* const* input_layouts;
   const char* const* output_layouts;
   uint64_t num_inplace;
@@ -370,8 +370,8 @@ struct opkit_proposals {
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
 };
 
-/* Since 1.4. The offer to a kernel to compute two nodes as one: a node, and the node that alone
- * reads its output 0. Each comes with its chosen configuration. */
+/* Since 1.4. Offers a kernel to compute two nodes as one: `node`, and `next`, the only reader of
+ * its output 0. Each node has its chosen configuration. */
 typedef struct opkit_fusion opkit_fusion;
 struct opkit_fusion {
   uint64_t size;
@@ -386,8 +386,8 @@ struct opkit_fusion {
   const opkit_value* next_outputs;
   const opkit_config* next_config;
   uint64_t read; /* the input of `next` that is output 0 of the node */
-  /* Replaces both nodes by one, for a kernel of the same backend, with its configuration. The new
-   * node has the outputs of `next` and reads inputs of both. Without a call both nodes stay. */
+  /* Replaces both nodes by one node, for a kernel of the same backend, with its configuration. The
+   * new node has the outputs of `next` and reads inputs of both. Without a call both nodes stay. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -409,8 +409,8 @@ struct opkit_kernel {
   const void* author; /* for the author's side alone */
   /* Since 1.1. The name by which a node requests the kernel; null: the device's plain kernel. */
   const char* backend;
-  /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes
-   * none, or returns OPKIT_UNSUPPORTED with the reason. Without propose there is one way: standard
+  /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes no
+   * way, or returns OPKIT_UNSUPPORTED with the reason. Without propose there is one way: standard
    * layouts, and the operator's own in-place pairs and scratch. */
   opkit_status (*propose)(const opkit_kernel* kernel, const opkit_node* node,
                           const opkit_value* inputs, const opkit_value* outputs,
@@ -436,10 +436,10 @@ typedef struct opkit_parameter {
   uint64_t dtypes; /* bit 1 << dtype for each dtype that an input or output may have; 0: any */
 } opkit_parameter;
 
-/* The argument of opkit_op.gradient, which adds the nodes that compute the gradients of the inputs
- * of `node` from those of its outputs. The values of `node` keep their names; new_name gives names
- * to all new values. A null or empty name means no gradient. A sparse gradient consists of indices
- * and values: slices along the first axis. */
+/* The argument of opkit_op.gradient, which adds nodes. They compute the gradients of the inputs of
+ * `node` from the gradients of its outputs. The values of `node` keep their names; new_name gives
+ * names to all new values. A null or empty name means no gradient. A sparse gradient consists of
+ * indices and values: slices along the first axis. */
 typedef struct opkit_gradient opkit_gradient;
 struct opkit_gradient {
   uint64_t size;
@@ -453,7 +453,7 @@ struct opkit_gradient {
    * "x" and "_grad_mask". The first name without a suffix is the usual name for the gradient of
    * `value`. The name lasts until the gradient function returns; null after a failure. */
   const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
-  /* Adds the nodes in the order in which they run. */
+  /* Adds one node. Add the nodes in the order in which they run. */
   opkit_status (*add_node)(const opkit_gradient* gradient, const opkit_node* node);
   /* Names the gradient of an input: dense, or indices and values. */
   opkit_status (*set_input)(const opkit_gradient* gradient, uint64_t input, const char* dense,
@@ -481,9 +481,9 @@ struct opkit_test_inputs {
 
 /* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
  * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
- * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes the last two optional. With
- * OPKIT_OP_SUBGRAPH, parse_attrs is optional; without the last two, types and shapes are those of
- * the graph that the node carries. */
+ * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes infer_shape and infer_type
+ * optional. With OPKIT_OP_SUBGRAPH all three are optional: types and shapes are those of the graph
+ * that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -499,18 +499,18 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* Returns how many inputs and outputs a node with these attributes has (-1: any number), or a
-   * failure for wrong attributes. */
+  /* Returns the numbers of inputs and outputs of a node with these attributes (-1: any number), or
+   * a failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
   /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are
-   * unknown, a failure only means that it is too early. Without infer_type, outputs have the dtype
-   * of input 0. */
+   * unknown, a failure only means that nothing can be inferred yet. Without infer_type, outputs
+   * have the dtype of input 0. */
   opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                              opkit_value* outputs);
   opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                               opkit_value* outputs);
-  /* Sets mutated[i] to 1 for each input that is written to; all are 0 before. */
+  /* Sets mutated[i] to 1 for each input to which the operator writes. All are 0 before the call. */
   opkit_status (*mutated_inputs)(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
   /* Returns the scratch of a run in *bytes, for inputs whose shapes are known. */
   opkit_status (*scratch_bytes)(const opkit_op* op, const opkit_node* node,
@@ -526,11 +526,11 @@ struct opkit_op {
   /* Replaces a backward function: adds the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
   /* Since 1.1. Returns the work of a run in *cost, which the host has set to the bytes of all
-   * inputs and outputs and 0 flops. An operator without this function has that cost. */
+   * inputs and outputs and 0 flops. Without this function the cost is that value. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
   /* Since 1.4. Adds inputs with which a test may run the operator, the same for the same seed.
-   * Their floating-point type is `dtype`. Adds none if the operator has none for that type. */
+   * Their floating-point type is `dtype`. Adds no inputs if the operator has none for that type. */
   opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
                               const opkit_test_inputs* inputs);
 };
@@ -548,9 +548,9 @@ struct opkit_op {
 /* with OPKIT_OP_EFFECTS, if the only effect is data that a node keeps between its runs: equal
    inputs give equal results */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
-/* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
+/* since 1.1: forward allocates outputs whose shapes inference does not know (allocate_output) */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
-/* since 1.4: accepts only attrs; else an operator with parse_attrs and no attrs accepts any */
+/* since 1.4: accepts only attrs; otherwise parse_attrs without attrs accepts any attribute */
 #define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
 /* Since 1.3. An order of elements in memory other than row by row. Names of layouts are unique: a
@@ -563,8 +563,8 @@ struct opkit_layout {
   /* Returns the bytes of a tensor in *bytes; null: the sum of its elements' bytes. */
   opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
                         const int64_t* shape, int64_t* bytes);
-  /* Both are required, and write all of `to`, which has enough memory. All data is in host
-   * memory. */
+  /* Both functions are required. They write all of `to`, which has enough memory. All data is in
+   * host memory. */
   opkit_status (*to_standard)(const opkit_layout* layout, const opkit_tensor* from,
                               const opkit_tensor* to);
   opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
@@ -586,8 +586,8 @@ struct opkit_layout_converter {
 };
 
 /* Since 1.3. A type of device with memory of its own. A kernel for it has its name in
- * opkit_kernel.device. Its work is done when forward returns, or ends as in opkit_host.defer, so
- * that a device can have queues of its own. Several threads may call the functions at once. */
+ * opkit_kernel.device. The work is done when forward returns, or ends as in opkit_host.defer, so
+ * that a device can have its own queues. Several threads may call the functions at once. */
 typedef struct opkit_device opkit_device;
 enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
 struct opkit_device {
@@ -596,14 +596,13 @@ struct opkit_device {
   const char* name;
   int32_t type; /* a number from 80 to 127 that no other device of the program has */
   int32_t reserved;
-  /* Returns a failure with the reason if there is no device of that index. Null: every index
-   * exists. */
+  /* Returns a failure with the reason if no device has that index. Null: every index exists. */
   opkit_status (*available)(const opkit_device* device, int32_t index);
   /* Allocates memory aligned to 64 bytes, or returns OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
   opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
   void (*free)(const opkit_device* device, void* memory, int64_t bytes);
-  /* Copies `bytes` bytes, not 0, in one direction, and returns when that is done. The ranges do not
-   * overlap. Between two devices, `index` is the target's. */
+  /* Copies `bytes` bytes, not 0, in one direction, and returns when the copy is done. The ranges do
+   * not overlap. Between two devices, `index` is that of the target. */
   opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
                        const void* from, int64_t bytes);
   const void* author; /* for the author's side alone */
@@ -616,16 +615,16 @@ struct opkit_partition {
   uint64_t size;
   const void* extension;
   void* context; /* for the host alone */
-  /* The whole graph with its types. Nodes are in an order in which they can run; the place of a
-   * node is its number. */
+  /* The whole graph with its types. Nodes are in an order in which they can run; a node's number is
+   * its index in the list. */
   const opkit_graph* graph;
   const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has made it */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
-  /* Writes the graph, in `review` the subgraph, as text in the form of MXNet's symbols. The second
-   * array has, for each node of the text, its number in that graph; -1 for inputs and constants.
-   * Both last until the partitioner's function returns. */
+  /* Writes the graph, or in `review` the subgraph, as text in the form of MXNet's symbols. *nodes
+   * has, for each node of the text, its number in that graph; -1 for inputs and constants. The text
+   * and *nodes last until the partitioner's function returns. */
   opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
                        const int64_t** nodes);
 
@@ -637,8 +636,8 @@ struct opkit_partition {
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
   /* In `review`. A legal subgraph, the numbers of its nodes in the whole graph, and the operator
-   * that replaces the subgraph, which does not carry it yet. Inputs and outputs of the subgraph
-   * have the names of the graph's values. */
+   * that replaces the subgraph; `op` does not carry the subgraph yet. Inputs and outputs of the
+   * subgraph have the names of the graph's values. */
   const opkit_graph* subgraph;
   const opkit_node* op;
   int64_t id;
@@ -647,8 +646,8 @@ struct opkit_partition {
   uint64_t num_nodes;
   const uint64_t* nodes;
   opkit_status (*reject)(const opkit_partition* partition, const char* why);
-  /* Sets an attribute of the operator; add_constant adds a constant to the subgraph, under a name
-   * that the subgraph does not have. */
+  /* set_attr sets an attribute of the operator. add_constant adds a constant to the subgraph, under
+   * a name that the subgraph does not use. */
   opkit_status (*set_attr)(const opkit_partition* partition, const opkit_attr* attr);
   opkit_status (*add_constant)(const opkit_partition* partition, const char* name,
                                const opkit_tensor* value);
@@ -675,8 +674,8 @@ struct opkit_partitioner {
   const void* author; /* for the author's side alone */
 };
 
-/* Since 1.3. A graph that a pass changes. All numbers of nodes are those of `graph`. The host makes
- * the changes together when the pass has returned, and only if the result is right. */
+/* Since 1.3. A graph that a pass changes. Node numbers are those of `graph`. The host makes all
+ * changes together after the pass has returned, and only if the result is valid. */
 typedef struct opkit_rewrite opkit_rewrite;
 struct opkit_rewrite {
   uint64_t size;
@@ -696,7 +695,7 @@ struct opkit_rewrite {
   opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
                                const opkit_tensor* value);
   opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
-  /* Sets the whole result instead of such changes; it has the inputs and outputs of `graph`. */
+  /* Sets the whole result instead; the new graph has the inputs and outputs of `graph`. */
   opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
 };
 typedef struct opkit_pass opkit_pass;
@@ -717,12 +716,12 @@ struct opkit_backend {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* For the library's own operators: kernels of a higher rank come first, plain kernels have rank
+  /* For the library's own operators: kernels of a higher rank come first; plain kernels have rank
    * 0. Negative: no rank. */
   int32_t rank;
   int32_t reserved;
-  /* Returns a failure with the reason if the backend cannot run on this machine. Called once, when
-   * one of its kernels might first run. Null: it can run. */
+  /* Returns a failure with the reason if the backend cannot run on this machine. Called once,
+   * before the first node that its kernels might run. Null: the backend can run. */
   opkit_status (*available)(const opkit_backend* backend);
   const void* author; /* for the author's side alone */
 };
@@ -740,7 +739,7 @@ typedef struct opkit_library {
   void (*finalize)(void); /* called once: before unloading, or when the process ends */
   uint64_t num_ops;
   const opkit_op* const* ops;
-  /* Since 1.3; a host of an older version refuses a library that has any. */
+  /* Since 1.3. A host of an older version refuses a library with partitioners or passes. */
   uint64_t num_partitioners;
   const opkit_partitioner* const* partitioners;
   uint64_t num_passes;
@@ -758,8 +757,8 @@ typedef struct opkit_library {
   const char* own_version; /* the library's own; null: none */
 } opkit_library;
 
-/* The name of the one function that a library exports. It returns null, after host->set_error, if
- * the library cannot serve this host. */
+/* The name of the one function that a library exports. The function calls host->set_error and
+ * returns null if the library cannot serve this host. */
 #define OPKIT_LIBRARY_ENTRY "opkit_library_entry"
 typedef const opkit_library* (*opkit_library_entry_function)(const opkit_host* host);
 

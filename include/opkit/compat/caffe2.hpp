@@ -1,7 +1,7 @@
-// Caffe2's further spellings, for operators that are ported: this header takes the place of
-// caffe2/core/context.h and operator.h, and the source's own `namespace caffe2` stays. The setters
-// of OpSchema and the REGISTER macros that Caffe2 has come with opkit/opkit.hpp. Of
-// caffe2/utils/math.h it has the functions that the tutorials call, as plain loops on the host.
+// Caffe2's further spellings, for ported operators. This header replaces caffe2/core/context.h and
+// operator.h; the source keeps its `namespace caffe2`. Caffe2's setters of OpSchema and its
+// REGISTER macros are in opkit/opkit.hpp. From caffe2/utils/math.h this header has the functions
+// that the tutorials call, as plain loops on the host.
 #ifndef OPKIT_COMPAT_CAFFE2_HPP_
 #define OPKIT_COMPAT_CAFFE2_HPP_
 
@@ -60,8 +60,8 @@ constexpr ::opkit::DType dtype() {
 }
 }  // namespace at
 
-// Caffe2's sources use the toolkit's names without a qualifier. The classes here hide those of the
-// same name.
+// Caffe2's sources use the toolkit's names without a qualifier. The classes here hide the toolkit's
+// classes of the same name.
 namespace caffe2 {
 using namespace ::opkit;
 using std::map;
@@ -103,13 +103,13 @@ class IntArrayRef : public std::span<const int64_t> {
   friend std::string ToString(IntArrayRef dims) { return StrCat(Shape(dims)); }
 };
 
-// A tensor with Caffe2's members: its own, or an input or output of an operator. It converts to
-// opkit::Tensor, so that the toolkit's functions take it.
+// A tensor with Caffe2's members. It owns its tensor, or refers to an input or output of an
+// operator. It converts to opkit::Tensor, so that the toolkit's functions accept it.
 class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(DeviceType type) : own_(Device{type}) {}
-  // Makes this object refer to a tensor that outlives it and its copies.
+  // Makes this object refer to a tensor, which must outlive this object and its copies.
   void Bind(::opkit::Tensor* to) { bound_ = to; }
   operator ::opkit::Tensor&() { return tensor(); }
   operator const ::opkit::Tensor&() const { return tensor(); }
@@ -173,8 +173,8 @@ class Tensor {
 };
 using TensorCPU = Tensor;
 
-// The toolkit's class, whose inputs and outputs have Caffe2's members. Asking for one stores its
-// address, and copies no tensor.
+// The toolkit's class, whose inputs and outputs have Caffe2's members. Input and Output store a
+// tensor's address and copy no tensor.
 template <class Context>
 class Operator : public ::opkit::Operator<Context> {
   using Base = ::opkit::Operator<Context>;
@@ -306,7 +306,7 @@ template <class T, class Context>
 void Set(int64_t count, T value, T* y, Context*) {
   std::fill_n(y, count, value);
 }
-// y = alpha * x + beta * y; a y that beta 0 drops may hold NaNs.
+// y = alpha * x + beta * y. With beta 0 the old y has no effect, even if it has NaNs.
 template <class T, class Context>
 void Axpby(int64_t count, float alpha, const T* x, float beta, T* y, Context*) {
   for (int64_t i = 0; i < count; ++i) y[i] = alpha * x[i] + (beta == 0 ? 0 : beta * y[i]);

@@ -7,7 +7,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// The element types that an operator has code for. GenericTensorImplementation as the last type
+// The element types for which an operator has code. GenericTensorImplementation as the last type
 // sends every other dtype to DoRunWithOtherType.
 template <class... Types>
 struct TensorTypes {};

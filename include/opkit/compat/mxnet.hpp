@@ -1,5 +1,5 @@
-// MXNet's further spellings, for operators, partitioners and passes that are ported from its
-// lib_api.h. A library includes opkit/op.hpp before this header; a program needs this header alone.
+// MXNet's further spellings, for operators, partitioners and passes ported from MXNet's lib_api.h.
+// A library includes opkit/op.hpp before this header; a program needs this header alone.
 #ifndef OPKIT_COMPAT_MXNET_HPP_
 #define OPKIT_COMPAT_MXNET_HPP_
 

@@ -27,9 +27,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // The operator runs in a forked child of this process, so that a crash or a hang is a finding as
 // well. Only the calling thread continues in the child: the program's thread pools and CPU streams
 // are empty there and start new threads. If another thread holds a lock of the operator at the
-// fork, the lock stays locked in the child, and the report shows a hang. An operator with its own
-// asynchronous part that nothing in the child completes is checked in this process instead, if this
-// process has other threads: one of them may complete it. With run.in_child false, and under
+// fork, the lock stays locked in the child, and the report shows a hang. If an operator has its own
+// asynchronous part, nothing in the child may complete it. It is then checked in this process, if
+// this process has other threads, which may complete it. With run.in_child false, and under
 // ThreadSanitizer, every operator runs in this process. The check then replaces the CPU's allocator
 // while it runs, and only one check runs at a time.
 //

@@ -11,7 +11,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Accepts the rest of a chain after a reported mistake, so that the compiler prints no other error.
+// Accepts the rest of a builder's chain after a reported mistake, so that the compiler prints no
+// second error.
 struct IgnoredOp {
   IgnoredOp Doc(const auto&...) { return {}; }
   template <FixedName...>
@@ -58,8 +59,8 @@ consteval auto FindAttributeValue() {
 template <class Function, FixedName Name>
 using AttributeValue = typename decltype(FindAttributeValue<Function, Name>())::type;
 
-// Accepts a value as an attribute's default: it converts to the attribute's type, drops no
-// fraction, and does not mix numbers with bools.
+// Accepts a value as an attribute's default if the value converts to the attribute's type without
+// losing a fraction and without mixing numbers and bools.
 template <class T, class Value>
 concept DefaultFor =
     std::is_convertible_v<T, Value> &&
@@ -102,8 +103,8 @@ class TypedOp {
   }
   // Sets the shape of an output by a function (const InferenceContext&) -> SymbolicShape. The
   // function may read the inputs' shapes, the attributes and, by input_constant, the data of
-  // inputs. Such data is null in a graph before its run. Inference waits for an asynchronous device
-  // before the data is read.
+  // inputs. In a graph before its run input_constant returns null. Inference waits for an
+  // asynchronous device before the function reads data.
   template <detail::FixedName Name, class F>
   auto OutShape(F shape) {
     constexpr bool kKnown = OutputPlace(Name) >= 0;
@@ -170,8 +171,8 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // Sets the strings that the attribute may be, or contain. The first becomes the default of a
-  // string attribute without one, as in OpSchema::Arg.
+  // Sets the allowed values of a string attribute, or of a list's elements. The first becomes the
+  // default of a string attribute without a default, as in OpSchema::Arg.
   template <detail::FixedName Name>
   auto Values(std::initializer_list<const char*> values) {
     using Value = detail::AttributeValue<Function, Name>;

@@ -28,7 +28,7 @@ class Blob {
   bool IsType() const {
     return type_ == &typeid(T) || HasName(typeid(T));
   }
-  // True while the blob owns this very object, false after another object has replaced it.
+  // True while the blob owns exactly this object; false after another object has replaced it.
   template <class T>
   bool Holds(const T* object) const {
     return object_ == object && type_ == &typeid(T);
@@ -40,7 +40,8 @@ class Blob {
       WrongType(typeid(T).name());
     return *static_cast<const T*>(object_);
   }
-  // Returns the object; first makes a default-constructed one if the blob holds none of this type.
+  // Returns the object. If the blob holds no object of this type, first makes a default-constructed
+  // object.
   template <class T>
   T* GetMutable() {
     if (!IsType<T>()) return Emplace<T>();
@@ -62,8 +63,8 @@ class Blob {
   }
 
  private:
-  // Compares with a type of another shared object. Out of line, because every Input() would contain
-  // it.
+  // Compares with a type of another shared object. Out of line, so that not every Input() contains
+  // the code.
   OPKIT_COLD bool HasName(const std::type_info& type) const;
   [[noreturn]] OPKIT_COLD void WrongType(const char* wanted) const;
 
@@ -80,10 +81,10 @@ class Workspace {
   Workspace(Workspace&&) = delete;
   ~Workspace();
 
-  // Returns the blob of that name; makes it if there is none.
+  // Returns the blob of that name; makes it if it does not exist.
   Blob* CreateBlob(const std::string& name);
-  // Adds a blob of another workspace, which must outlive this one, under a name here. Throws
-  // kAlreadyExists if there is a blob of that name.
+  // Adds a blob of another workspace under `name`. The other workspace must outlive this one.
+  // Throws kAlreadyExists if this workspace has a blob of that name.
   void ShareBlob(const std::string& name, Blob* blob);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Returns null if there is none.
@@ -91,9 +92,9 @@ class Workspace {
     const int number = names_.Find(name);
     return number < 0 ? nullptr : blobs_[detail::Index(number)];
   }
-  // Throws kNotFound, with the nearest name, if there is none.
+  // Returns the blob. Throws kNotFound, with the nearest name, if it does not exist.
   Blob* GetBlob(const std::string& name) const;
-  // Returns false if there is none. Operators bound to the blob must be gone.
+  // Returns false if the blob does not exist. Operators bound to the blob must be destroyed before.
   bool RemoveBlob(std::string_view name);
   // Returns the names of all blobs, in alphabetical order.
   std::vector<std::string> Blobs() const;

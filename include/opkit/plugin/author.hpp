@@ -4,12 +4,13 @@
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -I<opkit>/include my_ops.cc -o libmy_ops.so
 //
-// With -fno-gnu-unique the library can be unloaded. Without it, g++ lets even std::make_shared pin
-// it.
+// With -fno-gnu-unique the library can be unloaded. Without this option of g++ even
+// std::make_shared keeps the library in the process.
 //
-// REGISTER_OP(name)… (op/function_op.hpp) needs no other header. Include <opkit/opkit.hpp> too for
-// operators that are classes or typed functions, before it <opkit/op/gradient/gradient.hpp> for
-// their gradients, and <opkit/partition.hpp> for typed partitioners and for passes.
+// REGISTER_OP(name)… (op/function_op.hpp) needs no other header. For operators that are classes or
+// typed functions, also include <opkit/opkit.hpp>. For their gradients include
+// <opkit/op/gradient/gradient.hpp> before opkit.hpp; for typed partitioners and passes include
+// <opkit/partition.hpp>.
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 
@@ -20,8 +21,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Takes a record into the library. Stores only those functions in opkit_abi.h's form that the
-// author gives; the others are not compiled.
+// Adds a record to the library. Stores the author's functions in the form of opkit_abi.h. Functions
+// that the author does not give are not compiled.
 class OPKIT_IMAGE_LOCAL LibraryOpHost {
  public:
   static constexpr bool kIsLibrary = true;
@@ -66,7 +67,7 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   FunctionRecord record_;
 };
 
-LibraryOpHost OpHost(int);  // REGISTER_OP prefers it to the program's
+LibraryOpHost OpHost(int);  // REGISTER_OP prefers this to the program's OpHost
 
 // Argument of MXNet's initialize(int version): the number of MXNet's last version, 1.9.1.
 inline constexpr int kMXNetVersion = 10901;
@@ -99,9 +100,9 @@ opkit_library_entry(const opkit_host* host) {
   return ::opkit::detail::DescribeLibrary(host);
 }
 
-// Names a function that is called when the library is loaded, before its operators are used: int
+// Sets the function that is called when the library is loaded, before its operators are used: int
 // f(int host_major, int host_minor), with the version of the host's ABI. A failure stops the
-// loading. MXNet's initialize(int version) may be named too; it gets kMXNetVersion.
+// loading. MXNet's initialize(int version) is allowed too; its argument is kMXNetVersion.
 #define OPKIT_LIBRARY_INITIALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_INITIALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
@@ -114,8 +115,8 @@ opkit_library_entry(const opkit_host* host) {
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_VERSION);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
       (::opkit::detail::LibraryContents::Global().own_version = version, true)
-// Names a function void f() that is called once: before the library is unloaded, or when the
-// program ends by exit() or a return from main, before the destructors of static objects.
+// Sets a function void f() that is called once: before the library is unloaded, or at the program's
+// end by exit() or a return from main, before the destructors of static objects.
 #define OPKIT_LIBRARY_FINALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_FINALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \

@@ -1,5 +1,5 @@
-// Library: loads operators from a shared object at run time. They are operators like any other: in
-// the registry, in graphs and plans, under observers.
+// Library: loads operators from a shared object at run time. Loaded operators work like all others:
+// in the registry, in graphs and plans, with observers.
 #ifndef OPKIT_PLUGIN_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
@@ -7,17 +7,17 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct LoadOptions {
-  // Backend name of the library's kernels for operators that exist already; a node selects them
-  // with .Backends(backend). Empty for the file's name without "lib" and ".so".
+  // Backend name of the library's kernels for operators that already exist; a node selects these
+  // kernels with .Backends(backend). If empty, the file's name without "lib" and ".so".
   std::string backend = {};
-  // Puts the library's kernels before those that an operator has already, until the library is
+  // Prefers the library's kernels to the existing kernels of an operator, until the library is
   // unloaded.
   bool allow_override = false;
-  // Loads a file that is loaded already once more, with variables of its own.
+  // If the file is already loaded, loads it a second time, with its own variables.
   bool own_copy = false;
 };
 
-// The result of Library::Unload: whether the library's code has left the process.
+// The result of Library::Unload: shows if the library's code has left the process.
 struct UnloadReport {
   bool unmapped = false;  // true if no code of it is left in the process
   // If not unmapped: symbols of the library that may keep it loaded.
@@ -30,8 +30,8 @@ struct UnloadReport {
 
 // A handle to a loaded library, copied freely. The library stays loaded until Unload, even without
 // a handle. Any thread may load and unload while others create and run operators. Unload waits
-// until no other thread is making an operator, a plan or a gradient. Drop schemas and kernels taken
-// from the registry before Unload, which cannot check them.
+// until no other thread is making an operator, a plan or a gradient. Before Unload, drop pointers
+// to the library's schemas and kernels; Unload cannot check them.
 //
 //   Library lib = Library::Load("build/libmy_ops.so");
 //   std::vector<Tensor> y = Invoke("my_gemm", {a, b});
@@ -39,13 +39,13 @@ class Library {
  public:
   // A handle to no library: is_loaded() is false, and other members throw kFailedPrecondition.
   Library() = default;
-  // Loads a file and registers all of its operators, or none. A file that is loaded already and has
-  // not changed is not loaded again. An operator that exists already gets another backend. A file
-  // without operators causes a warning to the log hook (SetLogHook). Throws kIo for a missing
+  // Loads a file and registers all of its operators, or none. A file that is already loaded and has
+  // not changed is not loaded again. An operator that already exists gets one more backend. For a
+  // file without operators, the log hook (SetLogHook) gets a warning. Throws kIo for a missing
   // file; kUnsupported for a file of another machine or another ABI version; kInvalidArgument for a
   // file that is not such a library, or has a fault; kAlreadyExists for two operators of one name
-  // in it; kFailedPrecondition for a loaded file with other options; or the failure that the
-  // library's initialize reports.
+  // in the file; kFailedPrecondition for a file that is loaded with other options; or the failure
+  // that the library's initialize reports.
   static Library Load(const std::string& path, const LoadOptions& options = {});
   // Loads the operators of this program itself, from a unit that includes author.hpp.
   static Library LoadEntry(opkit_library_entry_function entry, const std::string& name,
@@ -53,13 +53,13 @@ class Library {
   // Returns all loaded libraries.
   static std::vector<Library> All();
 
-  // Returns the name that the library gives itself, else its file's name; with a number behind it
-  // if another loaded library has that name.
+  // Returns the library's own name, or its file's name if the library has no own name. A number is
+  // added if another loaded library has the same name.
   const std::string& name() const { return image().name; }
   const std::string& path() const { return loaded().path; }
   // Returns the backend of the library's kernels for operators that existed before.
   const std::string& backend() const { return loaded().backend; }
-  // Returns the version of the toolkit with which it was compiled; empty if unknown.
+  // Returns the version of the toolkit with which the library was compiled; empty if unknown.
   std::string version() const {
     const char* version = image().library->version;
     return version ? version : "";
@@ -71,14 +71,14 @@ class Library {
   }
   // Returns the operators' names, in the library's order.
   std::vector<std::string> operators() const;
-  // Returns the names of the library's partitioners; passes() returns those of its graph passes.
+  // Return the names of the library's partitioners and of its graph passes.
   std::vector<std::string> partitioners() const;
   std::vector<std::string> passes() const;
   bool is_loaded() const { return loaded_ && loaded_->image; }
 
   // Removes every registration, and unmaps the file unless a symbol in it keeps it mapped. Throws
   // kFailedPrecondition, and changes nothing, while an operator or plan of the library is alive, or
-  // memory of its devices is in use. The same holds inside a library's function, and while this
+  // memory of its devices is in use. Throws the same inside a library's function, and while this
   // thread makes an operator, a plan or a gradient.
   UnloadReport Unload();
 

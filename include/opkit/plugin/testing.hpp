@@ -1,6 +1,6 @@
 // Tests of operators without a host program. A unit test that includes or links the source of a
-// library calls inference, forward, backward and the checkers by the operator's name. The functions
-// that load a shared object load the operators from this program, so that they behave and fail as
+// library calls inference, forward, backward and the checkers by the operator's name. The code that
+// loads shared objects loads the operators from this program, so that operators behave and fail as
 // in production. Needs no test framework.
 //
 //   #include "my_ops.cc"                                  // or link it
@@ -40,9 +40,9 @@ std::vector<Tensor> Forward(const std::string& op, const std::vector<Tensor>& in
                             const Arguments& args = {}, const InvokeOptions& options = {});
 
 // Returns the gradients of the inputs for the given gradients of the outputs. Runs the operator,
-// then the operators of its gradient. A default-constructed Tensor is an output or an input without
-// a gradient. Throws the errors of the operators and of GetGradientForOp, and kUnsupported for a
-// sparse gradient.
+// then the operators of its gradient. A default-constructed Tensor stands for a missing gradient,
+// of an output or an input. Throws the errors of the operators and of GetGradientForOp, and
+// kUnsupported for a sparse gradient.
 std::vector<Tensor> Backward(const std::string& op, const std::vector<Tensor>& inputs,
                              const std::vector<Tensor>& output_gradients,
                              const Arguments& args = {}, Device device = {});

@@ -25,8 +25,8 @@ struct BoundOperator {
 };
 
 // Makes the operator of a kernel, in a configuration that the kernel proposed or in none. Throws
-// the errors of CreateOperator. A library with only typed CPU operators does not need it: the
-// registration of any other kernel fills it (UseOperatorCalls).
+// the errors of CreateOperator. A library with only typed CPU operators does not need this hook.
+// The registration of any other kernel fills it (UseOperatorCalls).
 OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, const OperatorDef& def,
                                                       const KernelConfig* config)>
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};

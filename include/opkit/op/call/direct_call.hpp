@@ -29,7 +29,7 @@ class DirectCall {
   const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
                        const Shape& shape, DType dtype);
   // True if writing to the output would overwrite an earlier output or an input. Exception: an
-  // input that the schema pairs with the output and that the function reads in place, not as a
+  // input that the schema pairs with the output, if the function reads the input itself and not a
   // copy.
   bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
   [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;

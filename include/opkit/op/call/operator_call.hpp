@@ -1,6 +1,6 @@
 // OperatorCall: a ResolvedOperator's operator, bound to its own workspace and run on the caller's
-// tensors. It selects the kernel for the tensors' types and converts layouts if a kernel needs
-// that.
+// tensors. It selects the kernel for the tensors' types, and converts tensors to the layouts of the
+// kernel.
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
@@ -21,8 +21,8 @@ class OperatorCall {
 
  private:
   struct Release;
-  // The workspace of one operator. Each operator has its own, so that state in it does not disturb
-  // the next operator.
+  // The workspace of one operator. Each operator has its own workspace, so that state in the
+  // workspace does not disturb the next operator.
   struct Place {
     std::unique_ptr<Workspace> workspace;
     std::vector<Tensor*> inputs;

@@ -1,5 +1,5 @@
 // The nodes and inputs that CheckOperator uses: from the caller, from the schema's TestInputs, or
-// generated. Only the definitions of op/check.hpp use it, and tools that make inputs as they do.
+// generated. The definitions of op/check.hpp use this header, and tools that need the same inputs.
 #ifndef OPKIT_OP_CHECK_CHECK_CASES_HPP_
 #define OPKIT_OP_CHECK_CHECK_CASES_HPP_
 
@@ -40,7 +40,7 @@ inline CheckCase MakeCase(const InputTypes& inputs, uint64_t seed) {
 // the reason, if it finds none.
 inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& options) {
   constexpr int kMost = 16;
-  // As many values as the schema names; one if it names none.
+  // The number of values that the schema names, or 1 if it names no values.
   int named_inputs = static_cast<int>(schema.inputs().size());
   int named_outputs = static_cast<int>(schema.outputs().size());
   if (named_inputs == 0 && schema.max_inputs() > kMost) named_inputs = 1;
@@ -118,7 +118,7 @@ inline std::optional<KernelConfig> FirstProposal(const Kernel& kernel, const OpS
 // The node under test, with the options of its check. It makes the inputs.
 struct CheckTarget {
   // Returns the dtypes to check with: the claimed dtypes of the input with the longest list.
-  // Without claims, the dtypes that inference accepts while it refuses others, else float32.
+  // Without claims: if inference refuses some dtypes, the accepted dtypes, else float32.
   std::vector<DType> DTypes() const {
     if (!options.dtypes.empty()) return options.dtypes;
     std::vector<DType> out;
@@ -139,9 +139,9 @@ struct CheckTarget {
       }
     return out.empty() ? std::vector<DType>{DType::kFloat32} : out;
   }
-  // Generates random inputs of `dtype`; an input that does not allow it gets its first dtype.
-  // `shapes` has one shape for all inputs, or one for each. Throws kInvalidArgument for another
-  // number.
+  // Generates random inputs of `dtype`. An input that does not allow `dtype` gets its first allowed
+  // dtype. `shapes` has one shape for all inputs, or one for each. Throws kInvalidArgument for any
+  // other number of shapes.
   CheckCase Random(const std::vector<Shape>& shapes, DType dtype, uint64_t seed) const {
     const size_t count = def.inputs().size();
     if (shapes.size() != 1 && shapes.size() != count)

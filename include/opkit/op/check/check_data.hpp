@@ -46,8 +46,8 @@ bool SameBytes(const Tensor& a, const Tensor& b);
 std::string PositionOf(const Shape& shape, int64_t i);
 // Returns |a - b| relative to the larger of the two, absolute below 1; 0 if equal or both NaN.
 double RelativeError(double a, double b);
-// Describes how two dense tensors differ; empty if they do not. Tolerance 0 compares bits, but any
-// NaN equals any other.
+// Describes the difference of two dense tensors; empty if they are equal. Tolerance 0 compares
+// bits, but all NaNs are equal to each other.
 std::string Difference(const Tensor& found, const Tensor& expected, double tolerance);
 // Returns the allowed difference of two computations of the same result; see RelativeError.
 double DefaultTolerance(DType dtype);

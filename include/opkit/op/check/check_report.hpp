@@ -8,7 +8,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // False under ThreadSanitizer, which kills a child that starts threads, and in builds for an
-// emulator that cannot start threads in a child: all their units define OPKIT_CHECK_WITHOUT_CHILD.
+// emulator that cannot start threads in a child. All units of these builds define
+// OPKIT_CHECK_WITHOUT_CHILD.
 inline constexpr bool kChecksInChild =
 #if defined(__SANITIZE_THREAD__) || defined(OPKIT_CHECK_WITHOUT_CHILD)
     false;
@@ -22,9 +23,9 @@ inline constexpr bool kChecksInChild =
 
 // Which results CheckOperator compares, and how.
 struct CheckComparisonOptions {
-  // False for an operator that draws random numbers: no results are compared.
+  // False for an operator that uses random numbers: the check then compares no results.
   bool deterministic = true;
-  // Inputs that may change, in addition to those that the schema names.
+  // Inputs that the operator may change, in addition to the inputs that the schema names.
   std::vector<int> mutated_inputs = {};
   bool strided = true;           // compare with the results of strided inputs
   bool gradient = true;          // compare the gradient with differences of forward runs
@@ -48,16 +49,16 @@ struct CheckRunOptions {
 // The options of CheckOperator: the node and its inputs, and two groups.
 struct CheckOptions {
   Arguments args = {};  // the node's arguments; required ones must be here
-  int num_inputs = -1;  // default: as many as the schema names, else its smallest number
+  int num_inputs = -1;  // default: the schema's named inputs, else its smallest number
   int num_outputs = -1;
   // The shapes of generated inputs: one for each, or one for all. {{64, 1024}, {3}}
   std::vector<Shape> input_shapes = {};
-  // Several cases; all inputs of a case have the same shape. Without input_shapes and shapes: 12
-  // mixed shapes, and if inference accepts none of these, inputs of different shapes that it
-  // accepts.
+  // Several cases; all inputs of a case have the same shape. Without input_shapes and shapes the
+  // check uses 12 different shapes. If inference accepts none of these, it uses inputs of different
+  // shapes that inference accepts.
   std::vector<Shape> shapes = {};
-  // Default: the dtypes that the schema claims for its inputs, else those that inference accepts
-  // while it refuses others, else float32.
+  // Default: the dtypes that the schema claims for its inputs. Without claims: if inference refuses
+  // some dtypes, the accepted dtypes, else float32.
   std::vector<DType> dtypes = {};
   uint64_t seed = 1;  // the seed from which inputs are generated
   CheckComparisonOptions compare = {};

@@ -19,7 +19,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // as the process.
 class GuardAllocator final : public Allocator {
  public:
-  // A block whose fence was overwritten; `data` may be free by now.
+  // A block whose fence was overwritten; `data` may already be freed.
   struct Damage {
     const void* data = nullptr;
     int64_t bytes = 0;

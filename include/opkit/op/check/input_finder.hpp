@@ -19,12 +19,12 @@ class InputFinder {
   // accept. `schema` and `def` must outlive the finder.
   InputFinder(const OpSchema& schema, const OperatorDef& def, Shapes shapes);
   // Returns lists of input types; in each list all inputs have the same dtype. Tries the dtypes
-  // that the operator claims. If it claims none, tries the usual dtypes, and the rare ones if
-  // inference accepts no usual one. If inference accepts every usual dtype, returns only the lists
-  // of the first dtype. If nothing is found, returns the first list that FindMixed finds.
+  // that the operator claims. Without claims, tries the usual dtypes, and then the rare dtypes if
+  // inference accepts no usual dtype. If inference accepts every usual dtype, returns only the
+  // lists of the first dtype. If nothing is found, returns the first list that FindMixed finds.
   std::vector<InputTypes> Find();
-  // Returns at most `most` lists of inputs with different shapes. The inputs have the given dtypes,
-  // one for each input, or other dtypes if inference accepts none of these.
+  // Returns at most `most` lists of inputs with different shapes. The inputs have the dtypes of
+  // `given`, one for each input, or other dtypes if inference refuses `given`.
   std::vector<InputTypes> FindMixed(size_t most, const DTypes& given = {});
   const std::string& refusal() const { return refusal_; }  // the first reason
 
@@ -33,7 +33,7 @@ class InputFinder {
   struct Search {
     std::vector<Shapes> shapes;  // candidates for each input
     std::vector<DTypes> dtypes;
-    bool asks_early;  // drop a list as soon as inference refuses its beginning
+    bool asks_early;  // drops a list once inference refuses its first inputs
     size_t most;
     int left = 10'000;  // remaining calls of inference
     std::vector<InputTypes> found = {};
@@ -41,7 +41,7 @@ class InputFinder {
 
   std::vector<InputTypes> FindAlike();
   DTypes ClaimedDTypes() const;
-  // Tests inputs of one dtype; a list of one shape is for every input.
+  // Tests inputs of one dtype. A list with one shape applies to every input.
   void Try(DType dtype, const Shapes& shapes, std::vector<InputTypes>* found);
   void Continue(Search& search, InputTypes& begun);
   // True if inference accepts the inputs; missing inputs at the end are unknown.

@@ -110,7 +110,7 @@ class FunctionOpHost {
   void Add(FunctionDevice& device) {
     Add(device, kPass);
   }
-  // Setters that need no registration: the program finds the functions in the record.
+  // Do nothing: the program finds the functions of these setters in the record.
   void InfersTypes() {}
   void InfersShapes() {}
   void MutatesInputs() {}

@@ -1,6 +1,6 @@
 // Gradients by operator: REGISTER_GRADIENT names an operator's gradient maker; other macros declare
-// that there is none. AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp
-// node by node.
+// that an operator has no gradient. AddGradients (graph/gradient/) and the gradient checker call
+// GetGradientForOp for each node.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
@@ -40,16 +40,17 @@ class GradientRegistry {
     return *registry;
   }
   OPKIT_IMAGE_LOCAL static GradientRegistry& Global();
-  // Adds a registration. A second one of the same operator from the same place is ignored; from
-  // another place it becomes a problem, which CheckRegistrations lists.
+  // Adds a registration. A second registration of the same operator is ignored if it comes from the
+  // same place of the source. From another place it becomes a problem, which CheckRegistrations
+  // lists.
   OPKIT_IMAGE_LOCAL void Add(const std::string& op, GradientRegistration registration);
   // Returns null if nothing was registered.
   GradientRegistration* Find(const std::string& op) const;
   // Removes a registration; for tests and libraries.
   void Remove(const std::string& op);
-  // For an operator without a gradient: looks for a gradient that is registered for nearly the same
-  // name, which no operator has. Returns the end of a message, which names that gradient; empty if
-  // there is none.
+  // For an operator without a gradient: looks for a gradient whose registered name is nearly the
+  // same and belongs to no operator. Returns the end of a message with that name; empty if nothing
+  // is found.
   OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
 
  private:
@@ -60,8 +61,8 @@ class GradientRegistry {
 // True if the operator has a gradient maker.
 OPKIT_IMAGE_LOCAL bool HasGradient(const std::string& op);
 
-// Returns the operators that compute the gradients of a node's inputs. `g_output` has the names of
-// the gradients of its outputs, one for each output, empty if none flows. Throws kNotFound if no
+// Returns the operators that compute the gradients of a node's inputs. `g_output` has one entry for
+// each output: the names of its gradient, empty if no gradient flows. Throws kNotFound if no
 // gradient was registered for the operator; kUnsupported for SHOULD_NOT_DO_GRADIENT and
 // GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients, or for a node
 // that its schema refuses; kAlreadyExists for a gradient that was registered twice.
@@ -118,7 +119,7 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
                                         __LINE__)
-// Declares that no gradient flows through the operator: its inputs get none.
+// Declares that no gradient flows through the operator: its inputs get no gradient.
 #define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
 // Declares that a request for the gradient is a mistake (an optimiser's update, a metric).
 #define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \

@@ -11,8 +11,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct GradientCheckOptions {
   double step = 0;       // 0: 1e-5 for float64, 2^-7 for float32, 2^-4 for halves
   double threshold = 0;  // largest relative error (absolute below 1); 0: 1e-6, 5e-3, 0.1
-  // The inputs that must have a right gradient; empty: all floating-point inputs to which the maker
-  // gives a gradient.
+  // The inputs whose gradients are checked. Empty: all floating-point inputs to which the gradient
+  // maker gives a gradient.
   std::vector<int> inputs = {};
   uint64_t seed = 1;            // seed of the generated output gradients
   int64_t max_elements = 1000;  // tested elements of each input, spread evenly
@@ -29,8 +29,8 @@ struct GradientMismatch {
 // The result of CheckGradient.
 struct GradientCheckResult {
   std::vector<std::string> findings;  // sentences; empty when the gradient is right
-  // Skipped parts: inputs without a gradient that outputs depend on; outputs whose gradient the
-  // maker reads nowhere.
+  // Skipped parts: inputs that affect an output but get no gradient; outputs whose gradient the
+  // maker does not read.
   std::vector<std::string> notes;
   std::vector<GradientMismatch> mismatches;
   int64_t elements_checked = 0;
@@ -41,11 +41,11 @@ struct GradientCheckResult {
   friend std::string ToString(const GradientCheckResult& result);
 };
 
-// Runs the node and, with generated output gradients, its gradient operators. Then runs the node
-// with every tested element of every input up and down by a step. An operator with a stateful
-// schema is made anew for each run. The inputs are dense host tensors away from kinks, one for each
-// of the node's inputs (default-constructed for an input that the node leaves out). Throws the
-// errors of the operators and of GetGradientForOp.
+// Runs the node and, with generated output gradients, its gradient operators. Then changes each
+// tested element of each input up and down by a step, and runs the node. An operator with a
+// stateful schema is created again for each run. The inputs are dense host tensors away from kinks,
+// one for each of the node's inputs (default-constructed for a left-out input). Throws the errors
+// of the operators and of GetGradientForOp.
 //
 //   CheckGradient(OperatorDef("Mul", {"a", "b"}, {"c"}), {a, b}).ok()
 GradientCheckResult CheckGradient(const OperatorDef& def, std::vector<Tensor> inputs,

@@ -1,5 +1,6 @@
-// GradientMakerBase: operators' authors derive from it to name the operators that compute the
-// gradients of a node's inputs from those of its outputs. gradient.hpp registers the derived class.
+// GradientMakerBase: the base class of gradient makers. A maker returns the operators that compute
+// the gradients of a node's inputs from the gradients of its outputs. gradient.hpp registers the
+// derived class.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
@@ -14,9 +15,9 @@ struct GradientOpsMeta {
   std::vector<GradientValue> g_input;  // for every input; empty if no gradient flows
 };
 
-// The names of gradients, in an explicit map: only the map decides if a value is a gradient, and of
-// which value, never the name. No gradient gets the name of another value. One map serves a whole
-// graph; reserve the graph's names before the first gradient is named.
+// The names of gradients, in an explicit map. Only the map, never the text of a name, decides if a
+// value is a gradient, and of which value. No gradient gets the name of another value. One map
+// serves a whole graph. Reserve the graph's names before the first gradient is named.
 class GradientNames {
  public:
   GradientNames();
@@ -55,7 +56,7 @@ class GradientMakerBase {
   OPKIT_INLINE virtual ~GradientMakerBase();
 
   // True if the gradient operators copy the node's device, engine and those arguments that they
-  // accept. An argument that the maker has set stays.
+  // accept. Does not change an argument that the maker has set.
   virtual bool CopyDeviceOption() const { return true; }
   virtual bool CopyEngine() const { return true; }
   virtual bool CopyArguments() const { return true; }
@@ -78,8 +79,7 @@ class GradientMakerBase {
   }
 
   // Returns the blobs of the gradient of output i. GO, GO_I and GO_V throw kInvalidArgument if the
-  // gradient is of the other kind, or if none was given: check GradOut(i) first if that is
-  // possible.
+  // gradient is of the other kind or does not exist. If this is possible, check GradOut(i) first.
   const GradientValue& GradOut(int i) const {
     return g_output_[Check(i, g_output_.size(), "output")];
   }

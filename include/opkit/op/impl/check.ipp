@@ -83,8 +83,9 @@ inline constexpr char kLacksThreads[] =
     "; threads that this program had started do not run in the child: where the operator waits for "
     "one of them, check it with CheckOptions::run.in_child = false";
 
-// Runs `body` in a child process, whose crash or hang is a finding. Runs it in this process if the
-// caller requests it, or if a thread of this process may have to complete the operator's runs.
+// Runs `body` in a child process; a crash or hang of the child is a finding. Runs `body` in this
+// process if the caller requests it, or if a thread of this process may have to complete the
+// operator's runs.
 inline CheckReport CheckInChild(const std::string& op, const CheckOptions& options,
                                 FunctionRef<void(CheckLog& log, bool lacks_threads)> body) {
   const bool has_threads = CountOtherThreads() > 0;

@@ -33,8 +33,8 @@ OPKIT_INLINE const BackendPreference& AllowedBackends() {
     const char* const text = std::getenv("OPKIT_BACKENDS");
     BackendPreference names = SplitBackends(text ? text : "");
     if (names.empty() || !IsLoadedLibrary()) return names;
-    // In the program the library's plain kernels may have the backend name "my_ops", and those of
-    // its backend "fast" the name "my_ops.fast".
+    // In the program the library's plain kernels may have the backend name "my_ops", and the
+    // kernels of its backend "fast" the name "my_ops.fast".
     for (size_t i = names.size(); i > 0; --i)
       if (const size_t dot = names[i - 1].rfind('.'); dot != std::string::npos)
         names.push_back(names[i - 1].substr(dot + 1));
@@ -82,8 +82,8 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   BackendPreference asked = BackendOrder(def);
   // The plain kernel's rank decides its place.
   if (by_rank && !def.requires_backends()) asked.pop_back();
-  // Orders by the position among the requested backends; all others come behind, by rank if
-  // `by_rank`.
+  // Orders by the position among the requested backends. All other kernels come after these, by
+  // rank if `by_rank`.
   auto place = [&](const Kernel* kernel) {
     int64_t at = 0;
     for (const std::string& name : asked) {

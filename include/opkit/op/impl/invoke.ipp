@@ -38,9 +38,9 @@ OPKIT_INLINE int CountOutputs(const OpSchema& schema, size_t num_inputs, const A
           schema.expected_outputs(), " outputs; ", mend);
   return count;
 }
-// Returns the schema's name of value i, or a generated name such as "input 0". It generates a name
-// if the schema gives none, or if the node already has a value of that name. A name with a space
-// could equal a generated name and is not used either.
+// Returns the schema's name of value i, or a generated name such as "input 0". Generates a name if
+// the schema has no name for the value, if the node already has a value of that name, or if the
+// name has a space, because it could then equal a generated name.
 inline std::string NameOfValue(const OperatorDef& def, const std::vector<ValueSchema>& declared,
                                const char* kind, size_t i) {
   if (i < declared.size()) {
@@ -134,7 +134,7 @@ struct PendingOutputs::State : detail::RefCounted {
 
   void Run() noexcept {
     std::exception_ptr failure;
-    {  // destroys everything of the call but the outputs, before its event completes
+    {  // destroys the call, except its outputs, before the event completes
       const detail::ScopedValue in_invoke(detail::t_in_invoke, true);
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);

@@ -22,7 +22,7 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
   std::vector<KernelConfig> proposed;
   try {
     proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
-  } catch (const Error&) {  // too little is known, or the run will report the mistake
+  } catch (const Error&) {  // types are not known yet, or the run reports the mistake
     return {};
   } catch (...) {
     RethrowFromProposal(kernel, def);

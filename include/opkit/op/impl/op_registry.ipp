@@ -25,8 +25,8 @@ inline std::string SchemaPlace(const OpSchema& schema) {
 }
 
 // The users of the registry and the removal that waits for them. A waiting removal does not block
-// new users: a user may start threads that also use the registry, and the user waits for them, so
-// they must not wait for the removal.
+// new users. A user may start threads that also use the registry and wait for these threads; if
+// they waited for the removal, nothing would go on.
 struct RegistryUsers {
   Mutex mutex;  // held by a removal for as long as it lasts
   int64_t count = 0;
@@ -66,7 +66,7 @@ OPKIT_INLINE PreferenceScope::PreferenceScope(const RefCounted& preferences)
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
 OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
-  ++t_registry_uses;  // so that the removal's own calls do not wait for it
+  ++t_registry_uses;  // so that calls inside the removal do not wait for it
   for (;;) {
     Parker parker;
     g_registry_users.mutex.Lock();
@@ -480,7 +480,7 @@ OPKIT_COLD OPKIT_INLINE detail::BackendPreference OpRegistry::PreferenceOf(
     std::string_view op, DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   detail::BackendPreference out;
-  // Nearly always empty, and called for every operator that is created.
+  // Preferences are nearly always empty, but every creation of an operator reads them.
   const detail::KeptPreferences* const kept = detail::PreferencesOfThread();
   if (kept) out = kept->first;
   const NameMap<detail::BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;

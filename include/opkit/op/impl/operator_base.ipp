@@ -42,7 +42,7 @@ OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) 
   return &items().list.back().tensor;
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
-  // An earlier copy, made for the constructor or an observer, may be out of date.
+  // A copy from before this run, for the constructor or an observer, may be out of date.
   const uint64_t invocation = CurrentInvocation().id;
   for (const Items::Item& item : items().list)
     if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
@@ -124,9 +124,9 @@ OPKIT_INLINE void RethrowDescribed(FunctionRef<void(Error&)> add) {
   try {
     throw;
   } catch (Error& error) {
-    // An Error from an event belongs to the event, and other threads may be reading it: a copy gets
-    // the context. A copy would slice a class derived from Error, so that such an object is
-    // rethrown as it is.
+    // An Error from an event belongs to the event, and other threads may be reading it. Therefore a
+    // copy gets the context. An object of a class derived from Error is rethrown unchanged, because
+    // a copy would lose the derived part.
     if (typeid(error) != typeid(Error)) {
       if (!error.is_shared()) add(error);
       throw;

@@ -105,7 +105,7 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
   for (const AttributeSchema& attribute : declared) {
     const Attribute* given = args.Find(attribute.name);
     if (!given && attribute.required) {
-      std::string undeclared;  // perhaps a misspelling of the needed one
+      std::string undeclared;  // may be a misspelling of attribute.name
       for (const NamedAttribute& arg : args)
         if (!Takes(arg.name))
           undeclared +=
@@ -312,7 +312,7 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
         outputs[o].dtype = outputs_[o].dtypes[0];
     detail::CheckDTypes("output", outputs_, outputs);
   } catch (const detail::NotKnownYet&) {
-    if (known) fail();  // otherwise nothing can be inferred yet
+    if (known) fail();  // else the shapes cannot be inferred yet
   } catch (...) {
     fail();
   }

@@ -1,5 +1,5 @@
-// ToMarkdown: a schema as Markdown. The reference for an operator's users is generated from the
-// rules that verify its nodes, so that the two cannot differ.
+// ToMarkdown: a schema as Markdown. It generates the reference of operators from the rules that
+// verify nodes, so that the reference and the rules cannot differ.
 #ifndef OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
 #define OPKIT_OP_SCHEMA_SCHEMA_DOCS_HPP_
 

@@ -18,7 +18,8 @@ class TypedCall {
   // attribute without a value; kTypeMismatch for an attribute of another type.
   TypedCall(const TypedKernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  // Returns the signature's number of inputs; a node may have fewer if the last ones are optional.
+  // Returns the signature's number of inputs; a node may have fewer inputs if the last inputs are
+  // optional.
   size_t num_inputs() const { return num_inputs_; }
   // Infers the outputs into `inference`. Calls `wait` before the first read of an input's elements,
   // because the device may still be computing them. Throws kUninitialized; the errors of inference;
@@ -59,7 +60,7 @@ class TypedCall {
  private:
   [[noreturn]] OPKIT_COLD void ThrowNoVersion(const OperatorDef& def, InputPointers inputs) const;
 
-  // The slots of a version. `shapes` is the inference version of their extents.
+  // The slots of a version. `shapes` is the inference version of the extents in the slots.
   struct State {
     std::unique_ptr<TypedSlot[]> slots;
     uint64_t shapes = 0;

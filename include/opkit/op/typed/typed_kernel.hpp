@@ -1,7 +1,7 @@
 // TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has a row for each
-// parameter of the author's function and, for each element type, a function that calls the author's
-// function with the values of those parameters. TypedCall does the rest of a run, which is the same
-// for all signatures.
+// parameter of the author's function. For each element type it has a function that calls the
+// author's function with the values of the parameters. TypedCall does the rest of a run, which is
+// the same for all signatures.
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -64,7 +64,7 @@ void ReadAttribute(const Attribute& attribute, TypedSlot& slot) {
   SetSlot(slot, attribute.Get<T>());
 }
 // Reads an attribute that the function declares with its element type, or with a list of that type.
-// In nodes such an attribute is a floating-point number, or a list of these.
+// A node stores such an attribute as a floating-point number or a list of such numbers.
 template <class T>
 void ReadElements(const Attribute& attribute, TypedSlot& slot) {
   if constexpr (kIsVector<T>) {

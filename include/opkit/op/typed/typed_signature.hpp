@@ -1,6 +1,6 @@
 // The signature of a typed operator's function as a compile-time table: kind, name, place, and
-// dtype or attribute type of each parameter. Also the compile errors for signatures that cannot be
-// read.
+// dtype or attribute type of each parameter. Also contains the compile errors for signatures that
+// the table cannot describe.
 #ifndef OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 #define OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -117,12 +117,13 @@ inline constexpr bool kHasVersion = std::is_invocable_v<Function, std::type_iden
 template <class Function, class... Types>
 using SignatureOf = TypedSignature<decltype(Function{}(std::type_identity<Types>{}...))>;
 
-// Returns two element types for which the function has versions, to see which parameters change
-// with T.
+// Returns two element types for which the function has versions. The comparison of the two versions
+// shows which parameters change with T.
 template <class Function>
 consteval auto ElementProbes() {
   if constexpr (kHasVersion<Function, CPUContext, float, float, float>) {
-    // Not a template: a compiler that continues after this error accepts any arguments.
+    // The function is not a template: a compiler that continues after that error accepts any
+    // arguments.
     return std::type_identity<bool>{};
   } else if constexpr (kHasVersion<Function, CPUContext, float> &&
                        kHasVersion<Function, CPUContext, double>) {

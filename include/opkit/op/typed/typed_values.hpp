@@ -102,7 +102,7 @@ class In : public detail::TypedView<const T> {
   using detail::TypedView<const T>::TypedView;
 };
 
-// An input that a node may leave out: it is then false and empty.
+// An input that a node may leave out. A left-out input is false and empty.
 template <detail::FixedName Name, Element T>
 class OptionalIn : public In<Name, T> {
  public:

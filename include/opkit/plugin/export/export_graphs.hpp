@@ -1,6 +1,6 @@
-// Lets the nodes of a library's operators carry graphs, from its host and to it. Included if a unit
-// includes both graph.hpp and plugin/author.hpp. The headers fill the hooks of abi_node.hpp and of
-// op/inference.hpp.
+// Lets the nodes of a library's operators carry graphs between the library and its host. Included
+// if a unit includes both graph.hpp and plugin/author.hpp. The headers fill the hooks of
+// abi_node.hpp and of op/inference.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
 

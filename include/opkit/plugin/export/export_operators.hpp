@@ -1,7 +1,7 @@
 // Exports the operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed
-// functions (OPKIT_OP), beside those of REGISTER_OP. They are in the library's own registries. Each
-// becomes a record, whose kernels run the operator in a workspace of its own over the host's
-// memory. Included if a unit includes both opkit.hpp and plugin/author.hpp.
+// functions (OPKIT_OP), in addition to the operators of REGISTER_OP. The library's own registries
+// hold these operators. Each operator becomes a record, whose kernels run it in its own workspace
+// over the host's memory. Included if a unit includes both opkit.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
@@ -11,9 +11,9 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs another operator of the host program during the run of a class or typed operator of the
-// library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
-// host keeps the other operator ready from run to run. Throws as OpResource::invoke does, and
-// kFailedPrecondition if this thread runs no operator of the library.
+// library. Writes into the given outputs, on the calling operator's device, and on CUDA in its
+// stream. The host keeps the other operator prepared between runs. Throws the errors of
+// OpResource::invoke; kFailedPrecondition if this thread runs no operator of the library.
 //
 //   InvokeOnHost("Add", {Input(0), Input(1)}, {*Output(0, Input(0).shape(), Input(0).dtype())});
 OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
@@ -21,8 +21,8 @@ OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tenso
 
 namespace detail {
 
-// Adds a record of each registered operator, except internal ones. Adds none if the host is this
-// program itself, which has the operators already.
+// Adds a record of each registered operator, except internal operators. Adds no record if the host
+// is this program itself, which already has the operators.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
 // Filled by export_gradients.hpp: stores a registered gradient in the record, in the form that the

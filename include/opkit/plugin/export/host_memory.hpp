@@ -16,7 +16,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// An allocator of this image that calls the allocator that the host has at that moment.
+// An allocator of this image that calls the host's current allocator.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
  public:
   HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
@@ -73,7 +73,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   void Free(void* owner, void* memory, int64_t bytes) noexcept {
     owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
   }
-  // Removes the entry of `data` and returns its owner; returns `usual` without an entry.
+  // Removes the entry of `data` and returns its owner. If there is no entry, returns `usual`.
   void* Forget(const void* data, void* usual) {
     MutexLock lock(mutex_);
     for (auto& one : others_) {

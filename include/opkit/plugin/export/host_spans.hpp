@@ -12,8 +12,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The span sink of a library. Passes on to the host the spans that the library's operators open
-// during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
+// The span sink of a library. Sends to the host the spans that ProfileScope and Invoke open during
+// runs of the library's operators. Each thread has a list of its open spans.
 class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  public:
   static void Use() { g_image_span_sink = &g_sink; }
@@ -26,8 +26,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // Marks the next span of this thread that has the operator's name: the host has opened it
-  // already.
+  // Marks the next span of this thread with the operator's name: the host has already opened this
+  // span.
   class Known {
    public:
     explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
@@ -45,8 +45,9 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     auto* const span = new (std::nothrow) Span{t_span};
     if (!span) return Pass();
     t_span = span;
-    // The host gives the span its identity, as a child of the current one. If both images share the
-    // current identity, that is `now`: reset it to the parent first.
+    // The host gives the span an identity, as a child of the current identity. If both images share
+    // the variable of the current identity, `now` is in this variable: reset it to the parent
+    // first.
     now.id = now.parent;
     try {
       g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),

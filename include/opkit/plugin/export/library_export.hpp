@@ -13,7 +13,7 @@ struct LibraryContents {
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
   const char* own_version = nullptr;
-  // Fills in the records of REGISTER_OP and appends each of them once to `records`. Null if the
+  // Fills in the records of REGISTER_OP and appends each record once to `records`. Null if the
   // library has no such operator.
   OpStatus (*add_records)(std::vector<FunctionRecord>& records) = nullptr;
   // Adds the operators of op/'s registries; set if a unit includes opkit.hpp.

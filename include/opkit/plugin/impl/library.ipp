@@ -72,8 +72,8 @@ inline void CheckLibrary(const opkit_library& library, const std::string& name) 
   if (OPKIT_ABI_HAS(&library, own_version))
     CheckLibraryText(name, library.own_version, "opkit_library.own_version");
 }
-// Returns the operators of a library's description. Throws an Error that names every faulty one.
-// Registers nothing.
+// Returns the operators of a library's description; registers nothing. Throws an Error that names
+// every operator with a fault.
 inline std::vector<FunctionRecord> ReadLibrary(const opkit_library& library,
                                                const std::string& name) {
   constexpr uint64_t kMostOps = 1'000'000;
@@ -194,7 +194,7 @@ class LibraryLoader {
     return loaded;
   }
 
-  // Unloads a library. The caller must keep a handle of `loaded`.
+  // Unloads a library. The caller must keep a handle to `loaded` until the call returns.
   UnloadReport Unload(LoadedLibrary& loaded) {
     const auto place = std::ranges::find(table_.all(), &loaded, &LoadedLibraryPtr::get);
     const std::string name = loaded.image ? loaded.image->name : loaded.path;
@@ -338,8 +338,8 @@ class LibraryLoader {
       throw;
     }
   }
-  // Registers ranks and availability of the library's backends. Its kernels for operators that the
-  // program has already get no rank: they run only if a node names their backend, or with
+  // Registers ranks and availability of the library's backends. Kernels for operators that already
+  // exist in the program get no rank: they run only if a node names their backend, or with
   // allow_override.
   static void RegisterBackends(const LoadedLibrary& loaded) {
     for (const auto& [name, backend] : loaded.backends) {
@@ -358,7 +358,7 @@ class LibraryLoader {
             loaded.image->name);
     }
   }
-  // Returns the backend name of the library's kernels for an operator that the program has already.
+  // Returns the backend name of the library's kernels for an operator that already exists.
   static std::string BackendBeside(const LoadedLibrary& loaded, const std::string& backend) {
     return backend.empty() ? loaded.backend : loaded.backend + "." + backend;
   }
@@ -371,7 +371,8 @@ class LibraryLoader {
     }
   }
   // Throws for an operator of version 1.1 or later that lacks a required function. The schema of an
-  // existing operator can replace it; a graph that the node carries can replace types and shapes.
+  // existing operator can replace the function; a graph that the node carries can replace the
+  // inference of types and shapes.
   static void CheckComplete(const LibraryImage& image, FunctionOpRecord& record) {
     if (image.library->abi_minor == 0 || OpRegistry::Global().FindSchema(record.name)) return;
     const auto need = [&](bool is_there, const char* function, const char* why, const char* mend) {
@@ -395,8 +396,8 @@ class LibraryLoader {
     need(op.infer_type || outputs == 0 || inputs != 0, "inferType",
          "it has no input whose dtype its outputs could have", "add .setInferType(f)");
   }
-  // Warns if a library's operator declares an attribute that the program's operator of that name
-  // does not take: the program's schema stays.
+  // Warns if a library's operator declares an attribute that the program's operator of the same
+  // name does not accept: the program's schema stays valid.
   static void WarnOfAttributes(const LibraryImage& image, const FunctionOpRecord& record) {
     const OpSchema* schema = OpRegistry::Global().FindSchema(record.name);
     for (const AttributeSchema& attribute : record.attributes)
@@ -448,12 +449,12 @@ class LibraryLoader {
     const bool owns = loaded.owns[i];
     if (owns) host.Begin(/*is_complete=*/true);
     for (FunctionDevice& device : record.devices) {
-      // In an operator of the library's own, a kernel keeps the name of its backend.
+      // If the library registers the operator, a kernel keeps the name of its backend.
       const std::string backend = owns ? device.backend : BackendBeside(loaded, device.backend);
       host.Add(device, FunctionPass::kForward, backend);
       ++loaded.idle_count;
       if (!device.abi.backward) continue;
-      AddGradient(loaded, i, host);  // before the kernel, which would register it
+      AddGradient(loaded, i, host);  // before the kernel, which would also register a gradient
       host.Add(device, FunctionPass::kBackward, backend);
       ++loaded.idle_count;
     }
@@ -477,8 +478,8 @@ class LibraryLoader {
     for (const std::string& op : loaded.gradients) GradientRegistry::Global().Remove(op);
     loaded.gradients.clear();
   }
-  // Registers operators and gradients of the unloaded library anew, from other libraries that have
-  // them too.
+  // Registers operators and gradients of the unloaded library again if other libraries also have
+  // them.
   void AdoptOrphans(const LoadedLibrary& gone) {
     for (size_t i = 0; i < gone.records.size(); ++i) {
       bool adopted = !gone.owns[i];
@@ -509,7 +510,7 @@ std::vector<std::string> NamesOf(const std::vector<IntrusivePtr<const Part>>& pa
 // Logs warnings about a loaded library. Called without the table's lock, since the log hook may
 // call functions of Library.
 inline void Warn(const LoadedLibrary& loaded) {
-  // The mangled C++ name and the C name; MXNet calls the latter.
+  // The mangled C++ name and the C name of initialize; MXNet calls the C name.
   if (loaded.image && loaded.image->object && !loaded.image->library->initialize)
     for (const std::string& function : loaded.image->object->ExportedFunctions())
       if (function == "_Z10initializei" || function == "initialize")

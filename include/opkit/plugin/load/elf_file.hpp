@@ -1,6 +1,6 @@
-// Reads the headers of an ELF file: whether it is a shared object for this machine, which symbols
-// it exports, and which symbols would keep it in the process. Reads them before the loader sees the
-// file, from bytes that may be anything. Included by the definitions of shared_object.hpp.
+// Reads the headers of an ELF file before the loader sees the file: checks that it is a shared
+// object for this machine, and lists the symbols that it exports and the symbols that would keep it
+// in the process. The bytes may be damaged. Included by the definitions of shared_object.hpp.
 #ifndef OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 #define OPKIT_PLUGIN_LOAD_ELF_FILE_HPP_
 
@@ -12,8 +12,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Symbols, which are mangled, and flags of an ELF file. A file without section headers, which
-// loading does not need, has no known symbols.
+// The mangled symbols and the flags of an ELF file. Loading needs no section headers; without them
+// the symbols are unknown.
 struct ElfInfo {
   std::vector<std::string> functions;      // defined and exported
   std::vector<std::string> unique;         // STB_GNU_UNIQUE: one in the process, never unmapped
@@ -28,9 +28,9 @@ struct ElfInfo {
   Throw(code, "expected '", path, "' to be a shared object, but it ", found, ": ", mend);
 }
 
-// Reads a file's bytes, which may be anything, and trusts none of them. Throws an Error that names
-// `path` for a file that is not a complete shared object for this machine. Costs a pass over the
-// symbols.
+// Reads a file's bytes, and checks each before use, because the file may be damaged. Throws an
+// Error that names `path` for a file that is not a complete shared object for this machine. Costs a
+// pass over the symbols.
 ElfInfo ReadElf(std::string_view file, const std::string& path);
 
 }}}  // namespace opkit::detail

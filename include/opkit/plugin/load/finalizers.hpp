@@ -23,8 +23,8 @@ OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_has_library_table = false
 // kernel has returned for the first time.
 class Finalizers {
  public:
-  // True once the process ends: a library's own objects may then be gone before the operators that
-  // the program still holds.
+  // True once the process ends. A library's own objects may then be destroyed before the operators
+  // that the program still holds.
   static bool ProcessEnds() { return Global().process_ends_.load(std::memory_order_relaxed); }
 
   // Adds the finalizer of an initialized library. Call must come before the end of `image`.
@@ -34,7 +34,8 @@ class Finalizers {
     self.pending_.push_back({&image, getpid()});
     Register();
   }
-  // Calls the finalizer, unless it was called before. Returns why it failed; empty if it did not.
+  // Calls the finalizer, unless it was called before. Returns the reason of its failure; empty
+  // after success.
   static std::string Call(const LibraryImage& image) {
     Finalizers& self = Global();
     const std::lock_guard lock(self.mutex_);
@@ -68,8 +69,8 @@ class Finalizers {
         WriteLog(LogLevel::kError, last.image->name, StrCat("its finalize failed: ", why));
     }
   }
-  // Calls a library's finalize, which returns nothing. Returns the text that the library reported
-  // to the host if finalize threw; empty if it did not.
+  // Calls a library's finalize, which returns nothing. If finalize threw, returns the text that the
+  // library reported to the host; else an empty text.
   static std::string Finalize(const LibraryImage& image) {
     if (!image.library->finalize) return {};
     const bool had_table = std::exchange(t_has_library_table, true);

@@ -10,7 +10,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Registers a library's layouts, converters and devices, all or none.
 void RegisterLayoutsOf(LoadedLibrary& loaded);
 void RemoveLayoutsOf(LoadedLibrary& loaded);
-// Returns why the library must stay loaded; empty if it may go. `all` are all loaded libraries.
+// Returns the reason why the library must stay loaded; empty if it may be unloaded. `all` are all
+// loaded libraries.
 std::string WhatHoldsLayouts(const LoadedLibrary& loaded, const std::vector<LoadedLibraryPtr>& all);
 // Registers layouts of the remaining libraries whose names have become free.
 void AdoptLayouts(const std::vector<LoadedLibraryPtr>& all);

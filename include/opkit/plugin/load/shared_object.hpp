@@ -1,7 +1,7 @@
 // SharedObject: a shared object that is loaded at run time. A wrong file is refused with a reason
-// before the loader sees it. A second instance or a rebuilt file can live beside the first. Closing
-// reports whether the code is really gone. POSIX calls are in impl/, the reading of ELF is in
-// elf_file.hpp; another system needs its own version of these files.
+// before the loader sees it. A second instance or a rebuilt file can be loaded beside the first.
+// Closing reports if the code has really left the process. POSIX calls are in impl/, the reading of
+// ELF is in elf_file.hpp; another system needs its own version of these files.
 #ifndef OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 #define OPKIT_PLUGIN_LOAD_SHARED_OBJECT_HPP_
 
@@ -14,7 +14,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Returns a C++ symbol in readable form, any other symbol unchanged.
 std::string Demangle(const std::string& symbol);
 
-// The result of SharedObject::Close: whether the library's code has left the process.
+// The result of SharedObject::Close: shows if the library's code has left the process.
 struct CloseReport {
   bool unmapped = false;    // true if no code or data of it is left in the process
   bool still_used = false;  // true if another handle, or another part of the program, uses it
@@ -22,8 +22,8 @@ struct CloseReport {
   std::vector<std::string> pinned_by;
 };
 
-// An open library, whose functions any thread may call. The last handle closes it; nothing that
-// came from it may be used afterwards.
+// An open library, whose functions any thread may call. The last handle closes the library; no
+// object or function of the library may be used afterwards.
 //
 //   IntrusivePtr<SharedObject> library = SharedObject::Open("build/ops.so");
 //   void* entry = library->Find("entry");
@@ -32,23 +32,22 @@ class SharedObject : public RefCounted {
  public:
   // Opens a file with the code and data that it has now. Shares the image, and so the variables, of
   // an open SharedObject of the same, unchanged file. Loads a copy of the file if the loader would
-  // give an old image instead: of a file that was rebuilt, or that was closed and stayed mapped. A
-  // path without '/' is a file in the current directory. The file must not be written to meanwhile.
-  // Throws kIo for a missing file or dependency; kUnsupported for another machine's file, or
-  // for a feature that this system lacks; kIo without room for a copy; else
-  // kInvalidArgument.
+  // return an old image instead: the file was rebuilt, or was closed and stayed mapped. A path
+  // without '/' is a file in the current directory. No process may write to the file during the
+  // call. Throws kIo for a missing file or dependency; kUnsupported for another machine's file, or
+  // for a feature that this system lacks; kIo without room for a copy; else kInvalidArgument.
   static IntrusivePtr<SharedObject> Open(const std::string& path);
-  // Opens the file with variables of its own in any case, by loading a copy of the file.
-  // STB_GNU_UNIQUE variables still exist once in the process, and dependencies are not searched in
-  // the file's folder ($ORIGIN).
+  // Loads a copy of the file, so that the library always has its own variables. STB_GNU_UNIQUE
+  // variables still exist once in the process, and dependencies are not searched in the file's
+  // folder ($ORIGIN).
   static IntrusivePtr<SharedObject> OpenCopy(const std::string& path);
-  // Drops the handle and reports whether that unmapped the library.
+  // Drops the handle and reports if this unmapped the library.
   static CloseReport Close(IntrusivePtr<SharedObject>& object);
   // True if an image of this loaded_path() and base() is in the process, in use or left over.
   static bool IsMapped(const std::string& loaded_path, uintptr_t base);
 
-  // Returns the path that the caller gave. loaded_path() is the path that the loader got: the same,
-  // or the name of a copy.
+  // Returns the path that the caller gave. loaded_path() is the path that the loader opened: the
+  // same path, or the name of a copy.
   const std::string& path() const { return path_; }
   const std::string& loaded_path() const { return loaded_path_; }
   uintptr_t base() const { return base_; }

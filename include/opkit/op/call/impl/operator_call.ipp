@@ -9,8 +9,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Releases the memory of the workspace's tensors at the end of a call; the next call sets them
-// again.
+// Releases the memory of the workspace's tensors at the end of a call. The next call sets these
+// tensors again.
 struct OperatorCall::Release {
   OperatorCall& self;
   ~Release() {
@@ -122,7 +122,7 @@ OPKIT_INLINE void OperatorCall::Select() {
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
   const std::vector<TensorInfo> outputs = schema_.InferOutputs(def_, infos);
   Place place = MakePlace();
-  // On a stream, the output does not exist yet when it would have to be converted.
+  // On a stream no output can be converted here, because its elements are not computed yet.
   const bool converts = def_.device().type == DeviceType::kCPU;
   bool is_standard = true;
   auto op = g_create_selected(def_, place.workspace.get(), infos, outputs, converts, &is_standard);
@@ -157,7 +157,7 @@ struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
   static OperatorPlace& Of(RefCounted& bound) { return static_cast<OperatorPlace&>(bound); }
   static Tensor* TensorIn(Blob* blob) { return blob ? blob->GetMutable<Tensor>() : nullptr; }
 
-  CPUStream here;  // runs work at once: this thread already has its turn in a stream
+  CPUStream here;  // runs work at once: a stream already runs this thread in order
   Workspace workspace;
   std::unique_ptr<OperatorBase> op;
   std::vector<Blob*> inputs, outputs;  // null for a value that is left out

@@ -11,8 +11,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // name and the inputs.
 class CheckedKernel {
  public:
-  // The bytes of unwritten memory in one run. A result that differs between two patterns depends on
-  // that memory.
+  // The bytes that fill unwritten memory in one run. A result that differs between two patterns
+  // depends on unwritten memory.
   struct Pattern {
     uint8_t fill, fence;
   };
@@ -30,7 +30,7 @@ class CheckedKernel {
   // True if work continues on other threads after it was issued.
   bool is_asynchronous() const { return kernel_.device != DeviceType::kCPU; }
   bool is_stuck() const { return is_stuck_; }  // a run never completed
-  // Sets the inputs of the next runs, which must live until the next call; null: none.
+  // Sets the inputs of the next runs; null for no inputs. `tested` must live until the next call.
   void SetCase(const CheckCase* tested) { tested_ = tested; }
   const CheckCase& tested() const { return *tested_; }
   std::string InputName(size_t i) const { return NameOf("input", i, target_.def.inputs()); }
@@ -84,7 +84,7 @@ class CheckedKernel {
   CheckedRun Run(CheckedNode& node) {
     return Run("run by Run", [&] { return node.Run(); });
   }
-  // Describes the first output that differs; empty if none does.
+  // Describes the first output that differs; empty if all outputs are equal.
   std::string Differs(const std::vector<Tensor>& found, const std::vector<Tensor>& expected,
                       bool tolerant = false) const {
     const double given = target_.options.compare.tolerance;
@@ -97,7 +97,8 @@ class CheckedKernel {
     }
     return {};
   }
-  // Reports outputs other than `expected` as `sentence`, with the difference; returns false then.
+  // If the outputs differ from `expected`, reports `sentence` with the difference and returns
+  // false.
   bool Compare(const std::vector<Tensor>& found, const std::vector<Tensor>& expected,
                const std::string& problem, const std::string& sentence, bool tolerant = false) {
     const std::string how = Differs(found, expected, tolerant);
@@ -133,7 +134,7 @@ class CheckedKernel {
     const auto is_one_of = [&](std::initializer_list<const char*> problems) {
       return std::ranges::count(problems, problem) > 0;
     };
-    // Once for each kernel, and only while the kernels of the CPU are right.
+    // Gives this hint once for each kernel, and only if the CPU's kernels have no findings.
     if (is_asynchronous() &&
         is_one_of({"outside", "garbage", "beyond", "random", "async", "state", "reference"}) &&
         !log_.HasKeyOf(StrCat(DeviceType::kCPU, "/")) && log_.AddKey(KeyOf("hint")))

@@ -52,17 +52,17 @@ class CheckedNode {
   Tensor* Input(size_t i) { return ws_->CreateTensor(def_.inputs()[i]); }
   Tensor* Output(size_t o) { return ws_->CreateTensor(def_.outputs()[o]); }
 
-  // Runs the operator; creates it in the first call. After kStuck, when its event did not complete,
-  // the node must not be used.
+  // Runs the operator; the first call creates it. After kStuck (the event did not complete) the
+  // node must not be used.
   CheckedRun Run(RunMode mode = RunMode::kRun) {
     return Try([&] {
-      // An operator with its own asynchronous part may never complete: only its event has a
+      // An operator with its own asynchronous part may never complete. Only its event has a
       // deadline.
       if (mode == RunMode::kRun && (!op_->HasAsyncPart() || op_->SupportsAsyncScheduling())) {
         op_->Run();
       } else {
         op_->RunAsync();
-        // Count the threads before reading the event: a thread that has ended has completed it.
+        // Count the threads before reading the event: a thread may complete the event and end.
         if (target_.lacks_threads && CountOtherThreads() == 0 && op_->event().IsScheduled())
           Throw(ErrorCode::kDeadlineExceeded, "no thread of this process completes its event");
         op_->event().Finish(std::chrono::milliseconds(target_.options.run.deadline_ms));
@@ -79,7 +79,8 @@ class CheckedNode {
     });
   }
 
-  // Returns copies of the outputs; an undefined tensor for an output that is left out or no tensor.
+  // Returns copies of the outputs; an undefined tensor for an output that is left out or is no
+  // tensor.
   std::vector<Tensor> Outputs() const {
     std::vector<Tensor> out;
     for (const std::string& name : def_.outputs())
@@ -147,8 +148,8 @@ class CheckedNode {
     op_ = CreateWith(kernel_, target_.schema, def_, ws_.get(), in_layouts ? &*proposed : nullptr);
     if (!op_) throw UnsupportedOperatorFeature("its creator returned null");
   }
-  // Converts inputs to the kernel's layouts, as a plan does, and back to check that nothing is
-  // lost.
+  // Converts inputs to the kernel's layouts, as a plan does. Converts them back to check that no
+  // element is lost.
   void ConvertInputs() {
     for (size_t i = 0; i < def_.inputs().size(); ++i) {
       const Layout wanted = op_->InputLayout(static_cast<int>(i));

@@ -60,8 +60,8 @@ OPKIT_INLINE std::vector<InputTypes> InputFinder::FindMixed(size_t most, const D
     dtypes.insert(dtypes.begin(), std::vector<DTypes>(count_));
     for (size_t i = 0; i < count_; ++i) dtypes[0][i] = {given[i]};
   }
-  // The second search is for an inference function that fails on unknown inputs instead of leaving
-  // outputs unknown.
+  // The second search is needed if the inference function fails on unknown inputs, instead of
+  // leaving the outputs unknown.
   for (const std::vector<DTypes>& of_inputs : dtypes)
     for (const bool asks_early : {true, false}) {
       Search search{shapes, of_inputs, asks_early, most};

@@ -7,17 +7,17 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Runs a kernel on guarded memory, with different bytes in what it must not read: no run may write
-// or read outside its tensors, and results must be repeatable.
+// Runs a kernel on guarded memory, with different bytes in the memory that the kernel must not
+// read. No run may write or read outside its tensors, and results must be repeatable.
 class MemoryCheck {
  public:
   explicit MemoryCheck(CheckedKernel& kernel) : kernel_(kernel), target_(kernel.target()) {}
 
-  // Returns the result of the first run, kOk also after a finding; `error` has the text of a
-  // failure.
+  // Returns the result of the first run; kOk also if the run had a finding. `error` has the text of
+  // a failure.
   CheckedRun Run() {
     CheckedNode node = kernel_.Node();
-    // The first run is asynchronous where that is possible: only then is there a deadline.
+    // The first run is asynchronous if possible, because only an asynchronous run has a deadline.
     const RunMode mode = kernel_.is_asynchronous() ? RunMode::kAsync : RunMode::kRun;
     const CheckedRun result = kernel_.Run(
         mode == RunMode::kAsync ? "run by RunAsync" : "run by Run", [&] { return node.Run(mode); });
@@ -103,8 +103,8 @@ inline std::vector<TensorInfo> KnownInputs(const std::vector<Tensor>& inputs, Kn
   }
   return out;
 }
-// Compares what the schema infers with the dtypes and shapes that the kernel wrote. Infers from the
-// current inputs, and from less: inference also runs where only a part is known.
+// Compares the inferred dtypes and shapes with those that the kernel wrote. Infers from the current
+// inputs, and also from less information, as inference in graphs does.
 inline void CheckInference(CheckedKernel& kernel, const std::vector<Tensor>& outputs) {
   const OpSchema& schema = kernel.target().schema;
   const OperatorDef& def = kernel.target().def;
@@ -179,8 +179,8 @@ class KernelCheck {
     if (!kernel_.IsBroken() && !kernel_.Found("state") && !kernel_.is_stuck())
       CheckGradients(one.inputs);
   }
-  // Returns why the kernel declines the node on these inputs; empty if it does not, or makes no
-  // proposals.
+  // Returns the reason why the kernel declines the node on these inputs; empty if it accepts the
+  // node or makes no proposals.
   std::string WhyDeclined(const CheckCase& one) {
     try {
       static_cast<void>(FirstProposal(kernel_.kernel(), target_.schema, target_.def, one.inputs));
@@ -257,7 +257,7 @@ class KernelCheck {
   const CheckTarget& target_;
   const CheckCase* base_ = nullptr;  // the first case that ran
   std::vector<Tensor> base_outputs_;
-  const CheckCase* refused_ = nullptr;  // refused, but accepted by inference or not guessed
+  const CheckCase* refused_ = nullptr;  // refused; inference accepts it, or it is not guessed
   std::string refusal_;                 // the first error
   bool unsupported_ = false;
 };

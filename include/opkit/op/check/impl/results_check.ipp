@@ -34,13 +34,14 @@ class ResultsCheck {
     if (kernel_.is_asynchronous() && !kernel_.is_stuck() &&
         !target_.schema.inputs_can_cross_devices())
       RunOnBusyStream();
-    // A kernel that reads too early reads the dense copy before it is made.
+    // A kernel that reads too early would read the dense copy before it exists.
     if (target_.options.compare.strided && !kernel_.is_stuck() && !kernel_.Found("order"))
       for (size_t i = 0; i < inputs_.size(); ++i) RunStrided(i);
     CheckedKernel* reference = kernel_.reference();
     if (!kernel_.is_stuck() && reference && !reference->is_stuck()) CompareWith(*reference);
   }
-  // Runs the operator on several threads, also on larger inputs of the dtype if these are guessed.
+  // Runs the operator on several threads. If the inputs are generated, also on larger inputs of the
+  // dtype.
   void RunOnThreads(DType dtype) {
     if (kernel_.is_asynchronous()) return;  // its work runs on the device's own threads
     if (!RunOnThreads(inputs_, expected_) || !kernel_.tested().guessed ||
@@ -104,7 +105,7 @@ class ResultsCheck {
   }
   // Runs the operator where an output holds the memory of an input.
   void ShareOutput(size_t i, size_t o) {
-    // An output that is an input by name has that input's memory.
+    // An output with the name of an input already has the memory of this input.
     if (std::ranges::count(target_.def.inputs(), target_.def.outputs()[o]) ||
         !AreAlike(inputs_[i], expected_[o]) || IsWritten(i) ||
         kernel_.Found(StrCat("inplace ", i, " ", o)))

@@ -199,8 +199,8 @@ class GradientChecker {
     const double step = options_.step > 0 ? options_.step : kSteps[place];
     ++result_.elements_checked;
     double numeric = Difference(i, element, step, weights_);
-    // Tries other steps: a kink within the step spoils the difference, and so does rounding if the
-    // function is flat. A wrong gradient is wrong with every step.
+    // Tries other steps. A kink within the step, or rounding in a flat function, makes the
+    // difference wrong. A wrong gradient is wrong with every step.
     for (const double other : {step / 8, step * 4}) {
       if (RelativeError(analytic, numeric) <= threshold) break;
       const double again = Difference(i, element, other, weights_);

@@ -8,7 +8,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Returns `text` on one line, with its bars escaped.
+// Returns `text` on one line, with each `|` escaped.
 inline std::string Cell(const std::string& text) {
   std::string out;
   for (char c : text) {
@@ -58,8 +58,8 @@ inline std::string InplaceList(const OpSchema& schema) {
   return out;
 }
 
-// Returns the numbers of inputs and outputs of a node. A function of the attributes is called
-// without any.
+// Returns the numbers of inputs and outputs of a node. If a function of the attributes computes
+// them, calls it without attributes.
 inline std::pair<std::string, std::string> Counts(const OpSchema& schema) {
   std::pair<std::string, std::string> counts{schema.expected_inputs(), schema.expected_outputs()};
   if (!schema.has_arity_function()) return counts;

@@ -48,7 +48,7 @@ OPKIT_INLINE TypedCall::TypedCall(const TypedKernel& kernel, const OpSchema& sch
       } catch (const Error& error) {
         if (!row.by_element || error.code() != ErrorCode::kOutOfRange)
           Throw(error.code(), "argument '", name, "': ", error.message());
-        // The error matters only to a run with this element type.
+        // Only a run with this element type reports the error.
         state.refused = StrCat("argument '", name, "' is ", error.message());
       }
     }

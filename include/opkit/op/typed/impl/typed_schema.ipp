@@ -8,8 +8,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; equal for functions that
-// make equal schemas.
+// Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; the texts are equal for
+// functions with equal schemas.
 OPKIT_COLD inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
   std::string inputs, rest;
   for (const TypedParameter& row : rows) {

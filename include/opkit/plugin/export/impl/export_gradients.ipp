@@ -11,8 +11,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Calls the library's gradient maker, which gives new values names of its own. The host's new_name
-// then replaces each of them.
+// Calls the library's gradient maker, which chooses names for new values. Names from the host's
+// new_name then replace these names.
 OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
                                                        const opkit_gradient* gradient) {
   return GuardedCall([&] {

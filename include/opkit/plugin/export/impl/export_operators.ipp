@@ -69,8 +69,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
           "that "
           "registers it");
   ReadKernels(schema, *record);
-  // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by
-  // a function.
+  // Adds only in-place pairs of the first inputs and outputs, because the schema's function must be
+  // called for each possible pair.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)

@@ -83,7 +83,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
   std::unique_ptr<PartitionWork> work_;
 };
 
-// Runs `call` for the host. After a FAIL the host has the reason already.
+// Runs `call` for the host. After a FAIL the host already has the reason.
 template <class Call>
 opkit_status AnswerHost(Call call) {
   return GuardedCall([&] {

@@ -1,4 +1,4 @@
-// Runs the tasks and loops of a library's operators, and knows the host's call in which they run.
+// Runs the tasks and loops of a library's operators, and stores the host's call in which they run.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 
@@ -9,8 +9,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The thread that runs tasks, other than loops, of the library's operators: a second pool would
-// take CPUs from the host's. Ended before the library is unloaded.
+// The thread that runs the tasks, but not the loops, of the library's operators. A second pool of
+// threads would take CPUs from the host's pool. The thread ends before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};

@@ -18,9 +18,9 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The library's operator behind one operator of the host, and the tensors that it reads and writes.
-// A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
-// operator is bound to a workspace.
+// The library's operator behind one operator of the host, with the tensors that the operator reads
+// and writes. A typed operator on the CPU is called directly, as a program's Invoke calls it. Any
+// other operator is bound to a workspace.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config` is null if the host has chosen no configuration.
@@ -44,8 +44,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     outputs_.resize(def_.outputs().size());
   }
 
-  // Runs the operator, at its place in the host's stream if there is one. A CPU stream waits for
-  // the operator; on a native stream the operator issues its work.
+  // Runs the operator. If the host has a stream, runs it in the order of the stream: a CPU stream
+  // waits for the operator; on a native stream the operator only issues its work.
   void Run(const opkit_call* call) {
     const Device device = def_.device();
     if (!call->asynchronous) {
@@ -75,7 +75,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
   }
 
-  // Gives output o a name of its own, or the name of the input in whose place it must be.
+  // Gives output o its own name, or the name of the input whose memory it must use.
   void NameOutput(const OpSchema& schema, size_t o) {
     std::string& name = def_.mutable_outputs()[o];
     if (name.empty()) return;
@@ -145,7 +145,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       RethrowForHost(error);
     }
   }
-  // Throws the error without the lines about this operator, which the host adds itself.
+  // Throws the error without the lines about this operator, because the host adds such lines
+  // itself.
   [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
     Error told(error.code(), error.message());
     for (const std::string& line : error.context()) {
@@ -195,8 +196,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
           " for it; correct the schema's Infer, or write one");
   }
 
-  // A run that the host's stream starts later: a call of its own, with copies of the data that the
-  // host's call points to.
+  // A run that the host's stream starts later. It has its own call, with copies of the data to
+  // which the host's call points.
   struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
@@ -233,7 +234,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   OperatorDef def_;
   const std::string registered_;
-  std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
+  std::vector<int> shared_inputs_;  // by output: the input whose memory it must use; -1: none
   BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
   std::vector<Tensor> inputs_, outputs_;  // tensors of call_

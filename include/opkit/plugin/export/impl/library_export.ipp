@@ -196,7 +196,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void FillInRecord(FunctionOpRecord& record) 
     if (record.Has(OPKIT_OP_NO_GRADIENT)) kernel.backward = nullptr;
   }
 }
-// Adds the records of REGISTER_OP. An operator of a header, registered by two units, is added once.
+// Adds the records of REGISTER_OP. An operator that two units register from one header is added
+// once.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline OpStatus AddRecords(std::vector<FunctionRecord>& records) {
   std::string problems;
   for (const FunctionRecord& record : LibraryContents::Global().records) {

@@ -63,7 +63,7 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
   }
 
  private:
-  // The JSON of the partition's graph, and the graph's own number of each node in it.
+  // The JSON of the partition's graph, and the graph's number of each node in the JSON.
   struct GraphText {
     explicit GraphText(const opkit_partition* partition) {
       AcceptAnswer(partition->json(partition, &text, &count, &nodes));

@@ -101,7 +101,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
          {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
       types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
-  // Infers dtypes without shapes if inference with shapes fails: infer_shape reports wrong shapes.
+  // If inference with shapes fails, infers dtypes without shapes; infer_shape then reports the
+  // shapes.
   static void InferType(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                         opkit_value* outputs) {
     try {
@@ -146,8 +147,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       AcceptAnswer(inputs->add(inputs, (*tensor.data())->tensors[0]));
     }
   }
-  // Computes the largest scratch of the device's kernels, each by its first proposed configuration
-  // in standard layouts: the host does not name the kernel that it will run.
+  // Computes the largest scratch of all kernels of the device, because the host does not name the
+  // kernel that it will run. Uses each kernel's first proposed configuration in standard layouts.
   OPKIT_COLD static void ScratchBytes(const OpSchema& schema, const opkit_node* node,
                                       const opkit_value* inputs, int64_t* bytes) {
     *bytes = 0;

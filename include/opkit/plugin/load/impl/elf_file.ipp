@@ -1,4 +1,4 @@
-// Reads the headers of an ELF file, and trusts none of its bytes.
+// Reads the headers of an ELF file, and checks every value before use.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_ELF_FILE_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_ELF_FILE_IPP_
 
@@ -32,7 +32,7 @@ class ElfReader {
   [[noreturn]] void Damaged(const Text& what) const {
     Refuse(StrCat("is damaged (", what, ")"), "copy or build it again");
   }
-  // Throws if the file lacks the bytes [offset, offset + size), whose end may overflow.
+  // Throws if the file lacks the bytes [offset, offset + size). The sum may overflow.
   void Require(uint64_t offset, uint64_t size, const char* what) const {
     if (offset <= file_.size() && size <= file_.size() - offset) return;
     const uint64_t end = size > UINT64_MAX - offset ? UINT64_MAX : offset + size;
@@ -120,7 +120,7 @@ class ElfReader {
     Require(header.e_shoff, uint64_t{header.e_shnum} * sizeof(ElfW(Shdr)), "section headers");
     if (header.e_shnum > 0 && header.e_shentsize != sizeof(ElfW(Shdr)))
       Damaged(StrCat("its section headers have ", header.e_shentsize, " bytes each"));
-    bool seen[2] = {};  // one table of each kind: a file of many could take hours
+    bool seen[2] = {};  // reads one table of each kind: many could take hours
     for (uint64_t i = 0; i < header.e_shnum; ++i) {
       const auto section = Section(header, i);
       if (section.sh_type == SHT_NULL || section.sh_type == SHT_NOBITS) continue;
@@ -140,8 +140,8 @@ class ElfReader {
     return At<ElfW(Shdr)>(header.e_shoff + index * sizeof(ElfW(Shdr)), "section headers");
   }
 
-  // Reads the symbols of a table. From the full table it reads only local symbols, which the
-  // dynamic table leaves out: thread-locals private to a source file.
+  // Reads the symbols of a table. From the full table it reads only local symbols, because the
+  // dynamic table lacks them: thread-locals private to a source file.
   void ReadSymbols(const ElfW(Shdr) & table, std::string_view names, bool dynamic) {
     for (uint64_t i = 0; i < table.sh_size / sizeof(ElfW(Sym)); ++i) {
       const auto symbol = At<ElfW(Sym)>(table.sh_offset + i * sizeof(ElfW(Sym)), "symbols");

@@ -50,8 +50,8 @@ class LibraryGradientCall {
     }));
     return name;
   }
-  // Returns a gradient's name, as GradientMakerBase::GI does. A value's second gradient, and a
-  // gradient whose usual name comes in already (in place), get new names.
+  // Returns a gradient's name, as GradientMakerBase::GI does. A new name is given to a value's
+  // second gradient, and to a gradient whose usual name an output gradient already has (in place).
   std::string Name(const std::string& value, const std::string& suffix) {
     if (!suffix.empty()) return names_.Fresh(value, suffix);
     const std::string& name = names_.Of(value);

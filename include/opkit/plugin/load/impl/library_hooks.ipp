@@ -1,4 +1,4 @@
-// Infers, counts and measures a library's operators by the library's functions.
+// Infers the types, counts, costs and scratch of a library's operators by the library's functions.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
 
@@ -44,8 +44,8 @@ class LibraryInference {
         context_.SetOutput(o, context_.input_dtype(0), {});
     }
   }
-  // Passes the elements of short lists of integers only if shapes alone do not decide: a result
-  // that came from data is valid for that run alone.
+  // Passes the elements of short lists of integers only if shapes alone do not decide the result,
+  // because a result that depends on data is valid only for one run.
   void InferShapes() {
     if (!functions_.infer_shape || !knows_a_rank_) return;
     std::vector<int> lists;
@@ -192,7 +192,7 @@ class LibraryHooks final : public FunctionHooks {
   void Call(const char* what, Body body) const {
     CallOperatorFunction(what, name_, image_->name, body);
   }
-  // a limit, because a node has a name for each of them
+  // a limit, because a node has a name for each value
   static constexpr int32_t kMostValues = 65535;
 
   LibraryImagePtr image_;

@@ -14,7 +14,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Calls a function of a library's kernel. Throws UnsupportedOperatorFeature if the kernel does not
-// support the node, so that another kernel may take it.
+// support the node, so that another kernel may run the node.
 template <class Call>
 void CallOrDecline(const char* what, const std::string& op, const std::string& library, Call call) {
   try {
@@ -78,8 +78,8 @@ class OPKIT_IMAGE_LOCAL LibraryFusion {
  public:
   static constexpr const char* kStruct = "opkit_fusion";
 
-  // Returns the fused node if the kernel takes the next node in. Nothing is fused if a
-  // configuration has no form in opkit_abi.h.
+  // Returns the fused node if the kernel fuses the next node. Returns nullopt if a configuration
+  // cannot be described in opkit_abi.h.
   static std::optional<FusedNode> Offer(const LibraryImage& image, const opkit_kernel* original,
                                         const opkit_kernel& kernel, const FusionQuery& query) {
     std::optional<LibraryFusion> fusion;

@@ -35,7 +35,7 @@ class LibraryDevice final : public Allocator {
       : device_(device), name_(device.name), library_(std::move(library)) {}
   const char* name() const override { return name_.c_str(); }
 
-  // Returns the devices that loaded libraries bring.
+  // Returns the devices of all loaded libraries.
   static DeviceTable<LibraryDevice*>& All() {
     static constinit DeviceTable<LibraryDevice*> table;
     return table;
@@ -83,7 +83,7 @@ class LibraryDevice final : public Allocator {
   const std::string name_, library_;
 };
 
-// The context of a library's device. Its operators have done their work when they return.
+// The context of a library's device. An operator's work is done when the operator returns.
 class LibraryDeviceContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kFirstUserDevice;
@@ -112,7 +112,7 @@ inline void AddLibraryLayout(LoadedLibrary& loaded, const opkit_layout& layout) 
     RefuseDescription(loaded.image->name,
                       StrCat("has layout '", name, "' without to_standard or from_standard"),
                       "both are required, or no other backend could read what is in it");
-  ChannelsLast();  // registers the program's own layout, if that is not done
+  ChannelsLast();  // registers the program's own layout, unless it is registered
   if (IsKnownLayout(name)) return loaded.found_layouts.push_back(name);
   const std::string library = loaded.image->name;
   LayoutDefinition definition;
@@ -146,7 +146,7 @@ inline void AddLibraryLayout(LoadedLibrary& loaded, const opkit_layout& layout) 
   loaded.layouts.push_back(RegisterLayout(std::move(definition)));
 }
 // Registers a converter from or to one of the library's `layouts`. A converter between layouts of
-// others would stay when the library goes.
+// other images would stay registered after the library is unloaded.
 inline void AddLibraryConverter(LoadedLibrary& loaded, const opkit_layout_converter& converter,
                                 std::span<const LayoutId> layouts) {
   const LayoutId from = FindLayout(PartName(loaded, converter.from, "layout converter"));

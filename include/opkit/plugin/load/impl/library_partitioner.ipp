@@ -12,7 +12,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Options as two arrays of C strings, which point into the options given.
+// Options as two arrays of C strings, which point into the caller's options.
 class AbiOptions {
  public:
   explicit AbiOptions(const std::vector<std::pair<std::string, std::string>>& options) {

@@ -95,7 +95,8 @@ class LibraryRewrite {
       Throw(ErrorCode::kNotFound, "the graph has no constant '", name, "'");
     removed_constants_.insert(name);
   }
-  // Takes the whole result of the pass. Constants that are the graph's own stay shared.
+  // Replaces the graph by the pass's whole result. Shares the constants that the original graph has
+  // too.
   void SetGraph(const opkit_graph* graph) {
     whole_ = GraphOfAbi(
         graph,

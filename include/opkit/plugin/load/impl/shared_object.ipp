@@ -1,4 +1,4 @@
-// Opens and closes shared objects by dlopen, and makes the copies of files that this needs.
+// Opens and closes shared objects by dlopen, and makes the necessary copies of files.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
 
