@@ -34,8 +34,8 @@ class StorageBlock final : public RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
-  // True if the two blocks have no common address. Two blocks of one allocator never have one;
-  // foreign memory may overlap.
+  // True if the two blocks have no common address. Blocks of one allocator never overlap; foreign
+  // memory may.
   bool IsApartFrom(const StorageBlock& other) const {
     const auto a = reinterpret_cast<uintptr_t>(data_), b = reinterpret_cast<uintptr_t>(other.data_);
     return a + static_cast<uintptr_t>(nbytes_) <= b ||

@@ -42,9 +42,9 @@ class CPUStream {
   void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
   // Makes the event SCHEDULED; it completes when the work issued so far is done.
   void Record(Event& event);
-  // Makes work issued from now on run after the event, and fail with it. An event of this stream
-  // itself never blocks, because the stream is in order; only its failure is passed on. Error
-  // (kFailedPrecondition) for an event that was never recorded.
+  // Makes work issued from now on run after the event, and fail with it. An event of the same
+  // stream never blocks, because the stream is in order; but its failure makes the later work fail.
+  // Error (kFailedPrecondition) for an event that was never recorded.
   void WaitEvent(const Event& event);
   // True when nothing is queued or running.
   bool IsFree() const {

@@ -75,8 +75,8 @@ class EventState : public detail::RefCounted {
   virtual void RequestNotification() {}
   // Completes the state if a device that completes silently is done; does not wait.
   virtual void Poll() {}
-  // Completes the state when the caller knows that the device has passed it, because later work on
-  // the device has waited for it.
+  // Completes the state if the caller knows that the work is done, because later work on the device
+  // has waited for this event.
   virtual void Passed() { Complete(nullptr); }
   // Polls the device for about as long as a notification would take. Returns false if the work is
   // not done by then, or at the end of `timeout`.
@@ -100,9 +100,9 @@ class EventState : public detail::RefCounted {
   void SetSpan(uint64_t invocation) { span_ = invocation; }
   uint64_t span() const { return span_; }
 
-  // Memory that the device may still use, kept until the device has drained; a cancelled event is
-  // terminal long before that. Needs no lock: the recording thread uses it before the work is
-  // issued, the device only after that.
+  // Memory that the device may still use, kept until the device has drained. A cancelled event may
+  // be terminal long before. Needs no lock: the recording thread uses the list only before the work
+  // is issued, the device only afterwards.
   detail::RefCountedList retained;
 
  private:
@@ -176,8 +176,8 @@ class Event {
   bool Cancel();
 
   // Blocks the host until terminal and rethrows the failure. Errors: kDeadlineExceeded if `timeout`
-  // ran out (the event goes on); kFailedPrecondition for an event that was never recorded, unless a
-  // timeout is given to wait for that.
+  // ran out (the event goes on); kFailedPrecondition for an event that was never recorded. With a
+  // timeout the call waits for the recording instead.
   void Finish(Timeout timeout = {}) const;
   void RethrowIfFailed() const {
     if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());

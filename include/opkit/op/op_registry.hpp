@@ -54,8 +54,8 @@ class OpRegistry {
   // Adds a kernel; ignores a second one from the same place.
   void AddKernel(Kernel kernel);
 
-  // Adds a mistake that another registry has found, such as a second gradient, to Problems. The
-  // other registry reports the mistake at lookup.
+  // Adds a mistake that its caller has found, such as a second gradient, to Problems. The caller's
+  // own lookup reports the mistake.
   void AddProblem(const std::string& op, std::string text);
   // Records that `what`, such as a gradient, is registered for an operator by name, perhaps before
   // the operator itself. Problems lists `what` if the operator is never registered. ForgetExpected

@@ -1,5 +1,5 @@
 // OperatorDef: a node as plain data: the operator's type, the names of its inputs and outputs, its
-// attributes, its device and the requested backend. Everything else is derived from it.
+// attributes, its device and the requested backend. Schemas and registries provide all other facts.
 #ifndef OPKIT_OP_OPERATOR_DEF_HPP_
 #define OPKIT_OP_OPERATOR_DEF_HPP_
 

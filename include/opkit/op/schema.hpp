@@ -361,8 +361,8 @@ class OpSchema {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
   }
 
-  // Returns why `def` is not a valid node of this operator, or why its attributes are not valid;
-  // empty if valid.
+  // Returns the reason why `def` is not a valid node of this operator, or why its attributes are
+  // not valid; empty if `def` is valid.
   std::string Verify(const OperatorDef& def) const;
   std::string VerifyArguments(const Arguments& args) const {
     return attributes_.Verify(name_, args);

@@ -148,8 +148,8 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     MutexLock lock(mutex_);
     for (const LayoutId id : {from.id, to.id}) Get(id);
     // Bellman-Ford: relaxes every converter until no cost falls, which is cheap for a few layouts.
-    // The source and the target may be one layout with two descriptors, so the target has a place
-    // of its own.
+    // The source and the target may be one layout with two descriptors, so the target has its own
+    // place in the list.
     const size_t target = layouts_.size();
     struct Place {
       double cost = -1;  // not reached yet

@@ -32,8 +32,8 @@ OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
 }
 
 OPKIT_INLINE void CPUStream::Record(Event& event) {
-  // An event that was cancelled before it was recorded still keeps its memory until the stream gets
-  // here.
+  // An event that was cancelled before it was recorded still keeps its memory until the stream
+  // reaches this item.
   if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
     Push({{}, event.state(), {}, {}});
 }
@@ -124,8 +124,8 @@ OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
 
 OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
   if (item.record) {
-    // Done for a cancelled event too: only now is the memory no longer in use. Freed before the
-    // event completes, so that a thread that has waited finds it freed.
+    // The stream may use the memory of a cancelled event until now. Frees it before the event
+    // completes, so that a thread that has waited finds it freed.
     item.record->retained.clear();
     item.record->Complete(failures.Take(item.issuer));
   } else if (failures.Concerns(item.issuer)) {

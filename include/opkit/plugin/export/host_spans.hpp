@@ -46,8 +46,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     if (!span) return Pass();
     t_span = span;
     // The host gives the span an identity, as a child of the current identity. If both images share
-    // the variable of the current identity, `now` is in this variable: reset it to the parent
-    // first.
+    // the variable of the current identity, `now` is this variable: reset it to the parent first.
     now.id = now.parent;
     try {
       g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),

@@ -104,7 +104,7 @@ class GradientChecker {
              return std::ranges::count(op.inputs(), g_output) > 0;
            });
   }
-  // Removes an output from the loss, because the maker does not read its gradient: forward keeps
+  // Removes an output from the loss, because the maker does not read its gradient. Forward makes
   // such an output only for backward.
   void LeaveOut(size_t output) {
     weights_[output] = Tensor();

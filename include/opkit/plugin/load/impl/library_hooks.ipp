@@ -1,4 +1,4 @@
-// Infers the types, counts, costs and scratch of a library's operators by the library's functions.
+// Computes types, costs and scratch of a library's operators by the library's functions.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
 

@@ -148,8 +148,8 @@ class OpenedObject final : public SharedObject {
     if (loaded) dlclose(loaded);
     return loaded;
   }
-  // Takes another handle of an open object's image. Calls the loader without our lock: the loader
-  // has a lock of its own, and may be running code that opens a library.
+  // Takes another handle of an open object's image. Calls the loader without holding our lock. The
+  // loader has its own lock, and may be running code that opens a library.
   bool ShareOpenOne() {
     void* wanted = nullptr;
     const auto is_same = [&](OpenedObject& other) {

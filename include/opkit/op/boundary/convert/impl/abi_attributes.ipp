@@ -35,7 +35,7 @@ OPKIT_INLINE std::string TextOfAbi(const char* text) {
   return {text ? text : "", bytes};
 }
 
-// Returns why a struct must not be read; null if it may be read.
+// Returns the reason why a struct must not be read; null if it may be read.
 template <class Struct>
 const char* ProblemOfStruct(const Struct* it) {
   if (!it) return "is null";
