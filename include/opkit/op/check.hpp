@@ -14,8 +14,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // - the results are the same in a second run, by a new operator, in place where allowed, with
 //   shared memory, by RunAsync, on several threads, from a strided input, and by the reference
 //   kernel
-// - every dtype that its inputs claim works; without claims, every dtype that its inference accepts
-//   while it refuses others
+// - every dtype that the schema claims for the inputs works; without claims: if inference refuses
+//   some dtypes, every dtype that inference accepts
 // - empty and odd shapes work
 // - the gradient, if there is one, is right
 //

@@ -39,8 +39,8 @@ OPKIT_INLINE int CountOutputs(const OpSchema& schema, size_t num_inputs, const A
   return count;
 }
 // Returns the schema's name of value i, or a generated name such as "input 0". Generates a name if
-// the schema has no name for the value, if the node already has a value of that name, or if the
-// name has a space, because it could then equal a generated name.
+// the schema has no name for the value, or if the node already has a value of that name. Also
+// replaces a name with a space, which could equal a generated name.
 inline std::string NameOfValue(const OperatorDef& def, const std::vector<ValueSchema>& declared,
                                const char* kind, size_t i) {
   if (i < declared.size()) {
