@@ -43,7 +43,8 @@ class FunctionStorage {
     if (manage) {
       manage(other.bytes, bytes);
     } else if (call) {
-// A small callable leaves the rest of the bytes unset; copying all 48 is faster than counting them.
+// A small callable leaves other bytes unset. Copying all 48 bytes is faster than counting the set
+// bytes.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"

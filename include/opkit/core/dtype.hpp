@@ -189,7 +189,7 @@ Result CallWithTypeAs(F& f) {
 
 // Calls `f` with the C++ type T of `dtype`, one of Ts, and returns its result. `f` is a lambda
 // `[&]<class T>() {…}` or `[&](auto tag) { using T = decltype(tag); … }`. Any other dtype is an
-// Error (kTypeMismatch) that lists those supported.
+// Error (kTypeMismatch) that lists the supported dtypes.
 //
 //   DispatchDType<float, double>(x.dtype(), [&]<class T>() { Scale(x.data<T>(), …); });
 template <Element... Ts, class F>

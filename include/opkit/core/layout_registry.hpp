@@ -70,7 +70,8 @@ OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
 // Returns the name, valid until the layout is removed; null for the standard layout and for an
 // unregistered id.
 OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
-// Converts with the direct converter of the two layouts. Error (kNotFound) if there is none.
+// Converts with the direct converter of the two layouts. Error (kNotFound) without a direct
+// converter.
 OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
 // Removes a layout and its converters, none of which may be running. The id is never used again;
 // the name may be.
@@ -91,7 +92,7 @@ OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layou
 // memory if the two layouts are equal. Errors: kUninitialized; kNotFound; kUnsupported if the host
 // cannot reach the memory.
 OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
-// Writes the elements of `from` into `to`, which has memory and a layout, perhaps the same one.
+// Writes the elements of `from` into `to`, which has memory and a layout, perhaps the same layout.
 // Errors: those of ConvertLayout; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 

@@ -190,8 +190,9 @@ class Tensor {
   // Copies the source's elements, dense, into this tensor's own memory on its device. Both devices
   // must be reachable from the host (device/copy.hpp crosses devices).
   void CopyFrom(const Tensor& source);
-  // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
-  // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
+  // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory on
+  // the same device if the old memory is too small or overlaps `source`. This tensor itself does
+  // not change.
   Tensor CopyDestination(const Tensor& source) const;
   // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;

@@ -153,7 +153,7 @@ class InferenceCache {
   }
   // True if outputs() is valid for these inputs.
   bool IsFresh(InputPointers inputs) const { return fresh_ && Match(inputs_, inputs); }
-  // Like IsFresh(inputs), for a caller whose inputs are those of the last IsFresh call, unchanged.
+  // Like IsFresh(inputs), for a caller whose inputs have not changed since the last IsFresh call.
   bool fresh() const { return fresh_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   // Increases whenever the outputs are recomputed; begins at 0.

@@ -83,7 +83,8 @@ class Observable {
     return std::unique_ptr<ObserverBase<T>>(
         observers_.Detach(observer) ? const_cast<ObserverBase<T>*>(observer) : nullptr);
   }
-  // Moves the observers of `other` behind those of this subject, which they watch from now on.
+  // Appends the observers of `other` to this subject's observers. They watch this subject from now
+  // on.
   void TakeObservers(Observable& other) {
     observers_.Take(other.observers_, static_cast<T*>(this));
   }

@@ -21,8 +21,8 @@ namespace detail {
 class PendingTensors {
  public:
   bool empty() const { return !items_; }
-  // Returns the tensor that replaces the output's tensor; null if there is none. The address stays
-  // valid until Publish or Clear.
+  // Returns the tensor that replaces the output's tensor; null if no tensor replaces it. The
+  // address stays valid until Publish or Clear.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
   // Returns the dense copy of an input. The first call under the current invocation makes it by

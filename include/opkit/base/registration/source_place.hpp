@@ -1,5 +1,5 @@
-// SamePlace: true if two registrations stand at the same place of the source. Registries use it
-// because a header that registers something does so in every unit that includes it.
+// SamePlace: true if two registrations stand at the same place of the source. Registries need this
+// because a header with a registration registers once in every unit that includes the header.
 #ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 #define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 

@@ -18,7 +18,7 @@ struct AttributeSchema {
   std::optional<Attribute> default_value;
   std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
 
-  // Returns the first string of an attribute that is none of the values; null if all are allowed.
+  // Returns the first string of an attribute that `values` lacks; null if all strings are allowed.
   const std::string* FindOther(const Attribute& given) const {
     for (const std::string& found : given.values().strings) {
       bool allowed = values.empty();

@@ -66,7 +66,7 @@ void AddParts(LoadedLibrary& loaded, uint64_t count, const Struct* const* all, c
 // Makes a record, which was read from `op`, call the library's functions.
 void BindRecord(FunctionOpRecord& record, const LibraryImagePtr& image, const opkit_op& op);
 
-// True if the library describes the operator's gradient by other means than a backward function.
+// True if the library describes the operator's gradient without a backward function.
 inline bool SaysGradient(const FunctionOpRecord& record) {
   return record.abi.gradient || record.Has(OPKIT_OP_NO_GRADIENT | OPKIT_OP_SHOULD_NOT_GRADIENT |
                                            OPKIT_OP_GRADIENT_NOT_IMPLEMENTED);

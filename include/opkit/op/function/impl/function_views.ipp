@@ -105,7 +105,7 @@ class FunctionViews {
     for (const BoundTensor& one : bound_tensors_)
       if (!one.tensor) bound_ = false;
   }
-  // Makes an output that inference has left open.
+  // Makes an output whose shape inference does not know.
   const OpTensor& MakeOutput(FunctionRun& run, size_t o, const Shape& shape, DType dtype) {
     const int output = static_cast<int>(o);
     if (o >= reqs_.size() || !open_[o])
@@ -120,7 +120,7 @@ class FunctionViews {
     open_[o] = false;
     return run.output_views[o] = run.outputs[o].view;
   }
-  // Throws if the function has returned without making an open output.
+  // Throws if the function has returned without making all outputs that it must make.
   void CheckMade() const {
     for (size_t o = 0; o < open_.size(); ++o)
       if (open_[o]) [[unlikely]]
@@ -306,7 +306,8 @@ class FunctionViews {
       NameLayout(*tensor, o, reqs_.size(), run.output_layouts, run.call.output_layouts);
     }
   }
-  // Returns the inferred dtype and shape; without setInferShape those of the output tensor.
+  // Returns the inferred dtype and shape. Without setInferShape returns the output tensor's dtype
+  // and shape.
   Wanted Want(int output) {
     const auto& info = op_.inference().outputs()[Index(output)];
     if (info.known && info.dtype != DType::kUndefined) return {info.dtype, &info.shape};
@@ -346,7 +347,7 @@ class FunctionViews {
   std::vector<bool> open_;  // outputs that the function must make in the current run
   std::vector<BoundTensor> bound_tensors_;
   uint64_t inferred_ = 0;  // the inference version for which scratch was measured
-  bool bound_ = false;     // the views are reusable: all requests are kWrite, no output is open
+  bool bound_ = false;     // the views are reusable: all requests are kWrite, no open_
 };
 
 }}}  // namespace opkit::detail
