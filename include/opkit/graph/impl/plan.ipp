@@ -173,7 +173,7 @@ OPKIT_INLINE std::string ToString(const Plan& plan,
 namespace detail {
 
 // Applies the passes to a graph and to the bodies of its nodes. Throws if a pass fails on the only
-// body of a node. If the node has several bodies, that body stays unchanged: no run may execute it.
+// body of a node. With several bodies, the failing one stays unchanged: runs may never execute it.
 inline Graph ApplyPasses(const Graph& graph, const PassList& passes, UnknownOperators unknown) {
   Graph out = passes.Run(graph, {}, unknown);
   for (int node = 0; node < out.num_nodes(); ++node) {

@@ -18,7 +18,7 @@ struct MemoryLifetimes {
   IndexedVector<int64_t> offset_in_buffer;  // by value: its offset in its buffer
   std::vector<uint8_t> granted;             // by in-place option: 1 if its two values share bytes
   // True if two buffers conflict only if some legal run has both live. False for a large graph
-  // without stages, and for stages of several steps: a few buffers then conflict although they
+  // without stages, and for stages of several steps: some buffers then conflict although they
   // could share bytes.
   bool exact = true;
 };

@@ -42,7 +42,7 @@ struct PlannedBody {
   IntrusivePtr<Specialization> plan;
 };
 
-// After construction, only mode(), TakeNodes and ReleaseConstant change the object.
+// Only read after construction, except for the text of mode(), TakeNodes and ReleaseConstant.
 class Specialization final : public RefCounted {
  public:
   struct Options {
@@ -164,14 +164,14 @@ class Specialization final : public RefCounted {
   const GraphView& fused_view() const { return fused_ ? fused_->view() : plan_view_; }
   const GraphTypes& fused_types() const { return fused_ ? fused_->types() : plan_types_; }
 
-  // Replaces the nodes that one kernel computes by one node.
+  // Makes one node of each chain of nodes that one kernel computes.
   void FuseNodes(const Options& options);
   // Inserts converters between nodes whose kernels want other layouts or devices.
   void InsertConverters(const Options& options, const Enclosing* enclosing);
   // Creates the operators. If a constructor refuses its node, binds the next kernel; returns false
   // if that kernel wants other layouts.
   bool BindNodes(const Enclosing* enclosing);
-  // Gives a node's configuration the layouts of its values. They are equal already; the call makes
+  // Gives a node's configuration the layouts of its values. These are equal already; the call makes
   // them share descriptors, so that no run compares two descriptors.
   void ShareDescriptors(int node);
   // For a body: finds the enclosing graph's values that are the body's inputs, and those that the
@@ -183,9 +183,9 @@ class Specialization final : public RefCounted {
   std::unique_ptr<BoundNodes> MakeNodes(const BoundNodes* enclosing) const;
 
   void PlanBodies(const Options& options);
-  // Plans a body with this graph. Two kinds of bodies stay unplanned, and their node runs them: a
-  // body with an operator that completes after it has returned. And if the node has several bodies,
-  // a body that does not fit the shapes, since no run takes it.
+  // Plans a body with this graph. The node itself runs two kinds of bodies, which stay unplanned: a
+  // body with an operator that completes after it has returned, and one of several bodies that does
+  // not fit the shapes. No run executes that body.
   void PlanBody(int node, int number, const NodeBody& body, bool exclusive, const Options& options);
 
   // True if the body can be planned without forced kernels.
