@@ -28,7 +28,7 @@ Graph RunJsonPass(const Graph& graph, const PassArguments& options, GraphPassCal
 // - An attribute whose text has changed gets the type that the operator declares, else the type
 //   that it had before, else string.
 // - Inputs and constants stay, even if no node reads them; the text cannot add new ones. Outputs
-//   keep their number and names; where necessary, an Identity node gives a value that name.
+//   keep their number and names; where necessary, an Identity node gives a value the output's name.
 //
 // Errors begin with the place: "nodes[3].inputs[0]: …". Throws kInvalidArgument for text that is no
 // such JSON or is inconsistent. Throws kUnsupported for a `before` that the text cannot express,

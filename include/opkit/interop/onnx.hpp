@@ -17,12 +17,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // - Nodes of opsets 7 to 20 are rewritten to opset 21. Nodes of opsets 22 to 27 are taken unchanged
 //   if they mean the same in opset 21, and are an Error otherwise.
 // - A node of a domain other than ONNX's uses the operator "<domain>.<type>". If only "<type>" is
-//   registered, it uses that. A standard operator counts as registered here only if
+//   registered, the node uses that operator. A standard operator counts as registered here only if
 //   OnnxOptions::standard_operators_in_any_domain is set.
-// - A graph inside a node (If, Loop) sees no value of the graphs around it. Constants that it reads
-//   are copied into it. Other values become inputs of it, by their names, after its own inputs. The
-//   node reads them after its own inputs and lists their names in its attribute `captures`. A node
-//   whose graphs read no such values has no `captures`.
+// - A graph inside a node (If, Loop) sees no value of the graphs around it. Outer constants that it
+//   reads are copied into it. Other outer values become inputs of the inner graph, by their names,
+//   after its own inputs. The node reads these values after its own inputs and lists their names in
+//   its attribute `captures`. A node whose graphs read no such values has no `captures`.
 // - Calls of the model's functions are replaced by the bodies of the functions.
 //
 // Errors name the node or tensor. Throws:

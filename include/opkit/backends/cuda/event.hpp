@@ -68,7 +68,7 @@ class CUDAEventState final : public EventState {
   }
 
   void RequestNotification() override {
-    wanted_ = true;  // set before locking: Record reads it after its own locked section
+    wanted_ = true;  // set before the lock: Record reads wanted_ after its lock
     try {
       std::lock_guard lock(mark_mutex_);
       if (!stream_ || std::exchange(requested_, true)) return;

@@ -168,8 +168,8 @@ class CUDAStream {
   }
 
   // Calls done(status) on a completion thread once the stream has passed the mark. If CUDA accepts
-  // no more work, calls it at once on this thread. Does not delay this stream; a late mark does not
-  // delay the notification of an earlier one.
+  // no more work, calls `done` at once on this thread. Does not delay this stream; a late mark does
+  // not delay the notification of an earlier one.
   void WhenReached(const detail::CUDAMark& mark, UniqueFunction<void(cudaError_t)> done) {
     auto& completions = detail::CUDACompletions::Global();
     completions.EnsureServed();

@@ -65,8 +65,8 @@ class OnednnPattern {
   alignas(64) float values_[kSize];
 };
 // Computes y[i] = f(x[i], k) for n floats from the beginning of a block, where k is the element's
-// index in an OnednnPattern. Writes through a buffer: y may be x, and without the buffer the
-// compiler must assume harmful aliasing.
+// index in an OnednnPattern. Writes through a buffer: y may be x, and without a buffer the compiler
+// assumes that a write changes x.
 template <class F>
 void ForEachPatterned(const float* x, float* y, int64_t n, F f) {
   constexpr int64_t kSize = OnednnPattern::kSize;

@@ -19,8 +19,8 @@ class ResizeOnednnOp final : public StandardOperator {
     const auto picks = [&](ResizeCoordinates coordinates, NearestMode nearest) {
       return rules.coordinates == coordinates && rules.nearest == nearest;
     };
-    // For whole factors these two combinations select the input pixel in which an output pixel
-    // lies.
+    // With a whole factor, an output pixel lies in one input pixel. Only these two combinations of
+    // attributes select that input pixel.
     if (rules.mode != ResizeMode::kNearest || !rules.all_axes ||
         !(picks(ResizeCoordinates::kAsymmetric, NearestMode::kFloor) ||
           picks(ResizeCoordinates::kHalfPixel, NearestMode::kRoundPreferFloor)))

@@ -433,8 +433,8 @@ class OnnxGraphWriter {
   const GraphView view_;
   const OnnxGraphWriter* around_;
   std::vector<std::string> written_;  // by value: its name in the file
-  std::vector<char> is_outer_;  // by value: true if an outer graph makes the value
-  NameIndex all_written_;       // names of the values that this graph makes in the file
+  std::vector<char> is_outer_;        // by value: true if an outer graph makes the value
+  NameIndex all_written_;             // names of the values that this graph makes in the file
   std::vector<std::pair<int, DType>> captured_;  // outputs of nodes that bodies read
 };
 

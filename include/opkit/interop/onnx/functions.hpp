@@ -156,8 +156,8 @@ class OnnxFunctionInliner {
     return true;
   }
   // Returns the value of an attribute of the function; null if there is none. An attribute that the
-  // call gives was parsed with the call: the nodes of a graph in it have the opsets and names of
-  // the caller. A default is parsed here, with the opsets of the function.
+  // call gives was parsed with the call: the nodes of a graph in such an attribute have the opsets
+  // and names of the caller. A default is parsed here, with the opsets of the function.
   const OnnxAttributeProto* ValueOf(const std::string& name, Call& call) {
     for (const OnnxAttributeProto& given : call.node.attributes)
       if (given.name == name) return &given;

@@ -49,7 +49,7 @@ class OnnxScope {
   }
 
   // Adds a node. Throws kNotFound, with the nearest name, for an operator that is not registered.
-  // If the file names a library for the operator, records it for one Error about all such
+  // If the file names a library for the operator, records the operator for one Error about all such
   // operators.
   void AddNode(OperatorDef def, std::string_view domain = "", int64_t opset = 0,
                const OnnxNodeLibrary& library = {}) {

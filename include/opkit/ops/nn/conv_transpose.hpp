@@ -58,8 +58,8 @@ struct ConvTransposeAttributes : WindowAttributes {
             " leave nothing of the output's extent ", full, " along spatial axis ", axis);
     return out;
   }
-  // Returns the output's extent as far as it is known; the input's symbol if the extent does not
-  // change.
+  // Returns the output's extent as far as it is known. Returns the input's symbol if both extents
+  // are equal.
   Dim TransposedDim(int axis, const Dim& pixels, const Dim& kernel) const {
     if (!output_shape.empty()) return output_shape[detail::Index(axis)];
     if (pixels.is_known() && kernel.is_known())
@@ -108,10 +108,10 @@ inline void InferConvTranspose(InferenceContext& c) {
 
 }  // namespace detail
 
-// Returns the sizes of a ConvTranspose. They are the sizes of the Conv that leads from its output
-// to its input, with two swaps: `channels` with `outputs`, and `input_pixels` with `output_pixels`.
-// `axes` remain those of the Conv (see ConvTransposeAttributes). The shapes must have passed
-// inference.
+// Returns the sizes of a ConvTranspose. They are the sizes of a Conv from the output of the
+// ConvTranspose to its input, with two swaps: `channels` with `outputs`, and `input_pixels` with
+// `output_pixels`. `axes` remain those of the Conv (see ConvTransposeAttributes). The shapes must
+// have passed inference.
 inline ConvSizes ConvTransposeSizes(const ConvTransposeAttributes& attributes, int64_t groups,
                                     const Shape& x, const Shape& w) {
   ConvSizes sizes = ConvSizes::Of(attributes, groups, x, w);

@@ -121,8 +121,8 @@ struct WindowAttributes {
     if (past_end > 0 && out.Start(out.output - 1) >= input) --out.output;
     return out;
   }
-  // Returns the output's extent as far as it is known; the input's symbol if the extent does not
-  // change.
+  // Returns the output's extent as far as it is known. Returns the input's symbol if both extents
+  // are equal.
   Dim OutputDim(int axis, const Dim& input, const Dim& kernel) const {
     const WindowAxis steps = Steps(axis, kernel.is_known() ? kernel.value() : 1);
     if (!kernel.is_known() && !is_same()) return {};

@@ -176,8 +176,8 @@ void RunProduct(GemmKind kind, const GemmSize& size, T alpha, const GemmMatrix<T
   }
 }
 
-// An extent cut into tiles. Tiles are multiples of `unit`, except the last; it is at least `unit`,
-// unless the whole extent is smaller.
+// An extent cut into tiles. Tiles are multiples of `unit`, except the last tile. The last tile is
+// at least `unit`, unless the whole extent is smaller.
 struct GemmCut {
   int64_t size, unit, tile;
 
