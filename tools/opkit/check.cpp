@@ -389,7 +389,7 @@ void Check(const CheckCommand& command) {
   const std::string ending = EndingOf(path, command.seconds, loaded);
   WriteFile("-", about[0] + "\n" + (ending.empty() ? "" : TextOf(Wrong("it " + ending))));
   int checked = 0, wrong = 0;
-  // One part of the library, in a child that loads it.
+  // Checks one part of the library, in a child that loads the library.
   const auto check = [&](FunctionRef<std::string(const Library&, const ChildReporter&)> answer) {
     const ChildOutcome outcome = RunInChild(command.seconds, [&](const ChildReporter& voice) {
       voice.Step("its loading");

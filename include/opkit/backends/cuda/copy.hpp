@@ -9,7 +9,7 @@
 
 #include "opkit/backends/cuda/stream.hpp"
 #include "opkit/device/copy.hpp"
-#ifndef OPKIT_DEVICE_COMPILER  // device code makes no plans
+#ifndef OPKIT_DEVICE_COMPILER  // device code does not compile plans
 #include "opkit/graph/plan/converters.hpp"
 #endif
 

@@ -402,7 +402,7 @@ class CUDAStream {
   std::vector<std::unique_ptr<Notifier>> notifiers_;
   std::mutex kept_mutex_;
   std::list<Kept> kept_;
-  detail::RefCountedList unmarked_;   // memory kept while releasing_ is set, which has no mark yet
+  detail::RefCountedList unmarked_;   // memory without a mark, kept while releasing_ is set
   bool releasing_ = false;            // a notification that calls Release is under way
   std::recursive_mutex slots_mutex_;  // recursive: the constructor of a T may use another slot
   std::vector<std::pair<const std::type_info*, void*>> slots_;

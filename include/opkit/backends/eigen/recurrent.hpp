@@ -267,7 +267,7 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
       }
     }
     // With linear_before_reset, GRU adds the recurrent bias of the hidden gate before it applies
-    // the reset gate, so not here.
+    // the reset gate. So this bias is not added here.
     const int64_t added = std::is_same_v<Layer, GruLayer> && this->variant_ ? 2 * hidden : width;
     for (int64_t row = 0; in.b && row < rows; ++row)
       for (int64_t j = 0; j < width; ++j)

@@ -193,7 +193,7 @@ class ArithmeticInBlocks : public StandardOperator {
   struct Source {
     OnednnOperand operand;
     const float* data;
-    int64_t plane, planes;  // floats of a plane; planes before they repeat
+    int64_t plane, planes;  // floats in a plane; number of planes, after which they repeat
 
     Source(const Tensor& tensor, const Tensor& y, const OnednnBlocks& blocks)
         : operand(OnednnOperandOf(tensor.shape(), y.shape())),
