@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "support/error_of.hpp"
 
@@ -352,6 +353,25 @@ TEST_CASE("outputs may be left out, resized by the operator, or reached through 
   const auto outer = Invoke("CompatOuter", {Values::From<float>({2}, {2, 3})});
   CHECK(outer[0].ToVector<float>() == vector<float>{4, 6, 6, 9});
   CHECK(outer[1].ToVector<float>() == vector<float>{2, 3});
+}
+
+TEST_CASE("products of extents refuse axes that a tensor does not have") {
+  Tensor x(CPU);
+  x.Resize(2, 3, 4);
+  CHECK(x.size_to_dim(0) == 1);
+  CHECK(x.size_to_dim(3) == 24);
+  CHECK(x.size_from_dim(0) == 24);
+  CHECK(x.size_from_dim(3) == 1);
+  CHECK(x.size_between_dim(2, 0) == 3);
+  // As in Caffe2, the function leaves both axes out, like the member.
+  CHECK(size_between_dim_(0, 2, x.sizes()) == 3);
+  CHECK(size_between_dim_(1, 1, x.sizes()) == 1);
+  for (const int k : {-1, 4, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()}) {
+    INFO(k);
+    CHECK(ErrorOf([&] { x.size_to_dim(k); }).code() == ErrorCode::kOutOfRange);
+    CHECK(ErrorOf([&] { x.size_from_dim(k); }).code() == ErrorCode::kOutOfRange);
+    CHECK(ErrorOf([&] { x.size_between_dim(0, k); }).code() == ErrorCode::kOutOfRange);
+  }
 }
 
 TEST_CASE("a tensor of Caffe2's spelling has its own memory, or that of another") {

@@ -72,22 +72,31 @@ using TIndex = int64_t;
 inline constexpr DeviceType CPU = DeviceType::kCPU;
 class DefaultEngine {};
 
-// Return an axis counted from the front, and products of extents: before `k`, and from `k` on.
+// Return an axis counted from the front, and products of extents: before `k`, from `k` on, and
+// between axes `k` and `l` without both. Throw kOutOfRange for an axis that the extents lack.
 inline int canonical_axis_index_(int axis, int rank) {
   if (axis < -rank || axis >= rank)
     Throw(ErrorCode::kOutOfRange, "expected an axis of ", rank, ", found ", axis);
   return axis < 0 ? axis + rank : axis;
 }
-inline int64_t size_between_dim_(int from, int to, std::span<const int64_t> dims) {
+inline int64_t size_to_dim_(int k, std::span<const int64_t> dims) {
+  if (k < 0 || detail::Index(k) > dims.size())
+    Throw(ErrorCode::kOutOfRange, "expected a number from 0 to ", dims.size(), ", found ", k);
   int64_t size = 1;
-  for (int axis = from; axis < to; ++axis) size *= dims[detail::Index(axis)];
+  for (const int64_t extent : dims.first(detail::Index(k))) size *= extent;
   return size;
 }
-inline int64_t size_to_dim_(int k, std::span<const int64_t> dims) {
-  return size_between_dim_(0, k, dims);
-}
 inline int64_t size_from_dim_(int k, std::span<const int64_t> dims) {
-  return size_between_dim_(k, static_cast<int>(dims.size()), dims);
+  const int rank = static_cast<int>(dims.size());
+  if (k < 0 || k > rank)
+    Throw(ErrorCode::kOutOfRange, "expected a number from 0 to ", rank, ", found ", k);
+  return size_to_dim_(rank - k, dims.subspan(detail::Index(k)));
+}
+inline int64_t size_between_dim_(int k, int l, std::span<const int64_t> dims) {
+  const int begin = (std::min)(k, l), end = (std::max)(k, l), rank = static_cast<int>(dims.size());
+  if (begin < 0 || end >= rank)
+    Throw(ErrorCode::kOutOfRange, "expected two axes of ", rank, ", found ", k, " and ", l);
+  return k == l ? 1 : size_to_dim_(end - begin - 1, dims.subspan(detail::Index(begin + 1)));
 }
 
 // The extents of a tensor; valid until its shape changes.
@@ -130,9 +139,7 @@ class Tensor {
   int canonical_axis_index(int axis) const { return canonical_axis_index_(axis, dim()); }
   int64_t size_to_dim(int k) const { return size_to_dim_(k, sizes()); }
   int64_t size_from_dim(int k) const { return size_from_dim_(k, sizes()); }
-  int64_t size_between_dim(int k, int l) const {
-    return size_between_dim_((std::min)(k, l) + 1, (std::max)(k, l), sizes());
-  }
+  int64_t size_between_dim(int k, int l) const { return size_between_dim_(k, l, sizes()); }
   template <class T>
   bool IsType() const {
     return dtype() == kDTypeOf<T>;
