@@ -255,6 +255,7 @@ OPERATOR_SCHEMA(CompatOuter)
     .TensorInferenceFunction([](const OperatorDef&, const vector<TensorShape>& in) {
       vector<TensorShape> out(2, in[0]);
       out[0].set_unknown_shape(true);
+      out[0].set_dims(0, -1);  // is not read
       return out;
     });
 

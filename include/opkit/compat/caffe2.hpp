@@ -365,8 +365,9 @@ OpSchema::InferenceFunction AdaptInference(F infer, AncestorForm) {
     const std::vector<caffe2::TensorShape> outputs = infer(c.def(), inputs);
     for (int o = 0; o < c.num_outputs() && Index(o) < outputs.size(); ++o) {
       const caffe2::TensorShape& output = outputs[Index(o)];
-      const SymbolicShape known = Shape(output.dims());
-      c.SetOutput(o, output.data_type(), output.unknown_shape() ? SymbolicShape() : known);
+      // The extents of an unknown shape may be no numbers of elements, such as -1.
+      c.SetOutput(o, output.data_type(),
+                  output.unknown_shape() ? SymbolicShape() : SymbolicShape(Shape(output.dims())));
     }
   };
 }
