@@ -279,8 +279,8 @@ class Library;          // defined in opkit/plugin.hpp
 // ---- opkit/base/strings.hpp
 // StrCat: builds messages by concatenation, without <sstream>. All text for users goes through it,
 // so numbers look the same everywhere. Messages are built at hundreds of places with as many
-// combinations of types, and each would be an instantiation. A call therefore makes an array of
-// parts, two words each, for one function that is not a template.
+// combinations of types; a template would be instantiated for each combination. A call therefore
+// passes an array of parts, two words each, to one ordinary function.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
@@ -290,8 +290,8 @@ namespace detail {
 
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
-// these (`[1, 2]`). Use it as a parameter type only: it refers to the object that it was made from.
-// A call that reports nothing builds no string; a call that reports costs a few stores.
+// these (`[1, 2]`). Use Text as a parameter type only: it refers to its source object and does not
+// copy it. No string is built until a message is needed; a call costs a few stores.
 class Text {
  public:
   constexpr Text() : Text("") {}
@@ -307,8 +307,8 @@ class Text {
   Text(unsigned i) : Text(int64_t{i}, AppendInt) {}
   Text(unsigned long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
   Text(unsigned long long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
-  // Tests for a class or enumeration with the compiler's built-in traits first, so that a literal
-  // instantiates nothing.
+  // First tests for a class or an enumeration with the compiler's built-in traits, so that a
+  // literal causes no instantiation.
   template <class T>
     requires((__is_class(T) || __is_enum(T)) &&
              requires(const T& value) { std::string_view(ToString(value)); })
@@ -403,8 +403,8 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 
 // ---- opkit/base/error.hpp
 // opkit::Error, the one exception of the toolkit: a code to branch on, a message with what was
-// expected, what was found and how to fix it, and context lines that callers add. Input that a user
-// can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
+// expected, what was found and how to fix it, and context lines that callers add. Wrong input of a
+// user throws an Error; a broken invariant of the toolkit fails an OPKIT_ASSERT.
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
@@ -442,17 +442,18 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
-  // Returns how many lines were left out of a long context. The first lines, which are nearest to
-  // the failure, and the last are kept; a line between them gives this number.
+  // Returns the number of lines left out of a long context. The context keeps the first lines,
+  // which are nearest to the failure, and the last lines; a line between them prints this number.
   int lines_left_out() const noexcept { return left_out_; }
-  // Returns the exception that this error was made from if that was not an Error; null otherwise.
+  // Returns the original exception if this error was made from an exception of another type; else
+  // null.
   const std::exception_ptr& cause() const noexcept { return cause_; }
   Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
   // Returns the address of the object that the error is about (a Tensor), for a caller who knows
   // its name.
   const void* subject() const noexcept { return subject_; }
 
-  // Adds a line of context: where the failure was found, from the inside to the outside.
+  // Adds a line of context: a place where the failure passed. The innermost place comes first.
   Error& AddContext(std::string line);
   // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
@@ -498,7 +499,8 @@ namespace detail {
 
 // Throws the current exception again with one more line of context; call it in a catch block. An
 // exception of another type becomes an Error. Adds the line to a copy if the Error is shared. A
-// shared Error of a derived class is thrown without the line, because a copy would cut it.
+// shared Error of a derived class is thrown without the line, because a copy would lose the derived
+// class's part.
 [[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
 
 // Returns call(), and adds the line context() to an exception that it throws.
@@ -539,8 +541,8 @@ decltype(auto) InContext(F&& call, Context&& context) {
 // ---- opkit/core/dtype.hpp
 // Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
 // conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
-// std::complex, and of any other class with its members and its layout, so that <complex> is not
-// included.
+// std::complex, and of any other class with the same members and layout; this header does not
+// include <complex>.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -566,8 +568,8 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// True if the number is that of a dtype, kUndefined included; numbers from files and other hosts
-// may be others.
+// True if the number is a dtype, kUndefined included. A number from a file or another host may be
+// invalid.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
 // Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
@@ -606,7 +608,7 @@ struct float16 {
     if (magnitude > 0x7f800000) return sign | 0x7e00;   // NaN, quiet
     if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more
     if (magnitude < 0x38800000) {                       // below the smallest normal, 2^-14
-      // Adding 0.5 lines the 10-bit fraction up with the low bits; the addition itself rounds.
+      // The addition of 0.5 moves the 10-bit fraction into the low bits and rounds it.
       const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
       return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(aligned) - 0x3f000000);
     }
@@ -626,7 +628,7 @@ struct float16 {
   }
 };
 
-// The upper half of a float32. Conversion rounds to nearest, ties to even.
+// The upper 16 bits of a float32. Conversion rounds to nearest, ties to even.
 struct bfloat16 {
   uint16_t bits = 0;
 
@@ -653,7 +655,7 @@ concept ComplexOf = requires(const T& z) {
   z.imag();
 };
 
-// Returns the dtype of T among the four of its kind, which are numbered by size from 1 to 8 bytes.
+// Returns the dtype for the size of T. Each kind has four dtypes of 1 to 8 bytes, numbered by size.
 template <class T>
 constexpr DType IntegerDType(DType of_one_byte) {
   return static_cast<DType>(static_cast<int>(of_one_byte) + std::countr_zero(sizeof(T)));
@@ -690,8 +692,8 @@ constexpr DType DTypeOfImpl() {
 
 }  // namespace detail
 
-// The DType of a C++ type; kUndefined for a type that is not an element type. That of `char` is
-// int8 where char is signed (x86-64) and uint8 where it is not (ARM64).
+// The DType of a C++ type; kUndefined for a type that is not an element type. `char` is int8 on
+// machines where it is signed (x86-64), and uint8 on others (ARM64).
 template <class T>
 inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 
@@ -722,7 +724,7 @@ Result CallWithTypeAs(F& f) {
 
 // Calls `f` with the C++ type T of `dtype`, one of Ts, and returns its result. `f` is a lambda
 // `[&]<class T>() {…}` or `[&](auto tag) { using T = decltype(tag); … }`. Any other dtype is an
-// Error (kTypeMismatch) that lists those supported.
+// Error (kTypeMismatch) that lists the supported dtypes.
 //
 //   DispatchDType<float, double>(x.dtype(), [&]<class T>() { Scale(x.data<T>(), …); });
 template <Element... Ts, class F>
@@ -778,8 +780,8 @@ class Hook<R(Args...)> {
   constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
   Hook(Hook&&) = delete;
 
-  // Stores the function; returns true, for a static initialiser. Relaxed: threads store the same
-  // function, and it publishes no other data.
+  // Stores the function; returns true, for a static initialiser. Relaxed: all threads store the
+  // same function, and the store publishes no other data.
   bool Fill(R (*function)(Args...)) noexcept {
     __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
     return true;
@@ -804,8 +806,8 @@ class Hook<R(Args...)> {
 #endif  // OPKIT_BASE_HOOK_HPP_
 
 // ---- opkit/base/ref_counted.hpp
-// Intrusive reference counting: one pointer wide and one allocation, and light to include (<memory>
-// costs more than the rest of this folder). Storage and event state are shared through it.
+// Intrusive reference counting: a handle is one pointer wide and an object takes one allocation.
+// Light to include: <memory> costs more than the rest of this folder. Storage and events use it.
 #ifndef OPKIT_BASE_REF_COUNTED_HPP_
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -878,8 +880,8 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
   return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
 }
 
-// Objects whose type only their owner knows. There is one vector type for all of them, since every
-// other std::vector that grows costs a translation unit about 4 ms.
+// Objects whose type only their owner knows. One vector type serves all of them, because each
+// further type of std::vector that grows costs a translation unit about 4 ms.
 using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
 
 // A reference-counted T.
@@ -895,8 +897,8 @@ struct Shared : RefCounted {
 
 // ---- opkit/core/layout.hpp
 // Layout: the order of a tensor's elements in memory. The standard layout, id 0, is row-major or
-// described by the strides. RegisterLayout (core/layout_registry.hpp) gives all other ids; an
-// optional immutable descriptor describes the chosen blocking.
+// follows the strides. RegisterLayout (core/layout_registry.hpp) returns all other ids. An optional
+// immutable descriptor describes the chosen blocking.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
@@ -915,8 +917,8 @@ namespace detail {
 // layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
-// Hooks for ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp. Headers that
-// call them do not include the registry, because only a program that registers a layout needs it.
+// Hooks for ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp. Callers of
+// the hooks do not include the registry, because only a program that registers a layout needs it.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
@@ -1054,7 +1056,7 @@ class Dims {
 
  private:
   void Assign(const int64_t* values, size_t count);
-// g++ 12 does not see that heap_ is read only where it was set, when Steal is not inlined.
+// If Steal is not inlined, g++ 12 does not see that heap_ is always set before it is read.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -1100,7 +1102,7 @@ class Shape {
 
   int rank() const { return dims_.size(); }
   int64_t numel() const { return numel_; }
-  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  // Negative axes count from the end. Error (kOutOfRange) for an axis that does not exist.
   int64_t dim(int axis) const { return dims_[axis]; }
   int64_t operator[](int axis) const { return dims_[axis]; }
   int size() const { return dims_.size(); }
@@ -1126,8 +1128,8 @@ class Shape {
   friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
 
  private:
-  // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
-  // strides are such products.
+  // Counts the elements. The product of the non-zero extents must fit int64 even if another extent
+  // is zero, because strides are such products.
   static int64_t CountElements(const Dims& dims);
 
   Dims dims_;
@@ -1153,7 +1155,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
-// A mutex for sections of a few instructions: a thread that finds it locked spins briefly before it
+// A mutex for sections of a few instructions. A thread that has to wait spins briefly before it
 // sleeps in the kernel.
 class Mutex {
  public:
@@ -1205,10 +1207,10 @@ inline void CpuRelax() {
 #endif
 }
 
-// A place where one thread sleeps until it is signalled; lives on that thread's stack. Set() and
-// Wake() are separate: the signaller calls Set() under the lock of the list that holds the sleeper,
-// and Wake(), a system call, after it. The sleeper may be gone once Set() is done, so Wake() uses
-// only its address.
+// A place where one thread sleeps until another thread signals it; lives on the sleeper's stack.
+// Set() and Wake() are separate: the signaller calls Set() under the lock of the list that holds
+// the sleeper, and Wake(), a system call, after unlocking. The Parker may be destroyed once Set()
+// is done, so Wake() uses only its address.
 class Parker {
  public:
   using Address = const void*;
@@ -1223,7 +1225,7 @@ class Parker {
   }
 
   // Sleeps until Set() and returns true; returns false once `deadline_ns` has passed. The deadline
-  // is on the clock of MonotonicNs; negative for none.
+  // is on the clock of MonotonicNs; a negative value means no deadline.
   bool Wait(int64_t deadline_ns = -1);
 
  private:
@@ -1241,7 +1243,7 @@ int AvailableCpus();
 inline int CurrentCpu() { return sched_getcpu(); }
 
 // Keeps a sleeping thread off one CPU until it has woken. Linux tends to wake a thread on the
-// waker's CPU, where it then waits, for milliseconds if the waker goes on running. Created and
+// waker's CPU. There the thread waits for milliseconds if the waker goes on running. Created and
 // destroyed by the sleeping thread.
 class CpuBan {
  public:
@@ -1262,22 +1264,23 @@ class CpuBan {
   cpu_set_t allowed_;  // the CPUs before the ban, if banned_
 };
 
-// Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
+// Pins the calling thread to the `index`-th CPU that it may run on (modulo the number of these
+// CPUs).
 void PinCurrentThread(int index);
 
 // Sets the name that ps, top and gdb show; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
 
-// Gives the calling thread a stack for signal handlers (sigaltstack) until the thread ends, if it
-// has none. A handler needs it after an overflow of the thread's own stack.
+// Gives the calling thread a stack for signal handlers (sigaltstack), unless it has one already. A
+// handler needs this stack after an overflow of the thread's own stack. Freed when the thread ends.
 void MakeSignalStack();
 
 // Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
 // `config` are those of perf_event_open(2).
 int OpenThreadCounter(uint32_t type, uint64_t config);
-// Returns the count until now, scaled up if several counters shared the processor's; 0 if it cannot
-// be read.
+// Returns the present count; 0 if the counter cannot be read. The count is scaled up if several
+// counters had to share one of the processor's counters.
 uint64_t ReadThreadCounter(int file);
 inline void CloseThreadCounter(int file) { close(file); }
 
@@ -1418,15 +1421,16 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 // kOutOfRange for too many types.
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, detail::DeviceTypeInfo info);
 
-// Sets the function that explains why a device of the type is missing; it returns an empty string
-// for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to
-// 127.
+// Sets the function that explains why a device of the type is missing. The function returns an
+// empty string for a device that exists. Backends call this. Error (kOutOfRange) for a type outside
+// of 0 to 127.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
-// Returns why the device is missing; empty if it is there, or if its type has no such function.
+// Returns the reason why the device is missing; empty if it exists, or if its type has no such
+// function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
 
-// True if the host may dereference pointers to this device's memory. Takes a lock only for a user's
-// own types.
+// True if the host may dereference pointers to this device's memory. Takes a lock only for types
+// that the program has registered.
 inline bool IsHostAccessible(DeviceType type) {
   const detail::KnownDeviceType* known = detail::FindKnownDeviceType(type);
   return known ? known->host_accessible : GetDeviceTypeInfo(type).host_accessible;
@@ -1466,7 +1470,7 @@ class DeviceTable {
   // Error (kOutOfRange) for a type outside of 0 to 127.
   std::atomic<Pointer>& operator[](DeviceType type) { return slots_[DeviceSlot(type)]; }
   // Returns null if the type has no pointer, or is outside of 0 to 127. Acquire: pairs with the
-  // store, which publishes what it points to.
+  // store, which publishes the object behind the pointer.
   Pointer Find(DeviceType type) const {
     const auto slot = static_cast<uint32_t>(type);
     return slot < kDeviceSlots ? slots_[slot].load(std::memory_order_acquire) : nullptr;
@@ -1481,9 +1485,9 @@ class DeviceTable {
 #endif  // OPKIT_CORE_DEVICE_TABLE_HPP_
 
 // ---- opkit/core/allocator.hpp
-// Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
-// own, replaceable at run time; it counts live and peak bytes. Backends register theirs; the CPU's
-// is here.
+// Allocator: allocates the bytes of every Storage. Each device type with its own memory has one
+// allocator, which counts live and peak bytes and can be replaced at run time. Backends register
+// their allocators; the CPU's allocator is here.
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -1492,8 +1496,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // bytes: the size of a cache line and of an AVX-512 register
 inline constexpr int64_t kAlignment = 64;
 
-// Allocates the memory of one device type. Thread-safe. An allocator must outlive the memory that
-// it gives out (see SetAllocator).
+// Allocates the memory of one device type. Thread-safe. An allocator must outlive its memory (see
+// SetAllocator).
 class Allocator {
  public:
   virtual ~Allocator() = default;
@@ -1554,8 +1558,8 @@ DeviceTable<Allocator*>& Allocators();
 // one.
 Allocator& GetAllocator(DeviceType type);
 
-// Replaces the allocator of the device's memory for new storages and returns the one before (null
-// if none). `allocator` must live until the process ends or every storage made from it is gone.
+// Replaces the allocator of the device's memory for new storages. Returns the previous allocator,
+// or null. `allocator` must live until the process ends or every storage made from it is gone.
 Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
 }}  // namespace opkit
@@ -1596,8 +1600,8 @@ class StorageBlock final : public RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
-  // True if the two have no address in common, as two blocks of one allocator; foreign memory may
-  // overlap.
+  // True if the two blocks have no common address. Blocks of one allocator never overlap; foreign
+  // memory may.
   bool IsApartFrom(const StorageBlock& other) const {
     const auto a = reinterpret_cast<uintptr_t>(data_), b = reinterpret_cast<uintptr_t>(other.data_);
     return a + static_cast<uintptr_t>(nbytes_) <= b ||
@@ -1653,14 +1657,15 @@ class Tensor {
   Tensor& operator=(const Tensor&);
   Tensor& operator=(Tensor&&) noexcept = default;
   ~Tensor();
-  // An empty tensor of that device: without a dtype and memory, of shape [0].
+  // An empty tensor of that device: shape [0], no dtype, no memory.
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
   Tensor(Shape shape, DType dtype, Device device = {}) : device_(device) {
     Resize(std::move(shape), dtype);
   }
-  // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
+  // Views `storage` from `byte_offset` on; `strides` are in elements and not negative; empty means
+  // dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
   // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
@@ -1712,9 +1717,9 @@ class Tensor {
     return out;
   }
 
-  // Return the parts of the tensor; each costs O(1) or O(rank) and throws only kOutOfRange, from
-  // `dim` for an axis that the shape does not have. numel() counts elements, nbytes() the bytes of
-  // a dense tensor of them, byte_offset() those of the storage before the first element.
+  // Return the parts of the tensor, in O(1) or O(rank). Only `dim` throws: kOutOfRange for an axis
+  // that does not exist. numel() is the number of elements, nbytes() the size of a dense tensor
+  // with these elements, byte_offset() the offset of the first element in the storage.
   const Shape& shape() const { return shape_; }
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
@@ -1732,15 +1737,15 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Returns the number of bytes that Resize can use without new memory; 0 if strides leave gaps,
-  // which may belong to other tensors.
+  // Returns the number of bytes that Resize can use without new memory. Returns 0 if strides leave
+  // gaps, because the gaps may belong to other tensors.
   int64_t capacity() const { return capacity_; }
   // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
-  // True if the tensor stores strides, as a view may; they can still be dense.
+  // True if the tensor stores strides, as a view may; these strides can still be dense.
   bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
-  // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
+  // True if the tensor has this memory, dtype and shape, no stored strides, and the standard
   // layout.
   bool IsDenseAt(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
@@ -1770,7 +1775,7 @@ class Tensor {
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const { return raw_mutable_data(); }
-  // Returns the same as data<T>(), for a dtype that the program knows at run time.
+  // Same as data<T>(), for a dtype that is known only at run time.
   const void* raw_data(DType wanted) const {
     CheckHolds(wanted);
     return raw_data();
@@ -1790,9 +1795,9 @@ class Tensor {
     return std::vector<T>(values, values + numel());
   }
 
-  // Changes the shape and keeps the dtype. Memory is kept when it is large enough, so shrinking and
-  // growing back costs nothing. Otherwise the tensor takes new memory with undefined contents, and
-  // the tensors that share the old memory keep it. Without a dtype only the shape is set.
+  // Changes the shape and keeps the dtype. Keeps the memory if it is large enough, so shrinking and
+  // growing back costs nothing. Otherwise takes new memory with undefined contents; tensors that
+  // share the old memory keep it. Without a dtype, sets only the shape.
   void Resize(Shape shape) {
     if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
     shape_ = std::move(shape);
@@ -1803,7 +1808,7 @@ class Tensor {
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
   // Drops memory and strides; dtype and shape stay. Reading elements is then an Error
-  // (kUninitialized), unless there are none.
+  // (kUninitialized), unless the tensor has no elements.
   void ReleaseMemory();
 
   // Takes the memory and dtype of `source` and keeps its own shape. Error (kInvalidArgument) unless
@@ -1813,8 +1818,9 @@ class Tensor {
   // Copies the source's elements, dense, into this tensor's own memory on its device. Both devices
   // must be reachable from the host (device/copy.hpp crosses devices).
   void CopyFrom(const Tensor& source);
-  // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
-  // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
+  // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory on
+  // the same device if the old memory is too small or overlaps `source`. This tensor itself does
+  // not change.
   Tensor CopyDestination(const Tensor& source) const;
   // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;
@@ -1835,15 +1841,16 @@ class Tensor {
     return SpansOverlap(other);
   }
 
-  // Returns a tensor in a layout whose size may differ from the dense one. Views `bytes` bytes of
-  // `storage` behind `byte_offset`, all of them if `bytes` is negative.
+  // Returns a tensor in a layout, whose size may differ from the dense size. Views `bytes` bytes of
+  // `storage` from `byte_offset` on; a negative `bytes` means all the remaining bytes.
   static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                            int64_t byte_offset = 0, int64_t bytes = -1);
   // Moves the tensor to another device that reaches the same memory (cpu and cpu_stream). Error
   // (kInvalidArgument) for other devices.
   void SetDevice(Device device);
 
-  // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
+  // Returns "float32[2, 3] on cpu", with the layout or the strides if the tensor is not dense
+  // row-major.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
   // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past
@@ -1900,7 +1907,7 @@ class Tensor {
 
 // ---- opkit/core/attribute.hpp
 // Attribute: one typed constant of an operator; Arguments: an operator's named attributes. Types
-// are strict, so a wrong one is found when the operator is built, not when it computes nonsense.
+// are strict, so that a wrong type is an Error when the operator is built.
 #ifndef OPKIT_CORE_ATTRIBUTE_HPP_
 #define OPKIT_CORE_ATTRIBUTE_HPP_
 
@@ -1945,7 +1952,7 @@ constexpr AttributeType kAttributeElement =
     : std::is_same_v<StoredAttribute<T>, std::string> ? AttributeType::kString
                                                       : AttributeType::kTensor;
 
-// Types that an attribute (or one element of its list) can be given and read as.
+// Types of the values that an attribute, or one element of its list, accepts and returns.
 template <class T>
 concept AttributeElement = !std::is_void_v<StoredAttribute<std::remove_cvref_t<T>>>;
 
@@ -2173,8 +2180,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
-// Thrown by functions that need a rank or an extent that is not known. From an inference function
-// it means that nothing can be inferred yet, which is no Error of Compile.
+// Thrown by functions that need a rank or an extent that is not known. If an inference function
+// throws it, nothing can be inferred yet; Compile does not report it as an Error.
 class OPKIT_EXPORT NotKnownYet : public Error {
  public:
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
@@ -2193,7 +2200,7 @@ class Dim {
     if (value < 0) Throw(ErrorCode::kInvalidArgument, "extent ", value, " is negative");
   }
   static Dim Symbol(std::string name);
-  // Unknown until a run decides it, but no larger than this, so that memory can be planned for it.
+  // Returns an extent that a run decides, with an upper bound for the planning of memory.
   static Dim AtMost(int64_t most);
   // Returns an unknown extent that is no larger than the largest value of `whole`; without a bound
   // if `whole` has none.
@@ -2379,8 +2386,8 @@ class Timeout {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
-// because it is evaluated for every lambda and every overload.
+// True if F can be called with Args and returns an R. Compilers evaluate this for every lambda and
+// every overload, and an expression compiles faster than std::is_invocable_r.
 template <class F, class R, class... Args>
 concept CallableAs = requires(F& f, Args... args) {
   f(std::forward<Args>(args)...);
@@ -2393,9 +2400,9 @@ concept CallableAs = requires(F& f, Args... args) {
 template <class Signature>
 class FunctionRef;
 
-// Refers to the callable itself, so a temporary lives long enough only when it is an argument of
-// the call; functions and function pointers are copied. Copies are cheap and refer to the same
-// callable. A call costs one indirect jump.
+// Refers to the callable itself, so a temporary lives long enough only as an argument of the call.
+// Functions and function pointers are copied. Copies are cheap and refer to the same callable. A
+// call costs one indirect jump.
 template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:
@@ -2437,8 +2444,8 @@ class FunctionRef<R(Args...)> {
 #endif  // OPKIT_BASE_FUNCTION_REF_HPP_
 
 // ---- opkit/base/unique_function.hpp
-// UniqueFunction: owns anything callable, move-only callables included, with 48 bytes of room
-// inside, so that the usual task (a few pointers captured) costs no allocation. One cache line.
+// UniqueFunction: owns anything callable, also move-only callables. Has 48 bytes of room inside, so
+// that the usual task (a few captured pointers) costs no allocation. One cache line.
 #ifndef OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 #define OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
@@ -2473,7 +2480,8 @@ class FunctionStorage {
     if (manage) {
       manage(other.bytes, bytes);
     } else if (call) {
-// A small callable leaves the rest of the bytes unset; copying all 48 is faster than counting them.
+// A small callable leaves other bytes unset. Copying all 48 bytes is faster than counting the set
+// bytes.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -2590,7 +2598,7 @@ constexpr bool IsTerminal(EventStatus status) { return status >= EventStatus::kS
 
 namespace detail {
 
-// Describes the operator or task whose work fails after its caller has returned.
+// Describes an operator or a task, in case its work fails after its caller has returned.
 class FailureContext : public RefCounted {
  public:
   virtual std::string Describe() const = 0;
@@ -2614,11 +2622,11 @@ class EventState : public detail::RefCounted {
   // any more.
   const std::exception_ptr& exception() const { return exception_; }
 
-  // Changes INITIALIZED to SCHEDULED. Returns false if terminal already (failed or cancelled before
-  // the work was issued). Error (kFailedPrecondition) if SCHEDULED.
+  // Changes INITIALIZED to SCHEDULED. Returns false if the state is terminal already (failed or
+  // cancelled before the work was issued). Error (kFailedPrecondition) if SCHEDULED.
   bool Schedule();
-  // Makes the state terminal: SUCCESS if `exception` is null, else FAILED. Returns false if it was
-  // terminal already. Wakes waiters, then runs the callbacks outside the lock.
+  // Makes the state terminal: SUCCESS if `exception` is null, else FAILED. Returns false if the
+  // state was terminal already. Wakes waiters, then runs the callbacks outside the lock.
   bool Complete(std::exception_ptr exception);
   // Makes the state INITIALIZED again and keeps the memory of its lists; only the caller may hold
   // the state. Returns false if the device still needs the state unchanged.
@@ -2636,10 +2644,10 @@ class EventState : public detail::RefCounted {
 
   // Makes a device that completes silently call Complete when the work is done.
   virtual void RequestNotification() {}
-  // Completes the state if such a device is done; does not wait.
+  // Completes the state if a device that completes silently is done; does not wait.
   virtual void Poll() {}
-  // Completes the state when the caller knows that the device has passed it, because later work on
-  // the device has waited for it.
+  // Completes the state if the caller knows that the work is done, because later work on the device
+  // has waited for this event.
   virtual void Passed() { Complete(nullptr); }
   // Polls the device for about as long as a notification would take. Returns false if the work is
   // not done by then, or at the end of `timeout`.
@@ -2652,8 +2660,8 @@ class EventState : public detail::RefCounted {
   // Error that the event fails with.
   void SetPrivate() { private_ = true; }
 
-  // Allows a late report of completion, together with later work of the same stream, because few
-  // threads wait for this event. A device may then save the mark in the stream. Call it before the
+  // Allows a device to report this event late, together with later work of the same stream; the
+  // device then need not mark the stream. For events for which few threads wait. Call it before the
   // event is recorded.
   void DeferCompletion() { defers_completion_ = true; }
   bool defers_completion() const { return defers_completion_; }
@@ -2663,9 +2671,9 @@ class EventState : public detail::RefCounted {
   void SetSpan(uint64_t invocation) { span_ = invocation; }
   uint64_t span() const { return span_; }
 
-  // Memory that the device may still use, kept until the device has drained; a cancelled event is
-  // terminal long before that. Needs no lock: the recording thread uses it before the work is
-  // issued, the device only after that.
+  // Memory that the device may still use, kept until the device has drained. A cancelled event may
+  // be terminal long before. Needs no lock: the recording thread uses the list only before the work
+  // is issued, the device only afterwards.
   detail::RefCountedList retained;
 
  private:
@@ -2739,8 +2747,8 @@ class Event {
   bool Cancel();
 
   // Blocks the host until terminal and rethrows the failure. Errors: kDeadlineExceeded if `timeout`
-  // ran out (the event goes on); kFailedPrecondition for an event that was never recorded, unless a
-  // timeout is given to wait for that.
+  // ran out (the event goes on); kFailedPrecondition for an event that was never recorded. With a
+  // timeout the call waits for the recording instead.
   void Finish(Timeout timeout = {}) const;
   void RethrowIfFailed() const {
     if (Query() == EventStatus::kFailed) std::rethrow_exception(state_->exception());
@@ -2782,8 +2790,8 @@ class Event {
 #endif  // OPKIT_DEVICE_EVENT_HPP_
 
 // ---- opkit/device/context.hpp
-// Context: the device-side handle an operator runs with. Defines the concept that the context of
-// every device meets, and CPUContext, where issuing work means doing it.
+// Context: the handle through which an operator issues work on its device. Defines the concept that
+// the context of every device meets, and CPUContext, which does the work when it is issued.
 #ifndef OPKIT_DEVICE_CONTEXT_HPP_
 #define OPKIT_DEVICE_CONTEXT_HPP_
 
@@ -2795,11 +2803,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 template <class C>
 concept DeviceContext = requires(C& context, const C& constant, Event& event, int stream_id) {
   { C::kDeviceType } -> std::convertible_to<DeviceType>;
-  { C::kAsynchronous } -> std::convertible_to<bool>;  // work goes on after it was issued
+  { C::kAsynchronous } -> std::convertible_to<bool>;  // true: issuing returns before the work ends
   requires std::constructible_from<C, Device>;
   { constant.device() } -> std::convertible_to<Device>;
   context.SwitchToDevice(stream_id);        // the stream that further work is issued on
-  context.Record(event);                    // SCHEDULED; done when the work issued so far is
+  context.Record(event);                    // SCHEDULED; completes after the work issued so far
   context.WaitEvent(std::as_const(event));  // work issued from now on waits for the event
   context.FinishDeviceComputation();        // blocks until this stream has drained, rethrows
   { C::IsStreamFree(Device{}, stream_id) } -> std::convertible_to<bool>;
@@ -2817,8 +2825,8 @@ namespace detail {
 
 // Optional abilities of a context, each a concept.
 //
-// A context that runs host functions at their place in the stream: CPUContext, CPUStreamContext, or
-// a user's own. It supports ParallelFor, strided inputs and the launch of function operators.
+// A context that runs host functions in the order of its stream: CPUContext, CPUStreamContext, or a
+// user's own. It supports ParallelFor, strided inputs and the launch of function operators.
 template <class C>
 concept HostContext = requires(C& context, void (*work)()) { context.Launch(work); };
 
@@ -2829,13 +2837,14 @@ concept NativeStreamContext = requires(C& context) {
   { context.native_stream() } -> std::convertible_to<void*>;
 };
 
-// A context whose device has a clock. `BeginSpan` is called where a run begins to issue, while a
-// profile is recorded. The device then reports the times of that work for the span of `event`
+// A context whose device has a clock. While a profile is recorded, a run calls `BeginSpan` before
+// it issues its work. The device then reports the times of that work for the span of `event`
 // (SpanSink::RanOnDevice).
 template <class C>
 concept TimedContext = requires(C& context, Event& event) { context.BeginSpan(event); };
 
-// A context that keeps memory until the work issued so far is done, for runs without an event.
+// A context that can keep memory alive until the work issued so far is done, for runs without an
+// event.
 template <class C>
 concept RetainingContext =
     requires(C& context, RefCountedList memory) { context.Retain(std::move(memory)); };
@@ -2846,7 +2855,7 @@ concept StreamContext = requires(C& context) { &context.stream(); };
 
 }  // namespace detail
 
-// Runs work on the host, synchronously. Every call costs next to nothing.
+// Runs work on the host, synchronously. Every call is cheap.
 class CPUContext {
  public:
   static constexpr DeviceType kDeviceType = DeviceType::kCPU;
@@ -2880,8 +2889,8 @@ class CPUContext {
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
 // ---- opkit/base/interned_names.hpp
-// Interned names: each name has a number for the life of the process. A name that a library gave
-// can be printed after the library is unloaded.
+// Interned names: each name has a number for the life of the process. The name of a library's
+// object can be printed after the library is unloaded.
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
@@ -2893,11 +2902,11 @@ uint32_t InternName(std::string_view name);
 // Returns the number of a name like InternName, but 0 for a new name beyond the limit of
 // SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
-// Limits the memory of further names to `bytes`, so that a caller that makes names without end does
-// not fill the memory. InternName ignores the limit, but its names count. No limit until the first
-// call. Thread-safe.
+// Limits the memory of further names to `bytes`, in case a caller makes new names without end.
+// InternName ignores the limit, but its names count towards it. Without a call there is no limit.
+// Thread-safe.
 void SetRoomForNames(int64_t bytes);
-// Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
+// Returns the name with this number of InternName; empty for an unknown number. Thread-safe.
 std::string InternedName(uint32_t number);
 
 }}  // namespace opkit
@@ -2905,10 +2914,10 @@ std::string InternedName(uint32_t number);
 #endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
 
 // ---- opkit/device/invocation.hpp
-// Invocation: the identity {id, parent, kind} of the operator that runs, ambient per thread. Run
-// and Invoke open a scope. A task captures the token when it is pushed and adopts it where it runs.
-// So work on any thread is attributed to its operator. Names are never parsed for this. The
-// profiler receives the begin and end of scopes through a SpanSink.
+// Invocation: the identity {id, parent, kind} of the running operator, one current identity per
+// thread. Run and Invoke open a scope. A task captures the token when it is pushed, and adopts the
+// token in the thread that runs it. So work on any thread is attributed to its operator without
+// parsing names. The profiler receives the begin and end of scopes through a SpanSink.
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -2937,7 +2946,7 @@ struct Invocation {
   uint64_t id = 0;
   uint64_t parent = 0;
   Kind kind = Kind::kNone;
-  // The interned path of the nearest custom operator around this invocation, or of itself, as in
+  // The interned path of this custom operator, or of the nearest custom operator around it:
   // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
@@ -2950,11 +2959,11 @@ namespace detail {
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
-  // The name itself if it has no number; valid only during the call that receives it.
+  // The name as text if the name has no number; valid only during the call that receives it.
   std::string_view text = {};
 
-  // Returns the names of a span that the program has named. A program may make any number of names,
-  // so InternNameIfRoom limits their memory.
+  // Returns the names of a span whose name is chosen by the program. A program may use any number
+  // of names, so InternNameIfRoom limits their memory.
   static SpanNames OfText(std::string_view name) {
     const uint32_t number = InternNameIfRoom(name);
     return {number, 0, number != 0 ? std::string_view() : name};
@@ -2982,7 +2991,7 @@ class SpanSink {
   virtual void Close() noexcept = 0;
   // True if operators are to call EndSpan and Describe.
   virtual bool WantsWork() const noexcept { return false; }
-  // Ends the innermost span of this thread, which closes later.
+  // Records the end of the work in this thread's innermost span; the scope itself closes later.
   virtual void EndSpan() noexcept {}
   // Records the work of this thread's innermost span, after EndSpan.
   virtual void Describe(const SpanWork&) noexcept {}
@@ -3015,9 +3024,9 @@ inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
 // Points to the variable with the sink of this image, which is the program or a shared object. In
-// the program it points to g_span_sink. In a loaded library it points to a variable that only the
-// library uses, also if the library exports its symbols. The pointer is set before the library's
-// operators run.
+// the program the pointer holds &g_span_sink. In a loaded library it points to a variable that only
+// the library uses, even if the library exports its symbols. The pointer is set before the
+// library's operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -3029,13 +3038,13 @@ OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
   return g_image_span_sink->load(std::memory_order_acquire);
 }
 
-// Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
-// its own, so that opening a scope touches nothing shared.
+// Takes `count` consecutive ids and returns the first. Each thread takes ids from its own block, so
+// that opening a scope touches no shared memory.
 inline uint64_t NextInvocationIds(uint64_t count) {
   InvocationState& state = t_invocation;
   if (state.last_id - state.next_id < count) [[unlikely]] {
     const uint64_t block = count + (uint64_t{1} << 20);
-    // Relaxed: only the uniqueness of the number matters, it publishes nothing.
+    // Relaxed: only the uniqueness of the number matters; the number publishes no data.
     state.next_id = g_next_invocation_id.fetch_add(block, std::memory_order_relaxed);
     state.last_id = state.next_id + block;
   }
@@ -3071,7 +3080,7 @@ class InvocationScope {
     if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/false);
   }
-  // Continues `token` itself on this thread, without a new identity.
+  // Continues the invocation `token` on this thread, without a new identity.
   static InvocationScope Adopt(Invocation token) {
     return Adopt(token, [] { return detail::SpanNames{}; });
   }
@@ -3111,9 +3120,9 @@ namespace detail {
 // The id of this thread's IssueScope; 0 outside of one.
 inline constinit thread_local uint64_t t_issuer = 0;
 
-// Joins the work that this thread issues on streams during the scope. The failure of one piece of
-// work affects the rest of the scope's work and its event. Work that other threads issue on the
-// same stream in between is not affected. Inside another scope the work belongs to the outer one.
+// Joins the work that this thread issues on streams during the scope. If one piece of work fails,
+// the rest of the scope's work and its event fail too. Work of other threads on the same stream is
+// not affected. Inside another scope the work belongs to the outer scope.
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
@@ -3134,8 +3143,8 @@ class IssueScope {
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
 // ---- opkit/device/copy.hpp
-// Copies between devices. Backends register functions by the memory that they read and write; Copy
-// (done on return) and CopyAsync (issued on a context's stream) use them.
+// Copies between devices. Backends register a function for each pair of source and target memory.
+// Copy (done on return) and CopyAsync (issued on a context's stream) call these functions.
 #ifndef OPKIT_DEVICE_COPY_HPP_
 #define OPKIT_DEVICE_COPY_HPP_
 
@@ -3178,20 +3187,21 @@ inline void CopyHost(void* target, Device, const void* source, Device, int64_t n
   std::memcpy(target, source, static_cast<size_t>(nbytes));
 }
 
-// Copies through host memory, by the two functions that are registered for it, and waits. Error
-// (kUnsupported) for a stream, and if one of the two is not registered any more.
+// Copies through host memory with the two registered functions, and waits. Error (kUnsupported) for
+// a stream, and if one of the functions is not registered any more.
 void CopyThroughHost(void* target, Device target_device, const void* source, Device source_device,
                      int64_t nbytes, void* stream);
 
-// Returns the registered function. If there is none: returns CopyHost for two memories that the
-// host reaches, CopyThroughHost if functions to and from the host are registered, else null.
+// Returns the registered function. Without one, returns CopyHost if the host reaches both memories,
+// CopyThroughHost if functions to and from the host are registered, else null.
 CopyFunction FindCopy(DeviceType from, DeviceType to);
 // Returns the function that copies between these two tensors. Error (kUnsupported) if there is
 // none.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
 // Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
-// the two may overlap. On a device the copy is issued on `stream` and needs a dense source.
+// the two tensors may overlap. On a device the copy is issued on `stream` and the source must be
+// dense.
 void CopyElements(const Tensor& source, const Tensor& target, void* stream);
 
 // A copy that is ready to run; keeps both memories alive.
@@ -3213,16 +3223,16 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 // (null if none); null removes it. Thread-safe.
 detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to, detail::CopyFunction copy);
 
-// Copies `source`, dense, to the target's own device; done on return. The target is resized; it
-// keeps its memory unless that is too small or overlaps `source`. Between two accelerators without
-// a copy of their own it goes through the host. Errors: kUninitialized, kUnsupported if no copy
-// leads from one device to the other, kOutOfMemory; the target is then as it was.
+// Copies the elements of `source`, dense, to the target's device; done on return. Resizes the
+// target, which keeps its memory unless that is too small or overlaps `source`. Copies through the
+// host between two accelerators without a direct copy. Errors: kUninitialized, kUnsupported if no
+// copy leads from one device to the other, kOutOfMemory; the target is then unchanged.
 void Copy(const Tensor& source, Tensor* target);
 
 // Issues the same copy on the context's stream, after the work issued there so far and before later
-// work. The target has its shape at once. On the toolkit's own streams the copy keeps both memories
-// alive. On a native stream (the context has `native_stream()`) the caller keeps them alive until
-// the copy is done, and a strided source is an Error.
+// work. The target has its new shape at once. On the toolkit's own streams the copy keeps both
+// memories alive. On a native stream (the context has `native_stream()`) the caller keeps them
+// alive until the copy is done, and a strided source is an Error.
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
@@ -3258,7 +3268,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 template <class T>
 class [[nodiscard]] ScopedValue {
  public:
-  // The variable must outlive the scope, whose end restores the value before.
+  // The variable must outlive the scope. The end of the scope restores the previous value.
   ScopedValue(T& variable, std::type_identity_t<T> value)
       : variable_(variable), outer_(std::exchange(variable, std::move(value))) {}
   ScopedValue(ScopedValue&&) = delete;
@@ -3275,8 +3285,8 @@ class [[nodiscard]] ScopedValue {
 
 // ---- opkit/device/cpu_stream.hpp
 // CPUStreamContext: a CPU device with in-order asynchronous streams, each served by a thread of its
-// own. A real asynchronous device on every machine, with which streams, cross-stream waits,
-// asynchronous errors and cancellation are built and tested.
+// own. A real asynchronous device on every machine: tests of streams, waits between streams,
+// asynchronous errors and cancellation use it.
 #ifndef OPKIT_DEVICE_CPU_STREAM_HPP_
 #define OPKIT_DEVICE_CPU_STREAM_HPP_
 
@@ -3292,7 +3302,7 @@ namespace detail {
 class CPUStream {
  public:
   // Makes a stream without a thread: work runs at once when it is issued, and throws to its caller.
-  // For a thread that has its turn in a stream already; see CPUStreamScope.
+  // For a thread that a stream already runs at the right place in its order; see CPUStreamScope.
   explicit CPUStream(Device device) : device_(device), id_(-1) {}
   CPUStream(CPUStream&&) = delete;
 
@@ -3308,13 +3318,13 @@ class CPUStream {
   Device device() const { return device_; }
   int id() const { return id_; }  // -1 for a stream without a thread
 
-  // Runs `work` after everything issued before, under the caller's current invocation.
+  // Runs `work` after all work issued before, under the caller's current invocation.
   void Launch(UniqueFunction<void()> work) { Push({std::move(work), {}, {}, CurrentInvocation()}); }
   // Makes the event SCHEDULED; it completes when the work issued so far is done.
   void Record(Event& event);
-  // Makes work issued from now on run after the event, and fail with it. An event of this stream
-  // itself never blocks, because the stream is in order; only its failure is passed on. Error
-  // (kFailedPrecondition) for an event that was never recorded.
+  // Makes work issued from now on run after the event, and fail with it. An event of the same
+  // stream never blocks, because the stream is in order; but its failure makes the later work fail.
+  // Error (kFailedPrecondition) for an event that was never recorded.
   void WaitEvent(const Event& event);
   // True when nothing is queued or running.
   bool IsFree() const {
@@ -3345,7 +3355,7 @@ class CPUStream {
     Invocation invocation;
     uint64_t issuer = 0;  // number of the IssueScope that issued the item; 0: none
   };
-  // Failures that no event has taken yet, at most one of each issuer.
+  // Failures that are not yet reported by an event; at most one for each issuer.
   class Failures {
    public:
     // True if work of the issuer is skipped: after a failure of its own, or of work without an
@@ -3364,7 +3374,8 @@ class CPUStream {
   };
 
   void Push(Item item);
-  // Waits for work, then takes the whole queue and leaves it the memory of `items`.
+  // Waits for work, then swaps the whole queue into `items`. The queue reuses the memory of
+  // `items`.
   void Next(std::vector<Item>& items);
   void Serve();
   void Execute(Item& item, Failures& failures);
@@ -4162,9 +4173,9 @@ class ThreadPool {
 
 namespace detail {
 
-// Returns the program's own threads that loops of this thread run on in place of a pool
-// (SetParallelFor). Null if there are none, and on a thread whose current pool is another than the
-// process's.
+// Returns the program's own threads that run loops of this thread in place of a pool
+// (SetParallelFor). Null if there are none, or if this thread's current pool is not the pool of the
+// process.
 inline const OwnThreads* CurrentOwnThreads() {
   const OwnThreads* const own = g_own_threads.load(std::memory_order_acquire);
   return own && (!t_pool.pool || t_pool.pool == &ThreadPool::Global()) ? own : nullptr;
@@ -4311,10 +4322,10 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #endif  // OPKIT_ENGINE_CONTEXT_PARALLEL_FOR_HPP_
 
 // ---- opkit/base/image_mode.hpp
-// Detects programs that mix header-only and compiled units (config.hpp). Each kind has registries
-// of its own, so an operator that one kind registers would be missing in the other. Each unit
-// leaves a marker symbol of its kind in the program or shared library that links it; the registries
-// look for the other kind's marker.
+// Detects programs that mix header-only and compiled units (config.hpp). Each kind has its own
+// registries, so an operator of one kind would be missing in the other. Each unit leaves a marker
+// symbol of its kind in the program or shared library; the registries look for the marker of the
+// other kind.
 #ifndef OPKIT_BASE_IMAGE_MODE_HPP_
 #define OPKIT_BASE_IMAGE_MODE_HPP_
 
@@ -4393,7 +4404,7 @@ class GradientRegistry;
 
 // ---- opkit/op/operator_def.hpp
 // OperatorDef: a node as plain data: the operator's type, the names of its inputs and outputs, its
-// attributes, its device and the requested backend. Everything else is derived from it.
+// attributes, its device and the requested backend. Schemas and registries provide all other facts.
 #ifndef OPKIT_OP_OPERATOR_DEF_HPP_
 #define OPKIT_OP_OPERATOR_DEF_HPP_
 
@@ -4408,8 +4419,8 @@ struct GradientValue;
 namespace detail {
 
 // A graph that an operator carries (the branches of If, the body of Loop). Immutable once shared.
-// The folder graph/ defines graphs. This interface only carries and compares a graph, and answers
-// questions about the node that runs it. The node's inputs and outputs are the graph's, by
+// The folder graph/ defines graphs. This interface only stores and compares a graph, and answers
+// questions about the node that runs the graph. The node's inputs and outputs match the graph's by
 // position.
 class SubgraphBase : public RefCounted {
  public:
@@ -4440,9 +4451,9 @@ struct NamedSubgraph {
 }  // namespace detail
 
 // A regular value with a fluent builder: an overload with an argument sets or adds, an overload
-// without reads. Copies share their fields until a copy is changed: copies of a graph and the
-// operators of its nodes share one set of fields. A reference from a mutable_…() function is
-// invalid once the definition has been copied.
+// without an argument reads. Copies share their fields until a copy is changed, so that copies of a
+// graph and the operators of its nodes share one set of fields. Copying the definition makes
+// references from mutable_…() functions invalid.
 //
 //   OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(DeviceType::kCPU)
 class OperatorDef {
@@ -4491,7 +4502,8 @@ class OperatorDef {
   const std::string& name() const { return fields().name; }
   const std::vector<std::string>& inputs() const { return fields().inputs; }
   const std::vector<std::string>& outputs() const { return fields().outputs; }
-  // Caffe2's spellings. Members, because a ported source calls them on the toolkit's own nodes.
+  // Caffe2's spellings. They are members, because a ported source calls them on the toolkit's own
+  // nodes.
   int input_size() const { return static_cast<int>(inputs().size()); }
   int output_size() const { return static_cast<int>(outputs().size()); }
   const std::string& input(int i) const { return inputs().at(static_cast<size_t>(i)); }
@@ -4565,7 +4577,7 @@ struct AttributeSchema {
   std::optional<Attribute> default_value;
   std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
 
-  // Returns the first string of an attribute that is none of the values; null if all are allowed.
+  // Returns the first string of an attribute that `values` lacks; null if all strings are allowed.
   const std::string* FindOther(const Attribute& given) const {
     for (const std::string& found : given.values().strings) {
       bool allowed = values.empty();
@@ -4595,8 +4607,8 @@ struct ValueSchema {
 #endif  // OPKIT_OP_SCHEMA_VALUE_SCHEMA_HPP_
 
 // ---- opkit/op/inference.hpp
-// TensorInfo and InferenceContext: the knowledge of shape and type inference about a node's inputs
-// and outputs. An extent may be a symbol or unknown; constant inputs have their data.
+// TensorInfo and InferenceContext: the facts that shape and type inference has about a node's
+// inputs and outputs. An extent may be a symbol or unknown; constant inputs have their data.
 #ifndef OPKIT_OP_INFERENCE_HPP_
 #define OPKIT_OP_INFERENCE_HPP_
 
@@ -4608,7 +4620,7 @@ struct TensorInfo {
   SymbolicShape shape;
   Device device;
   Layout layout;
-  const Tensor* constant = nullptr;  // its data if already known; not owned
+  const Tensor* constant = nullptr;  // the value's data if known; not owned
 
   TensorInfo() = default;
   TensorInfo(DType type, SymbolicShape extents) : dtype(type), shape(std::move(extents)) {}
@@ -4618,7 +4630,7 @@ struct TensorInfo {
   OPKIT_NOINLINE TensorInfo& operator=(TensorInfo&&) = default;
   OPKIT_NOINLINE ~TensorInfo() = default;
   // Returns the dtype, shape, device and layout of a tensor. OfConstant also lets inference read
-  // the tensor's data, if it has any; the tensor must then outlive the TensorInfo.
+  // the tensor's data, if it has memory; the tensor must then outlive the TensorInfo.
   static TensorInfo Of(const Tensor& tensor);
   static TensorInfo OfConstant(const Tensor& tensor);
   friend std::string ToString(const TensorInfo& info);
@@ -4668,7 +4680,7 @@ class InferenceContext {
   // Returns the data of a constant input; null if not known yet.
   const Tensor* input_constant(int i) const;
   // True once input_constant was called for data that is not known yet. The inferred types may then
-  // be incomplete, and the data may contradict them.
+  // be incomplete or wrong for the real data.
   bool lacks_data() const { return lacks_data_; }
   // Makes input_constant call `find` for inputs whose info has no data, so that data is fetched
   // only if an operator reads it. `find` must outlive the inference.
@@ -4716,8 +4728,8 @@ inline bool IsOperatorOfHost(const std::string& op) {
 using InputPointers = std::span<const Tensor* const>;
 
 // The inferred types of a node that runs repeatedly. Infers again only if an input's dtype or shape
-// has changed, or if the result came from an input's data. Each operator has a cache, which the
-// operator itself, an eager call or a plan fills.
+// has changed, or if the result depended on an input's data. Each operator has a cache; the
+// operator itself, an eager call or a plan fills it.
 class InferenceCache {
  public:
   struct Output {
@@ -4741,7 +4753,7 @@ class InferenceCache {
   }
   // True if outputs() is valid for these inputs.
   bool IsFresh(InputPointers inputs) const { return fresh_ && Match(inputs_, inputs); }
-  // Like IsFresh(inputs), for a caller whose inputs are those of the last IsFresh call, unchanged.
+  // Like IsFresh(inputs), for a caller whose inputs have not changed since the last IsFresh call.
   bool fresh() const { return fresh_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   // Increases whenever the outputs are recomputed; begins at 0.
@@ -4751,8 +4763,8 @@ class InferenceCache {
   // elements, because the device may still be computing them. The cache is fresh only after Keep.
   void Infer(const OperatorDef& def, InputPointers inputs,
              FunctionRef<void(InferenceContext&)> infer, FunctionRef<void()> before_data);
-  // Accepts the result: it is valid until an input changes, or for this run only if it came from an
-  // input's data.
+  // Accepts the result. It is valid until an input changes; if it depended on an input's data, only
+  // for this run.
   void Keep() { fresh_ = !data_read_; }
 
   // Takes over the types that a plan has inferred. Does nothing if a dtype or shape is unknown. If
@@ -4854,12 +4866,12 @@ class OperatorCreator {
   mutable UniqueFunction<Pointer(const OperatorDef&, Workspace*, const KernelConfig*)> create_;
 };
 
-// Returns the configurations for a node, best first. Returns none, or throws
-// UnsupportedOperatorFeature with the reason, if the kernel cannot run the node.
+// Returns the configurations for a node, best first. If the kernel cannot run the node, returns an
+// empty list or throws UnsupportedOperatorFeature with the reason.
 using KernelProposer = UniqueFunction<std::vector<KernelConfig>(const KernelQuery&)>;
 
-// Fuses a kernel's node with the next node; returns nullopt if it cannot. Plans call it again with
-// the result, to fuse more nodes.
+// Fuses a kernel's node with the next node; returns nullopt if the kernel cannot. Plans call the
+// function again with the fused node, to fuse more nodes.
 using KernelFuser = UniqueFunction<std::optional<FusedNode>(const FusionQuery&)>;
 
 struct TypedKernel;
@@ -4885,7 +4897,7 @@ struct Kernel {
   detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the library loaded
   detail::OperatorCreator create;  // UnsupportedOperatorFeature: the next kernel is tried
   // Used instead of `create` for a typed operator: its record, and the function that makes the
-  // operator from it. The function is null for CPUContext: CreateOperator knows that one.
+  // operator from it. The function is null for CPUContext, which CreateOperator handles itself.
   const detail::TypedKernel* typed = nullptr;
   detail::MakeTyped make_typed = nullptr;
   bool shares_state_with_backward = false;  // forward leaves its state for the backward node
@@ -4899,7 +4911,7 @@ struct Kernel {
   std::string Place() const { return StrCat(file, ":", line); }
 };
 
-// The exception of an operator's constructor that cannot run this node; the next kernel is then
+// Thrown by the constructor of an operator that cannot run this node. The next kernel is then
 // tried.
 class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
  public:
@@ -4931,8 +4943,8 @@ struct OpCost {
 #endif  // OPKIT_OP_SCHEMA_OP_COST_HPP_
 
 // ---- opkit/op/schema.hpp
-// OpSchema: the facts about an operator that are true on every device. OPERATOR_SCHEMA fills it in
-// once, or a typed signature does. It then verifies nodes, infers their outputs and computes the
+// OpSchema: the facts about an operator that are true on every device. OPERATOR_SCHEMA or a typed
+// signature fills it in once. The schema then verifies nodes, infers their outputs and computes the
 // cost of a run.
 #ifndef OPKIT_OP_SCHEMA_HPP_
 #define OPKIT_OP_SCHEMA_HPP_
@@ -4941,7 +4953,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
 
-// Functions in these classes are mutable because const members call them; a function's results must
+// Function objects in these classes are mutable because const members call them. Their results must
 // not depend on earlier calls.
 
 // The allowed numbers of inputs or outputs of a node: a range and, within it, a list or a
@@ -4955,7 +4967,7 @@ class CountRule {
   void SetPredicate(UniqueFunction<bool(int)> allowed);
   int least() const { return min_; }
   int most() const { return max_; }
-  // Returns the only number of the range; -1 if it has more.
+  // Returns the only number of the range; -1 if the range has several numbers.
   int fixed() const { return min_ == max_ ? min_ : -1; }
   bool Allows(int count) const;
   // Returns "2", "1 to 3", "at least 1", "one of [1, 3]", …
@@ -4967,8 +4979,8 @@ class CountRule {
   mutable UniqueFunction<bool(int)> predicate_;
 };
 
-// The allowed numbers of inputs and outputs, and how the number of outputs follows from the inputs
-// or from attributes.
+// The allowed numbers of inputs and outputs, and the rule by which the number of outputs follows
+// from the inputs or the attributes.
 struct ArityRules {
   CountRule inputs, outputs;
   mutable UniqueFunction<bool(int, int)> pair_allowed;
@@ -4981,8 +4993,8 @@ struct ArityRules {
   // Returns the numbers of inputs and outputs of a node with these attributes; -1 for a number that
   // they do not decide.
   std::pair<int, int> Of(const Arguments& args) const;
-  // Returns why a node of `op` may not have these numbers; empty if it may. The Verify functions
-  // below have the same convention.
+  // Returns the reason why a node of `op` may not have its numbers of values; empty if the numbers
+  // are allowed. The Verify functions below have the same convention.
   std::string Verify(const std::string& op, const OperatorDef& def) const;
 };
 
@@ -5000,8 +5012,8 @@ struct InplaceRules {
   std::string Verify(const std::string& op, const OperatorDef& def) const;
 };
 
-// The declared attributes. `free_if_none` is set for an operator that parses its attributes itself:
-// it accepts every attribute as long as none is declared.
+// The declared attributes. With `free_if_none` an operator parses its attributes itself, and
+// accepts every attribute if none is declared.
 struct AttributeRules {
   std::vector<AttributeSchema> declared;
   bool unknown_allowed = false, free_if_none = false;
@@ -5015,8 +5027,8 @@ struct AttributeRules {
   std::string Verify(const std::string& op, const Arguments& args) const;
 };
 
-// Selects AdaptInference, which a header of compat/ defines: it makes an ancestor's form of a
-// function a function of an InferenceContext.
+// Selects AdaptInference, which a header of compat/ defines. AdaptInference converts an ancestor's
+// form of an inference function to a function of an InferenceContext.
 struct AncestorForm {};
 
 // Throws kTypeMismatch if a known dtype is not among the declared ones.
@@ -5072,15 +5084,15 @@ class OpSchema {
   OpSchema& MutatesInputs(std::initializer_list<int> inputs);
 
   // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
-  // effect beside its outputs: such a node is never folded, merged with an equal one, or dropped.
+  // effect beside its outputs. Such a node is never folded, merged with an equal node, or dropped.
   OpSchema& Stateful() { return stateful_ = runs_differ_ = true, *this; }
-  // Declares that a node keeps state between its runs, although equal inputs give equal results: it
-  // is never folded, merged with an equal one, or dropped.
+  // Declares that a node keeps state between its runs, although equal inputs give equal results.
+  // Such a node is never folded, merged with an equal node, or dropped.
   OpSchema& KeepsState() { return stateful_ = true, *this; }
-  // Declares that a node runs a graph that it carries; a node without one is refused. If the node's
-  // inputs and outputs are the graph's, by position, the graph decides its types and shapes. It
-  // also decides the inputs that the node writes to, and its gradient. The operator's own
-  // declarations come first.
+  // Declares that a node runs a graph that it carries; a node without a graph is refused. If the
+  // node's inputs and outputs match the graph's by position, the graph decides the node's types and
+  // shapes, the inputs to which it writes, and its gradient. The operator's own declarations come
+  // first.
   OpSchema& NeedsSubgraph() { return needs_subgraph_ = true, *this; }
   // Declares that the operator runs its nodes' graphs in this program (RunsBodies of
   // graph/node_bodies.hpp), so that a plan's passes also process those graphs.
@@ -5127,7 +5139,7 @@ class OpSchema {
   OpSchema& RequiredArg(std::string name, std::string doc,
                         std::initializer_list<const char*> values);
   // Makes a declared attribute optional, or limits its strings. An undeclared name, or a default
-  // that is none of the values, becomes the schema's problem().
+  // that is not among the values, becomes the schema's problem().
   OpSchema& Default(std::string_view name, Attribute value);
   OpSchema& Values(std::string_view name, std::vector<std::string> values);
   OpSchema& ArgIsTest(std::string doc) { return Arg("is_test", std::move(doc)); }
@@ -5141,8 +5153,8 @@ class OpSchema {
   OpSchema& Infer(InferenceFunction infer) { return infer_ = std::move(infer), *this; }
   // Calls inference only if every input shape is known.
   OpSchema& NeedsAllInputShapes(bool needs = true) { return needs_all_shapes_ = needs, *this; }
-  // Sets the inference: output i is like input i, like one input, or like input inputs[i]. Known
-  // facts about an output refine its input.
+  // Sets the inference: output i has the type and shape of input i, of one input, or of input
+  // inputs[i]. Known facts about an output refine its input.
   OpSchema& IdenticalTypeAndShape();
   OpSchema& IdenticalTypeAndShapeOfInput(int input);
   OpSchema& IdenticalTypeAndShapeOfMultipleInputs(std::vector<int> inputs);
@@ -5159,11 +5171,12 @@ class OpSchema {
   // operations for each element of output 0.
   OpSchema& PointwiseCost(uint64_t flops);
   // Sets the cost of an operator that reads every input and writes every output once, with the
-  // floating-point operations of a run from a function. The function sees attributes and the shapes
-  // of inputs and outputs, all known: for instance OpSchema::Elements(c.output(0)) * 2.
+  // floating-point operations of a run from a function. The function reads attributes and the
+  // shapes of inputs and outputs, which are all known: for instance OpSchema::Elements(c.output(0))
+  // * 2.
   OpSchema& Flops(UniqueFunction<uint64_t(const InferenceContext&)> flops);
-  // Sets the function that returns the devices of inputs and outputs; by default all are the node's
-  // device.
+  // Sets the function that returns the devices of inputs and outputs. By default all are on the
+  // node's device.
   using DevicePlacement = std::pair<std::vector<Device>, std::vector<Device>>;
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
     return devices_ = std::move(devices), *this;
@@ -5177,8 +5190,8 @@ class OpSchema {
   OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
-  // Marks an operator that only plans insert: a library does not export it, because its host has
-  // its own.
+  // Marks an operator that only plans insert. A library does not export such an operator, because
+  // its host has the same one.
   OpSchema& Internal() { return internal_ = true, Private(); }
   // Marks an operator of ONNX's own domain: a model's node of the same name in another domain is a
   // different operator.
@@ -5219,8 +5232,9 @@ class OpSchema {
   int line() const { return line_; }
   // Returns the library of the operator, by its name in this program; empty for the program itself.
   const std::string& origin() const { return origin_; }
-  // Returns the name and version that the library itself announces, the same in every program: its
-  // own name, or its file's name without the folder; and its version, which may be empty.
+  // Return the name and version that the library itself announces, which are the same in every
+  // program. The name is the library's own name, or its file's name without the folder; the version
+  // may be empty.
   const std::string& library_name() const { return library_name_; }
   const std::string& library_version() const { return library_version_; }
   OpSchema& SetOrigin(std::string library, std::string name, std::string version) {
@@ -5262,7 +5276,7 @@ class OpSchema {
   const std::vector<detail::ValueSchema>& outputs() const { return outputs_; }
   bool CanInplace(int input, int output) const { return inplace_.May(input, output); }
   bool MustInplace(int input, int output) const { return inplace_.Must(input, output); }
-  // Returns -1 if the inputs do not decide the number.
+  // Returns the number of outputs; -1 if the inputs do not decide it.
   int CalculateOutput(int inputs) const { return arity_.OutputsOf(inputs); }
   int CalculateOutput(int inputs, const Arguments& args) const {
     return arity_.OutputsOf(inputs, args);
@@ -5287,15 +5301,16 @@ class OpSchema {
     return test_inputs_ ? test_inputs_(dtype, seed) : std::vector<Tensor>();
   }
 
-  // Returns why `def` is not a valid node of this operator, or why its attributes are not valid;
-  // empty if valid.
+  // Returns the reason why `def` is not a valid node of this operator, or why its attributes are
+  // not valid; empty if `def` is valid.
   std::string Verify(const OperatorDef& def) const;
   std::string VerifyArguments(const Arguments& args) const {
     return attributes_.Verify(name_, args);
   }
 
-  // Infers the types and shapes of the outputs from those of the inputs; unknown if the operator
-  // declares no inference. Errors of the operator's own function get the node as context.
+  // Infers the types and shapes of the outputs from those of the inputs. Without a declared
+  // inference the outputs stay unknown. Errors of the operator's own function get the node as
+  // context.
   void Infer(InferenceContext& context) const;
   std::vector<TensorInfo> InferOutputs(const OperatorDef& def,
                                        std::vector<TensorInfo> inputs) const;
@@ -5311,7 +5326,8 @@ class OpSchema {
   static uint64_t Bytes(const TensorInfo& info);
 
  private:
-  // Returns null, and records the schema's problem, if the attribute is not declared.
+  // Returns the declared attribute. If it is not declared, returns null and records the schema's
+  // problem.
   detail::AttributeSchema* Declared(std::string_view name, const char* to_give);
 
   std::string name_;
@@ -5344,8 +5360,8 @@ class OpSchema {
 
 // ---- opkit/op/op_registry.hpp
 // OpRegistry: every schema and kernel of the program, filled in by static initialisers, and the
-// preferences for backends. Registration never throws or exits; mistakes are kept and reported at
-// the first lookup, or all at once by CheckRegistrations.
+// preferences for backends. Registration never throws or exits. Mistakes are stored; the first
+// lookup reports them, and CheckRegistrations lists all of them.
 #ifndef OPKIT_OP_OP_REGISTRY_HPP_
 #define OPKIT_OP_OP_REGISTRY_HPP_
 
@@ -5385,21 +5401,21 @@ class OpRegistry {
   }
   OPKIT_IMAGE_LOCAL static OpRegistry& Global();
 
-  // Adds a schema and returns it to be filled in. A schema of the same name and place (a header in
-  // two translation units) is the same schema. So are two schemas from the same typed signature.
-  // Settings of the second schema have no effect.
+  // Adds a schema and returns it to be filled in. Two schemas of the same name are one schema if
+  // they come from the same place (a header in two translation units), or from the same typed
+  // signature. Settings of the second schema have no effect.
   OpSchema& AddSchema(const char* name, const char* file, int line, std::string signature = {});
   // Adds a schema that is filled in already; `owner` keeps it alive.
   void AddSchema(detail::IntrusivePtr<detail::RefCounted> owner, OpSchema& schema);
   // Adds a kernel; ignores a second one from the same place.
   void AddKernel(Kernel kernel);
 
-  // Adds another mistake in an operator's registrations (a second gradient) to Problems. The code
-  // that stores the registration reports it at lookup.
+  // Adds a mistake that its caller has found, such as a second gradient, to Problems. The caller's
+  // own lookup reports the mistake.
   void AddProblem(const std::string& op, std::string text);
-  // Records that something, such as a gradient, was registered for an operator by name before the
-  // operator itself. Problems lists `what` if the operator is never registered. ForgetExpected
-  // removes the record.
+  // Records that `what`, such as a gradient, is registered for an operator by name, perhaps before
+  // the operator itself. Problems lists `what` if the operator is never registered. ForgetExpected
+  // deletes the record.
   void ExpectOperator(const std::string& op, std::string what);
   void ForgetExpected(const std::string& op);
 
@@ -5430,16 +5446,16 @@ class OpRegistry {
   std::string WhyNoBackend(std::string_view backend) const;
   // Throws kNotFound with the sentence of WhyNoBackend, unless it is empty.
   void CheckBackend(std::string_view backend) const;
-  // Sets the rank by which selection orders the backends that no node or preference requests,
-  // highest first. "reference" has rank 0; an unranked backend comes last. The higher of two ranks
-  // counts. A rank from library `origin` applies only to that library's kernels.
+  // Sets the rank of a backend. Selection orders the backends that no node or preference requests
+  // by rank, highest first. "reference" has rank 0; an unranked backend comes last. The higher of
+  // two ranks counts. A rank from library `origin` applies only to that library's kernels.
   void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
   int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
-  // Sets the function that returns why a backend cannot run on this machine; empty if it can. The
-  // function runs once, at the first node that a kernel of the backend might run. Kernels of an
-  // unavailable backend are dropped with the reason. A function from library `origin` applies only
-  // to that library's kernels.
+  // Sets the function that returns the reason why a backend cannot run on this machine; empty if it
+  // can run. The function is called once, at the first node that a kernel of the backend might run.
+  // Kernels of an unavailable backend are dropped with the reason. A function from library `origin`
+  // applies only to that library's kernels.
   void SetBackendAvailability(std::string_view backend, UniqueFunction<std::string()> why_not,
                               const std::string& origin = {});
   std::string WhyUnavailable(const Kernel& kernel) const;
@@ -5448,10 +5464,10 @@ class OpRegistry {
   // Returns the backends that have kernels in this program.
   std::vector<Backend> Backends() const;
 
-  // Sets the backends to try for every operator of a device, or for one operator before those. A
-  // backend without a kernel is skipped; an empty list clears the setting. Throws kNotFound for an
-  // operator that is not registered, or for a device without kernels. CheckPreference only throws
-  // the errors of SetPreference.
+  // Sets the backends to try for every operator of a device, or the backends to try first for one
+  // operator. A backend without a kernel is skipped; an empty list clears the setting. Throws
+  // kNotFound for an operator that is not registered, or for a device without kernels.
+  // CheckPreference only throws the errors of SetPreference.
   void SetPreference(DeviceType device, detail::BackendPreference backends);
   void SetPreference(const std::string& op, DeviceType device, detail::BackendPreference backends);
   void CheckPreference(DeviceType device, const detail::BackendPreference& backends) const;
@@ -5460,7 +5476,7 @@ class OpRegistry {
   // the preferences that the scope holds.
   detail::BackendPreference PreferenceOf(std::string_view op, DeviceType device) const;
   // Returns a copy of all current preferences of this thread, with `first` in front for every
-  // operator. A plan keeps the copy, so that shapes that it meets later run on the same backends.
+  // operator. A plan keeps the copy, so that runs with new shapes later use the same backends.
   detail::IntrusivePtr<detail::RefCounted> KeepPreferences(
       const detail::BackendPreference& first) const;
 
@@ -5471,8 +5487,9 @@ class OpRegistry {
 
 namespace detail {
 
-// Prevents the unloading of libraries. Hold it to use schemas and kernels for longer than a lookup,
-// and while a library's function runs. Nests; the outermost one costs two uncontended locks.
+// Prevents the unloading of libraries. Hold it while you use schemas and kernels longer than one
+// lookup, and while a library's function runs. Scopes nest; the outermost scope costs two
+// uncontended locks.
 class OPKIT_IMAGE_LOCAL RegistryUse {
  public:
   RegistryUse();
@@ -5482,8 +5499,8 @@ class OPKIT_IMAGE_LOCAL RegistryUse {
   static bool IsInThisThread();
 };
 // Exclusive lock for removing registrations. Waits for all RegistryUse scopes of other threads; new
-// ones block until it is destroyed. Only one exists at a time; its thread must not hold a
-// RegistryUse.
+// scopes block until this object is destroyed. Only one RegistryRemoval exists at a time; its
+// thread must not hold a RegistryUse.
 class OPKIT_IMAGE_LOCAL RegistryRemoval {
  public:
   RegistryRemoval();
@@ -5491,8 +5508,8 @@ class OPKIT_IMAGE_LOCAL RegistryRemoval {
   ~RegistryRemoval();
 };
 
-// Makes PreferenceOf on this thread return preferences that KeepPreferences has copied. Nests; the
-// innermost scope counts.
+// Makes PreferenceOf on this thread return preferences that KeepPreferences has copied. Scopes
+// nest; the innermost scope counts.
 class OPKIT_IMAGE_LOCAL PreferenceScope {
  public:
   explicit PreferenceScope(const RefCounted& preferences);
@@ -5529,7 +5546,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 class ObserverList;
-// The base of all observers, whatever class they watch.
+// The base class of all observers, for every class of subjects.
 class AnyObserver {
  public:
   explicit AnyObserver(void* subject) : subject_(subject) {}
@@ -5598,7 +5615,8 @@ class Observable {
     return std::unique_ptr<ObserverBase<T>>(
         observers_.Detach(observer) ? const_cast<ObserverBase<T>*>(observer) : nullptr);
   }
-  // Moves the observers of `other` behind those of this subject, which they watch from now on.
+  // Appends the observers of `other` to this subject's observers. They watch this subject from now
+  // on.
   void TakeObservers(Observable& other) {
     observers_.Take(other.observers_, static_cast<T*>(this));
   }
@@ -5642,8 +5660,8 @@ class ObserverScope {
 #endif  // OPKIT_OP_OBSERVER_HPP_
 
 // ---- opkit/base/name_index.hpp
-// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
-// everything that walks a graph works on these numbers. NameTable: a value for each name.
+// NameIndex: numbers names in the order in which they are added. A graph's values and nodes have
+// names; code that visits a graph works with the numbers. NameTable: a value for each name.
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -5725,7 +5743,7 @@ class Blob {
   bool IsType() const {
     return type_ == &typeid(T) || HasName(typeid(T));
   }
-  // True while the blob owns this very object, false after another object has replaced it.
+  // True while the blob owns exactly this object; false after another object has replaced it.
   template <class T>
   bool Holds(const T* object) const {
     return object_ == object && type_ == &typeid(T);
@@ -5737,7 +5755,8 @@ class Blob {
       WrongType(typeid(T).name());
     return *static_cast<const T*>(object_);
   }
-  // Returns the object; first makes a default-constructed one if the blob holds none of this type.
+  // Returns the object. If the blob holds no object of this type, first makes a default-constructed
+  // object.
   template <class T>
   T* GetMutable() {
     if (!IsType<T>()) return Emplace<T>();
@@ -5759,8 +5778,8 @@ class Blob {
   }
 
  private:
-  // Compares with a type of another shared object. Out of line, because every Input() would contain
-  // it.
+  // Compares with a type of another shared object. Out of line, so that not every Input() contains
+  // the code.
   OPKIT_COLD bool HasName(const std::type_info& type) const;
   [[noreturn]] OPKIT_COLD void WrongType(const char* wanted) const;
 
@@ -5777,10 +5796,10 @@ class Workspace {
   Workspace(Workspace&&) = delete;
   ~Workspace();
 
-  // Returns the blob of that name; makes it if there is none.
+  // Returns the blob of that name; makes it if it does not exist.
   Blob* CreateBlob(const std::string& name);
-  // Adds a blob of another workspace, which must outlive this one, under a name here. Throws
-  // kAlreadyExists if there is a blob of that name.
+  // Adds a blob of another workspace under `name`. The other workspace must outlive this one.
+  // Throws kAlreadyExists if this workspace has a blob of that name.
   void ShareBlob(const std::string& name, Blob* blob);
   bool HasBlob(std::string_view name) const { return FindBlob(name); }
   // Returns null if there is none.
@@ -5788,9 +5807,9 @@ class Workspace {
     const int number = names_.Find(name);
     return number < 0 ? nullptr : blobs_[detail::Index(number)];
   }
-  // Throws kNotFound, with the nearest name, if there is none.
+  // Returns the blob. Throws kNotFound, with the nearest name, if it does not exist.
   Blob* GetBlob(const std::string& name) const;
-  // Returns false if there is none. Operators bound to the blob must be gone.
+  // Returns false if the blob does not exist. Operators bound to the blob must be destroyed before.
   bool RemoveBlob(std::string_view name);
   // Returns the names of all blobs, in alphabetical order.
   std::vector<std::string> Blobs() const;
@@ -5823,13 +5842,14 @@ class Workspace {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Tensors of the current run that are not in blobs: new tensors for outputs whose present tensor is
-// also an input that the run still reads, and dense copies of strided inputs.
+// Tensors of the current run that are not in blobs. They are dense copies of strided inputs, and
+// new output tensors: an output gets one if its present tensor is also an input that the run still
+// reads.
 class PendingTensors {
  public:
   bool empty() const { return !items_; }
-  // Returns the tensor that replaces the output's tensor; null if there is none. The address stays
-  // valid until Publish or Clear.
+  // Returns the tensor that replaces the output's tensor; null if no tensor replaces it. The
+  // address stays valid until Publish or Clear.
   Tensor* Find(int output);
   Tensor* Add(int output, Blob* blob, Tensor tensor);
   // Returns the dense copy of an input. The first call under the current invocation makes it by
@@ -5869,7 +5889,7 @@ class ScratchMemory {
 };
 
 // Schema and backend of a run, for the profiler. Pointers, so that this header needs neither class.
-// `compute` computes the work of a run; null: it is unknown.
+// `compute` computes the work of a run; null if the work is unknown.
 struct RunCost {
   const OpSchema* schema = nullptr;
   const std::string* backend = nullptr;
@@ -5889,8 +5909,8 @@ class OperatorIdentity final : public FailureContext {
   RunCost cost;
 };
 
-// Adds to an error: the value that it is about, the operator that failed, and the operator's
-// inputs. A pointer is null for a value that is no tensor or that the node leaves out.
+// Adds context to an error: the value that caused it, the failed operator, and the operator's
+// inputs. A pointer is null for a value that is no tensor or is left out.
 OPKIT_COLD void AddOperatorContext(Error& error, const OperatorIdentity& identity,
                                    const std::vector<const Tensor*>& inputs,
                                    const std::vector<const Tensor*>& outputs);
@@ -5904,8 +5924,8 @@ OPKIT_COLD void CheckInputDevice(const OperatorDef& def, size_t i, const Tensor&
 [[noreturn]] OPKIT_COLD void ThrowMutatedStrides(const OperatorDef& def, size_t i,
                                                  const Tensor& input);
 // Returns a tensor for an output. Reuses the memory of `out` if it is dense, on `device` and large
-// enough, unless `clobbers` is true: writing there would change an input or another output.
-// Otherwise allocates new memory.
+// enough. Allocates new memory otherwise, and also if `clobbers` is true: writing to `out` would
+// change an input or another output.
 OPKIT_COLD Tensor OutputTensor(Tensor out, const Shape& shape, DType dtype, Device device,
                                FunctionRef<bool(const Tensor&)> clobbers);
 // Ends the latest span of this thread if a profile records the work of spans. Returns that
@@ -5914,8 +5934,8 @@ SpanSink* EndSpanForWork() noexcept;
 // Throws kOperatorFailed for a RunOnDevice that returned false.
 [[noreturn]] OPKIT_COLD void ThrowReturnedFalse();
 
-// Refuses arguments that the schema does not declare, for the operator that this thread constructs.
-// CreateOperator sets it, so that this header needs no schema class.
+// Refuses undeclared arguments of the operator that this thread constructs. CreateOperator sets it,
+// so that this header needs no schema class.
 struct ArgumentCheck {
   const OpSchema* schema = nullptr;
   void (*refuse)(const OpSchema& schema, const std::string& type, std::string_view name) = nullptr;
@@ -5935,14 +5955,15 @@ class OperatorBase : public detail::Observable<OperatorBase> {
 
   // Runs to completion. Returns true, or throws an Error with the operator as context.
   virtual bool Run(int stream_id = 0) = 0;
-  // Issues the work and returns; event() completes with the work. A failure while issuing fails the
-  // event and is thrown as well. Throws kFailedPrecondition while the last run is still SCHEDULED.
+  // Issues the work and returns; event() completes with the work. If issuing fails, the event fails
+  // and the Error is thrown as well. Throws kFailedPrecondition while the last run is still
+  // SCHEDULED.
   virtual bool RunAsync(int stream_id = 0) = 0;
-  // Does the operator's work. The default throws kUnsupported: a class that derives from
-  // OperatorBase itself may do its work in Run.
+  // Does the operator's work. The default throws kUnsupported, for a class that derives directly
+  // from OperatorBase and does its work in Run.
   OPKIT_INLINE virtual bool RunOnDevice();
-  // True if Run only calls RunOnDevice on the calling thread: no stream, and no work continues
-  // after it.
+  // True if Run only calls RunOnDevice on the calling thread: it uses no stream, and no work
+  // continues after the call.
   virtual bool RunsDirectly() const { return false; }
   // Runs an operator that RunsDirectly(), under the caller's invocation: a plan opens one scope for
   // many operators.
@@ -5962,8 +5983,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   virtual bool AcceptsStrides() const { return false; }
   // True if work continues after RunOnDevice has returned.
   virtual bool HasAsyncPart() const = 0;
-  // True if the operator may be issued before its predecessors are done, if those are on its device
-  // type.
+  // True if the operator may be issued before its predecessors on the same device type are done.
   virtual bool SupportsAsyncScheduling() const = 0;
   // Makes the event SCHEDULED; it completes with the work issued so far. With a message, makes it
   // FAILED at once. Does nothing if the event is disabled. Throws kUnsupported in a class without a
@@ -5987,7 +6007,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   std::string backend() const {
     return identity_->cost.backend ? *identity_->cost.backend : std::string();
   }
-  // Caffe2's spellings; every operator has its definition.
+  // Caffe2's spellings. Every operator has a definition, so has_debug_def is true.
   const OperatorDef& debug_def() const { return def(); }
   static constexpr bool has_debug_def() { return true; }
   const std::string& type() const { return def().type(); }
@@ -6015,9 +6035,9 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     return def().args().Get<std::vector<T>>(name, fallback);
   }
 
-  // The same as GetSingleArgument; InferenceContext has this name, too. If the node does not give
-  // the attribute, both functions without a fallback return the schema's default. Throws kNotFound
-  // if there is no default.
+  // The same as GetSingleArgument; InferenceContext has this name, too. Without a fallback, both
+  // functions return the schema's default if the node does not give the attribute. They throw
+  // kNotFound if the schema has no default.
   template <class T>
   T Arg(std::string_view name, T fallback) const {
     CheckDeclared(name);
@@ -6033,7 +6053,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     return Arg<T>(name);
   }
 
-  // Return the numbers of the node's inputs and outputs, those that it leaves out included.
+  // Return the numbers of the node's inputs and outputs, including left-out ones.
   int InputSize() const { return static_cast<int>(inputs_.size()); }
   int OutputSize() const { return static_cast<int>(outputs_.size()); }
   // False for an optional value that the node leaves out.
@@ -6091,9 +6111,10 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     return OutputBlob(i)->GetMutable<Tensor>();
   }
   // Returns the output with this shape and dtype, dense, on this operator's device; reuses the last
-  // run's memory. It shares memory with an input only if the schema allows the pair. It neither
-  // frees nor resizes an input: if the output is also an input and changes, a new tensor replaces
-  // it after RunOnDevice has returned. Work that continues then must hold the tensors by value.
+  // run's memory. The output shares memory with an input only if the schema allows the pair. The
+  // call never frees or resizes an input: if the output is also an input and must change, a new
+  // tensor replaces it after RunOnDevice has returned. Work that continues after that must hold the
+  // tensors by value.
   Tensor* Output(int i, const Shape& shape, DType dtype) {
     return OutputIn(memory_device_, i, shape, dtype);
   }
@@ -6101,8 +6122,8 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   Tensor* Output(int i, const Shape& shape, DType dtype, Device device) {
     return OutputIn(MemoryDevice(device), i, shape, dtype);
   }
-  // Like Output(i), but on a device of this type: a new tensor if the last run left it on another
-  // type.
+  // Like Output(i), but on a device of this type: returns a new tensor if the present tensor is on
+  // another device type.
   Tensor* Output(int i, DeviceType type);
   template <class T>
   T* Output(int i) const {
@@ -6131,7 +6152,7 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   // True if OutputBlob was ever called. If not, every output still has the memory that the plan
   // chose.
   bool HasTakenOutputs() const { return has_taken_outputs_; }
-  // True if the two share memory, whatever their names are.
+  // True if the input and the output share memory, even under different names.
   bool IsInputOutputAlias(int i, int o) const;
 
   // Returns the completion of the latest RunAsync; INITIALIZED before. Throws kFailedPrecondition
@@ -6144,15 +6165,15 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   void ResetEvent() {
     if (event_) event_->Reset();
   }
-  // Ends the event of a run whose work continues elsewhere: with success, with a message, or with
-  // the exception being handled. The message replaces an exception only if none is being handled.
-  // Does nothing if the event is disabled.
+  // Ends the event of a run whose work continues elsewhere: with success, or with a failure. The
+  // failure is the exception being handled, or the message if no exception is being handled. Does
+  // nothing if the event is disabled.
   void SetEventFinished(const char* error_message = nullptr) {
     if (!event_disabled_) event().SetFinished(error_message);
   }
   void SetEventFinishedWithException(const char* error_message = nullptr);
-  // Disables the event. Saves its cost for an operator inside a chain, for whose completion no
-  // thread waits.
+  // Disables the event. Saves the event's cost if no thread waits for this operator, as inside a
+  // chain.
   void DisableEvent() { event_disabled_ = true; }
   bool IsEventDisabled() const { return event_disabled_; }
   // Calls EventState::DeferCompletion on the events of all later runs. Executors call it.
@@ -6175,8 +6196,8 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   std::string getErrorMsg() const { return "Error from operator: " + Describe(); }
 
   // Returns the kernel's configuration that was selected for this node: layouts, in-place pairs,
-  // scratch. Null if none was selected: everything is as the schema declares, in the standard
-  // layout.
+  // scratch. Null if none was selected: then the schema's declarations and the standard layout
+  // apply.
   const KernelConfig* config() const { return config_ ? &config_->value : nullptr; }
   // Returns the configuration's layouts of an input and an output; the standard layout by default.
   Layout InputLayout(int i) const {
@@ -6191,23 +6212,25 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   // Gives later runs `size` bytes of the device's memory as scratch, instead of the operator's own.
   // The memory remains the caller's and must be aligned to 64 bytes; other work may write to it
   // between runs. Runs that continue after they were cancelled keep `owner`; without an owner the
-  // memory must outlive them. Null ends the use of the memory.
+  // memory must outlive them. A null `bytes` ends the use of the memory.
   void SetScratch(void* bytes, int64_t size, Storage owner = {});
   // Returns at least `size` bytes of the device's memory, undefined at the start of every run: the
   // planned memory if it is large enough, else the operator's own memory, kept for the next run.
-  // Call it once a run: a larger request may free the memory of an earlier one. Null for size 0.
+  // Call it only once in a run: a larger request may free the memory of an earlier request. Null
+  // for size 0.
   void* Scratch(int64_t size) {
     if (size < 0) [[unlikely]]
       ThrowNegativeScratch(size);
     return scratch_.Take(size, memory_device_);
   }
 
-  // True if a run itself infers its outputs' types and shapes whenever the inputs' have changed.
+  // True if a run itself infers the types and shapes of its outputs after those of its inputs have
+  // changed.
   virtual bool InfersOutputs() const { return false; }
   // Takes over the types that a plan has inferred: runs with inputs of these dtypes and shapes then
-  // do not infer. `lacks_data` means that inference needs data that only a run has: runs then infer
-  // again, and fail if the data contradicts `outputs`. Does nothing if a dtype or shape is unknown,
-  // or if runs do not infer. Throws kInvalidArgument for a wrong count.
+  // do not infer. With `lacks_data`, inference needs data that only a run has. Runs then infer
+  // again, and fail if the result contradicts `outputs`. Does nothing if a dtype or shape is
+  // unknown, or if runs do not infer. Throws kInvalidArgument for a wrong count.
   void SetInferredOutputs(std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                           bool lacks_data = false) {
     if (InfersOutputs()) inference_.Set(def(), inputs, outputs, lacks_data);
@@ -6216,12 +6239,12 @@ class OperatorBase : public detail::Observable<OperatorBase> {
 
   // Sets where the kernel was registered; called by CreateOperator.
   void SetRegistration(const char* file, int line, detail::RunCost cost = {});
-  // Sets which outputs may share an input's memory: output o may share that of input i if bit i of
-  // masks[o] is set, and never that of an input past 63. CreateOperator calls it. Without the call
+  // Sets the pairs that may share memory: output o may use the memory of input i if bit i of
+  // masks[o] is set. Inputs past 63 never share memory. CreateOperator calls it. Without the call
   // every output may share the memory of every input.
   void SetInplaceMasks(std::vector<uint64_t> masks) { inplace_masks_ = std::move(masks); }
-  // Sets which inputs the operator writes to: input i if bit i is set; inputs past 63 are ignored.
-  // CreateOperator calls it.
+  // Sets the inputs to which the operator writes: bit i stands for input i; inputs past 63 are
+  // ignored. CreateOperator calls it.
   void SetMutatedInputs(uint64_t mask) { mutated_inputs_ = mask; }
   Invocation::Kind invocation_kind() const { return invocation_kind_; }
   // Returns a node's name in profiles: its name, or that of its first output.
@@ -6239,17 +6262,17 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   void set_invocation_kind(Invocation::Kind kind) { invocation_kind_ = kind; }
 
   // Waits until the work of the latest run has succeeded or failed; returns at once if no work
-  // continues. For the destructor of a class whose work uses its members. Waits after Cancel too,
-  // because a stream still runs work that it has begun; must not be called on the stream's own
-  // thread. A thread that the class has started must be joined by the class.
+  // continues. For the destructor of a class whose work uses its members. Also waits after Cancel,
+  // because a stream still runs the work that it has begun. Must not be called on the stream's own
+  // thread. The class itself must join the threads that it has started.
   void FinishWork() noexcept;
   // Records that work was issued without an event for its completion.
   void SetStrayWork() { has_stray_work_ = true; }
 
   // Makes the event INITIALIZED for a new run. Throws kFailedPrecondition while it is SCHEDULED.
   void PrepareEvent();
-  // Keeps the memory of work that continues elsewhere until that work finishes the event. After a
-  // cancellation the memory stays as long as a handle of the event.
+  // Keeps the memory of work that continues elsewhere until the work finishes the event. After a
+  // cancellation the memory lives as long as a handle of the event.
   void RetainUntilFinished();
   // Rethrows the exception in flight as an Error with this operator as context; for use in a catch
   // block. With `complete_event` the event fails with that Error. An Error keeps its type and
@@ -6281,16 +6304,15 @@ class OperatorBase : public detail::Observable<OperatorBase> {
   [[noreturn]] OPKIT_COLD void ThrowNegativeScratch(int64_t size) const;
   OPKIT_COLD void CheckDeclared(std::string_view name) const;
   OPKIT_COLD const Attribute* FindArgument(std::string_view name) const;
-  // Takes no lock. In constructors the schema is that of the operator that this thread constructs.
+  // Takes no lock. In a constructor, reads the schema of the operator that this thread constructs.
   OPKIT_COLD const Attribute* FindDefault(std::string_view name) const;
   OPKIT_COLD const Tensor& UnusualInput(int i, const Tensor& tensor) const;
   enum class CopyTime : uint8_t { kInOrder, kNow };  // in the order of the device's work, or now
   OPKIT_COLD const Tensor& DenseCopy(int i, const Tensor& tensor,
                                      CopyTime time = CopyTime::kInOrder) const;
   void CheckDeviceType(int i, const Tensor& tensor, DeviceType type) const;
-  // True if writing to `out` would overwrite an input. Exception: an input that the schema pairs
-  // with the output, if element i of both is still at the same address. Also true if writing would
-  // overwrite an earlier output.
+  // True if writing to `out` would overwrite an input or an earlier output. Exception: an input
+  // that the schema pairs with the output, if element i of both is still at the same address.
   bool Clobbers(int o, const Tensor& out) const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Blob* blob = inputs_[i];
@@ -6377,8 +6399,8 @@ struct CreateOptions {
 // a missing kernel for the device, or a missing input blob; kInvalidArgument if the node breaks the
 // schema, or if the given kernel or configuration is not for it; kUnsupported, with each reason, if
 // every kernel refused the node; kAlreadyExists if the operator is registered twice. Throws
-// UnsupportedOperatorFeature if a kernel was given and refuses the node: the next kernel may accept
-// it. After an error the workspace is unchanged.
+// UnsupportedOperatorFeature if the caller gave a kernel that refuses the node; another kernel may
+// accept the node. After an error the workspace is unchanged.
 OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef& def,
                                                                Workspace* ws,
                                                                const CreateOptions& options);
@@ -6388,12 +6410,13 @@ OPKIT_IMAGE_LOCAL std::unique_ptr<OperatorBase> CreateOperator(const OperatorDef
 
 namespace detail {
 
-// Returns the types of the named tensors; unknown for a blob that is no tensor or has no memory.
+// Returns the types of the named tensors; an unknown type for a blob that is no tensor or has no
+// memory.
 std::vector<TensorInfo> TypesIn(const Workspace& ws, const std::vector<std::string>& names);
 
 // Returns the backends of the environment variable OPKIT_BACKENDS, "eigen,reference": the only
-// backends that may run in this process. Empty: all may run. In a loaded library the plain kernels
-// may always run.
+// backends that may run in this process. If empty, all backends may run. In a loaded library the
+// plain kernels may always run.
 OPKIT_IMAGE_LOCAL const BackendPreference& AllowedBackends();
 // Returns the requested backends in order: from the node, from OPKIT_BACKENDS, from the preferences
 // for the operator and for all operators, and last the plain operator. For a node that requires its
@@ -6408,13 +6431,13 @@ OPKIT_IMAGE_LOCAL void CheckBackends(const OperatorDef& def);
 // Throws kNotFound if the node itself names a backend for which the program has no kernel.
 OPKIT_IMAGE_LOCAL void CheckEngine(const OperatorDef& def);
 // Returns the kernels for the node, best first: the kernels of the requested backends, then the
-// plain kernel, then the rest, so that an operator with only such kernels still runs. `by_rank` is
-// for a node whose types are known. It orders all kernels behind the requested ones, including the
-// plain one, by the ranks of their backends. For a node that requires its backends, returns only
+// plain kernel, then all others, so that an operator without a plain kernel still runs. `by_rank`
+// is for a node whose types are known. It orders all kernels that are not requested, including the
+// plain kernel, by the ranks of their backends. For a node that requires its backends, returns only
 // their kernels; throws kNotFound if none of them has a kernel.
 OPKIT_IMAGE_LOCAL std::vector<const Kernel*> KernelOrder(const OperatorDef& def,
                                                          bool by_rank = false);
-// Throws kNotFound for a node whose only kernels are of `backends`, which OPKIT_BACKENDS excludes.
+// Throws kNotFound for a node that has kernels only from `backends`, which OPKIT_BACKENDS excludes.
 [[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoneAllowed(const OperatorDef& def,
                                                                 const std::string& backends);
 // Throws kUnsupported if `refused` lists kernels with their reasons, kNotFound if it is empty.
@@ -6430,8 +6453,8 @@ std::vector<uint64_t> InplaceMasks(const OpSchema& schema, const OperatorDef& de
                                    const KernelConfig* config);
 // Returns a mask in which bit i is set if the node writes to input i.
 uint64_t MutatedInputs(const OpSchema& schema, const OperatorDef& def);
-// Rethrows the exception of making an operator, with the node and the kernel as context. For use in
-// a catch block.
+// Rethrows the exception of an operator's constructor, with the node and the kernel as context. For
+// use in a catch block.
 [[noreturn]] OPKIT_COLD void RethrowFromConstructor(const Kernel& kernel, const OperatorDef& def);
 // Computes the work of a run for a profile; the function behind RunCost::compute.
 SpanWork ComputeWork(const RunCost& run, const OperatorDef& def,
@@ -6473,16 +6496,16 @@ class OperatorCall;
 
 // A call that is prepared for repeated use.
 struct ResolvedCall {
-  // Runs on all inputs of the node, into all its outputs, and reuses the outputs' memory if it
-  // fits. With `issue` returns once the work is issued. On an Error the outputs are unchanged. One
-  // call at a time. A function object instead of a virtual function: g++ compiles every override
-  // that a program might reach by a virtual call.
+  // Computes all outputs of the node from all its inputs, and reuses the outputs' memory if it
+  // fits. With `issue` returns once the work is issued. On an Error the outputs are unchanged. Only
+  // one call at a time is allowed. A function object instead of a virtual function: g++ compiles
+  // every override that a program might reach by a virtual call.
   UniqueFunction<void(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue)> run;
   OperatorCall* by_operator = nullptr;  // null for a direct call
 };
 
-// Makes the call of an operator. A program with only typed CPU operators does not need it: the
-// registration of any other kernel fills it (UseOperatorCalls).
+// Makes the call of an operator. A program with only typed CPU operators does not need this hook.
+// The registration of any other kernel fills it (UseOperatorCalls).
 OPKIT_IMAGE_LOCAL inline constinit Hook<ResolvedCall(const OpSchema& schema,
                                                      const OperatorDef& def)>
     g_operator_call{"a kernel that is no typed operator's", "opkit/opkit.hpp"};
@@ -6505,24 +6528,25 @@ struct InvokeOptions {
   // Backends to try, in order, separated by commas; default: the registry's order. kNotFound for a
   // backend of which the program has no kernel.
   std::string backends = {};
-  int num_outputs = -1;  // needed only if the schema leaves it open
+  int num_outputs = -1;  // needed only if the schema does not decide it
   // kRequired uses no other backends; kUnsupported if none of them accepts the call.
   OperatorDef::BackendNeed backend_need = kPreferred;
 };
 
 // An operator that is prepared for repeated calls: schema, kernel and attributes are fixed, and
 // inference runs again only for new dtypes or shapes of inputs. If the operator has a kernel of a
-// ranked backend, new dtypes or shapes also select a kernel again, which makes another operator.
+// ranked backend, new dtypes or shapes also cause a new selection, which makes another operator.
 // The object keeps no tensors of the caller between calls. A call returns when the work is done.
-// One thread at a time: a call during another call, from another thread or from the operator's own
-// body, throws kFailedPrecondition. Concurrent threads need one object each.
+// Allows one call at a time: a call during another call, from another thread or from the operator's
+// own body, throws kFailedPrecondition. Concurrent threads need one object each.
 //
 //   ResolvedOperator axpy("Axpy", 2, {{"alpha", 2.f}});
 //   std::vector<Tensor> out = axpy({x, y});       // new outputs
 // into the caller's tensors: no allocation
 class ResolvedOperator {
  public:
-  // Throws the errors of CreateOperator; kInvalidArgument if the number of outputs is open.
+  // Throws the errors of CreateOperator; kInvalidArgument if the schema does not decide the number
+  // of outputs.
   ResolvedOperator(const std::string& op, int num_inputs, Arguments args = {},
                    const InvokeOptions& options = {});
   // Leaves optional input i out if present[i] is 0.
@@ -6541,8 +6565,8 @@ class ResolvedOperator {
   void Run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
     RunBy(inputs, outputs, false);
   }
-  // Like Run, but returns before the work ends: an asynchronous device is only issued the work. The
-  // caller waits for the end on its stream and keeps all tensors until then.
+  // Like Run, but only issues the work on an asynchronous device and returns. The caller waits on
+  // its stream for the end of the work, and keeps all tensors until then.
   void Issue(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
     RunBy(inputs, outputs, true);
   }
@@ -6557,7 +6581,7 @@ class ResolvedOperator {
  private:
   void RunBy(std::span<const Tensor> inputs, std::span<Tensor> outputs, bool issue);
   struct Release;
-  // Marks that a call runs. Moving a ResolvedOperator does not copy the mark.
+  // Marks a ResolvedOperator during a call. Moving a ResolvedOperator does not copy the mark.
   class CallGuard {
    public:
     CallGuard() = default;
@@ -6582,7 +6606,8 @@ namespace detail {
 // Returns 1 for each present input, 0 for an optional input that is left out.
 std::vector<int> PresentInputs(std::span<const Tensor> inputs);
 // Returns the number of a node's outputs: `given`, or the schema's number if `given` is negative.
-// Throws kInvalidArgument, which ends with `mend`, if the schema leaves it open.
+// Throws kInvalidArgument, with `mend` at the end of the message, if the schema does not decide the
+// number.
 int CountOutputs(const OpSchema& schema, size_t num_inputs, const Arguments& args, int given,
                  const char* mend);
 
@@ -6711,7 +6736,7 @@ class Operator : public OperatorBase {
     try {
       context_.FinishDeviceComputation();
     } catch (...) {
-      // The failed work was issued earlier; its failure belongs to the next event recorded here.
+      // The failed work was issued earlier; the next event that is recorded here gets its failure.
       if constexpr (detail::HostContext<Context>)
         context_.Launch([failure = std::current_exception()] { std::rethrow_exception(failure); });
       throw;
@@ -6768,7 +6793,7 @@ class Operator : public OperatorBase {
     } catch (...) {
       const bool in_flight = by_event && event().Query() == EventStatus::kScheduled;
       if (by_event && !in_flight) PrepareEvent();
-      // Nothing was issued yet. An event of an earlier run in flight stays as it is.
+      // No work was issued yet. If an earlier run is still in flight, its event stays unchanged.
       RethrowWithContext(by_event && !in_flight);
     }
   }
@@ -6787,8 +6812,8 @@ class Operator : public OperatorBase {
       RunOnDeviceOrFail();
     }
   }
-  // Issues the work and sets the event, if any, to the state that fits the device: SCHEDULED for
-  // work that continues, finished otherwise.
+  // Issues the work and sets the event, if any, to the state that fits the device: SCHEDULED if the
+  // work continues, else finished.
   void Issue() {
     if constexpr (Context::kAsynchronous) {
       RunOnDeviceOrFail();
@@ -6823,8 +6848,7 @@ class Operator : public OperatorBase {
     if constexpr (Context::kAsynchronous) RetainUntilDrained();
     RethrowWithContext(complete_event);
   }
-  // Keeps the tensors' memory until the stream has finished work that may be in flight after a
-  // failure.
+  // Keeps the tensors' memory after a failure, until the stream has finished the work in flight.
   void RetainUntilDrained() noexcept {
     SetStrayWork();
     try {
@@ -6841,8 +6865,8 @@ class Operator : public OperatorBase {
 
 }}  // namespace opkit
 
-// Makes a member template of the base, and its overloads, usable without `template`: g++ parses the
-// name as a template only if it finds one in the class itself.
+// Makes a member template of the base, and its overloads, usable without `template`. g++ parses the
+// name as a template only if the class itself declares a template of this name.
 #define OPKIT_USE_OPERATOR_TEMPLATE(Name)                                 \
   using ::opkit::OperatorBase::Name;                                      \
   template <class OpkitT, class... OpkitArgs>                             \
@@ -6902,8 +6926,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
 // lambdas inside functions whose template arguments hold a char array. It writes the name as
-// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
-// there.
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, where it cannot write an array
+// member.
 struct FixedName {
   uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
 
@@ -6930,7 +6954,8 @@ struct FixedName {
   }
 };
 
-// True if the text can stand where C++ has a name.
+// True if the text looks like a C++ identifier: it is not empty and has no character of other
+// names.
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
     if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
@@ -6943,8 +6968,8 @@ consteval bool IsIdentifier(std::string_view name) {
 
 // ---- opkit/op/call/operator_call.hpp
 // OperatorCall: a ResolvedOperator's operator, bound to its own workspace and run on the caller's
-// tensors. It selects the kernel for the tensors' types and converts layouts if a kernel needs
-// that.
+// tensors. It selects the kernel for the tensors' types, and converts tensors to the layouts of the
+// kernel.
 #ifndef OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 #define OPKIT_OP_CALL_OPERATOR_CALL_HPP_
 
@@ -6962,8 +6987,8 @@ class OperatorCall {
 
  private:
   struct Release;
-  // The workspace of one operator. Each operator has its own, so that state in it does not disturb
-  // the next operator.
+  // The workspace of one operator. Each operator has its own workspace, so that state in the
+  // workspace does not disturb the next operator.
   struct Place {
     std::unique_ptr<Workspace> workspace;
     std::vector<Tensor*> inputs;
@@ -7027,8 +7052,8 @@ std::unique_ptr<OperatorBase> CreateClass(const OperatorDef& def, Workspace* ws,
     return std::make_unique<Op>(def, ws);
 }
 
-// Runs `add` and returns false if it throws: static initialisers must not throw, so a failure to
-// register (out of memory) appears as a missing kernel.
+// Runs `add`; returns false if `add` throws, because static initialisers must not throw. A failed
+// registration (out of memory) appears later as a missing kernel.
 template <class F>
 bool Registered(F add) noexcept {
   try {
@@ -7068,8 +7093,8 @@ struct NamesPropose {
 };
 template <class Op>
 struct AmbiguousPropose : Op, NamesPropose {};
-// True if Op has a member named Propose. For a final class, which cannot be a base, does not find a
-// private one.
+// True if Op has a member named Propose. In a final class, which cannot be a base, a private member
+// is not found.
 template <class Op>
 consteval bool HasMemberPropose() {
   if constexpr (std::is_final_v<Op>)
@@ -7105,7 +7130,7 @@ bool RegisterClass(const KernelRegistration&) {
 }}}  // namespace opkit::detail
 
 // A class registration calls the function that OPERATOR_SCHEMA defines. A forgotten schema is then
-// a link error, and the missing symbol's name is the advice.
+// a link error, and the name of the missing symbol says what to write.
 #define OPKIT_SCHEMA_ANCHOR(name) opkit_add_OPERATOR_SCHEMA_for_##name
 // Begins a macro with an anchor: checks the scope and the name.
 #define OPKIT_REGISTRATION_OF(macro, name)                                                   \
@@ -7146,13 +7171,13 @@ bool RegisterClass(const KernelRegistration&) {
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_kernel_) = \
       ::opkit::detail::RegisterClass<__VA_ARGS__>(                 \
           {string, device, backend, ::opkit::Kernel::Priority::kDefault, __FILE__, __LINE__})
-// Sets the rank of a backend: selection tries the backends that no node or preference names by
-// rank, highest first; "reference" has 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
+// Sets the rank of a backend. Selection tries the backends that no node or preference requests by
+// rank, highest first; "reference" has rank 0. OPKIT_REGISTER_BACKEND_RANK("eigen", 100);
 #define OPKIT_REGISTER_BACKEND_RANK(backend, rank)               \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
-// Registers a function that returns why the backend cannot run on this machine, or "" if it can:
+// Registers a function that returns the reason why the backend cannot run on this machine, else "":
 //   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_AVAILABILITY);         \
@@ -7198,9 +7223,9 @@ bool RegisterClass(const KernelRegistration&) {
   OPKIT_REGISTER_DEVICE_OPERATOR_WITH_PRIORITY(::opkit::DeviceType::kCPUStream, name, priority, \
                                                __VA_ARGS__)
 
-// Keeps the registrations of a static archive: a linker takes only objects that are referred to,
-// and nothing refers to a registration. Put OPKIT_REGISTRATIONS(my_ops) in the archive's source
-// file and OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
+// Keeps the registrations of a static archive. A linker takes only the objects to which other code
+// refers, and no code refers to a registration. Put OPKIT_REGISTRATIONS(my_ops) in the archive's
+// source file and OPKIT_USE_REGISTRATIONS(my_ops) in the program, or link with the CMake function
 // opkit_link_operators.
 #define OPKIT_REGISTRATIONS(group)               \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTRATIONS); \
@@ -7313,7 +7338,7 @@ class In : public detail::TypedView<const T> {
   using detail::TypedView<const T>::TypedView;
 };
 
-// An input that a node may leave out: it is then false and empty.
+// An input that a node may leave out. A left-out input is false and empty.
 template <detail::FixedName Name, Element T>
 class OptionalIn : public In<Name, T> {
  public:
@@ -7353,8 +7378,8 @@ class Attr : public detail::AttrValue<T> {
 
 // ---- opkit/op/typed/typed_signature.hpp
 // The signature of a typed operator's function as a compile-time table: kind, name, place, and
-// dtype or attribute type of each parameter. Also the compile errors for signatures that cannot be
-// read.
+// dtype or attribute type of each parameter. Also contains the compile errors for signatures that
+// the table cannot describe.
 #ifndef OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 #define OPKIT_OP_TYPED_TYPED_SIGNATURE_HPP_
 
@@ -7464,12 +7489,13 @@ inline constexpr bool kHasVersion = std::is_invocable_v<Function, std::type_iden
 template <class Function, class... Types>
 using SignatureOf = TypedSignature<decltype(Function{}(std::type_identity<Types>{}...))>;
 
-// Returns two element types for which the function has versions, to see which parameters change
-// with T.
+// Returns two element types for which the function has versions. The comparison of the two versions
+// shows which parameters change with T.
 template <class Function>
 consteval auto ElementProbes() {
   if constexpr (kHasVersion<Function, CPUContext, float, float, float>) {
-    // Not a template: a compiler that continues after this error accepts any arguments.
+    // The function is not a template: a compiler that continues after that error accepts any
+    // arguments.
     return std::type_identity<bool>{};
   } else if constexpr (kHasVersion<Function, CPUContext, float> &&
                        kHasVersion<Function, CPUContext, double>) {
@@ -7628,9 +7654,9 @@ consteval bool CheckTypedFunction() {
 
 // ---- opkit/op/typed/typed_kernel.hpp
 // TypedKernel: the record that OPKIT_OP(…).Kernel<Context, T…>() registers. It has a row for each
-// parameter of the author's function and, for each element type, a function that calls the author's
-// function with the values of those parameters. TypedCall does the rest of a run, which is the same
-// for all signatures.
+// parameter of the author's function. For each element type it has a function that calls the
+// author's function with the values of the parameters. TypedCall does the rest of a run, which is
+// the same for all signatures.
 #ifndef OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 #define OPKIT_OP_TYPED_TYPED_KERNEL_HPP_
 
@@ -7690,7 +7716,7 @@ void ReadAttribute(const Attribute& attribute, TypedSlot& slot) {
   SetSlot(slot, attribute.Get<T>());
 }
 // Reads an attribute that the function declares with its element type, or with a list of that type.
-// In nodes such an attribute is a floating-point number, or a list of these.
+// A node stores such an attribute as a floating-point number or a list of such numbers.
 template <class T>
 void ReadElements(const Attribute& attribute, TypedSlot& slot) {
   if constexpr (kIsVector<T>) {
@@ -7799,7 +7825,8 @@ class TypedCall {
   // attribute without a value; kTypeMismatch for an attribute of another type.
   TypedCall(const TypedKernel& kernel, const OpSchema& schema, const OperatorDef& def);
 
-  // Returns the signature's number of inputs; a node may have fewer if the last ones are optional.
+  // Returns the signature's number of inputs; a node may have fewer inputs if the last inputs are
+  // optional.
   size_t num_inputs() const { return num_inputs_; }
   // Infers the outputs into `inference`. Calls `wait` before the first read of an input's elements,
   // because the device may still be computing them. Throws kUninitialized; the errors of inference;
@@ -7840,7 +7867,7 @@ class TypedCall {
  private:
   [[noreturn]] OPKIT_COLD void ThrowNoVersion(const OperatorDef& def, InputPointers inputs) const;
 
-  // The slots of a version. `shapes` is the inference version of their extents.
+  // The slots of a version. `shapes` is the inference version of the extents in the slots.
   struct State {
     std::unique_ptr<TypedSlot[]> slots;
     uint64_t shapes = 0;
@@ -7968,7 +7995,8 @@ using TypedSchemaPtr = IntrusivePtr<TypedSchema>;
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Accepts the rest of a chain after a reported mistake, so that the compiler prints no other error.
+// Accepts the rest of a builder's chain after a reported mistake, so that the compiler prints no
+// second error.
 struct IgnoredOp {
   IgnoredOp Doc(const auto&...) { return {}; }
   template <FixedName...>
@@ -8015,8 +8043,8 @@ consteval auto FindAttributeValue() {
 template <class Function, FixedName Name>
 using AttributeValue = typename decltype(FindAttributeValue<Function, Name>())::type;
 
-// Accepts a value as an attribute's default: it converts to the attribute's type, drops no
-// fraction, and does not mix numbers with bools.
+// Accepts a value as an attribute's default if the value converts to the attribute's type without
+// losing a fraction and without mixing numbers and bools.
 template <class T, class Value>
 concept DefaultFor =
     std::is_convertible_v<T, Value> &&
@@ -8059,8 +8087,8 @@ class TypedOp {
   }
   // Sets the shape of an output by a function (const InferenceContext&) -> SymbolicShape. The
   // function may read the inputs' shapes, the attributes and, by input_constant, the data of
-  // inputs. Such data is null in a graph before its run. Inference waits for an asynchronous device
-  // before the data is read.
+  // inputs. In a graph before its run input_constant returns null. Inference waits for an
+  // asynchronous device before the function reads data.
   template <detail::FixedName Name, class F>
   auto OutShape(F shape) {
     constexpr bool kKnown = OutputPlace(Name) >= 0;
@@ -8127,8 +8155,8 @@ class TypedOp {
       return detail::IgnoredOp();
     }
   }
-  // Sets the strings that the attribute may be, or contain. The first becomes the default of a
-  // string attribute without one, as in OpSchema::Arg.
+  // Sets the allowed values of a string attribute, or of a list's elements. The first becomes the
+  // default of a string attribute without a default, as in OpSchema::Arg.
   template <detail::FixedName Name>
   auto Values(std::initializer_list<const char*> values) {
     using Value = detail::AttributeValue<Function, Name>;
@@ -8286,18 +8314,18 @@ OPKIT_IMAGE_LOCAL auto MakeTypedOp(const char* name, const char* file, int line,
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
 // ---- opkit/plugin/export/export_operators.hpp
 // Exports the operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed
-// functions (OPKIT_OP), beside those of REGISTER_OP. They are in the library's own registries. Each
-// becomes a record, whose kernels run the operator in a workspace of its own over the host's
-// memory. Included if a unit includes both opkit.hpp and plugin/author.hpp.
+// functions (OPKIT_OP), in addition to the operators of REGISTER_OP. The library's own registries
+// hold these operators. Each operator becomes a record, whose kernels run it in its own workspace
+// over the host's memory. Included if a unit includes both opkit.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs another operator of the host program during the run of a class or typed operator of the
-// library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
-// host keeps the other operator ready from run to run. Throws as OpResource::invoke does, and
-// kFailedPrecondition if this thread runs no operator of the library.
+// library. Writes into the given outputs, on the calling operator's device, and on CUDA in its
+// stream. The host keeps the other operator prepared between runs. Throws the errors of
+// OpResource::invoke; kFailedPrecondition if this thread runs no operator of the library.
 //
 //   InvokeOnHost("Add", {Input(0), Input(1)}, {*Output(0, Input(0).shape(), Input(0).dtype())});
 OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
@@ -8305,8 +8333,8 @@ OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tenso
 
 namespace detail {
 
-// Adds a record of each registered operator, except internal ones. Adds none if the host is this
-// program itself, which has the operators already.
+// Adds a record of each registered operator, except internal operators. Adds no record if the host
+// is this program itself, which already has the operators.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
 // Filled by export_gradients.hpp: stores a registered gradient in the record, in the form that the
@@ -8421,11 +8449,11 @@ enum {
 /* Devices have DLPack's numbers (1 is the CPU, 2 CUDA); 64 is the CPU with streams. */
 enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
 
-/* How an output is stored. */
+/* The way in which an output is stored. */
 enum {
   OPKIT_REQ_NONE = 0,    /* the output is not needed and has no memory */
   OPKIT_REQ_WRITE = 1,   /* the result replaces the old elements */
-  OPKIT_REQ_INPLACE = 2, /* the memory is an input's, as the operator allows */
+  OPKIT_REQ_INPLACE = 2, /* the memory of an input; the operator allows it */
   OPKIT_REQ_ADD = 3      /* add to the old elements; only with OPKIT_OP_ACCEPTS_ADD */
 };
 
@@ -8444,7 +8472,7 @@ typedef struct opkit_tensor {
   int32_t device_index;
   int32_t req;      /* for outputs: OPKIT_REQ_... */
   int32_t reserved; /* 0 */
-  const void* host; /* for the host: keep it in views of the tensor that you pass to invoke */
+  const void* host; /* for the host: copy it to views that you pass to invoke */
 } opkit_tensor;
 
 /* The type of an attribute. The number of a list type is that of its element type plus five. */
@@ -8461,8 +8489,8 @@ enum {
   OPKIT_ATTR_TENSORS = 9
 };
 
-/* A named attribute. The array of its type has `count` elements (one for a single value); the other
- * three arrays are null. */
+/* A named attribute. The array for the attribute's type has `count` elements (1 for a single
+ * value); the other three arrays are null. */
 typedef struct opkit_attr {
   uint64_t size;
   const void* extension;
@@ -8517,8 +8545,8 @@ struct opkit_node {
   const opkit_attr* const* attrs;
   uint64_t num_graphs;
   const opkit_graph* const* graphs;
-  /* Since 1.3. Nodes that must run before this one, although it reads none of their outputs; the
-   * backend that it requests, empty for none; nonzero if it computes a gradient. */
+  /* Since 1.3. Names of nodes that must run before this node, although it reads none of their
+   * outputs; the requested backend, or an empty text; nonzero if the node computes a gradient. */
   uint64_t num_control_inputs;
   const char* const* control_inputs;
   const char* backend;
@@ -8526,7 +8554,7 @@ struct opkit_node {
   int32_t reserved;
 };
 
-/* The known facts about an input or output before it is computed. Inference adds to them. */
+/* The known facts about an input or output before it is computed. Inference adds more facts. */
 #define OPKIT_MAX_RANK 32
 typedef struct opkit_value {
   uint64_t size;
@@ -8568,8 +8596,8 @@ typedef struct opkit_call {
   int32_t reserved;
   uint64_t random_seed; /* the run's seed, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
-  /* Since 1.3. Names of the layouts of inputs and outputs, whose strides then mean nothing; a null
-   * name or array: the strides count. Only for kernels whose configuration requests layouts. */
+  /* Since 1.3. Names of the layouts of inputs and outputs. A tensor with a layout has no valid
+   * strides; with a null name or array it has. Only for kernels whose configuration has layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
@@ -8577,7 +8605,7 @@ typedef struct opkit_call {
 /* A handle of a run that ends after its function has returned: see opkit_host.defer. */
 typedef struct opkit_completion opkit_completion;
 
-/* Since 1.2. A handle of an operator that runs beside its caller: see opkit_host.invoke_async. */
+/* Since 1.2. A handle of an operator that runs in parallel to its caller: see invoke_async. */
 typedef struct opkit_pending opkit_pending;
 
 /* Storage that a function of the host uses, on the caller's stack. */
@@ -8585,7 +8613,7 @@ typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
 
-/* The identity of an operator's run, to which the work that it starts is attributed. */
+/* The identity of an operator's run. The work that the run starts has this identity. */
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
@@ -8604,29 +8632,29 @@ struct opkit_host {
    * text is copied. */
   void (*set_error)(opkit_status status, const char* text, uint64_t text_size);
   void (*add_error)(const char* text, uint64_t text_size);
-  /* Returns why the last failed function of this table failed in this thread. */
+  /* Returns the reason of the last failure, in this thread, of a function of this table. */
   const char* (*failure_text)(void);
 
-  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes, null for 0 bytes; freed
-   * when the run has ended. May be called in any thread of the call. */
+  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes; null for 0 bytes. The host
+   * frees the memory when the run has ended. May be called in any thread of the call. */
   opkit_status (*alloc)(const opkit_call* call, int64_t bytes, void** memory);
   /* Allocates a dense tensor in the same way, written to *tensor. */
   opkit_status (*temporary)(const opkit_call* call, int32_t dtype, int32_t rank,
                             const int64_t* shape, opkit_tensor* tensor);
   /* Calls body(context, begin, end) for ranges that make up [0, n), on the host's threads and this
    * one. A range has `grain` indices; with 0 the host measures. Returns when all ranges have run.
-   * After a failure, ranges that have not begun are skipped, and its status is returned. Runs at
-   * once, also on a CPU stream: call it inside launch to run it in the stream. */
+   * After a failure of `body`, skips the ranges that have not begun and returns its status. Runs at
+   * once, also on a CPU stream: call it inside launch to run the loop in the stream. */
   opkit_status (*parallel_for)(const opkit_call* call, int64_t n, int64_t grain,
                                opkit_status (*body)(void* context, int64_t begin, int64_t end),
                                void* context);
-  /* Calls work(context) at its place in the stream, and then drop(context); without a stream, both
-   * at once. Calls drop also if work is never called, and if launch fails. */
+  /* Calls work(context) in the order of the stream, and then drop(context); without a stream, calls
+   * both at once. Calls drop also if work is never called, and if launch fails. */
   opkit_status (*launch)(const opkit_call* call, opkit_status (*work)(void* context),
                          void (*drop)(void* context), void* context);
-  /* Runs another operator of the host on these tensors and writes into the outputs given; at its
-   * place in the stream, if there is one. The host keeps the operator ready from run to run. One
-   * thread of a call at a time. */
+  /* Runs another operator of the host on these tensors and writes into the given outputs. If the
+   * device has a stream, the operator runs in the order of the stream. The host keeps the operator
+   * prepared between runs. Only one thread of a call at a time may call it. */
   opkit_status (*invoke)(const opkit_call* call, const char* op, uint64_t num_inputs,
                          const opkit_tensor* inputs, uint64_t num_outputs,
                          const opkit_tensor* outputs, uint64_t num_attrs,
@@ -8636,19 +8664,19 @@ struct opkit_host {
   /* Begins a named part of the operator's own code in this thread; scope_end ends it. */
   void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
   void (*scope_end)(opkit_scope* scope);
-  /* Writes the identity of this thread's work; adopt continues it in another, until scope_end. */
+  /* Writes the identity of this thread's work; adopt uses it in another thread, until scope_end. */
   void (*invocation)(opkit_invocation* identity);
   void (*adopt)(const opkit_invocation* identity, opkit_scope* scope);
 
-  /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are there.
-   * When the work ends, complete must be called once, from any thread. Tensors and memory of the
-   * call stay valid until then. */
+  /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are
+   * computed. When the work ends, complete must be called once, from any thread. Tensors and memory
+   * of the call stay valid until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
 
   /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS, before forward returns: allocates an
-   * output that has the dtype OPKIT_UNDEFINED and OPKIT_REQ_WRITE, in the shape that the data has
-   * decided. Writes the tensor to *tensor and to the output of the call. */
+   * output that has the dtype OPKIT_UNDEFINED and OPKIT_REQ_WRITE, in a shape that depends on the
+   * data. Writes the tensor to *tensor and to the output of the call. */
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
@@ -8658,15 +8686,15 @@ struct opkit_host {
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
                                const opkit_attr* const* attrs, opkit_pending** pending);
-  /* Waits until the operator has ended, and returns its status. When the operator's function has
-   * returned, the host waits for the others; their failure is the failure of the function. */
+  /* Waits until the started operator has ended, and returns its status. After the caller's function
+   * has returned, the host waits for the others; their failure is that of the function. */
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 
   /* Since 1.3. Runs a graph of the call's node, or a part of it, in the host: for nodes that an
-   * operator has taken but cannot run itself. Inputs and outputs are given by position; results go
-   * into the tensors given, which are dense. Only on the CPU; in a CPU stream at its place. The
-   * host prepares the graph once, so the graph must last as long as the operator. One thread of a
-   * call at a time. */
+   * operator has taken but cannot run itself. Inputs and outputs are matched by position; results
+   * are written to the given tensors, which are dense. Only on the CPU; on a CPU stream in the
+   * stream's order. The host prepares the graph once, so the graph must last as long as the
+   * operator. Only one thread of a call at a time may call it. */
   opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
                             const opkit_tensor* inputs, uint64_t num_outputs,
                             const opkit_tensor* outputs);
@@ -8674,16 +8702,16 @@ struct opkit_host {
   /* Since 1.4. These functions may be called in any thread, also outside of a call. */
   /* Returns 1 if the program has an operator of this name, else 0. */
   int32_t (*has_operator)(const char* op);
-  /* Adds what the program's operator infers of the node's values, as infer_type and infer_shape of
-   * an opkit_op do. Returns OPKIT_NOT_FOUND if the program has no such operator. */
+  /* Adds the facts that the program's operator infers about the node's values, as infer_type and
+   * infer_shape of an opkit_op do. Returns OPKIT_NOT_FOUND if the program has no such operator. */
   opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
-  /* Allocates `bytes` bytes, not 0, of a device's memory, aligned to 64 bytes, by the allocator
-   * that the program has at the moment. *owner is the argument for deallocate. */
+  /* Allocates `bytes` bytes, not 0, of a device's memory, aligned to 64 bytes, by the program's
+   * current allocator. *owner is the argument for deallocate. */
   opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
                            void** owner);
   void (*deallocate)(void* owner, void* memory, int64_t bytes);
-  /* Returns 1 if the program records a profile, else 0. span_begin begins a span of it in this
-   * thread, of a kind as in opkit_invocation.kind; scope_end ends it. `node` may be null. */
+  /* is_profiling returns 1 if the program records a profile, else 0. span_begin begins a span in
+   * this thread; scope_end ends it. `kind` is that of opkit_invocation. `node` may be null. */
   int32_t (*is_profiling)(void);
   void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
@@ -8692,7 +8720,7 @@ struct opkit_host {
 typedef struct opkit_config {
   uint64_t size;
   const void* extension;
-  /* Layouts of the node's inputs and outputs, null for the standard one, or for all of them. */
+  /* Layouts of inputs and outputs. Null name: the standard layout. Null array: all standard. */
   const char* const* input_layouts;
   const char* const* output_layouts;
   uint64_t num_inplace;
@@ -8709,8 +8737,8 @@ struct opkit_proposals {
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
 };
 
-/* Since 1.4. The offer to a kernel to compute two nodes as one: a node, and the node that alone
- * reads its output 0. Each comes with its chosen configuration. */
+/* Since 1.4. Offers a kernel to compute two nodes as one: `node`, and `next`, the only reader of
+ * its output 0. Each node has its chosen configuration. */
 typedef struct opkit_fusion opkit_fusion;
 struct opkit_fusion {
   uint64_t size;
@@ -8725,8 +8753,8 @@ struct opkit_fusion {
   const opkit_value* next_outputs;
   const opkit_config* next_config;
   uint64_t read; /* the input of `next` that is output 0 of the node */
-  /* Replaces both nodes by one, for a kernel of the same backend, with its configuration. The new
-   * node has the outputs of `next` and reads inputs of both. Without a call both nodes stay. */
+  /* Replaces both nodes by one node, for a kernel of the same backend, with its configuration. The
+   * new node has the outputs of `next` and reads inputs of both. Without a call both nodes stay. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -8748,8 +8776,8 @@ struct opkit_kernel {
   const void* author; /* for the author's side alone */
   /* Since 1.1. The name by which a node requests the kernel; null: the device's plain kernel. */
   const char* backend;
-  /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes
-   * none, or returns OPKIT_UNSUPPORTED with the reason. Without propose there is one way: standard
+  /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes no
+   * way, or returns OPKIT_UNSUPPORTED with the reason. Without propose there is one way: standard
    * layouts, and the operator's own in-place pairs and scratch. */
   opkit_status (*propose)(const opkit_kernel* kernel, const opkit_node* node,
                           const opkit_value* inputs, const opkit_value* outputs,
@@ -8775,10 +8803,10 @@ typedef struct opkit_parameter {
   uint64_t dtypes; /* bit 1 << dtype for each dtype that an input or output may have; 0: any */
 } opkit_parameter;
 
-/* The argument of opkit_op.gradient, which adds the nodes that compute the gradients of the inputs
- * of `node` from those of its outputs. The values of `node` keep their names; new_name gives names
- * to all new values. A null or empty name means no gradient. A sparse gradient consists of indices
- * and values: slices along the first axis. */
+/* The argument of opkit_op.gradient, which adds nodes. They compute the gradients of the inputs of
+ * `node` from the gradients of its outputs. The values of `node` keep their names; new_name gives
+ * names to all new values. A null or empty name means no gradient. A sparse gradient consists of
+ * indices and values: slices along the first axis. */
 typedef struct opkit_gradient opkit_gradient;
 struct opkit_gradient {
   uint64_t size;
@@ -8792,7 +8820,7 @@ struct opkit_gradient {
    * "x" and "_grad_mask". The first name without a suffix is the usual name for the gradient of
    * `value`. The name lasts until the gradient function returns; null after a failure. */
   const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
-  /* Adds the nodes in the order in which they run. */
+  /* Adds one node. Add the nodes in the order in which they run. */
   opkit_status (*add_node)(const opkit_gradient* gradient, const opkit_node* node);
   /* Names the gradient of an input: dense, or indices and values. */
   opkit_status (*set_input)(const opkit_gradient* gradient, uint64_t input, const char* dense,
@@ -8820,9 +8848,9 @@ struct opkit_test_inputs {
 
 /* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
  * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
- * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes the last two optional. With
- * OPKIT_OP_SUBGRAPH, parse_attrs is optional; without the last two, types and shapes are those of
- * the graph that the node carries. */
+ * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes infer_shape and infer_type
+ * optional. With OPKIT_OP_SUBGRAPH all three are optional: types and shapes are those of the graph
+ * that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -8838,18 +8866,18 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* Returns how many inputs and outputs a node with these attributes has (-1: any number), or a
-   * failure for wrong attributes. */
+  /* Returns the numbers of inputs and outputs of a node with these attributes (-1: any number), or
+   * a failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
   /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are
-   * unknown, a failure only means that it is too early. Without infer_type, outputs have the dtype
-   * of input 0. */
+   * unknown, a failure only means that nothing can be inferred yet. Without infer_type, outputs
+   * have the dtype of input 0. */
   opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                              opkit_value* outputs);
   opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                               opkit_value* outputs);
-  /* Sets mutated[i] to 1 for each input that is written to; all are 0 before. */
+  /* Sets mutated[i] to 1 for each input to which the operator writes. All are 0 before the call. */
   opkit_status (*mutated_inputs)(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
   /* Returns the scratch of a run in *bytes, for inputs whose shapes are known. */
   opkit_status (*scratch_bytes)(const opkit_op* op, const opkit_node* node,
@@ -8865,11 +8893,11 @@ struct opkit_op {
   /* Replaces a backward function: adds the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
   /* Since 1.1. Returns the work of a run in *cost, which the host has set to the bytes of all
-   * inputs and outputs and 0 flops. An operator without this function has that cost. */
+   * inputs and outputs and 0 flops. Without this function the cost is that value. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
   /* Since 1.4. Adds inputs with which a test may run the operator, the same for the same seed.
-   * Their floating-point type is `dtype`. Adds none if the operator has none for that type. */
+   * Their floating-point type is `dtype`. Adds no inputs if the operator has none for that type. */
   opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
                               const opkit_test_inputs* inputs);
 };
@@ -8887,9 +8915,9 @@ struct opkit_op {
 /* with OPKIT_OP_EFFECTS, if the only effect is data that a node keeps between its runs: equal
    inputs give equal results */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
-/* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
+/* since 1.1: forward allocates outputs whose shapes inference does not know (allocate_output) */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
-/* since 1.4: accepts only attrs; else an operator with parse_attrs and no attrs accepts any */
+/* since 1.4: accepts only attrs; otherwise parse_attrs without attrs accepts any attribute */
 #define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
 /* Since 1.3. An order of elements in memory other than row by row. Names of layouts are unique: a
@@ -8902,8 +8930,8 @@ struct opkit_layout {
   /* Returns the bytes of a tensor in *bytes; null: the sum of its elements' bytes. */
   opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
                         const int64_t* shape, int64_t* bytes);
-  /* Both are required, and write all of `to`, which has enough memory. All data is in host
-   * memory. */
+  /* Both functions are required. They write all of `to`, which has enough memory. All data is in
+   * host memory. */
   opkit_status (*to_standard)(const opkit_layout* layout, const opkit_tensor* from,
                               const opkit_tensor* to);
   opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
@@ -8925,8 +8953,8 @@ struct opkit_layout_converter {
 };
 
 /* Since 1.3. A type of device with memory of its own. A kernel for it has its name in
- * opkit_kernel.device. Its work is done when forward returns, or ends as in opkit_host.defer, so
- * that a device can have queues of its own. Several threads may call the functions at once. */
+ * opkit_kernel.device. The work is done when forward returns, or ends as in opkit_host.defer, so
+ * that a device can have its own queues. Several threads may call the functions at once. */
 typedef struct opkit_device opkit_device;
 enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
 struct opkit_device {
@@ -8935,14 +8963,13 @@ struct opkit_device {
   const char* name;
   int32_t type; /* a number from 80 to 127 that no other device of the program has */
   int32_t reserved;
-  /* Returns a failure with the reason if there is no device of that index. Null: every index
-   * exists. */
+  /* Returns a failure with the reason if no device has that index. Null: every index exists. */
   opkit_status (*available)(const opkit_device* device, int32_t index);
   /* Allocates memory aligned to 64 bytes, or returns OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
   opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
   void (*free)(const opkit_device* device, void* memory, int64_t bytes);
-  /* Copies `bytes` bytes, not 0, in one direction, and returns when that is done. The ranges do not
-   * overlap. Between two devices, `index` is the target's. */
+  /* Copies `bytes` bytes, not 0, in one direction, and returns when the copy is done. The ranges do
+   * not overlap. Between two devices, `index` is that of the target. */
   opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
                        const void* from, int64_t bytes);
   const void* author; /* for the author's side alone */
@@ -8955,16 +8982,16 @@ struct opkit_partition {
   uint64_t size;
   const void* extension;
   void* context; /* for the host alone */
-  /* The whole graph with its types. Nodes are in an order in which they can run; the place of a
-   * node is its number. */
+  /* The whole graph with its types. Nodes are in an order in which they can run; a node's number is
+   * its index in the list. */
   const opkit_graph* graph;
   const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has made it */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
-  /* Writes the graph, in `review` the subgraph, as text in the form of MXNet's symbols. The second
-   * array has, for each node of the text, its number in that graph; -1 for inputs and constants.
-   * Both last until the partitioner's function returns. */
+  /* Writes the graph, or in `review` the subgraph, as text in the form of MXNet's symbols. *nodes
+   * has, for each node of the text, its number in that graph; -1 for inputs and constants. The text
+   * and *nodes last until the partitioner's function returns. */
   opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
                        const int64_t** nodes);
 
@@ -8976,8 +9003,8 @@ struct opkit_partition {
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
   /* In `review`. A legal subgraph, the numbers of its nodes in the whole graph, and the operator
-   * that replaces the subgraph, which does not carry it yet. Inputs and outputs of the subgraph
-   * have the names of the graph's values. */
+   * that replaces the subgraph; `op` does not carry the subgraph yet. Inputs and outputs of the
+   * subgraph have the names of the graph's values. */
   const opkit_graph* subgraph;
   const opkit_node* op;
   int64_t id;
@@ -8986,8 +9013,8 @@ struct opkit_partition {
   uint64_t num_nodes;
   const uint64_t* nodes;
   opkit_status (*reject)(const opkit_partition* partition, const char* why);
-  /* Sets an attribute of the operator; add_constant adds a constant to the subgraph, under a name
-   * that the subgraph does not have. */
+  /* set_attr sets an attribute of the operator. add_constant adds a constant to the subgraph, under
+   * a name that the subgraph does not use. */
   opkit_status (*set_attr)(const opkit_partition* partition, const opkit_attr* attr);
   opkit_status (*add_constant)(const opkit_partition* partition, const char* name,
                                const opkit_tensor* value);
@@ -9014,8 +9041,8 @@ struct opkit_partitioner {
   const void* author; /* for the author's side alone */
 };
 
-/* Since 1.3. A graph that a pass changes. All numbers of nodes are those of `graph`. The host makes
- * the changes together when the pass has returned, and only if the result is right. */
+/* Since 1.3. A graph that a pass changes. Node numbers are those of `graph`. The host makes all
+ * changes together after the pass has returned, and only if the result is valid. */
 typedef struct opkit_rewrite opkit_rewrite;
 struct opkit_rewrite {
   uint64_t size;
@@ -9035,7 +9062,7 @@ struct opkit_rewrite {
   opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
                                const opkit_tensor* value);
   opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
-  /* Sets the whole result instead of such changes; it has the inputs and outputs of `graph`. */
+  /* Sets the whole result instead; the new graph has the inputs and outputs of `graph`. */
   opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
 };
 typedef struct opkit_pass opkit_pass;
@@ -9056,12 +9083,12 @@ struct opkit_backend {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* For the library's own operators: kernels of a higher rank come first, plain kernels have rank
+  /* For the library's own operators: kernels of a higher rank come first; plain kernels have rank
    * 0. Negative: no rank. */
   int32_t rank;
   int32_t reserved;
-  /* Returns a failure with the reason if the backend cannot run on this machine. Called once, when
-   * one of its kernels might first run. Null: it can run. */
+  /* Returns a failure with the reason if the backend cannot run on this machine. Called once,
+   * before the first node that its kernels might run. Null: the backend can run. */
   opkit_status (*available)(const opkit_backend* backend);
   const void* author; /* for the author's side alone */
 };
@@ -9079,7 +9106,7 @@ typedef struct opkit_library {
   void (*finalize)(void); /* called once: before unloading, or when the process ends */
   uint64_t num_ops;
   const opkit_op* const* ops;
-  /* Since 1.3; a host of an older version refuses a library that has any. */
+  /* Since 1.3. A host of an older version refuses a library with partitioners or passes. */
   uint64_t num_partitioners;
   const opkit_partitioner* const* partitioners;
   uint64_t num_passes;
@@ -9097,8 +9124,8 @@ typedef struct opkit_library {
   const char* own_version; /* the library's own; null: none */
 } opkit_library;
 
-/* The name of the one function that a library exports. It returns null, after host->set_error, if
- * the library cannot serve this host. */
+/* The name of the one function that a library exports. The function calls host->set_error and
+ * returns null if the library cannot serve this host. */
 #define OPKIT_LIBRARY_ENTRY "opkit_library_entry"
 typedef const opkit_library* (*opkit_library_entry_function)(const opkit_host* host);
 
@@ -9166,8 +9193,8 @@ OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHos
 #endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
 
 // ---- opkit/op/boundary/convert/abi_structs.hpp
-// The bytes that each struct of opkit_abi.h had in the version that introduced it. Every reader of
-// another image's struct may rely on these; a larger struct has members of later versions.
+// The size of each struct of opkit_abi.h in the version that introduced the struct. A reader of
+// another image's struct may rely on this size; a larger struct has members of later versions.
 #ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
 #define OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
 
@@ -9207,8 +9234,8 @@ template <> inline constexpr uint64_t kFirstBytes<opkit_config> = 64;
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The limits for elements, inputs or kernels; for the bytes of a struct; and for the bytes of a
-// name or other text. A larger number counts as damage.
+// Limits: for the number of elements, inputs or kernels, for the bytes of a struct, and for the
+// bytes of a name or other text. A larger number means that the data is damaged.
 inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
 
 // True if the other image's array is aligned for its elements.
@@ -9222,7 +9249,7 @@ template <class T>
 bool IsUsable(const T* pointer) {
   return pointer && IsAligned(pointer);
 }
-// True if the other image's struct is usable and has a size that it can have.
+// True if the other image's struct can be read: the pointer is valid and the size is possible.
 template <class Struct>
 bool IsReadable(const Struct* it, uint64_t least_bytes = kFirstBytes<Struct>) {
   return IsUsable(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
@@ -9236,8 +9263,8 @@ void RequireRoom(const T* room, const char* what) {
 // Copies the other image's text; null is empty. Throws kInvalidArgument for a text without an end.
 std::string TextOfAbi(const char* text);
 
-// Returns why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
-// empty if it may be read.
+// Returns the reason why a tensor or an attribute must not be read, in words that follow its name
+// ("has the rank 40"); empty if it may be read.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
 // Throws kInvalidArgument, with `what` in front of the reason, for a tensor that must not be read.
@@ -9247,9 +9274,10 @@ void RequireView(const opkit_tensor* view, const What&... what) {
     Throw(ErrorCode::kInvalidArgument, what..., problem);
 }
 
-// Returns a tensor over the memory that another image views. The result is `host` itself if the
-// view still shows all of it, or a part of `host`'s storage if the memory lies in it. Otherwise the
-// other image owns the memory. Throws kInvalidArgument for a struct that is no valid view.
+// Returns a tensor over the memory that another image views. Returns `host` itself if the view
+// still shows the whole tensor, or a part of `host`'s storage if the memory lies in that storage.
+// Otherwise the other image owns the memory. Throws kInvalidArgument for a struct that is no valid
+// view.
 Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
 
 // Arguments as an array of opkit_attr; owns everything that the array points to.
@@ -9315,7 +9343,7 @@ class [[nodiscard]] OpStatus {
   using Message = detail::Shared<std::string>;
   detail::IntrusivePtr<Message> message_;
 };
-#ifndef Status  // X11 makes it a macro for int, which functions may return as well
+#ifndef Status  // X11 has a macro Status for int; functions may return int too
 using Status = OpStatus;
 #endif
 
@@ -9337,9 +9365,9 @@ inline ErrorMessageStream ErrorMessage() { return {}; }
 
 // How a function must store a result.
 enum class OpReq : uint8_t {
-  kNone = OPKIT_REQ_NONE,        // no result is wanted: it has no memory
+  kNone = OPKIT_REQ_NONE,        // do not compute the result: it has no memory
   kWrite = OPKIT_REQ_WRITE,      //
-  kInplace = OPKIT_REQ_INPLACE,  // the memory is an input's, as the schema allows
+  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input; the schema allows it
   kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with acceptsAdd()
 };
 inline const char* ToString(OpReq req) {
@@ -9348,7 +9376,7 @@ inline const char* ToString(OpReq req) {
 }
 
 // A tensor as the argument of a function: a view that may be copied, valid until its operator runs
-// again. An input or output that the node leaves out has no dtype and no data.
+// again. A left-out input or output has no dtype and no data.
 class OpTensor {
  public:
   OpTensor() = default;
@@ -9449,8 +9477,8 @@ static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are array
 #endif  // OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 // ---- opkit/op/random.hpp
-// Random numbers for operators: a small generator, seeded by the host. Its numbers depend only on
-// the seed, the operator and the number of its runs: not on threads, nor on other operators.
+// Random numbers for operators: a small generator, seeded by the host. The numbers depend only on
+// the seed, the operator and the number of its runs, not on threads or other operators.
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
@@ -9507,7 +9535,8 @@ class RunSeeds {
 // depend on its name and run; in Invoke, on the order of the calls. Must not be called while an
 // operator runs.
 inline void SetSeed(uint64_t seed) {
-  // Relaxed: the synchronisation that orders later runs after this call makes it visible to them.
+  // Relaxed: later runs are ordered after this call by other synchronisation, which also makes the
+  // store visible.
   detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
   detail::g_random_seed.calls.store(0, std::memory_order_relaxed);
   detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
@@ -9575,8 +9604,7 @@ inline const char* ToString(LogLevel level) {
 namespace detail {
 
 // The functions by which the program's own host keeps exception objects, so that an exception of a
-// program's operator arrives as it was thrown. Null in a library, whose exceptions must not leave
-// it.
+// program's operator keeps its type. Null in a library: its exceptions must not reach the program.
 struct ExceptionKeeper {
   void (*keep)() noexcept;  // keeps the exception being handled
   void (*rethrow)();        // throws the last kept exception, if any
@@ -9589,7 +9617,7 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
                                                                 : ErrorCode::kOperatorFailed;
 }
 
-// Returns the status for a caller of the ABI, and the exception's text; for use in a catch block.
+// Returns the status and the text of the current exception for the ABI; for use in a catch block.
 OPKIT_COLD inline opkit_status DescribeException(
     std::string& text, const char* unknown = "it threw something that is not a std::exception") {
   try {
@@ -9649,8 +9677,8 @@ OPKIT_IMAGE_LOCAL inline void AcceptAnswer(opkit_status status, const opkit_host
         "depend on f(attrs, shapes)");
 }
 
-// A loop's body behind a function pointer. Keeps the body's exception, to be thrown where the loop
-// began.
+// A loop's body behind a function pointer. Stores an exception of the body; the caller of the loop
+// throws it.
 template <class F>
 struct LoopBody {
   F& f;
@@ -9722,8 +9750,8 @@ struct LaunchedWork {
 
 }  // namespace detail
 
-// Names a part of an operator's own code, for the scope's life: the work in it has its own
-// identity, below the operator's.
+// Names a part of an operator's own code, for the scope's life. The work in the scope has its own
+// identity, a child of the operator's.
 class OpScope {
  public:
   OpScope(const opkit_call* call, const char* name) : host_(call->host), name_(name) {
@@ -9739,9 +9767,9 @@ class OpScope {
   opkit_scope scope_{};
 };
 
-// The handle by which an operator completes after it has returned: call Complete or Fail once, from
-// any thread. If the handle is destroyed before, the operator fails. The operator's tensors and
-// memory live until then.
+// Completes an operator after its function has returned: call Complete or Fail once, from any
+// thread. The operator fails if the handle is destroyed without a call. The operator's tensors and
+// memory live until the completion.
 class OpCompletion {
  public:
   OpCompletion(const opkit_host* host, opkit_completion* completion)
@@ -9774,7 +9802,7 @@ class OpCompletion {
 
 namespace detail {
 
-// Converts an identity. The upper half of the ABI's kind has the host's own Invocation::custom.
+// Converts an identity. The upper half of the ABI's `kind` stores the host's Invocation::custom.
 inline opkit_invocation ToAbi(const Invocation& identity) {
   return {identity.id, identity.parent,
           static_cast<uint64_t>(identity.kind) | uint64_t{identity.custom} << 32};
@@ -9814,11 +9842,11 @@ class OpPending {
   opkit_pending* pending_;
 };
 
-// The author's handle of a call; may be copied. Valid during the call and, after defer(), until the
-// completion: work that continues captures a copy. Any thread of the call may call its members,
-// except invoke(), invoke_async(), temporary() and random(): only one thread at a time may call
-// those. After the function has returned, defer(), invoke_async() and allocate_output() throw
-// kFailedPrecondition.
+// The author's handle of a call; may be copied. Valid during the call; after defer() until the
+// completion, so that continuing work may capture a copy. Several threads may call its members at
+// the same time, with four exceptions: invoke(), invoke_async(), temporary() and random() allow one
+// thread at a time. After the function has returned, defer(), invoke_async() and allocate_output()
+// throw kFailedPrecondition.
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
@@ -9828,8 +9856,9 @@ class OpResource {
   const opkit_call* call() const { return call_; }
 
   // Allocates `bytes` bytes of the device's memory, aligned to 64 bytes; every call returns
-  // different memory. Freed when the operator ends, also after a failure; on an asynchronous device
-  // when the stream has finished the run. Null for 0 bytes. Throws kInvalidArgument, kOutOfMemory.
+  // different memory. The memory is freed when the operator ends, also after a failure; on an
+  // asynchronous device when the stream has finished the run. Returns null for 0 bytes. Throws
+  // kInvalidArgument, kOutOfMemory.
   void* alloc(int64_t bytes) const {
     void* memory = nullptr;
     Check(host()->alloc(call_, bytes, &memory));
@@ -9854,9 +9883,9 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Makes an output whose shape the data decides, in an operator with allocatesOutputs(): an
-  // output that has no dtype and that req() requests. Call it before forward returns, even if the
-  // rest of the run is deferred. The outputs of the call then also contain the tensor. Throws
+  // Makes an output whose shape depends on the data, in an operator with allocatesOutputs(). The
+  // output must have no dtype yet, and req() must request it. Call it before forward returns, even
+  // if the rest of the run is deferred. The call's list of outputs then contains the tensor. Throws
   // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
@@ -9891,7 +9920,7 @@ class OpResource {
   }
   // Runs `work` in the order of the stream; on the CPU at once. Moves `work` with its captures to
   // the stream. Throws kUnsupported on a device that runs no host code, as do parallel_for and
-  // invoke: issue work on stream() there.
+  // invoke. On such a device issue work on stream().
   template <class F>
   void launch(F work) const {
     if (!call_->asynchronous) return static_cast<void>(work());
@@ -9964,10 +9993,10 @@ class OpResource {
            args);
   }
   // Runs another operator like invoke, but on the host's threads, in parallel to the caller's own
-  // code. A pool of one thread runs it at once; a stream runs it in its order. Wait throws the
-  // operator's Error; without a Wait the calling operator fails with it. The started operator
-  // always ends before the calling one. Throws like invoke for errors before the run; kUnsupported
-  // in a program of an older ABI.
+  // code. A pool of one thread runs the operator at once; a stream runs it in the stream's order.
+  // Wait throws the Error of the started operator. Without a Wait the calling operator fails with
+  // this Error. The started operator always ends before the calling operator. Throws like invoke
+  // for errors before the run; kUnsupported in a program of an older ABI.
   //
   //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
   //   …
@@ -9990,11 +10019,11 @@ class OpResource {
   }
 
   // Runs a graph that the operator's node carries (OpContext::node), or a part of a graph, in the
-  // program: for nodes that an operator has accepted but cannot run itself. Inputs and outputs are
-  // matched by position; the results are written to the given tensors. The host prepares the graph
-  // once; on a CPU stream the graph runs in the order of the stream. Throws the errors of the
-  // graph's operators, and in its first run those of Compile; kInvalidArgument if tensors do not
-  // fit; kUnsupported in a program of an older ABI and off the CPU.
+  // program. Useful for nodes that an operator has accepted but cannot run itself. Inputs and
+  // outputs are matched by position; the results are written to the given tensors. The host
+  // prepares the graph once; on a CPU stream the graph runs in the order of the stream. Throws the
+  // errors of the graph's operators, and in its first run those of Compile; kInvalidArgument if
+  // tensors do not fit; kUnsupported in a program of an older ABI and off the CPU.
   void run_graph(const opkit_graph& graph, std::span<const OpTensor> inputs,
                  std::span<const OpTensor> outputs) const {
     Need(OPKIT_ABI_HAS(host(), run_graph), "run_graph needs ABI 1.3");
@@ -10016,7 +10045,7 @@ class OpResource {
     return tensors.empty() ? nullptr : &tensors.data()->view();
   }
   const opkit_host* host() const { return call_->host; }
-  // Throws kUnsupported if the program is of an older ABI, which lacks a function.
+  // Throws kUnsupported if the program's older ABI lacks a function.
   void Need(bool has, const char* what) const {
     if (!has)
       Throw(ErrorCode::kUnsupported, what, "; this program has ", host()->abi_major, ".",
@@ -10078,8 +10107,8 @@ class HostErrorScope {
   const ScopedValue<HostErrorSlot*> scope_{t_host_error, &slot_};
 };
 
-// Keeps the exception in flight as this thread's failure, and returns the status for it; for use in
-// a catch block. `unknown` describes an exception that is not a std::exception.
+// Stores the current exception as this thread's failure, and returns its status; for use in a catch
+// block. `unknown` describes an exception that is not a std::exception.
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
 KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
 // Runs `body` for a caller of the table; returns the status.
@@ -10101,7 +10130,7 @@ Self& ContextOf(const Struct* from) {
           " is called without the struct");
   return *static_cast<Self*>(from->context);
 }
-// A function of such a struct: calls kMember of its object with the other arguments.
+// A function of such a struct: calls the member kMember of the object with the other arguments.
 template <class Self, auto kMember, class Struct, class... Args>
 opkit_status AnswerBy(const Struct* from, Args... args) {
   return AnswerCaller([&] { (ContextOf<Self>(from).*kMember)(args...); });
@@ -10309,8 +10338,8 @@ class AttrMap {
 
 // ---- opkit/op/function/function_signature.hpp
 // The signatures that function operators may have, read at compile time and adapted to one
-// type-erased form each. The fast forms are passed through; the others copy maps and vectors at
-// every call.
+// type-erased form each. The fast forms are called directly; the other forms copy maps and vectors
+// at every call.
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
@@ -10342,10 +10371,10 @@ inline OpStatus ToStatus(int answer) {
 }  // namespace detail
 
 // The base class of an operator that keeps data between its runs. The function of setCreateOpState
-// makes it once for each operator instance. It is destroyed with the instance, or, while a deferred
-// run is in flight, in the thread that completes that run. A class overrides either form of Forward
-// and Backward; the form with spans does not allocate. Run is for a class with one function for
-// both passes.
+// makes one object for each operator instance. The object is destroyed with the instance, or, if a
+// deferred run is in flight, in the thread that completes that run. A class overrides either form
+// of Forward and Backward; the form with spans does not allocate. Run is for a class with one
+// function for both passes.
 class StatefulOp : public detail::RefCounted {
  public:
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
@@ -10362,7 +10391,8 @@ class StatefulOp : public detail::RefCounted {
                             OpResource& resource) {
     return detail::ToStatus(Backward(List(inputs), List(outputs), resource));
   }
-  // The same with lists that are allocated at every call, and a result of SUCCESS or FAIL.
+  // The same functions in MXNet's form: lists are allocated at every call, and the result is
+  // SUCCESS or FAIL.
   virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
     OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
     return FAIL;
@@ -10378,8 +10408,8 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
-// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape is that of a scalar;
-// during inference it can also be a shape of unknown rank.
+// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape means a scalar, or
+// during inference a shape of unknown rank.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
@@ -10449,7 +10479,7 @@ template <class P>
 inline constexpr bool kIsPassed =
     !std::is_rvalue_reference_v<P> &&
     !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// True if the caller sees values that the function writes to P.
+// True if the function can change the caller's object through P.
 template <class P>
 inline constexpr bool kIsWritable =
     (std::is_lvalue_reference_v<P> ||
@@ -10595,7 +10625,7 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Makes an Erased function from an `f` with the parameters of the list, if possible.
+// Makes an Erased function from `f`, whose parameters are those of the list, if possible.
 template <class Erased>
 using As = std::type_identity<Erased>;
 template <class F, class A, class I, class O, class R>
@@ -10761,8 +10791,9 @@ consteval bool HasAnchor(std::string_view name) {
   return !Host::kIsLibrary && IsIdentifier(name);
 }
 
-// Counts the operators and deferred runs that keep a library loaded. Any other handle to it keeps
-// the library loaded as well. Relaxed everywhere: unloading reads the counts only for its message.
+// Counts the operators and deferred runs that keep a library loaded. Any other handle to this
+// object keeps the library loaded as well. Relaxed everywhere: unloading reads the counts only for
+// its message.
 struct FunctionUse : RefCounted {
   std::atomic<int64_t> operators{0}, late_runs{0};
 };
@@ -10785,10 +10816,10 @@ struct FunctionDevice {
   opkit_kernel abi{};  // the functions in the form of opkit_abi.h, for libraries
 };
 
-// The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
-// typed operators. op/boundary/convert/op_conversion.hpp converts it to an opkit_op, and back to a
-// record in the program that loads the library. Read-only after registration; several threads call
-// it.
+// The description of an operator. REGISTER_OP fills it in; a library also fills in records for its
+// class and typed operators. op/boundary/convert/op_conversion.hpp converts it to an opkit_op, and
+// back to a record in the program that loads the library. Read-only after registration; several
+// threads call its functions.
 struct FunctionOpRecord : detail::RefCounted {
   std::string name;
   const char* file = "";
@@ -10815,8 +10846,8 @@ struct FunctionOpRecord : detail::RefCounted {
   // detail::FunctionHooks, which a loaded library's operator uses instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
 
-  // The library's use count. Every operator made of the record holds it, and so does everything
-  // that may make more operators.
+  // The library's use count. Every operator made of the record holds it, and so does every object
+  // that may make further operators.
   detail::IntrusivePtr<detail::FunctionUse> in_use;
   std::string problem;  // the fault of the registration; reported when the operator is used
 
@@ -10904,8 +10935,8 @@ class BasicFunctionOpBuilder {
                                              std::move(f));
   }
   // Sets the function that makes the object that runs the operator. The object also computes the
-  // gradient, with two exceptions: after setIsSubgraphOp() the gradient is the graph's, and after
-  // noGradient() there is none.
+  // gradient, with two exceptions: after setIsSubgraphOp() the graph's gradient is used, and after
+  // noGradient() the operator has no gradient.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -10967,8 +10998,8 @@ class BasicFunctionOpBuilder {
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
-  // refuses wrong attributes. Without it, and without declared inputs and outputs, any number is
-  // allowed; a library's operator needs one of the two.
+  // refuses wrong attributes. Without this function and without declared inputs and outputs, any
+  // number is allowed; a library's operator needs the function or the declarations.
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -10977,9 +11008,10 @@ class BasicFunctionOpBuilder {
     return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
   // Sets the function that infers the outputs' dtypes from the inputs', or the reverse. Dtypes and
-  // shapes have a function each, where OpSchema has one Infer: MXNet's libraries have these two,
-  // opkit_abi.h calls them one by one, and dtypes are often known before any shape is. Dtypes are
-  // numbers of DType, -1 for unknown. Without it every output has the dtype of input 0.
+  // shapes have separate functions, unlike OpSchema's single Infer: MXNet's libraries have two
+  // functions, opkit_abi.h calls them separately, and dtypes are often known before shapes. Dtypes
+  // are numbers of DType; -1 is unknown. Without the function every output has the dtype of input
+  // 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
     static_assert(detail::kFits<InferTypeFunction, F>,
@@ -10990,8 +11022,9 @@ class BasicFunctionOpBuilder {
   }
   // Sets the function that infers the outputs' shapes from the inputs', or the reverse. An unknown
   // extent is -1 (as unsigned int the largest number); a value without any known shape has an empty
-  // shape. While something is unknown, a failure means only that no shape can be inferred yet. A
-  // library's operator with outputs needs this function, unless it calls allocatesOutputs().
+  // shape. While an input's shape is unknown, a failure means only that the shapes cannot be
+  // inferred yet. A library's operator with outputs needs this function, unless it calls
+  // allocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -11047,8 +11080,8 @@ class BasicFunctionOpBuilder {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
   }
-  // Declares that every node carries a graph, which the functions run; refuses a node without a
-  // graph. Without setBackward the gradient is the graph's.
+  // Declares that every node carries a graph, which the functions run; a node without a graph is
+  // refused. Without setBackward the operator's gradient is the gradient of the graph.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
     return Guarded([&] {
              host_.NeedsSubgraph();
@@ -11058,17 +11091,17 @@ class BasicFunctionOpBuilder {
            })
         .Set(OPKIT_OP_SUBGRAPH);
   }
-  // Declares that the functions respect strides(). Otherwise strided inputs arrive as dense copies.
+  // Declares that the functions read strides(). Otherwise strided inputs arrive as dense copies.
   BasicFunctionOpBuilder& acceptsStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
-  // Declares that the functions respect OpReq::kAdd. Otherwise the toolkit adds their results.
+  // Declares that the functions handle OpReq::kAdd. Otherwise the toolkit adds their results.
   BasicFunctionOpBuilder& acceptsAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
   // Declares that the work may end after forward has returned: forward calls OpResource::defer(),
-  // and the holder of its result completes the run. For the CPU; on streams the stream completes
-  // the run.
+  // and the holder of its result completes the run. Only for the CPU: on a stream the stream
+  // completes the run.
   BasicFunctionOpBuilder& async() { return Set(OPKIT_OP_ASYNC); }
-  // Declares that data decides the shapes of outputs. An output that inference leaves open has no
-  // dtype and no memory until forward calls OpResource::allocate_output. Not for CPU streams, where
-  // the work runs after forward.
+  // Declares that output shapes depend on the data. If inference cannot determine an output's
+  // shape, the output has no dtype and no memory until forward calls OpResource::allocate_output.
+  // Not for CPU streams, where the work runs after forward.
   BasicFunctionOpBuilder& allocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
   // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
   // effect beside its outputs: a graph never merges, folds or drops such nodes.
@@ -11123,7 +11156,7 @@ class BasicFunctionOpBuilder {
       slot = detail::AdaptTo<Function>(std::move(f));
     return *this;
   }
-  // Throws if the operator has a backward function, but declares that it has no gradient.
+  // Throws if the operator has a backward function but is declared to have no gradient.
   void CheckGradient(bool has_backward) const {
     if (has_backward && record_->Has(OPKIT_OP_NO_GRADIENT))
       Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
@@ -11156,9 +11189,9 @@ class BasicFunctionOpBuilder {
 }}  // namespace opkit
 
 // REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. In a unit
-// that includes opkit/op.hpp the operator is the library's, else the program's, which has an anchor
-// for it (op/registration.hpp). For a name that is no identifier (com.me.Gemm, me::Gemm) the anchor
-// is never compiled.
+// that includes opkit/op.hpp the operator belongs to the library, else to the program. A program's
+// operator has an anchor (op/registration.hpp), except if its name is no C++ identifier
+// (com.me.Gemm, me::Gemm).
 #undef OPKIT_REGISTER_OP  // the sentence of not_included.hpp
 #define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
 #define OPKIT_REGISTER_OP_WITH(name, anchor)                                                 \
@@ -11192,13 +11225,13 @@ class BasicFunctionOpBuilder {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The services of a context for the functions, set anew for each run.
+// The services of a context that a run's functions use.
 struct FunctionDeviceLink {
   bool asynchronous = false;
   void* stream = nullptr;
   void* context = nullptr;
   void (*launch)(void*, UniqueFunction<void()>) = nullptr;
-  void (*drain)(void*) = nullptr;  // waits for all issued work; null if no work can be open
+  void (*drain)(void*) = nullptr;  // waits for all issued work; null if none can be unfinished
 };
 
 // The interface by which SetOutputReq reaches a function operator.
@@ -11257,8 +11290,8 @@ class FunctionOperator final : public Operator<Context>, public detail::Function
   }
   bool HasAsyncPart() const override { return Context::kAsynchronous || body_->is_async(); }
   bool InfersOutputs() const override { return true; }
-  // The body itself copies strided inputs that the functions do not accept: a run that ends late
-  // keeps the copies.
+  // The body itself copies strided inputs for functions that do not accept strides, because a run
+  // that ends late must keep these copies.
   bool AcceptsStrides() const override { return true; }
   void SetOutputReq(int output, OpReq req) override { body_->SetReq(output, req); }
 
@@ -11324,8 +11357,8 @@ class FunctionOpHost {
   static constexpr bool kIsLibrary = false;
   explicit FunctionOpHost(FunctionRecord record) : record_(std::move(record)) {}
 
-  // Enables functions on the CPU and CPU streams, and adds the schema. The setters fill it in
-  // later, unless the record is complete.
+  // Enables functions on the CPU and CPU streams, and adds the schema. The setters fill in the
+  // schema later, unless the record is complete.
   void Begin(bool is_complete = false);
   static void Enable();
   // Returns the device type's own name. Throws kInvalidArgument, naming `setter`, for an unknown
@@ -11337,7 +11370,7 @@ class FunctionOpHost {
   void Add(FunctionDevice& device) {
     Add(device, kPass);
   }
-  // Nothing to do for these setters: the program finds the functions in the record.
+  // Do nothing: the program finds the functions of these setters in the record.
   void InfersTypes() {}
   void InfersShapes() {}
   void MutatesInputs() {}
@@ -11543,7 +11576,7 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  // The first time 2: the line with this number replaces a line of context.
+  // The first time two lines are lost: the line that prints the number replaces a line of context.
   left_out_ += left_out_ == 0 ? 2 : 1;
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
@@ -11724,7 +11757,7 @@ OPKIT_INLINE int AvailableCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // there are more CPUs than cpu_set_t holds
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than cpu_set_t holds
   return online > 0 ? static_cast<int>(online) : 1;
 }
 
@@ -11817,7 +11850,7 @@ OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
 }
 
 OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
-  constexpr uintptr_t kPage = 65536;  // at least a system page; less is not worth a call
+  constexpr uintptr_t kPage = 65536;  // at least a system page; a smaller range is not worth a call
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
@@ -12530,10 +12563,10 @@ OPKIT_INLINE size_t SymbolicShape::Axis(int axis) const {
 #endif  // OPKIT_CORE_IMPL_SYMBOLIC_SHAPE_IPP_
 
 // ---- opkit/base/algorithm.hpp
-// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
+// Searching and stable sorting of vectors, for code off the hot paths; they compile fast. std::sort
 // and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
 // sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
-// type that it searches.
+// searched type.
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
@@ -12622,7 +12655,8 @@ OPKIT_INLINE bool EventState::Complete(std::exception_ptr exception) {
 }
 
 OPKIT_INLINE bool EventState::Reuse() {
-  // Relaxed: whatever gives another thread a handle later also orders this store.
+  // Relaxed: another thread can see this store only through a handle, and passing the handle orders
+  // the store.
   status_.store(EventStatus::kInitialized, std::memory_order_relaxed);
   exception_ = nullptr;
   context_ = {};
@@ -12668,8 +12702,8 @@ OPKIT_INLINE std::exception_ptr EventState::Shared(std::exception_ptr exception)
   try {
     std::rethrow_exception(exception);
   } catch (Error& error) {
-    // An Error that other threads may read already is copied, and the copy changed. An object of a
-    // class derived from Error would be cut by copying and stays as it is.
+    // If other threads may already read the Error, copies it and changes the copy. An object of a
+    // class derived from Error stays unchanged, because a copy would lose the derived part.
     const bool others = error.is_shared();
     if (!private_) error.SetShared();
     if (!context_ || (others && typeid(error) != typeid(Error))) return exception;
@@ -12764,8 +12798,8 @@ OPKIT_INLINE detail::IntrusivePtr<EventState> Event::NewState() const {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Deletes this image's table of names; empty before there is a table. The image must not use names
-// after the call.
+// Deletes this image's table of names. The hook is empty before the table exists. The image must
+// not use names after the call.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
                                                                "opkit/base/interned_names.hpp"};
 
@@ -12801,8 +12835,8 @@ struct InternedNames {
   }
 };
 
-// A name that this thread has interned recently, found without a lock: a scope in a loop interns
-// its name in every iteration.
+// A name that this thread interned recently; the search takes no lock. A scope in a loop interns
+// the same name in every iteration.
 struct RecentName {
   uint32_t number;
   uint32_t size;
@@ -12811,7 +12845,7 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  // Bytes that a name takes beside its text: string object and index slots.
+  // Bytes of a name in addition to its text: the string object and index slots.
   constexpr int64_t kBytesBeside = 64;
   if (name.empty()) return 0;
   // Hashed by address: most names are literals or long-lived strings.
@@ -13012,8 +13046,8 @@ OPKIT_INLINE CPUStream& CPUStream::Get(Device device, int id) {
 }
 
 OPKIT_INLINE void CPUStream::Record(Event& event) {
-  // An event that was cancelled before it was recorded still keeps its memory until the stream gets
-  // here.
+  // An event that was cancelled before it was recorded still keeps its memory until the stream
+  // reaches this item.
   if (event.SetScheduled() || event.Query() == EventStatus::kFailed)
     Push({{}, event.state(), {}, {}});
 }
@@ -13104,8 +13138,8 @@ OPKIT_INLINE std::exception_ptr CPUStream::Failures::Take(uint64_t issuer) {
 
 OPKIT_INLINE void CPUStream::Execute(Item& item, Failures& failures) {
   if (item.record) {
-    // Done for a cancelled event too: only now is the memory no longer in use. Freed before the
-    // event completes, so that a thread that has waited finds it freed.
+    // The stream may use the memory of a cancelled event until now. Frees it before the event
+    // completes, so that a thread that has waited finds it freed.
     item.record->retained.clear();
     item.record->Complete(failures.Take(item.issuer));
   } else if (failures.Concerns(item.issuer)) {
@@ -14175,7 +14209,7 @@ OPKIT_INLINE std::string AttributeRules::Verify(const std::string& op,
   for (const AttributeSchema& attribute : declared) {
     const Attribute* given = args.Find(attribute.name);
     if (!given && attribute.required) {
-      std::string undeclared;  // perhaps a misspelling of the needed one
+      std::string undeclared;  // may be a misspelling of attribute.name
       for (const NamedAttribute& arg : args)
         if (!Takes(arg.name))
           undeclared +=
@@ -14382,7 +14416,7 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
         outputs[o].dtype = outputs_[o].dtypes[0];
     detail::CheckDTypes("output", outputs_, outputs);
   } catch (const detail::NotKnownYet&) {
-    if (known) fail();  // otherwise nothing can be inferred yet
+    if (known) fail();  // else the shapes cannot be inferred yet
   } catch (...) {
     fail();
   }
@@ -14553,16 +14587,15 @@ class NameMap {
 #endif  // OPKIT_BASE_NAME_MAP_HPP_
 
 // ---- opkit/base/registration/source_place.hpp
-// SamePlace: true if two registrations stand at the same place of the source. Registries use it
-// because a header that registers something does so in every unit that includes it.
+// SamePlace: true if two registrations stand at the same place of the source. Registries need this
+// because a header with a registration registers once in every unit that includes the header.
 #ifndef OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 #define OPKIT_BASE_REGISTRATION_SOURCE_PLACE_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. Only
-// these two parts of the path are the same for an installed header and for the copy that a library
-// was built with.
+// Returns the folder and name of a header ("ops/exp.hpp"), the whole path of any other file. An
+// installed header and the copy in a library's build share only these two parts of the path.
 OPKIT_COLD inline std::string_view PlaceOfFile(std::string_view file) {
   while (file.substr(0, 2) == "./") file.remove_prefix(2);
   const size_t dot = file.rfind('.');
@@ -14600,8 +14633,8 @@ inline std::string SchemaPlace(const OpSchema& schema) {
 }
 
 // The users of the registry and the removal that waits for them. A waiting removal does not block
-// new users: a user may start threads that also use the registry, and the user waits for them, so
-// they must not wait for the removal.
+// new users. A user may start threads that also use the registry and wait for these threads; if
+// they waited for the removal, nothing would go on.
 struct RegistryUsers {
   Mutex mutex;  // held by a removal for as long as it lasts
   int64_t count = 0;
@@ -14641,7 +14674,7 @@ OPKIT_INLINE PreferenceScope::PreferenceScope(const RefCounted& preferences)
 OPKIT_INLINE bool RegistryUse::IsInThisThread() { return t_registry_uses > 0; }
 
 OPKIT_INLINE RegistryRemoval::RegistryRemoval() {
-  ++t_registry_uses;  // so that the removal's own calls do not wait for it
+  ++t_registry_uses;  // so that calls inside the removal do not wait for it
   for (;;) {
     Parker parker;
     g_registry_users.mutex.Lock();
@@ -15055,7 +15088,7 @@ OPKIT_COLD OPKIT_INLINE detail::BackendPreference OpRegistry::PreferenceOf(
     std::string_view op, DeviceType device) const {
   detail::MutexLock lock(state_->mutex);
   detail::BackendPreference out;
-  // Nearly always empty, and called for every operator that is created.
+  // Preferences are nearly always empty, but every creation of an operator reads them.
   const detail::KeptPreferences* const kept = detail::PreferencesOfThread();
   if (kept) out = kept->first;
   const NameMap<detail::BackendPreference>& by_key = kept ? kept->by_key : state_->preferences;
@@ -15332,7 +15365,7 @@ OPKIT_INLINE Tensor* PendingTensors::Add(int output, Blob* blob, Tensor tensor) 
   return &items().list.back().tensor;
 }
 OPKIT_INLINE const Tensor& PendingTensors::DenseInput(int input, FunctionRef<Tensor()> make) {
-  // An earlier copy, made for the constructor or an observer, may be out of date.
+  // A copy from before this run, for the constructor or an observer, may be out of date.
   const uint64_t invocation = CurrentInvocation().id;
   for (const Items::Item& item : items().list)
     if (!item.blob && item.place == input && item.invocation == invocation) return item.tensor;
@@ -15414,9 +15447,9 @@ OPKIT_INLINE void RethrowDescribed(FunctionRef<void(Error&)> add) {
   try {
     throw;
   } catch (Error& error) {
-    // An Error from an event belongs to the event, and other threads may be reading it: a copy gets
-    // the context. A copy would slice a class derived from Error, so that such an object is
-    // rethrown as it is.
+    // An Error from an event belongs to the event, and other threads may be reading it. Therefore a
+    // copy gets the context. An object of a class derived from Error is rethrown unchanged, because
+    // a copy would lose the derived part.
     if (typeid(error) != typeid(Error)) {
       if (!error.is_shared()) add(error);
       throw;
@@ -15785,8 +15818,8 @@ OPKIT_INLINE const BackendPreference& AllowedBackends() {
     const char* const text = std::getenv("OPKIT_BACKENDS");
     BackendPreference names = SplitBackends(text ? text : "");
     if (names.empty() || !IsLoadedLibrary()) return names;
-    // In the program the library's plain kernels may have the backend name "my_ops", and those of
-    // its backend "fast" the name "my_ops.fast".
+    // In the program the library's plain kernels may have the backend name "my_ops", and the
+    // kernels of its backend "fast" the name "my_ops.fast".
     for (size_t i = names.size(); i > 0; --i)
       if (const size_t dot = names[i - 1].rfind('.'); dot != std::string::npos)
         names.push_back(names[i - 1].substr(dot + 1));
@@ -15834,8 +15867,8 @@ OPKIT_INLINE std::vector<const Kernel*> KernelOrder(const OperatorDef& def, bool
   BackendPreference asked = BackendOrder(def);
   // The plain kernel's rank decides its place.
   if (by_rank && !def.requires_backends()) asked.pop_back();
-  // Orders by the position among the requested backends; all others come behind, by rank if
-  // `by_rank`.
+  // Orders by the position among the requested backends. All other kernels come after these, by
+  // rank if `by_rank`.
   auto place = [&](const Kernel* kernel) {
     int64_t at = 0;
     for (const std::string& name : asked) {
@@ -16109,7 +16142,7 @@ class DirectCall {
   const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
                        const Shape& shape, DType dtype);
   // True if writing to the output would overwrite an earlier output or an input. Exception: an
-  // input that the schema pairs with the output and that the function reads in place, not as a
+  // input that the schema pairs with the output, if the function reads the input itself and not a
   // copy.
   bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
   [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
@@ -16172,9 +16205,9 @@ OPKIT_INLINE int CountOutputs(const OpSchema& schema, size_t num_inputs, const A
           schema.expected_outputs(), " outputs; ", mend);
   return count;
 }
-// Returns the schema's name of value i, or a generated name such as "input 0". It generates a name
-// if the schema gives none, or if the node already has a value of that name. A name with a space
-// could equal a generated name and is not used either.
+// Returns the schema's name of value i, or a generated name such as "input 0". Generates a name if
+// the schema has no name for the value, or if the node already has a value of that name. Also
+// replaces a name with a space, which could equal a generated name.
 inline std::string NameOfValue(const OperatorDef& def, const std::vector<ValueSchema>& declared,
                                const char* kind, size_t i) {
   if (i < declared.size()) {
@@ -16268,7 +16301,7 @@ struct PendingOutputs::State : detail::RefCounted {
 
   void Run() noexcept {
     std::exception_ptr failure;
-    {  // destroys everything of the call but the outputs, before its event completes
+    {  // destroys the call, except its outputs, before the event completes
       const detail::ScopedValue in_invoke(detail::t_in_invoke, true);
       ResolvedOperator called = std::move(op);
       const std::vector<Tensor> read = std::move(inputs);
@@ -16324,9 +16357,10 @@ OPKIT_INLINE PendingOutputs InvokeAsync(const std::string& op, std::vector<Tenso
 #endif  // OPKIT_OP_IMPL_INVOKE_IPP_
 
 // ---- opkit/device/native_stream.hpp
-// Native streams of another image or of the author: each backend with native streams registers how
-// its contexts issue work on a given stream. Libraries use it to run their operators on their
-// host's streams; operators that others invoke use it to run on their caller's stream.
+// Native streams that another image or the author has created: each backend with native streams
+// registers a function by which its contexts issue work on a given stream. Libraries use it to run
+// their operators on their host's streams; invoked operators use it to run on their caller's
+// stream.
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
@@ -16382,8 +16416,8 @@ struct BoundOperator {
 };
 
 // Makes the operator of a kernel, in a configuration that the kernel proposed or in none. Throws
-// the errors of CreateOperator. A library with only typed CPU operators does not need it: the
-// registration of any other kernel fills it (UseOperatorCalls).
+// the errors of CreateOperator. A library with only typed CPU operators does not need this hook.
+// The registration of any other kernel fills it (UseOperatorCalls).
 OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, const OperatorDef& def,
                                                       const KernelConfig* config)>
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
@@ -16399,8 +16433,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, cons
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Releases the memory of the workspace's tensors at the end of a call; the next call sets them
-// again.
+// Releases the memory of the workspace's tensors at the end of a call. The next call sets these
+// tensors again.
 struct OperatorCall::Release {
   OperatorCall& self;
   ~Release() {
@@ -16512,7 +16546,7 @@ OPKIT_INLINE void OperatorCall::Select() {
     infos.push_back(input && input->initialized() ? TensorInfo::Of(*input) : TensorInfo());
   const std::vector<TensorInfo> outputs = schema_.InferOutputs(def_, infos);
   Place place = MakePlace();
-  // On a stream, the output does not exist yet when it would have to be converted.
+  // On a stream no output can be converted here, because its elements are not computed yet.
   const bool converts = def_.device().type == DeviceType::kCPU;
   bool is_standard = true;
   auto op = g_create_selected(def_, place.workspace.get(), infos, outputs, converts, &is_standard);
@@ -16547,7 +16581,7 @@ struct OPKIT_IMAGE_LOCAL OperatorPlace : RefCounted {
   static OperatorPlace& Of(RefCounted& bound) { return static_cast<OperatorPlace&>(bound); }
   static Tensor* TensorIn(Blob* blob) { return blob ? blob->GetMutable<Tensor>() : nullptr; }
 
-  CPUStream here;  // runs work at once: this thread already has its turn in a stream
+  CPUStream here;  // runs work at once: a stream already runs this thread in order
   Workspace workspace;
   std::unique_ptr<OperatorBase> op;
   std::vector<Blob*> inputs, outputs;  // null for a value that is left out
@@ -16584,8 +16618,8 @@ OPKIT_INLINE void UseOperatorCalls() noexcept {
 #endif  // OPKIT_OP_CALL_IMPL_OPERATOR_CALL_IPP_
 
 // ---- opkit/op/kernel_candidates.hpp
-// KernelCandidates: lists the kernels of a node in the order of preference, with the configurations
-// that they propose or the reason why they propose none. Selection picks a candidate, memory is
+// KernelCandidates: lists the kernels of a node in the order of preference, with their proposed
+// configurations, or the reason why a kernel proposes none. Selection picks a candidate, memory is
 // planned with it, and CreateOperator makes its operator.
 #ifndef OPKIT_OP_KERNEL_CANDIDATES_HPP_
 #define OPKIT_OP_KERNEL_CANDIDATES_HPP_
@@ -16602,13 +16636,13 @@ struct KernelCandidate {
 };
 
 // Returns the candidates for a node, best first: the kernels of the backends that the node, or a
-// preference of the operator or program, requests; then the others by the rank of their backends;
-// each with every configuration that it proposes. A kernel without a configuration is listed once,
-// with the reason, and so is a preferred backend without kernels. Drops configurations with layouts
-// that no conversion supports (core/layout_registry.hpp). A constructor may still refuse the node
-// by UnsupportedOperatorFeature; take the next candidate then. Throws kNotFound like
-// CreateOperator; the errors of a proposer; kInvalidArgument for a configuration that does not fit
-// the node.
+// preference of the operator or program, requests; then all other kernels by the rank of their
+// backends. Each kernel is listed with every configuration that it proposes. A kernel without a
+// configuration is listed once with the reason; so is a preferred backend without kernels. Drops
+// configurations with layouts that no conversion supports (core/layout_registry.hpp). A constructor
+// may still refuse the node: it throws UnsupportedOperatorFeature. Take the next candidate then.
+// Throws kNotFound like CreateOperator; the errors of a proposer; kInvalidArgument for a
+// configuration that does not fit the node.
 //
 //   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
 //     if (candidate.dropped.empty())
@@ -16619,14 +16653,15 @@ OPKIT_IMAGE_LOCAL std::vector<KernelCandidate> KernelCandidates(
 
 namespace detail {
 // Lets CreateOperator, Invoke and ResolvedOperator select among kernels that propose configurations
-// or have a rank. Every registration of such a kernel, or of a rank, calls it.
+// or have a rank. Every registration of such a kernel or of a rank calls this function.
 OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
-// Returns why the kernel cannot run the node with the workspace's tensors: all its configurations
-// have other layouts than the standard one, and nothing converts. Empty if it can, or if this is
-// not known yet.
+// Returns the reason why the kernel cannot run the node with the workspace's tensors: all its
+// configurations need other layouts than the standard layout, and no code converts the tensors.
+// Empty if the kernel can run the node, or if this is not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                              const OperatorDef& def, const Workspace& ws);
-// Returns why no conversion supports a layout of the configuration; empty if all are supported.
+// Returns the reason why no conversion supports a layout of the configuration; empty if conversions
+// support all layouts.
 OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
 }  // namespace detail
 
@@ -16760,7 +16795,7 @@ OPKIT_INLINE TypedCall::TypedCall(const TypedKernel& kernel, const OpSchema& sch
       } catch (const Error& error) {
         if (!row.by_element || error.code() != ErrorCode::kOutOfRange)
           Throw(error.code(), "argument '", name, "': ", error.message());
-        // The error matters only to a run with this element type.
+        // Only a run with this element type reports the error.
         state.refused = StrCat("argument '", name, "' is ", error.message());
       }
     }
@@ -16841,8 +16876,8 @@ OPKIT_INLINE void TypedCall::ThrowNoVersion(const OperatorDef& def, InputPointer
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; equal for functions that
-// make equal schemas.
+// Returns a text such as "x: float32, y?: T -> z: T out, alpha: float"; the texts are equal for
+// functions with equal schemas.
 OPKIT_COLD inline std::string TypedSignatureText(std::span<const TypedParameter> rows) {
   std::string inputs, rest;
   for (const TypedParameter& row : rows) {
@@ -17000,7 +17035,7 @@ OPKIT_INLINE std::string TextOfAbi(const char* text) {
   return {text ? text : "", bytes};
 }
 
-// Returns why a struct must not be read; null if it may be read.
+// Returns the reason why a struct must not be read; null if it may be read.
 template <class Struct>
 const char* ProblemOfStruct(const Struct* it) {
   if (!it) return "is null";
@@ -17215,7 +17250,7 @@ struct RegisteredLayout {
   bool has_descriptors;
   double ns_per_byte;
 };
-// A direct converter between two layouts other than the standard one.
+// A direct converter between two layouts, neither of which is the standard layout.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
@@ -17251,8 +17286,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_layout_registry{kOtherL
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
-// and to the pointers; the second copies a graph.
+// Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to the list of their owners
+// and to the list of pointers; the second copies a graph.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
                                              std::vector<const opkit_graph*>&)>
     g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
@@ -17260,8 +17295,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const o
     g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
 
 // Converts extents: a known extent, -1 for unknown, or a lower number for a symbol. A host uses the
-// numbers of interned names, so that the graph around a node and the graph that it carries agree. A
-// library names a symbol by its number, "s12".
+// numbers of interned names, so that a node's own graph and the graph around the node use the same
+// numbers. A library names a symbol by its number, "s12".
 inline constexpr const char* kAbiSymbol = "s";
 OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
   if (dim.is_known()) return dim.value();
@@ -17356,7 +17391,7 @@ class AbiValues {
 
   opkit_value* data() { return values_.data(); }
   const opkit_value& operator[](size_t i) const { return values_[i]; }
-  // For the inputs of a node: marks those that it leaves out, and passes constants.
+  // Prepares the inputs of a node: marks the left-out inputs, and passes constants.
   void SetInputs(const OperatorDef& def, std::span<const TensorInfo> infos) {
     for (size_t i = 0; i < infos.size(); ++i) {
       values_[i].present = !def.inputs()[i].empty();
@@ -17590,8 +17625,8 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// An operator that this operator invokes, kept from call to call. Each stream has its own, because
-// the work of two streams may run at once.
+// An operator that this operator invokes, kept between calls. Each stream has its own instance,
+// because work of two streams may run at the same time.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<int>& inputs,
                   const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
@@ -17615,7 +17650,7 @@ struct PendingInvoke : RefCounted {
   ThreadPool& pool = ThreadPool::Current();
   Latch done{1};
   std::exception_ptr failure;  // written before the latch opens
-  bool failure_taken = false;  // the caller has waited, and has got the failure
+  bool failure_taken = false;  // a Wait of the caller has thrown the failure
 
   void Wait() {
     if (!done.done()) pool.Wait(done);
@@ -17645,7 +17680,8 @@ struct Addition {
   Tensor target, term;
 };
 
-// The memory that a function has allocated, which may be in use after it has returned.
+// The memory that a function has allocated. Work may use the memory after the function has
+// returned.
 struct RunMemory {
   std::vector<Storage> memory;
   std::vector<IntrusivePtr<TensorSlot>> temporaries;
@@ -17654,7 +17690,7 @@ struct RunMemory {
   bool empty() const { return memory.empty() && temporaries.empty() && additions.empty(); }
 };
 
-// Makes the outputs of an operator whose shapes inference leaves open.
+// Makes the outputs whose shapes inference cannot determine.
 class OutputMaker {
  public:
   virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
@@ -17676,8 +17712,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_gr
     g_make_hosted_graph{"run_graph", "opkit/partition.hpp"};
 
 struct ResourceState;
-// A run that continues after its function has returned. Ends once the function has returned and the
-// completion handle was used.
+// A run that continues after its function has returned. Ends once two things have happened: the
+// function has returned, and the completion handle was used.
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;  // views, the operator's state, the library
@@ -17690,9 +17726,8 @@ struct DeferredRun : RefCounted {
   std::exception_ptr failure;  // the failure of the completion, if any
   std::atomic<bool> arrived_once{false};
 
-  // Marks one of the two ends; the second call ends the run. Called once when the function returns
-  // and once by the completion handle. Acquire and release: the second caller reads the first
-  // caller's writes.
+  // Called twice: when the function returns, and by the completion handle. The second call ends the
+  // run. Acquire and release: the second caller reads the first caller's writes.
   void Arrive() {
     if (arrived_once.exchange(true, std::memory_order_acq_rel)) End();
   }
@@ -17805,7 +17840,7 @@ OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
 }
 
 // Runs an operator into the memory of `wanted`; copies results that the operator has placed
-// elsewhere. With `native_stream`, on that stream's thread, only issues the work.
+// elsewhere. With `native_stream`, only issues the work, on that stream's thread.
 inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
                     const std::vector<Tensor>& wanted, void* native_stream = nullptr) {
   std::vector<Tensor> results(wanted);
@@ -18288,9 +18323,9 @@ struct LayoutDefinition {
   // The conversions to and from the standard layout. Both are required.
   LayoutConverter to_standard;
   LayoutConverter from_standard;
-  // Returns the number of bytes that a tensor of this shape takes; empty: as many as in the
-  // standard layout. A layout with descriptors uses Layout::Descriptor::Bytes instead. Called by
-  // several threads at once.
+  // Returns the number of bytes of a tensor of this shape. If the function is empty, the size is
+  // that of the standard layout. A layout with descriptors uses Layout::Descriptor::Bytes instead.
+  // Called by several threads at once.
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
   // True if each tensor has a descriptor of its own. No conversion leads through such a layout.
   bool has_descriptors = false;
@@ -18307,12 +18342,13 @@ struct LayoutDefinition {
 //     return id;
 //   }
 OPKIT_IMAGE_LOCAL LayoutId RegisterLayout(LayoutDefinition definition);
-// Registers a direct conversion, for two layouts between which the way through the standard layout
-// would cost more. Errors: kNotFound for a layout that is not registered; kAlreadyExists.
+// Registers a direct conversion between two layouts. Useful if it costs less than the two
+// conversions through the standard layout. Errors: kNotFound for a layout that is not registered;
+// kAlreadyExists.
 OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, LayoutConverter convert,
                                                double ns_per_byte = 0.25);
 
-// True if the id is registered; the standard layout always is, as "standard".
+// True if the id is registered. The standard layout is always registered, as "standard".
 OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
 // Returns the id of a name. Error (kNotFound) with the nearest name.
 OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
@@ -18322,8 +18358,8 @@ OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
 // registered; kOutOfRange.
 OPKIT_IMAGE_LOCAL int64_t LayoutBytes(const Layout& layout, const Shape& shape, DType dtype);
 
-// A conversion from one layout to another: the layout after each step, the last being the target,
-// and the estimated time. No steps and 0 ns if there is nothing to convert.
+// A conversion from one layout to another: the layout after each step, of which the last is the
+// target, and the estimated time. Without a conversion there are no steps and the time is 0 ns.
 struct LayoutPath {
   std::vector<Layout> steps;
   double cost_ns = 0;
@@ -18337,7 +18373,8 @@ OPKIT_IMAGE_LOCAL std::vector<LayoutPair> DirectConverters();
 // Returns the name, valid until the layout is removed; null for the standard layout and for an
 // unregistered id.
 OPKIT_IMAGE_LOCAL const char* LayoutNamePointer(LayoutId id);
-// Converts with the direct converter of the two layouts. Error (kNotFound) if there is none.
+// Converts with the direct converter of the two layouts. Error (kNotFound) without a direct
+// converter.
 OPKIT_IMAGE_LOCAL void ConvertDirectly(const Tensor& from, Tensor& to);
 // Removes a layout and its converters, none of which may be running. The id is never used again;
 // the name may be.
@@ -18358,7 +18395,7 @@ OPKIT_IMAGE_LOCAL Tensor MakeTensor(const Shape& shape, DType dtype, const Layou
 // memory if the two layouts are equal. Errors: kUninitialized; kNotFound; kUnsupported if the host
 // cannot reach the memory.
 OPKIT_IMAGE_LOCAL Tensor ConvertLayout(const Tensor& tensor, const Layout& layout);
-// Writes the elements of `from` into `to`, which has memory and a layout, perhaps the same one.
+// Writes the elements of `from` into `to`, which has memory and a layout, perhaps the same layout.
 // Errors: those of ConvertLayout; kInvalidArgument if the two differ in dtype or shape.
 OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
@@ -18374,8 +18411,8 @@ OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Replaces a record's parse_attrs, infer_type and infer_shape, mutate_inputs and scratch, for an
-// operator that is more than functions (a library's operator).
+// Replaces a record's parse_attrs, infer_type, infer_shape, mutate_inputs and scratch for a
+// library's operator, whose description is more than these functions.
 class FunctionHooks : public RefCounted {
  public:
   virtual std::pair<int, int> Arity(const Arguments& args) = 0;
@@ -18405,12 +18442,12 @@ std::string NameOf(const FunctionOpRecord& record);
 // gave to the host.
 [[noreturn]] OPKIT_COLD void ThrowFunctionFailed(const FunctionOpRecord& record, const char* what,
                                                  const OpStatus& status);
-// Returns the reason why a function of the C ABI has failed with `status`. A function that gives no
-// reason has often returned the status of a host function that failed; the text of that failure is
-// then added.
+// Returns the reason why a function of the C ABI has failed with `status`. A function without a
+// reason has often returned the status of a failed host function; the text of that failure is then
+// added.
 std::string ReasonOf(opkit_status status);
-// Calls a library's function, which must not throw. Keeps an exception that comes nevertheless only
-// as text, because the exception's own code is unloaded with the library.
+// Calls a library's function, which must not throw. If it throws nevertheless, keeps only the
+// exception's text, because the exception's code is unloaded with the library.
 template <class Call>
 opkit_status CallGuarded(Call call) {
   try {
@@ -18456,8 +18493,8 @@ void InferFunction(FunctionOpRecord& record, const AttrMap& attrs, FunctionPass 
 void FunctionCost(FunctionOpRecord& record, const OperatorDef& def,
                   std::span<const TensorInfo> inputs, std::span<const TensorInfo> outputs,
                   OpCost& cost);
-// Returns the number of scratch bytes of a node; 0 while a shape that it depends on is unknown. A
-// backward node needs the scratch of the forward node whose inputs and outputs it receives.
+// Returns the number of scratch bytes of a node; 0 while a needed shape is unknown. A backward node
+// needs as many bytes as its forward node.
 int64_t FunctionScratch(FunctionOpRecord& record, FunctionPass pass, const OperatorDef& def,
                         std::span<const TensorInfo> inputs);
 
@@ -18500,8 +18537,8 @@ struct FunctionNode {
   bool is_forward() const { return pass == FunctionPass::kForward; }
 };
 
-// The state of a forward operator, which it leaves in a blob for the backward operators of the same
-// node. `op` is null after the forward operator is destroyed.
+// The state that a forward operator stores in a blob for the backward operators of the same node.
+// `op` is null after the forward operator is destroyed.
 struct FunctionState : RefCounted {
   IntrusivePtr<StatefulOp> op;
   bool is_shared = false;  // a backward operator has found this state
@@ -18509,8 +18546,8 @@ struct FunctionState : RefCounted {
 };
 using FunctionStatePtr = IntrusivePtr<FunctionState>;
 
-// Gives an operator access to its state. The operator makes the state, or finds the state that a
-// forward operator has made.
+// Gives an operator access to its state: makes a new state, or finds the state of a forward
+// operator.
 class FunctionStateHandle {
  public:
   explicit FunctionStateHandle(FunctionNode& node) {
@@ -18538,7 +18575,7 @@ class FunctionStateHandle {
   bool has_direct() const { return direct_; }
   // Calls the state's C function.
   opkit_status CallDirect(const opkit_call* call) const { return direct_(direct_instance_, call); }
-  // Adds to `kept` the state, if there is one, and the node that the state may point into.
+  // Adds the state, if it exists, to `kept`, and the node into which the state may point.
   void KeepIn(RefCountedList& kept) const {
     if (state_ && state_->op) kept.push_back(state_->op);
     if (node_) kept.push_back(node_);
@@ -18571,7 +18608,8 @@ class FunctionStateHandle {
     state_->is_shared = true;
     shareable_ = state_.get();
   }
-  // Makes the state. For a library's operator makes no AbiNode: the library's hook makes its own.
+  // Makes the state. Makes no AbiNode for a library's operator, because the library's hook makes
+  // its own.
   IntrusivePtr<StatefulOp> MakeOp(FunctionNode& node) {
     if (node.record->library.empty()) node_ = MakeIntrusive<AbiNode>(node.op.def());
     const OpContext context{node.op.device(), &node.op.def(), node_ ? &node_->node() : nullptr,
@@ -18616,7 +18654,7 @@ class FunctionStateHandle {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The arguments of the functions, and the memory that their views point into. A run that ends after
-// its function has returned keeps it.
+// its function has returned keeps this object.
 struct FunctionRun : RefCounted {
   FunctionRun(const opkit_host& host, std::string op, Device device, size_t num_inputs,
               size_t num_outputs)
@@ -18710,7 +18748,7 @@ class FunctionViews {
     for (const BoundTensor& one : bound_tensors_)
       if (!one.tensor) bound_ = false;
   }
-  // Makes an output that inference has left open.
+  // Makes an output whose shape inference does not know.
   const OpTensor& MakeOutput(FunctionRun& run, size_t o, const Shape& shape, DType dtype) {
     const int output = static_cast<int>(o);
     if (o >= reqs_.size() || !open_[o])
@@ -18725,7 +18763,7 @@ class FunctionViews {
     open_[o] = false;
     return run.output_views[o] = run.outputs[o].view;
   }
-  // Throws if the function has returned without making an open output.
+  // Throws if the function has returned without making all outputs that it must make.
   void CheckMade() const {
     for (size_t o = 0; o < open_.size(); ++o)
       if (open_[o]) [[unlikely]]
@@ -18746,7 +18784,7 @@ class FunctionViews {
     const Blob* blob;
     const Tensor* tensor;
     const void* data;
-    const int64_t* extents;  // with `rank`; to compare two Shapes would cost 4 ns
+    const int64_t* extents;  // with `rank`; comparing two Shapes would cost 4 ns
     int rank;
     DType dtype;
   };
@@ -18822,8 +18860,8 @@ class FunctionViews {
   OPKIT_COLD void Infer(const FunctionDeviceLink& link) {
     const bool infers_shapes = node_.record->infer_shape || node_.record->abi.infer_shape;
     auto infer = [&](InferenceContext& context) {
-      // If the functions are another backend of an existing operator, the schema of that operator
-      // infers the shapes.
+      // If the functions are one more backend of an existing operator, the schema of that operator
+      // infers.
       const bool silent = node_.is_forward() && !infers_shapes;
       if (const OpSchema* schema = silent ? OpRegistry::Global().FindSchema(op_.type()) : nullptr) {
         schema->Infer(context);
@@ -18911,7 +18949,8 @@ class FunctionViews {
       NameLayout(*tensor, o, reqs_.size(), run.output_layouts, run.call.output_layouts);
     }
   }
-  // Returns the inferred dtype and shape; without setInferShape those of the output tensor.
+  // Returns the inferred dtype and shape. Without setInferShape returns the output tensor's dtype
+  // and shape.
   Wanted Want(int output) {
     const auto& info = op_.inference().outputs()[Index(output)];
     if (info.known && info.dtype != DType::kUndefined) return {info.dtype, &info.shape};
@@ -18951,7 +18990,7 @@ class FunctionViews {
   std::vector<bool> open_;  // outputs that the function must make in the current run
   std::vector<BoundTensor> bound_tensors_;
   uint64_t inferred_ = 0;  // the inference version for which scratch was measured
-  bool bound_ = false;     // the views are reusable: all requests are kWrite, no output is open
+  bool bound_ = false;     // the views are reusable: all requests are kWrite, no open_
 };
 
 }}}  // namespace opkit::detail
@@ -19036,7 +19075,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     Connect(*run);
     return run;
   }
-  // True if the function can make outputs: not if its work runs later, in the stream's thread.
+  // True if the function can make outputs. False if its work runs later, in the stream's thread.
   bool makes_outputs() const {
     return node_.is_forward() && node_.record->Has(OPKIT_OP_ALLOCATES_OUTPUTS) &&
            !(link_.asynchronous && link_.launch);
@@ -19072,7 +19111,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
       }
     }
   }
-  // Ends the run of an asynchronous function that has returned: here, or with its completion.
+  // Ends the run of an asynchronous function that has returned: now, or later with its completion.
   OPKIT_COLD void EndLater() {
     if (!run_->resource.deferred) {
       AddUp();
@@ -19105,12 +19144,12 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     try {
       if (resource.asynchronous && resource.launch)
         resource.launch(resource.context, [memory = std::move(resource.memory)] {});
-    } catch (...) {  // no memory to wait with: the memory freed here was lost anyway
+    } catch (...) {  // out of memory: cannot keep the run's memory until the stream is done
     }
     resource.memory = {};
   }
-  // Handles a function that failed after it took its completion handle, which another thread may
-  // still complete: the handle then completes only an unused event.
+  // Handles a function that failed after it took its completion handle. Another thread may still
+  // use the handle, which then completes an event that nothing else uses.
   OPKIT_COLD void Abandon() noexcept {
     ResourceState& resource = run_->resource;
     const IntrusivePtr<DeferredRun> deferred = std::move(resource.deferred);
@@ -19130,7 +19169,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
   FunctionDeviceLink link_;
   RunSeeds seeds_;
   IntrusivePtr<FunctionRun> run_;
-  FunctionStateHandle state_;  // destroyed first: node_ keeps the library with its code
+  FunctionStateHandle state_;  // destroyed before node_, which keeps the library's code
 };
 
 OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
@@ -19145,8 +19184,8 @@ OPKIT_INLINE std::unique_ptr<FunctionBody> FunctionBody::Make(OperatorBase& op,
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_BODY_IPP_
 
 // ---- opkit/op/boundary/convert/op_conversion.hpp
-// Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
-// library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
+// Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp checks a
+// library's opkit_op and reads it into a record. A new value of opkit_op is added in
 // abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
 // how to add a function.
 #ifndef OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
@@ -19158,8 +19197,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 int DeviceTypeFromName(std::string_view name);
 
 // Returns the record as an opkit_op, which lives as long as the owner that is added to `owners`.
-// Its kernels must call the record's functions and let no exception out: the pointers in the
-// record's `abi` are passed on unchanged.
+// The pointers in the record's `abi` are passed on unchanged: its kernels must call the record's
+// functions and must not throw.
 OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
 
 // Reads operator `index` of a library into a record. Its devices, in the order of op.kernels, have
@@ -19171,11 +19210,11 @@ FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& l
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Throws for a name that is not a short line of text, or that has a character below `least`. A null
-// name passes.
+// Throws for a name that is not one short line of text, or has a character below `least`. Accepts
+// null.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what,
                       unsigned char least = ' ', const Text& mend = {});
-// Throws for a text without an end. A null text passes.
+// Throws for a text without a terminating zero. Accepts null.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }}}  // namespace opkit::detail
@@ -19190,8 +19229,8 @@ void CheckLibraryTextEnds(const std::string& library, const char* text, const Te
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// A node with its selected configuration, and the next node with its own: the only reader of the
-// node's output 0.
+// A node and the next node, each with its selected configuration. The next node is the only reader
+// of the node's output 0.
 struct FusionQuery {
   KernelQuery node;
   const KernelConfig& config;
@@ -19200,8 +19239,8 @@ struct FusionQuery {
   size_t read;  // index of the input of `next` that is the node's output 0
 };
 // The fusion of the two nodes: a node with the outputs of `next` and inputs of both, for a kernel
-// of the same backend, and its configuration. Nothing is selected again, so the layouts must be the
-// layouts that were selected for the two nodes.
+// of the same backend, and its configuration. Kernels are not selected again, so the layouts must
+// be those that were selected for the two nodes.
 struct FusedNode {
   OperatorDef def;
   KernelConfig config;
@@ -19250,8 +19289,9 @@ struct GradientValue {
 #endif  // OPKIT_OP_GRADIENT_GRADIENT_VALUE_HPP_
 
 // ---- opkit/op/gradient/gradient_maker.hpp
-// GradientMakerBase: operators' authors derive from it to name the operators that compute the
-// gradients of a node's inputs from those of its outputs. gradient.hpp registers the derived class.
+// GradientMakerBase: the base class of gradient makers. A maker returns the operators that compute
+// the gradients of a node's inputs from the gradients of its outputs. gradient.hpp registers the
+// derived class.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_MAKER_HPP_
 
@@ -19263,9 +19303,9 @@ struct GradientOpsMeta {
   std::vector<GradientValue> g_input;  // for every input; empty if no gradient flows
 };
 
-// The names of gradients, in an explicit map: only the map decides if a value is a gradient, and of
-// which value, never the name. No gradient gets the name of another value. One map serves a whole
-// graph; reserve the graph's names before the first gradient is named.
+// The names of gradients, in an explicit map. Only the map, never the text of a name, decides if a
+// value is a gradient, and of which value. No gradient gets the name of another value. One map
+// serves a whole graph. Reserve the graph's names before the first gradient is named.
 class GradientNames {
  public:
   GradientNames();
@@ -19304,7 +19344,7 @@ class GradientMakerBase {
   OPKIT_INLINE virtual ~GradientMakerBase();
 
   // True if the gradient operators copy the node's device, engine and those arguments that they
-  // accept. An argument that the maker has set stays.
+  // accept. Does not change an argument that the maker has set.
   virtual bool CopyDeviceOption() const { return true; }
   virtual bool CopyEngine() const { return true; }
   virtual bool CopyArguments() const { return true; }
@@ -19327,8 +19367,7 @@ class GradientMakerBase {
   }
 
   // Returns the blobs of the gradient of output i. GO, GO_I and GO_V throw kInvalidArgument if the
-  // gradient is of the other kind, or if none was given: check GradOut(i) first if that is
-  // possible.
+  // gradient is of the other kind or does not exist. If this is possible, check GradOut(i) first.
   const GradientValue& GradOut(int i) const {
     return g_output_[Check(i, g_output_.size(), "output")];
   }
@@ -19377,8 +19416,8 @@ class GradientMakerBase {
 
 // ---- opkit/op/gradient/gradient.hpp
 // Gradients by operator: REGISTER_GRADIENT names an operator's gradient maker; other macros declare
-// that there is none. AddGradients (graph/gradient/) and the gradient checker call GetGradientForOp
-// node by node.
+// that an operator has no gradient. AddGradients (graph/gradient/) and the gradient checker call
+// GetGradientForOp for each node.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HPP_
 
@@ -19415,16 +19454,17 @@ class GradientRegistry {
     return *registry;
   }
   OPKIT_IMAGE_LOCAL static GradientRegistry& Global();
-  // Adds a registration. A second one of the same operator from the same place is ignored; from
-  // another place it becomes a problem, which CheckRegistrations lists.
+  // Adds a registration. A second registration of the same operator is ignored if it comes from the
+  // same place of the source. From another place it becomes a problem, which CheckRegistrations
+  // lists.
   OPKIT_IMAGE_LOCAL void Add(const std::string& op, GradientRegistration registration);
   // Returns null if nothing was registered.
   GradientRegistration* Find(const std::string& op) const;
   // Removes a registration; for tests and libraries.
   void Remove(const std::string& op);
-  // For an operator without a gradient: looks for a gradient that is registered for nearly the same
-  // name, which no operator has. Returns the end of a message, which names that gradient; empty if
-  // there is none.
+  // For an operator without a gradient: looks for a gradient whose registered name is nearly the
+  // same and belongs to no operator. Returns the end of a message with that name; empty if nothing
+  // is found.
   OPKIT_COLD OPKIT_IMAGE_LOCAL std::string FindMisspelt(const std::string& op) const;
 
  private:
@@ -19435,8 +19475,8 @@ class GradientRegistry {
 // True if the operator has a gradient maker.
 OPKIT_IMAGE_LOCAL bool HasGradient(const std::string& op);
 
-// Returns the operators that compute the gradients of a node's inputs. `g_output` has the names of
-// the gradients of its outputs, one for each output, empty if none flows. Throws kNotFound if no
+// Returns the operators that compute the gradients of a node's inputs. `g_output` has one entry for
+// each output: the names of its gradient, empty if no gradient flows. Throws kNotFound if no
 // gradient was registered for the operator; kUnsupported for SHOULD_NOT_DO_GRADIENT and
 // GRADIENT_NOT_IMPLEMENTED_YET; kInvalidArgument for a wrong number of gradients, or for a node
 // that its schema refuses; kAlreadyExists for a gradient that was registered twice.
@@ -19493,7 +19533,7 @@ OPKIT_IMAGE_LOCAL bool RegisterGradient(const char* op, GradientKind kind,
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
       ::opkit::detail::RegisterGradient(#name, ::opkit::GradientKind::kind, nullptr, __FILE__, \
                                         __LINE__)
-// Declares that no gradient flows through the operator: its inputs get none.
+// Declares that no gradient flows through the operator: its inputs get no gradient.
 #define OPKIT_NO_GRADIENT(name) OPKIT_GRADIENT_STATEMENT(NO_GRADIENT, name, kNone)
 // Declares that a request for the gradient is a mistake (an optimiser's update, a metric).
 #define OPKIT_SHOULD_NOT_DO_GRADIENT(name) \
@@ -19517,8 +19557,8 @@ OPKIT_INLINE DeviceTable<FunctionOperatorFactory>& FunctionFactories() {
   return table;
 }
 
-// Makes the operators of a record. Not a lambda: a lambda would have FunctionOpHost's hidden
-// visibility inside a kernel that is not hidden.
+// Makes the operators of a record. A lambda would have FunctionOpHost's hidden visibility, but the
+// kernel that stores this object is not hidden.
 struct FunctionOperatorCreator {
   FunctionRecord record;
   FunctionPass pass;
@@ -19952,7 +19992,8 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   if (kernels.empty()) ThrowNoKernel(def, {});
   const Kernel& kernel = *kernels.front();
   if (kernels.size() > 1 || !kernel.typed || kernel.make_typed) return {};
-  // The order of backends does not matter for a single kernel, but OPKIT_BACKENDS may exclude it.
+  // The order of backends does not matter for a single kernel, but OPKIT_BACKENDS may exclude its
+  // backend.
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoneAllowed(def, kernel.backend);
@@ -19990,7 +20031,7 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
   std::vector<KernelConfig> proposed;
   try {
     proposed = kernel.propose({def, infos, schema.InferOutputs(def, infos)});
-  } catch (const Error&) {  // too little is known, or the run will report the mistake
+  } catch (const Error&) {  // types are not known yet, or the run reports the mistake
     return {};
   } catch (...) {
     RethrowFromProposal(kernel, def);
@@ -20253,16 +20294,16 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     MutexLock lock(mutex_);
     for (const LayoutId id : {from.id, to.id}) Get(id);
     // Bellman-Ford: relaxes every converter until no cost falls, which is cheap for a few layouts.
-    // The source and the target may be one layout with two descriptors, so the target has a place
-    // of its own.
+    // The source and the target may be one layout with two descriptors, so the target has its own
+    // place in the list.
     const size_t target = layouts_.size();
     struct Place {
       double cost = -1;  // not reached yet
       size_t before = 0;
     };
     std::vector<Place> places(layouts_.size() + 1);
-    // Layouts between the two count with their dense size, so that no author's function is called
-    // under the lock.
+    // Layouts between source and target count with their dense size, so that no function of an
+    // author is called under the lock.
     const auto bytes_at = [&](size_t at) {
       return at == target ? to_bytes : at == from.id ? from_bytes : dense;
     };
@@ -20536,8 +20577,8 @@ inline SymbolicShape ShapeOfExtents(const std::vector<int64_t>& extents) {
   for (int64_t extent : extents) dims.push_back(extent < 0 ? Dim() : Dim(extent));
   return SymbolicShape(std::move(dims));
 }
-// Calls infer_type or infer_shape. Returns false for a failure while something is unknown, because
-// the function cannot infer yet.
+// Calls infer_type or infer_shape. A failure while an input's type or shape is unknown returns
+// false: the function cannot infer yet.
 template <class List>
 bool CallInference(const FunctionOpRecord& record, const char* what, bool all_known,
                    UniqueFunction<OpStatus(const AttrMap&, List&, List&)>& function,
@@ -21067,18 +21108,19 @@ OPKIT_INLINE const std::string& GradientMakerBase::Slices(int i, std::string Gra
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_MAKER_IPP_
 
 // ---- opkit/op/gradient/gradient_hook.hpp
-// Hooks into the registry of gradients, for code that must also link without it: they stay empty if
-// a program registers no gradient.
+// Hooks into the registry of gradients, for code that must also link without the registry. The
+// hooks stay empty if a program registers no gradient.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// True if a gradient is registered for an operator, including the kinds that declare that there is
-// none. RegisterGradient fills it.
+// True if a gradient is registered for an operator, or a declaration that it has no gradient.
+// RegisterGradient fills the hook.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
     "a gradient", "opkit/op/gradient/gradient.hpp"};
-// Frees a library's registry of gradients when the library is unloaded. The registry fills it.
+// Frees a library's registry of gradients when the library is unloaded. The registry fills the
+// hook.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
     "a gradient", "opkit/op/gradient/gradient.hpp"};
 
@@ -21422,7 +21464,7 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// An allocator of this image that calls the allocator that the host has at that moment.
+// An allocator of this image that calls the host's current allocator.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
  public:
   HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
@@ -21479,7 +21521,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   void Free(void* owner, void* memory, int64_t bytes) noexcept {
     owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
   }
-  // Removes the entry of `data` and returns its owner; returns `usual` without an entry.
+  // Removes the entry of `data` and returns its owner. If there is no entry, returns `usual`.
   void* Forget(const void* data, void* usual) {
     MutexLock lock(mutex_);
     for (auto& one : others_) {
@@ -21515,8 +21557,8 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The span sink of a library. Passes on to the host the spans that the library's operators open
-// during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
+// The span sink of a library. Sends to the host the spans that ProfileScope and Invoke open during
+// runs of the library's operators. Each thread has a list of its open spans.
 class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  public:
   static void Use() { g_image_span_sink = &g_sink; }
@@ -21529,8 +21571,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // Marks the next span of this thread that has the operator's name: the host has opened it
-  // already.
+  // Marks the next span of this thread with the operator's name: the host has already opened this
+  // span.
   class Known {
    public:
     explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
@@ -21548,8 +21590,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     auto* const span = new (std::nothrow) Span{t_span};
     if (!span) return Pass();
     t_span = span;
-    // The host gives the span its identity, as a child of the current one. If both images share the
-    // current identity, that is `now`: reset it to the parent first.
+    // The host gives the span an identity, as a child of the current identity. If both images share
+    // the variable of the current identity, `now` is this variable: reset it to the parent first.
     now.id = now.parent;
     try {
       g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
@@ -21594,14 +21636,14 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 
 // ---- opkit/plugin/export/impl/export_threads.ipp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// Runs the tasks and loops of a library's operators, and knows the host's call in which they run.
+// Runs the tasks and loops of a library's operators, and stores the host's call in which they run.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The thread that runs tasks, other than loops, of the library's operators: a second pool would
-// take CPUs from the host's. Ended before the library is unloaded.
+// The thread that runs the tasks, but not the loops, of the library's operators. A second pool of
+// threads would take CPUs from the host's pool. The thread ends before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
@@ -21659,9 +21701,9 @@ OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = 
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The library's operator behind one operator of the host, and the tensors that it reads and writes.
-// A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
-// operator is bound to a workspace.
+// The library's operator behind one operator of the host, with the tensors that the operator reads
+// and writes. A typed operator on the CPU is called directly, as a program's Invoke calls it. Any
+// other operator is bound to a workspace.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config` is null if the host has chosen no configuration.
@@ -21685,8 +21727,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     outputs_.resize(def_.outputs().size());
   }
 
-  // Runs the operator, at its place in the host's stream if there is one. A CPU stream waits for
-  // the operator; on a native stream the operator issues its work.
+  // Runs the operator. If the host has a stream, runs it in the order of the stream: a CPU stream
+  // waits for the operator; on a native stream the operator only issues its work.
   void Run(const opkit_call* call) {
     const Device device = def_.device();
     if (!call->asynchronous) {
@@ -21716,7 +21758,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
   }
 
-  // Gives output o a name of its own, or the name of the input in whose place it must be.
+  // Gives output o its own name, or the name of the input whose memory it must use.
   void NameOutput(const OpSchema& schema, size_t o) {
     std::string& name = def_.mutable_outputs()[o];
     if (name.empty()) return;
@@ -21786,7 +21828,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       RethrowForHost(error);
     }
   }
-  // Throws the error without the lines about this operator, which the host adds itself.
+  // Throws the error without the lines about this operator, because the host adds such lines
+  // itself.
   [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
     Error told(error.code(), error.message());
     for (const std::string& line : error.context()) {
@@ -21836,8 +21879,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
           " for it; correct the schema's Infer, or write one");
   }
 
-  // A run that the host's stream starts later: a call of its own, with copies of the data that the
-  // host's call points to.
+  // A run that the host's stream starts later. It has its own call, with copies of the data to
+  // which the host's call points.
   struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
@@ -21874,7 +21917,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   OperatorDef def_;
   const std::string registered_;
-  std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
+  std::vector<int> shared_inputs_;  // by output: the input whose memory it must use; -1: none
   BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
   std::vector<Tensor> inputs_, outputs_;  // tensors of call_
@@ -21983,7 +22026,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
          {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
       types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
-  // Infers dtypes without shapes if inference with shapes fails: infer_shape reports wrong shapes.
+  // If inference with shapes fails, infers dtypes without shapes; infer_shape then reports the
+  // shapes.
   static void InferType(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                         opkit_value* outputs) {
     try {
@@ -22028,8 +22072,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       AcceptAnswer(inputs->add(inputs, (*tensor.data())->tensors[0]));
     }
   }
-  // Computes the largest scratch of the device's kernels, each by its first proposed configuration
-  // in standard layouts: the host does not name the kernel that it will run.
+  // Computes the largest scratch of all kernels of the device, because the host does not name the
+  // kernel that it will run. Uses each kernel's first proposed configuration in standard layouts.
   OPKIT_COLD static void ScratchBytes(const OpSchema& schema, const opkit_node* node,
                                       const opkit_value* inputs, int64_t* bytes) {
     *bytes = 0;
@@ -22117,8 +22161,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
           "that "
           "registers it");
   ReadKernels(schema, *record);
-  // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by
-  // a function.
+  // Adds only in-place pairs of the first inputs and outputs, because the schema's function must be
+  // called for each possible pair.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -22212,8 +22256,8 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Calls the library's gradient maker, which gives new values names of its own. The host's new_name
-// then replaces each of them.
+// Calls the library's gradient maker, which chooses names for new values. Names from the host's
+// new_name then replace these names.
 OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
                                                        const opkit_gradient* gradient) {
   return GuardedCall([&] {

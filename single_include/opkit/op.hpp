@@ -206,8 +206,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // A name of 1 to 31 characters, packed into four integers because of nvcc. nvcc rejects extended
 // lambdas inside functions whose template arguments hold a char array. It writes the name as
-// FixedName{w0, w1, w2, w3} into the code for the host compiler, and cannot write an array member
-// there.
+// FixedName{w0, w1, w2, w3} into the code for the host compiler, where it cannot write an array
+// member.
 struct FixedName {
   uint64_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
 
@@ -234,7 +234,8 @@ struct FixedName {
   }
 };
 
-// True if the text can stand where C++ has a name.
+// True if the text looks like a C++ identifier: it is not empty and has no character of other
+// names.
 consteval bool IsIdentifier(std::string_view name) {
   for (const char c : name)
     if (c == ':' || c == '"' || c == ' ' || c == '<' || c == '.') return false;
@@ -248,8 +249,8 @@ consteval bool IsIdentifier(std::string_view name) {
 // ---- opkit/base/strings.hpp
 // StrCat: builds messages by concatenation, without <sstream>. All text for users goes through it,
 // so numbers look the same everywhere. Messages are built at hundreds of places with as many
-// combinations of types, and each would be an instantiation. A call therefore makes an array of
-// parts, two words each, for one function that is not a template.
+// combinations of types; a template would be instantiated for each combination. A call therefore
+// passes an array of parts, two words each, to one ordinary function.
 #ifndef OPKIT_BASE_STRINGS_HPP_
 #define OPKIT_BASE_STRINGS_HPP_
 
@@ -259,8 +260,8 @@ namespace detail {
 
 // One part of a message: a string, character, bool, integer, floating-point number (9 significant
 // digits), anything with a `ToString(value)` found by argument-dependent lookup, or a vector of
-// these (`[1, 2]`). Use it as a parameter type only: it refers to the object that it was made from.
-// A call that reports nothing builds no string; a call that reports costs a few stores.
+// these (`[1, 2]`). Use Text as a parameter type only: it refers to its source object and does not
+// copy it. No string is built until a message is needed; a call costs a few stores.
 class Text {
  public:
   constexpr Text() : Text("") {}
@@ -276,8 +277,8 @@ class Text {
   Text(unsigned i) : Text(int64_t{i}, AppendInt) {}
   Text(unsigned long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
   Text(unsigned long long i) : Text(static_cast<int64_t>(i), AppendUInt) {}
-  // Tests for a class or enumeration with the compiler's built-in traits first, so that a literal
-  // instantiates nothing.
+  // First tests for a class or an enumeration with the compiler's built-in traits, so that a
+  // literal causes no instantiation.
   template <class T>
     requires((__is_class(T) || __is_enum(T)) &&
              requires(const T& value) { std::string_view(ToString(value)); })
@@ -348,8 +349,8 @@ std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& o
 
 // ---- opkit/base/error.hpp
 // opkit::Error, the one exception of the toolkit: a code to branch on, a message with what was
-// expected, what was found and how to fix it, and context lines that callers add. Input that a user
-// can get wrong throws it; a broken invariant of the toolkit's own is an OPKIT_ASSERT.
+// expected, what was found and how to fix it, and context lines that callers add. Wrong input of a
+// user throws an Error; a broken invariant of the toolkit fails an OPKIT_ASSERT.
 #ifndef OPKIT_BASE_ERROR_HPP_
 #define OPKIT_BASE_ERROR_HPP_
 
@@ -387,17 +388,18 @@ class OPKIT_EXPORT Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::vector<std::string>& context() const noexcept { return context_; }
-  // Returns how many lines were left out of a long context. The first lines, which are nearest to
-  // the failure, and the last are kept; a line between them gives this number.
+  // Returns the number of lines left out of a long context. The context keeps the first lines,
+  // which are nearest to the failure, and the last lines; a line between them prints this number.
   int lines_left_out() const noexcept { return left_out_; }
-  // Returns the exception that this error was made from if that was not an Error; null otherwise.
+  // Returns the original exception if this error was made from an exception of another type; else
+  // null.
   const std::exception_ptr& cause() const noexcept { return cause_; }
   Error& SetCause(std::exception_ptr cause) { return cause_ = std::move(cause), *this; }
   // Returns the address of the object that the error is about (a Tensor), for a caller who knows
   // its name.
   const void* subject() const noexcept { return subject_; }
 
-  // Adds a line of context: where the failure was found, from the inside to the outside.
+  // Adds a line of context: a place where the failure passed. The innermost place comes first.
   Error& AddContext(std::string line);
   // True once threads share this object; it is then immutable. Copies start unshared.
   bool is_shared() const noexcept { return shared_.Get(); }
@@ -443,7 +445,8 @@ namespace detail {
 
 // Throws the current exception again with one more line of context; call it in a catch block. An
 // exception of another type becomes an Error. Adds the line to a copy if the Error is shared. A
-// shared Error of a derived class is thrown without the line, because a copy would cut it.
+// shared Error of a derived class is thrown without the line, because a copy would lose the derived
+// class's part.
 [[noreturn]] OPKIT_COLD void RethrowInContext(std::string line);
 
 // Returns call(), and adds the line context() to an exception that it throws.
@@ -491,8 +494,8 @@ decltype(auto) InContext(F&& call, Context&& context) {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// True if F can be called with Args and returns an R. An expression, not std::is_invocable_r,
-// because it is evaluated for every lambda and every overload.
+// True if F can be called with Args and returns an R. Compilers evaluate this for every lambda and
+// every overload, and an expression compiles faster than std::is_invocable_r.
 template <class F, class R, class... Args>
 concept CallableAs = requires(F& f, Args... args) {
   f(std::forward<Args>(args)...);
@@ -505,9 +508,9 @@ concept CallableAs = requires(F& f, Args... args) {
 template <class Signature>
 class FunctionRef;
 
-// Refers to the callable itself, so a temporary lives long enough only when it is an argument of
-// the call; functions and function pointers are copied. Copies are cheap and refer to the same
-// callable. A call costs one indirect jump.
+// Refers to the callable itself, so a temporary lives long enough only as an argument of the call.
+// Functions and function pointers are copied. Copies are cheap and refer to the same callable. A
+// call costs one indirect jump.
 template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:
@@ -549,8 +552,8 @@ class FunctionRef<R(Args...)> {
 #endif  // OPKIT_BASE_FUNCTION_REF_HPP_
 
 // ---- opkit/base/unique_function.hpp
-// UniqueFunction: owns anything callable, move-only callables included, with 48 bytes of room
-// inside, so that the usual task (a few pointers captured) costs no allocation. One cache line.
+// UniqueFunction: owns anything callable, also move-only callables. Has 48 bytes of room inside, so
+// that the usual task (a few captured pointers) costs no allocation. One cache line.
 #ifndef OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 #define OPKIT_BASE_UNIQUE_FUNCTION_HPP_
 
@@ -585,7 +588,8 @@ class FunctionStorage {
     if (manage) {
       manage(other.bytes, bytes);
     } else if (call) {
-// A small callable leaves the rest of the bytes unset; copying all 48 is faster than counting them.
+// A small callable leaves other bytes unset. Copying all 48 bytes is faster than counting the set
+// bytes.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -764,11 +768,11 @@ enum {
 /* Devices have DLPack's numbers (1 is the CPU, 2 CUDA); 64 is the CPU with streams. */
 enum { OPKIT_CPU = 1, OPKIT_CUDA = 2, OPKIT_CPU_STREAM = 64 };
 
-/* How an output is stored. */
+/* The way in which an output is stored. */
 enum {
   OPKIT_REQ_NONE = 0,    /* the output is not needed and has no memory */
   OPKIT_REQ_WRITE = 1,   /* the result replaces the old elements */
-  OPKIT_REQ_INPLACE = 2, /* the memory is an input's, as the operator allows */
+  OPKIT_REQ_INPLACE = 2, /* the memory of an input; the operator allows it */
   OPKIT_REQ_ADD = 3      /* add to the old elements; only with OPKIT_OP_ACCEPTS_ADD */
 };
 
@@ -787,7 +791,7 @@ typedef struct opkit_tensor {
   int32_t device_index;
   int32_t req;      /* for outputs: OPKIT_REQ_... */
   int32_t reserved; /* 0 */
-  const void* host; /* for the host: keep it in views of the tensor that you pass to invoke */
+  const void* host; /* for the host: copy it to views that you pass to invoke */
 } opkit_tensor;
 
 /* The type of an attribute. The number of a list type is that of its element type plus five. */
@@ -804,8 +808,8 @@ enum {
   OPKIT_ATTR_TENSORS = 9
 };
 
-/* A named attribute. The array of its type has `count` elements (one for a single value); the other
- * three arrays are null. */
+/* A named attribute. The array for the attribute's type has `count` elements (1 for a single
+ * value); the other three arrays are null. */
 typedef struct opkit_attr {
   uint64_t size;
   const void* extension;
@@ -860,8 +864,8 @@ struct opkit_node {
   const opkit_attr* const* attrs;
   uint64_t num_graphs;
   const opkit_graph* const* graphs;
-  /* Since 1.3. Nodes that must run before this one, although it reads none of their outputs; the
-   * backend that it requests, empty for none; nonzero if it computes a gradient. */
+  /* Since 1.3. Names of nodes that must run before this node, although it reads none of their
+   * outputs; the requested backend, or an empty text; nonzero if the node computes a gradient. */
   uint64_t num_control_inputs;
   const char* const* control_inputs;
   const char* backend;
@@ -869,7 +873,7 @@ struct opkit_node {
   int32_t reserved;
 };
 
-/* The known facts about an input or output before it is computed. Inference adds to them. */
+/* The known facts about an input or output before it is computed. Inference adds more facts. */
 #define OPKIT_MAX_RANK 32
 typedef struct opkit_value {
   uint64_t size;
@@ -911,8 +915,8 @@ typedef struct opkit_call {
   int32_t reserved;
   uint64_t random_seed; /* the run's seed, drawn from the program's seed and the node */
   uint64_t author[8];   /* for the author's side, all 0 at the start */
-  /* Since 1.3. Names of the layouts of inputs and outputs, whose strides then mean nothing; a null
-   * name or array: the strides count. Only for kernels whose configuration requests layouts. */
+  /* Since 1.3. Names of the layouts of inputs and outputs. A tensor with a layout has no valid
+   * strides; with a null name or array it has. Only for kernels whose configuration has layouts. */
   const char* const* input_layouts;
   const char* const* output_layouts;
 } opkit_call;
@@ -920,7 +924,7 @@ typedef struct opkit_call {
 /* A handle of a run that ends after its function has returned: see opkit_host.defer. */
 typedef struct opkit_completion opkit_completion;
 
-/* Since 1.2. A handle of an operator that runs beside its caller: see opkit_host.invoke_async. */
+/* Since 1.2. A handle of an operator that runs in parallel to its caller: see invoke_async. */
 typedef struct opkit_pending opkit_pending;
 
 /* Storage that a function of the host uses, on the caller's stack. */
@@ -928,7 +932,7 @@ typedef struct opkit_scope {
   uint64_t storage[8];
 } opkit_scope;
 
-/* The identity of an operator's run, to which the work that it starts is attributed. */
+/* The identity of an operator's run. The work that the run starts has this identity. */
 typedef struct opkit_invocation {
   uint64_t id;
   uint64_t parent;
@@ -947,29 +951,29 @@ struct opkit_host {
    * text is copied. */
   void (*set_error)(opkit_status status, const char* text, uint64_t text_size);
   void (*add_error)(const char* text, uint64_t text_size);
-  /* Returns why the last failed function of this table failed in this thread. */
+  /* Returns the reason of the last failure, in this thread, of a function of this table. */
   const char* (*failure_text)(void);
 
-  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes, null for 0 bytes; freed
-   * when the run has ended. May be called in any thread of the call. */
+  /* Allocates `bytes` bytes of the device's memory, aligned to 64 bytes; null for 0 bytes. The host
+   * frees the memory when the run has ended. May be called in any thread of the call. */
   opkit_status (*alloc)(const opkit_call* call, int64_t bytes, void** memory);
   /* Allocates a dense tensor in the same way, written to *tensor. */
   opkit_status (*temporary)(const opkit_call* call, int32_t dtype, int32_t rank,
                             const int64_t* shape, opkit_tensor* tensor);
   /* Calls body(context, begin, end) for ranges that make up [0, n), on the host's threads and this
    * one. A range has `grain` indices; with 0 the host measures. Returns when all ranges have run.
-   * After a failure, ranges that have not begun are skipped, and its status is returned. Runs at
-   * once, also on a CPU stream: call it inside launch to run it in the stream. */
+   * After a failure of `body`, skips the ranges that have not begun and returns its status. Runs at
+   * once, also on a CPU stream: call it inside launch to run the loop in the stream. */
   opkit_status (*parallel_for)(const opkit_call* call, int64_t n, int64_t grain,
                                opkit_status (*body)(void* context, int64_t begin, int64_t end),
                                void* context);
-  /* Calls work(context) at its place in the stream, and then drop(context); without a stream, both
-   * at once. Calls drop also if work is never called, and if launch fails. */
+  /* Calls work(context) in the order of the stream, and then drop(context); without a stream, calls
+   * both at once. Calls drop also if work is never called, and if launch fails. */
   opkit_status (*launch)(const opkit_call* call, opkit_status (*work)(void* context),
                          void (*drop)(void* context), void* context);
-  /* Runs another operator of the host on these tensors and writes into the outputs given; at its
-   * place in the stream, if there is one. The host keeps the operator ready from run to run. One
-   * thread of a call at a time. */
+  /* Runs another operator of the host on these tensors and writes into the given outputs. If the
+   * device has a stream, the operator runs in the order of the stream. The host keeps the operator
+   * prepared between runs. Only one thread of a call at a time may call it. */
   opkit_status (*invoke)(const opkit_call* call, const char* op, uint64_t num_inputs,
                          const opkit_tensor* inputs, uint64_t num_outputs,
                          const opkit_tensor* outputs, uint64_t num_attrs,
@@ -979,19 +983,19 @@ struct opkit_host {
   /* Begins a named part of the operator's own code in this thread; scope_end ends it. */
   void (*scope_begin)(const opkit_call* call, const char* name, opkit_scope* scope);
   void (*scope_end)(opkit_scope* scope);
-  /* Writes the identity of this thread's work; adopt continues it in another, until scope_end. */
+  /* Writes the identity of this thread's work; adopt uses it in another thread, until scope_end. */
   void (*invocation)(opkit_invocation* identity);
   void (*adopt)(const opkit_invocation* identity, opkit_scope* scope);
 
-  /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are there.
-   * When the work ends, complete must be called once, from any thread. Tensors and memory of the
-   * call stay valid until then. */
+  /* For operators with OPKIT_OP_ASYNC: lets forward return OPKIT_OK before its outputs are
+   * computed. When the work ends, complete must be called once, from any thread. Tensors and memory
+   * of the call stay valid until then. */
   opkit_status (*defer)(const opkit_call* call, opkit_completion** completion);
   void (*complete)(opkit_completion* completion, opkit_status status, const char* text);
 
   /* Since 1.1. For operators with OPKIT_OP_ALLOCATES_OUTPUTS, before forward returns: allocates an
-   * output that has the dtype OPKIT_UNDEFINED and OPKIT_REQ_WRITE, in the shape that the data has
-   * decided. Writes the tensor to *tensor and to the output of the call. */
+   * output that has the dtype OPKIT_UNDEFINED and OPKIT_REQ_WRITE, in a shape that depends on the
+   * data. Writes the tensor to *tensor and to the output of the call. */
   opkit_status (*allocate_output)(const opkit_call* call, uint64_t output, int32_t dtype,
                                   int32_t rank, const int64_t* shape, opkit_tensor* tensor);
 
@@ -1001,15 +1005,15 @@ struct opkit_host {
                                const opkit_tensor* inputs, uint64_t num_outputs,
                                const opkit_tensor* outputs, uint64_t num_attrs,
                                const opkit_attr* const* attrs, opkit_pending** pending);
-  /* Waits until the operator has ended, and returns its status. When the operator's function has
-   * returned, the host waits for the others; their failure is the failure of the function. */
+  /* Waits until the started operator has ended, and returns its status. After the caller's function
+   * has returned, the host waits for the others; their failure is that of the function. */
   opkit_status (*wait)(const opkit_call* call, opkit_pending* pending);
 
   /* Since 1.3. Runs a graph of the call's node, or a part of it, in the host: for nodes that an
-   * operator has taken but cannot run itself. Inputs and outputs are given by position; results go
-   * into the tensors given, which are dense. Only on the CPU; in a CPU stream at its place. The
-   * host prepares the graph once, so the graph must last as long as the operator. One thread of a
-   * call at a time. */
+   * operator has taken but cannot run itself. Inputs and outputs are matched by position; results
+   * are written to the given tensors, which are dense. Only on the CPU; on a CPU stream in the
+   * stream's order. The host prepares the graph once, so the graph must last as long as the
+   * operator. Only one thread of a call at a time may call it. */
   opkit_status (*run_graph)(const opkit_call* call, const opkit_graph* graph, uint64_t num_inputs,
                             const opkit_tensor* inputs, uint64_t num_outputs,
                             const opkit_tensor* outputs);
@@ -1017,16 +1021,16 @@ struct opkit_host {
   /* Since 1.4. These functions may be called in any thread, also outside of a call. */
   /* Returns 1 if the program has an operator of this name, else 0. */
   int32_t (*has_operator)(const char* op);
-  /* Adds what the program's operator infers of the node's values, as infer_type and infer_shape of
-   * an opkit_op do. Returns OPKIT_NOT_FOUND if the program has no such operator. */
+  /* Adds the facts that the program's operator infers about the node's values, as infer_type and
+   * infer_shape of an opkit_op do. Returns OPKIT_NOT_FOUND if the program has no such operator. */
   opkit_status (*infer)(const opkit_node* node, opkit_value* inputs, opkit_value* outputs);
-  /* Allocates `bytes` bytes, not 0, of a device's memory, aligned to 64 bytes, by the allocator
-   * that the program has at the moment. *owner is the argument for deallocate. */
+  /* Allocates `bytes` bytes, not 0, of a device's memory, aligned to 64 bytes, by the program's
+   * current allocator. *owner is the argument for deallocate. */
   opkit_status (*allocate)(int32_t device_type, int32_t device_index, int64_t bytes, void** memory,
                            void** owner);
   void (*deallocate)(void* owner, void* memory, int64_t bytes);
-  /* Returns 1 if the program records a profile, else 0. span_begin begins a span of it in this
-   * thread, of a kind as in opkit_invocation.kind; scope_end ends it. `node` may be null. */
+  /* is_profiling returns 1 if the program records a profile, else 0. span_begin begins a span in
+   * this thread; scope_end ends it. `kind` is that of opkit_invocation. `node` may be null. */
   int32_t (*is_profiling)(void);
   void (*span_begin)(int32_t kind, const char* name, const char* node, opkit_scope* scope);
 };
@@ -1035,7 +1039,7 @@ struct opkit_host {
 typedef struct opkit_config {
   uint64_t size;
   const void* extension;
-  /* Layouts of the node's inputs and outputs, null for the standard one, or for all of them. */
+  /* Layouts of inputs and outputs. Null name: the standard layout. Null array: all standard. */
   const char* const* input_layouts;
   const char* const* output_layouts;
   uint64_t num_inplace;
@@ -1052,8 +1056,8 @@ struct opkit_proposals {
   opkit_status (*add)(const opkit_proposals* proposals, const opkit_config* config);
 };
 
-/* Since 1.4. The offer to a kernel to compute two nodes as one: a node, and the node that alone
- * reads its output 0. Each comes with its chosen configuration. */
+/* Since 1.4. Offers a kernel to compute two nodes as one: `node`, and `next`, the only reader of
+ * its output 0. Each node has its chosen configuration. */
 typedef struct opkit_fusion opkit_fusion;
 struct opkit_fusion {
   uint64_t size;
@@ -1068,8 +1072,8 @@ struct opkit_fusion {
   const opkit_value* next_outputs;
   const opkit_config* next_config;
   uint64_t read; /* the input of `next` that is output 0 of the node */
-  /* Replaces both nodes by one, for a kernel of the same backend, with its configuration. The new
-   * node has the outputs of `next` and reads inputs of both. Without a call both nodes stay. */
+  /* Replaces both nodes by one node, for a kernel of the same backend, with its configuration. The
+   * new node has the outputs of `next` and reads inputs of both. Without a call both nodes stay. */
   opkit_status (*fuse)(const opkit_fusion* fusion, const opkit_node* node,
                        const opkit_config* config);
 };
@@ -1091,8 +1095,8 @@ struct opkit_kernel {
   const void* author; /* for the author's side alone */
   /* Since 1.1. The name by which a node requests the kernel; null: the device's plain kernel. */
   const char* backend;
-  /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes
-   * none, or returns OPKIT_UNSUPPORTED with the reason. Without propose there is one way: standard
+  /* Since 1.3. Proposes the ways in which the kernel can run the node. If it cannot, it proposes no
+   * way, or returns OPKIT_UNSUPPORTED with the reason. Without propose there is one way: standard
    * layouts, and the operator's own in-place pairs and scratch. */
   opkit_status (*propose)(const opkit_kernel* kernel, const opkit_node* node,
                           const opkit_value* inputs, const opkit_value* outputs,
@@ -1118,10 +1122,10 @@ typedef struct opkit_parameter {
   uint64_t dtypes; /* bit 1 << dtype for each dtype that an input or output may have; 0: any */
 } opkit_parameter;
 
-/* The argument of opkit_op.gradient, which adds the nodes that compute the gradients of the inputs
- * of `node` from those of its outputs. The values of `node` keep their names; new_name gives names
- * to all new values. A null or empty name means no gradient. A sparse gradient consists of indices
- * and values: slices along the first axis. */
+/* The argument of opkit_op.gradient, which adds nodes. They compute the gradients of the inputs of
+ * `node` from the gradients of its outputs. The values of `node` keep their names; new_name gives
+ * names to all new values. A null or empty name means no gradient. A sparse gradient consists of
+ * indices and values: slices along the first axis. */
 typedef struct opkit_gradient opkit_gradient;
 struct opkit_gradient {
   uint64_t size;
@@ -1135,7 +1139,7 @@ struct opkit_gradient {
    * "x" and "_grad_mask". The first name without a suffix is the usual name for the gradient of
    * `value`. The name lasts until the gradient function returns; null after a failure. */
   const char* (*new_name)(const opkit_gradient* gradient, const char* value, const char* suffix);
-  /* Adds the nodes in the order in which they run. */
+  /* Adds one node. Add the nodes in the order in which they run. */
   opkit_status (*add_node)(const opkit_gradient* gradient, const opkit_node* node);
   /* Names the gradient of an input: dense, or indices and values. */
   opkit_status (*set_input)(const opkit_gradient* gradient, uint64_t input, const char* dense,
@@ -1163,9 +1167,9 @@ struct opkit_test_inputs {
 
 /* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
  * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
- * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes the last two optional. With
- * OPKIT_OP_SUBGRAPH, parse_attrs is optional; without the last two, types and shapes are those of
- * the graph that the node carries. */
+ * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes infer_shape and infer_type
+ * optional. With OPKIT_OP_SUBGRAPH all three are optional: types and shapes are those of the graph
+ * that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -1181,18 +1185,18 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* Returns how many inputs and outputs a node with these attributes has (-1: any number), or a
-   * failure for wrong attributes. */
+  /* Returns the numbers of inputs and outputs of a node with these attributes (-1: any number), or
+   * a failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
   /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are
-   * unknown, a failure only means that it is too early. Without infer_type, outputs have the dtype
-   * of input 0. */
+   * unknown, a failure only means that nothing can be inferred yet. Without infer_type, outputs
+   * have the dtype of input 0. */
   opkit_status (*infer_type)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                              opkit_value* outputs);
   opkit_status (*infer_shape)(const opkit_op* op, const opkit_node* node, opkit_value* inputs,
                               opkit_value* outputs);
-  /* Sets mutated[i] to 1 for each input that is written to; all are 0 before. */
+  /* Sets mutated[i] to 1 for each input to which the operator writes. All are 0 before the call. */
   opkit_status (*mutated_inputs)(const opkit_op* op, const opkit_node* node, uint8_t* mutated);
   /* Returns the scratch of a run in *bytes, for inputs whose shapes are known. */
   opkit_status (*scratch_bytes)(const opkit_op* op, const opkit_node* node,
@@ -1208,11 +1212,11 @@ struct opkit_op {
   /* Replaces a backward function: adds the nodes that compute the gradient. */
   opkit_status (*gradient)(const opkit_op* op, const opkit_gradient* gradient);
   /* Since 1.1. Returns the work of a run in *cost, which the host has set to the bytes of all
-   * inputs and outputs and 0 flops. An operator without this function has that cost. */
+   * inputs and outputs and 0 flops. Without this function the cost is that value. */
   opkit_status (*cost)(const opkit_op* op, const opkit_node* node, const opkit_value* inputs,
                        const opkit_value* outputs, opkit_cost* cost);
   /* Since 1.4. Adds inputs with which a test may run the operator, the same for the same seed.
-   * Their floating-point type is `dtype`. Adds none if the operator has none for that type. */
+   * Their floating-point type is `dtype`. Adds no inputs if the operator has none for that type. */
   opkit_status (*test_inputs)(const opkit_op* op, int32_t dtype, uint64_t seed,
                               const opkit_test_inputs* inputs);
 };
@@ -1230,9 +1234,9 @@ struct opkit_op {
 /* with OPKIT_OP_EFFECTS, if the only effect is data that a node keeps between its runs: equal
    inputs give equal results */
 #define OPKIT_OP_KEEPS_STATE ((uint64_t)512)
-/* since 1.1: forward makes the outputs whose shape inference leaves open, by allocate_output */
+/* since 1.1: forward allocates outputs whose shapes inference does not know (allocate_output) */
 #define OPKIT_OP_ALLOCATES_OUTPUTS ((uint64_t)1024)
-/* since 1.4: accepts only attrs; else an operator with parse_attrs and no attrs accepts any */
+/* since 1.4: accepts only attrs; otherwise parse_attrs without attrs accepts any attribute */
 #define OPKIT_OP_CLOSED_ATTRS ((uint64_t)2048)
 
 /* Since 1.3. An order of elements in memory other than row by row. Names of layouts are unique: a
@@ -1245,8 +1249,8 @@ struct opkit_layout {
   /* Returns the bytes of a tensor in *bytes; null: the sum of its elements' bytes. */
   opkit_status (*bytes)(const opkit_layout* layout, int32_t dtype, int32_t rank,
                         const int64_t* shape, int64_t* bytes);
-  /* Both are required, and write all of `to`, which has enough memory. All data is in host
-   * memory. */
+  /* Both functions are required. They write all of `to`, which has enough memory. All data is in
+   * host memory. */
   opkit_status (*to_standard)(const opkit_layout* layout, const opkit_tensor* from,
                               const opkit_tensor* to);
   opkit_status (*from_standard)(const opkit_layout* layout, const opkit_tensor* from,
@@ -1268,8 +1272,8 @@ struct opkit_layout_converter {
 };
 
 /* Since 1.3. A type of device with memory of its own. A kernel for it has its name in
- * opkit_kernel.device. Its work is done when forward returns, or ends as in opkit_host.defer, so
- * that a device can have queues of its own. Several threads may call the functions at once. */
+ * opkit_kernel.device. The work is done when forward returns, or ends as in opkit_host.defer, so
+ * that a device can have its own queues. Several threads may call the functions at once. */
 typedef struct opkit_device opkit_device;
 enum { OPKIT_HOST_TO_DEVICE = 1, OPKIT_DEVICE_TO_HOST = 2, OPKIT_DEVICE_TO_DEVICE = 3 };
 struct opkit_device {
@@ -1278,14 +1282,13 @@ struct opkit_device {
   const char* name;
   int32_t type; /* a number from 80 to 127 that no other device of the program has */
   int32_t reserved;
-  /* Returns a failure with the reason if there is no device of that index. Null: every index
-   * exists. */
+  /* Returns a failure with the reason if no device has that index. Null: every index exists. */
   opkit_status (*available)(const opkit_device* device, int32_t index);
   /* Allocates memory aligned to 64 bytes, or returns OPKIT_OUT_OF_MEMORY; `bytes` is not 0. */
   opkit_status (*alloc)(const opkit_device* device, int32_t index, int64_t bytes, void** memory);
   void (*free)(const opkit_device* device, void* memory, int64_t bytes);
-  /* Copies `bytes` bytes, not 0, in one direction, and returns when that is done. The ranges do not
-   * overlap. Between two devices, `index` is the target's. */
+  /* Copies `bytes` bytes, not 0, in one direction, and returns when the copy is done. The ranges do
+   * not overlap. Between two devices, `index` is that of the target. */
   opkit_status (*copy)(const opkit_device* device, int32_t index, int32_t direction, void* to,
                        const void* from, int64_t bytes);
   const void* author; /* for the author's side alone */
@@ -1298,16 +1301,16 @@ struct opkit_partition {
   uint64_t size;
   const void* extension;
   void* context; /* for the host alone */
-  /* The whole graph with its types. Nodes are in an order in which they can run; the place of a
-   * node is its number. */
+  /* The whole graph with its types. Nodes are in an order in which they can run; a node's number is
+   * its index in the list. */
   const opkit_graph* graph;
   const uint8_t* taken; /* for each node: nonzero if an earlier partitioner has made it */
   uint64_t num_options;
   const char* const* option_names;
   const char* const* option_values;
-  /* Writes the graph, in `review` the subgraph, as text in the form of MXNet's symbols. The second
-   * array has, for each node of the text, its number in that graph; -1 for inputs and constants.
-   * Both last until the partitioner's function returns. */
+  /* Writes the graph, or in `review` the subgraph, as text in the form of MXNet's symbols. *nodes
+   * has, for each node of the text, its number in that graph; -1 for inputs and constants. The text
+   * and *nodes last until the partitioner's function returns. */
   opkit_status (*json)(const opkit_partition* partition, const char** text, uint64_t* num_nodes,
                        const int64_t** nodes);
 
@@ -1319,8 +1322,8 @@ struct opkit_partition {
   opkit_status (*refuse)(const opkit_partition* partition, uint64_t node, const char* why);
 
   /* In `review`. A legal subgraph, the numbers of its nodes in the whole graph, and the operator
-   * that replaces the subgraph, which does not carry it yet. Inputs and outputs of the subgraph
-   * have the names of the graph's values. */
+   * that replaces the subgraph; `op` does not carry the subgraph yet. Inputs and outputs of the
+   * subgraph have the names of the graph's values. */
   const opkit_graph* subgraph;
   const opkit_node* op;
   int64_t id;
@@ -1329,8 +1332,8 @@ struct opkit_partition {
   uint64_t num_nodes;
   const uint64_t* nodes;
   opkit_status (*reject)(const opkit_partition* partition, const char* why);
-  /* Sets an attribute of the operator; add_constant adds a constant to the subgraph, under a name
-   * that the subgraph does not have. */
+  /* set_attr sets an attribute of the operator. add_constant adds a constant to the subgraph, under
+   * a name that the subgraph does not use. */
   opkit_status (*set_attr)(const opkit_partition* partition, const opkit_attr* attr);
   opkit_status (*add_constant)(const opkit_partition* partition, const char* name,
                                const opkit_tensor* value);
@@ -1357,8 +1360,8 @@ struct opkit_partitioner {
   const void* author; /* for the author's side alone */
 };
 
-/* Since 1.3. A graph that a pass changes. All numbers of nodes are those of `graph`. The host makes
- * the changes together when the pass has returned, and only if the result is right. */
+/* Since 1.3. A graph that a pass changes. Node numbers are those of `graph`. The host makes all
+ * changes together after the pass has returned, and only if the result is valid. */
 typedef struct opkit_rewrite opkit_rewrite;
 struct opkit_rewrite {
   uint64_t size;
@@ -1378,7 +1381,7 @@ struct opkit_rewrite {
   opkit_status (*add_constant)(const opkit_rewrite* rewrite, const char* name,
                                const opkit_tensor* value);
   opkit_status (*remove_constant)(const opkit_rewrite* rewrite, const char* name);
-  /* Sets the whole result instead of such changes; it has the inputs and outputs of `graph`. */
+  /* Sets the whole result instead; the new graph has the inputs and outputs of `graph`. */
   opkit_status (*set_graph)(const opkit_rewrite* rewrite, const opkit_graph* graph);
 };
 typedef struct opkit_pass opkit_pass;
@@ -1399,12 +1402,12 @@ struct opkit_backend {
   uint64_t size;
   const void* extension;
   const char* name;
-  /* For the library's own operators: kernels of a higher rank come first, plain kernels have rank
+  /* For the library's own operators: kernels of a higher rank come first; plain kernels have rank
    * 0. Negative: no rank. */
   int32_t rank;
   int32_t reserved;
-  /* Returns a failure with the reason if the backend cannot run on this machine. Called once, when
-   * one of its kernels might first run. Null: it can run. */
+  /* Returns a failure with the reason if the backend cannot run on this machine. Called once,
+   * before the first node that its kernels might run. Null: the backend can run. */
   opkit_status (*available)(const opkit_backend* backend);
   const void* author; /* for the author's side alone */
 };
@@ -1422,7 +1425,7 @@ typedef struct opkit_library {
   void (*finalize)(void); /* called once: before unloading, or when the process ends */
   uint64_t num_ops;
   const opkit_op* const* ops;
-  /* Since 1.3; a host of an older version refuses a library that has any. */
+  /* Since 1.3. A host of an older version refuses a library with partitioners or passes. */
   uint64_t num_partitioners;
   const opkit_partitioner* const* partitioners;
   uint64_t num_passes;
@@ -1440,8 +1443,8 @@ typedef struct opkit_library {
   const char* own_version; /* the library's own; null: none */
 } opkit_library;
 
-/* The name of the one function that a library exports. It returns null, after host->set_error, if
- * the library cannot serve this host. */
+/* The name of the one function that a library exports. The function calls host->set_error and
+ * returns null if the library cannot serve this host. */
 #define OPKIT_LIBRARY_ENTRY "opkit_library_entry"
 typedef const opkit_library* (*opkit_library_entry_function)(const opkit_host* host);
 
@@ -1482,8 +1485,8 @@ static inline const opkit_attr* opkit_find_attr(const opkit_node* node, const ch
 #endif /* OPKIT_ABI_OPKIT_ABI_H_ */
 
 // ---- opkit/base/ref_counted.hpp
-// Intrusive reference counting: one pointer wide and one allocation, and light to include (<memory>
-// costs more than the rest of this folder). Storage and event state are shared through it.
+// Intrusive reference counting: a handle is one pointer wide and an object takes one allocation.
+// Light to include: <memory> costs more than the rest of this folder. Storage and events use it.
 #ifndef OPKIT_BASE_REF_COUNTED_HPP_
 #define OPKIT_BASE_REF_COUNTED_HPP_
 
@@ -1556,8 +1559,8 @@ IntrusivePtr<T> MakeIntrusive(Args&&... args) {
   return IntrusivePtr<T>(new T(std::forward<Args>(args)...));
 }
 
-// Objects whose type only their owner knows. There is one vector type for all of them, since every
-// other std::vector that grows costs a translation unit about 4 ms.
+// Objects whose type only their owner knows. One vector type serves all of them, because each
+// further type of std::vector that grows costs a translation unit about 4 ms.
 using RefCountedList = std::vector<IntrusivePtr<RefCounted>>;
 
 // A reference-counted T.
@@ -1598,8 +1601,8 @@ OPKIT_COLD std::string SuggestName(std::string_view name,
 // ---- opkit/core/dtype.hpp
 // Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
 // conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
-// std::complex, and of any other class with its members and its layout, so that <complex> is not
-// included.
+// std::complex, and of any other class with the same members and layout; this header does not
+// include <complex>.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -1625,8 +1628,8 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 16;
 
-// True if the number is that of a dtype, kUndefined included; numbers from files and other hosts
-// may be others.
+// True if the number is a dtype, kUndefined included. A number from a file or another host may be
+// invalid.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
 // Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
@@ -1665,7 +1668,7 @@ struct float16 {
     if (magnitude > 0x7f800000) return sign | 0x7e00;   // NaN, quiet
     if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more
     if (magnitude < 0x38800000) {                       // below the smallest normal, 2^-14
-      // Adding 0.5 lines the 10-bit fraction up with the low bits; the addition itself rounds.
+      // The addition of 0.5 moves the 10-bit fraction into the low bits and rounds it.
       const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
       return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(aligned) - 0x3f000000);
     }
@@ -1685,7 +1688,7 @@ struct float16 {
   }
 };
 
-// The upper half of a float32. Conversion rounds to nearest, ties to even.
+// The upper 16 bits of a float32. Conversion rounds to nearest, ties to even.
 struct bfloat16 {
   uint16_t bits = 0;
 
@@ -1712,7 +1715,7 @@ concept ComplexOf = requires(const T& z) {
   z.imag();
 };
 
-// Returns the dtype of T among the four of its kind, which are numbered by size from 1 to 8 bytes.
+// Returns the dtype for the size of T. Each kind has four dtypes of 1 to 8 bytes, numbered by size.
 template <class T>
 constexpr DType IntegerDType(DType of_one_byte) {
   return static_cast<DType>(static_cast<int>(of_one_byte) + std::countr_zero(sizeof(T)));
@@ -1749,8 +1752,8 @@ constexpr DType DTypeOfImpl() {
 
 }  // namespace detail
 
-// The DType of a C++ type; kUndefined for a type that is not an element type. That of `char` is
-// int8 where char is signed (x86-64) and uint8 where it is not (ARM64).
+// The DType of a C++ type; kUndefined for a type that is not an element type. `char` is int8 on
+// machines where it is signed (x86-64), and uint8 on others (ARM64).
 template <class T>
 inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 
@@ -1781,7 +1784,7 @@ Result CallWithTypeAs(F& f) {
 
 // Calls `f` with the C++ type T of `dtype`, one of Ts, and returns its result. `f` is a lambda
 // `[&]<class T>() {…}` or `[&](auto tag) { using T = decltype(tag); … }`. Any other dtype is an
-// Error (kTypeMismatch) that lists those supported.
+// Error (kTypeMismatch) that lists the supported dtypes.
 //
 //   DispatchDType<float, double>(x.dtype(), [&]<class T>() { Scale(x.data<T>(), …); });
 template <Element... Ts, class F>
@@ -1837,8 +1840,8 @@ class Hook<R(Args...)> {
   constexpr Hook(const char* what, const char* header) : what_(what), header_(header) {}
   Hook(Hook&&) = delete;
 
-  // Stores the function; returns true, for a static initialiser. Relaxed: threads store the same
-  // function, and it publishes no other data.
+  // Stores the function; returns true, for a static initialiser. Relaxed: all threads store the
+  // same function, and the store publishes no other data.
   bool Fill(R (*function)(Args...)) noexcept {
     __atomic_store_n(&function_, function, __ATOMIC_RELAXED);
     return true;
@@ -1864,8 +1867,8 @@ class Hook<R(Args...)> {
 
 // ---- opkit/core/layout.hpp
 // Layout: the order of a tensor's elements in memory. The standard layout, id 0, is row-major or
-// described by the strides. RegisterLayout (core/layout_registry.hpp) gives all other ids; an
-// optional immutable descriptor describes the chosen blocking.
+// follows the strides. RegisterLayout (core/layout_registry.hpp) returns all other ids. An optional
+// immutable descriptor describes the chosen blocking.
 #ifndef OPKIT_CORE_LAYOUT_HPP_
 #define OPKIT_CORE_LAYOUT_HPP_
 
@@ -1884,8 +1887,8 @@ namespace detail {
 // layout is registered.
 OPKIT_IMAGE_LOCAL inline constinit Hook<std::string(LayoutId)> g_layout_name{
     "the name of a layout", "opkit/core/layout_registry.hpp"};
-// Hooks for ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp. Headers that
-// call them do not include the registry, because only a program that registers a layout needs it.
+// Hooks for ConvertLayout, ConvertLayoutTo and MakeTensor of core/layout_registry.hpp. Callers of
+// the hooks do not include the registry, because only a program that registers a layout needs it.
 inline constexpr const char* kOtherLayout = "a tensor in another layout than the standard one";
 inline constexpr const char* kLayoutHeader = "opkit/core/layout_registry.hpp";
 OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&, const Layout&)> g_convert_layout{
@@ -2023,7 +2026,7 @@ class Dims {
 
  private:
   void Assign(const int64_t* values, size_t count);
-// g++ 12 does not see that heap_ is read only where it was set, when Steal is not inlined.
+// If Steal is not inlined, g++ 12 does not see that heap_ is always set before it is read.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -2069,7 +2072,7 @@ class Shape {
 
   int rank() const { return dims_.size(); }
   int64_t numel() const { return numel_; }
-  // Negative axes count from the end. Error (kOutOfRange) for an axis that is not there.
+  // Negative axes count from the end. Error (kOutOfRange) for an axis that does not exist.
   int64_t dim(int axis) const { return dims_[axis]; }
   int64_t operator[](int axis) const { return dims_[axis]; }
   int size() const { return dims_.size(); }
@@ -2095,8 +2098,8 @@ class Shape {
   friend std::string ToString(const Shape& shape) { return StrCat(shape.dims_); }
 
  private:
-  // Counts the elements. Non-zero extents must multiply within int64 even beside a zero, because
-  // strides are such products.
+  // Counts the elements. The product of the non-zero extents must fit int64 even if another extent
+  // is zero, because strides are such products.
   static int64_t CountElements(const Dims& dims);
 
   Dims dims_;
@@ -2122,7 +2125,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 inline constexpr size_t kCacheLine = 64;
 
-// A mutex for sections of a few instructions: a thread that finds it locked spins briefly before it
+// A mutex for sections of a few instructions. A thread that has to wait spins briefly before it
 // sleeps in the kernel.
 class Mutex {
  public:
@@ -2174,10 +2177,10 @@ inline void CpuRelax() {
 #endif
 }
 
-// A place where one thread sleeps until it is signalled; lives on that thread's stack. Set() and
-// Wake() are separate: the signaller calls Set() under the lock of the list that holds the sleeper,
-// and Wake(), a system call, after it. The sleeper may be gone once Set() is done, so Wake() uses
-// only its address.
+// A place where one thread sleeps until another thread signals it; lives on the sleeper's stack.
+// Set() and Wake() are separate: the signaller calls Set() under the lock of the list that holds
+// the sleeper, and Wake(), a system call, after unlocking. The Parker may be destroyed once Set()
+// is done, so Wake() uses only its address.
 class Parker {
  public:
   using Address = const void*;
@@ -2192,7 +2195,7 @@ class Parker {
   }
 
   // Sleeps until Set() and returns true; returns false once `deadline_ns` has passed. The deadline
-  // is on the clock of MonotonicNs; negative for none.
+  // is on the clock of MonotonicNs; a negative value means no deadline.
   bool Wait(int64_t deadline_ns = -1);
 
  private:
@@ -2210,7 +2213,7 @@ int AvailableCpus();
 inline int CurrentCpu() { return sched_getcpu(); }
 
 // Keeps a sleeping thread off one CPU until it has woken. Linux tends to wake a thread on the
-// waker's CPU, where it then waits, for milliseconds if the waker goes on running. Created and
+// waker's CPU. There the thread waits for milliseconds if the waker goes on running. Created and
 // destroyed by the sleeping thread.
 class CpuBan {
  public:
@@ -2231,22 +2234,23 @@ class CpuBan {
   cpu_set_t allowed_;  // the CPUs before the ban, if banned_
 };
 
-// Pins the calling thread to the `index`-th (modulo their number) of the CPUs it may run on.
+// Pins the calling thread to the `index`-th CPU that it may run on (modulo the number of these
+// CPUs).
 void PinCurrentThread(int index);
 
 // Sets the name that ps, top and gdb show; the system keeps the first 15 characters.
 void SetCurrentThreadName(const char* name);
 void GetCurrentThreadName(char (&name)[16]);
 
-// Gives the calling thread a stack for signal handlers (sigaltstack) until the thread ends, if it
-// has none. A handler needs it after an overflow of the thread's own stack.
+// Gives the calling thread a stack for signal handlers (sigaltstack), unless it has one already. A
+// handler needs this stack after an overflow of the thread's own stack. Freed when the thread ends.
 void MakeSignalStack();
 
 // Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
 // `config` are those of perf_event_open(2).
 int OpenThreadCounter(uint32_t type, uint64_t config);
-// Returns the count until now, scaled up if several counters shared the processor's; 0 if it cannot
-// be read.
+// Returns the present count; 0 if the counter cannot be read. The count is scaled up if several
+// counters had to share one of the processor's counters.
 uint64_t ReadThreadCounter(int file);
 inline void CloseThreadCounter(int file) { close(file); }
 
@@ -2387,15 +2391,16 @@ OPKIT_COLD int FindDeviceType(std::string_view name);
 // kOutOfRange for too many types.
 OPKIT_COLD DeviceType RegisterDeviceType(DeviceType type, detail::DeviceTypeInfo info);
 
-// Sets the function that explains why a device of the type is missing; it returns an empty string
-// for a device that is there. Backends call this. Error (kOutOfRange) for a type outside of 0 to
-// 127.
+// Sets the function that explains why a device of the type is missing. The function returns an
+// empty string for a device that exists. Backends call this. Error (kOutOfRange) for a type outside
+// of 0 to 127.
 OPKIT_COLD void SetDeviceAvailability(DeviceType type, std::string (*why_not)(Device));
-// Returns why the device is missing; empty if it is there, or if its type has no such function.
+// Returns the reason why the device is missing; empty if it exists, or if its type has no such
+// function.
 OPKIT_COLD std::string WhyNoDevice(Device device);
 
-// True if the host may dereference pointers to this device's memory. Takes a lock only for a user's
-// own types.
+// True if the host may dereference pointers to this device's memory. Takes a lock only for types
+// that the program has registered.
 inline bool IsHostAccessible(DeviceType type) {
   const detail::KnownDeviceType* known = detail::FindKnownDeviceType(type);
   return known ? known->host_accessible : GetDeviceTypeInfo(type).host_accessible;
@@ -2435,7 +2440,7 @@ class DeviceTable {
   // Error (kOutOfRange) for a type outside of 0 to 127.
   std::atomic<Pointer>& operator[](DeviceType type) { return slots_[DeviceSlot(type)]; }
   // Returns null if the type has no pointer, or is outside of 0 to 127. Acquire: pairs with the
-  // store, which publishes what it points to.
+  // store, which publishes the object behind the pointer.
   Pointer Find(DeviceType type) const {
     const auto slot = static_cast<uint32_t>(type);
     return slot < kDeviceSlots ? slots_[slot].load(std::memory_order_acquire) : nullptr;
@@ -2450,9 +2455,9 @@ class DeviceTable {
 #endif  // OPKIT_CORE_DEVICE_TABLE_HPP_
 
 // ---- opkit/core/allocator.hpp
-// Allocator: gives out the bytes of every Storage. There is one per device type with memory of its
-// own, replaceable at run time; it counts live and peak bytes. Backends register theirs; the CPU's
-// is here.
+// Allocator: allocates the bytes of every Storage. Each device type with its own memory has one
+// allocator, which counts live and peak bytes and can be replaced at run time. Backends register
+// their allocators; the CPU's allocator is here.
 #ifndef OPKIT_CORE_ALLOCATOR_HPP_
 #define OPKIT_CORE_ALLOCATOR_HPP_
 
@@ -2461,8 +2466,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // bytes: the size of a cache line and of an AVX-512 register
 inline constexpr int64_t kAlignment = 64;
 
-// Allocates the memory of one device type. Thread-safe. An allocator must outlive the memory that
-// it gives out (see SetAllocator).
+// Allocates the memory of one device type. Thread-safe. An allocator must outlive its memory (see
+// SetAllocator).
 class Allocator {
  public:
   virtual ~Allocator() = default;
@@ -2523,8 +2528,8 @@ DeviceTable<Allocator*>& Allocators();
 // one.
 Allocator& GetAllocator(DeviceType type);
 
-// Replaces the allocator of the device's memory for new storages and returns the one before (null
-// if none). `allocator` must live until the process ends or every storage made from it is gone.
+// Replaces the allocator of the device's memory for new storages. Returns the previous allocator,
+// or null. `allocator` must live until the process ends or every storage made from it is gone.
 Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
 }}  // namespace opkit
@@ -2565,8 +2570,8 @@ class StorageBlock final : public RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
-  // True if the two have no address in common, as two blocks of one allocator; foreign memory may
-  // overlap.
+  // True if the two blocks have no common address. Blocks of one allocator never overlap; foreign
+  // memory may.
   bool IsApartFrom(const StorageBlock& other) const {
     const auto a = reinterpret_cast<uintptr_t>(data_), b = reinterpret_cast<uintptr_t>(other.data_);
     return a + static_cast<uintptr_t>(nbytes_) <= b ||
@@ -2622,14 +2627,15 @@ class Tensor {
   Tensor& operator=(const Tensor&);
   Tensor& operator=(Tensor&&) noexcept = default;
   ~Tensor();
-  // An empty tensor of that device: without a dtype and memory, of shape [0].
+  // An empty tensor of that device: shape [0], no dtype, no memory.
   explicit Tensor(Device device) : device_(device) {}
   // Errors: kInvalidArgument for an undefined dtype, kOutOfRange for sizes past int64,
   // kOutOfMemory.
   Tensor(Shape shape, DType dtype, Device device = {}) : device_(device) {
     Resize(std::move(shape), dtype);
   }
-  // Views `storage` from `byte_offset` on; `strides` in elements, none negative, empty for dense.
+  // Views `storage` from `byte_offset` on; `strides` are in elements and not negative; empty means
+  // dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
   // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
@@ -2681,9 +2687,9 @@ class Tensor {
     return out;
   }
 
-  // Return the parts of the tensor; each costs O(1) or O(rank) and throws only kOutOfRange, from
-  // `dim` for an axis that the shape does not have. numel() counts elements, nbytes() the bytes of
-  // a dense tensor of them, byte_offset() those of the storage before the first element.
+  // Return the parts of the tensor, in O(1) or O(rank). Only `dim` throws: kOutOfRange for an axis
+  // that does not exist. numel() is the number of elements, nbytes() the size of a dense tensor
+  // with these elements, byte_offset() the offset of the first element in the storage.
   const Shape& shape() const { return shape_; }
   int64_t dim(int axis) const { return shape_.dim(axis); }
   int rank() const { return shape_.rank(); }
@@ -2701,15 +2707,15 @@ class Tensor {
   const Layout& layout() const { return layout_; }
   const Storage& storage() const { return storage_; }
   int64_t byte_offset() const { return byte_offset_; }
-  // Returns the number of bytes that Resize can use without new memory; 0 if strides leave gaps,
-  // which may belong to other tensors.
+  // Returns the number of bytes that Resize can use without new memory. Returns 0 if strides leave
+  // gaps, because the gaps may belong to other tensors.
   int64_t capacity() const { return capacity_; }
   // Returns the strides in elements.
   Dims strides() const { return strides_.empty() ? shape_.DenseStrides() : strides_; }
-  // True if the tensor stores strides, as a view may; they can still be dense.
+  // True if the tensor stores strides, as a view may; these strides can still be dense.
   bool has_strides() const { return !strides_.empty(); }
   bool is_dense() const { return strides_.empty() || shape_.IsDense(strides_); }
-  // True if the tensor has this memory, dtype and shape, stores no strides, and is in the standard
+  // True if the tensor has this memory, dtype and shape, no stored strides, and the standard
   // layout.
   bool IsDenseAt(const void* data, DType dtype, const int64_t* extents, int rank) const {
     if (raw_data() != data || dtype_ != dtype || !strides_.empty() || !layout_.is_standard() ||
@@ -2739,7 +2745,7 @@ class Tensor {
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const { return raw_mutable_data(); }
-  // Returns the same as data<T>(), for a dtype that the program knows at run time.
+  // Same as data<T>(), for a dtype that is known only at run time.
   const void* raw_data(DType wanted) const {
     CheckHolds(wanted);
     return raw_data();
@@ -2759,9 +2765,9 @@ class Tensor {
     return std::vector<T>(values, values + numel());
   }
 
-  // Changes the shape and keeps the dtype. Memory is kept when it is large enough, so shrinking and
-  // growing back costs nothing. Otherwise the tensor takes new memory with undefined contents, and
-  // the tensors that share the old memory keep it. Without a dtype only the shape is set.
+  // Changes the shape and keeps the dtype. Keeps the memory if it is large enough, so shrinking and
+  // growing back costs nothing. Otherwise takes new memory with undefined contents; tensors that
+  // share the old memory keep it. Without a dtype, sets only the shape.
   void Resize(Shape shape) {
     if (dtype_ != DType::kUndefined) return Resize(std::move(shape), dtype_);
     shape_ = std::move(shape);
@@ -2772,7 +2778,7 @@ class Tensor {
   // Drops memory and dtype; the shape becomes [0].
   void Reset() { *this = Tensor(device_); }
   // Drops memory and strides; dtype and shape stay. Reading elements is then an Error
-  // (kUninitialized), unless there are none.
+  // (kUninitialized), unless the tensor has no elements.
   void ReleaseMemory();
 
   // Takes the memory and dtype of `source` and keeps its own shape. Error (kInvalidArgument) unless
@@ -2782,8 +2788,9 @@ class Tensor {
   // Copies the source's elements, dense, into this tensor's own memory on its device. Both devices
   // must be reachable from the host (device/copy.hpp crosses devices).
   void CopyFrom(const Tensor& source);
-  // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory of
-  // its device if the old is too small or overlaps `source`. This tensor itself stays as it is.
+  // Returns the tensor that a copy of `source` writes to: this tensor resized, with new memory on
+  // the same device if the old memory is too small or overlaps `source`. This tensor itself does
+  // not change.
   Tensor CopyDestination(const Tensor& source) const;
   // Returns a dense copy with memory of its own.
   Tensor Contiguous() const;
@@ -2804,15 +2811,16 @@ class Tensor {
     return SpansOverlap(other);
   }
 
-  // Returns a tensor in a layout whose size may differ from the dense one. Views `bytes` bytes of
-  // `storage` behind `byte_offset`, all of them if `bytes` is negative.
+  // Returns a tensor in a layout, whose size may differ from the dense size. Views `bytes` bytes of
+  // `storage` from `byte_offset` on; a negative `bytes` means all the remaining bytes.
   static Tensor FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                            int64_t byte_offset = 0, int64_t bytes = -1);
   // Moves the tensor to another device that reaches the same memory (cpu and cpu_stream). Error
   // (kInvalidArgument) for other devices.
   void SetDevice(Device device);
 
-  // Returns "float32[2, 3] on cpu", with the layout or strides unless they are the plain ones.
+  // Returns "float32[2, 3] on cpu", with the layout or the strides if the tensor is not dense
+  // row-major.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
   // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past
@@ -2869,7 +2877,7 @@ class Tensor {
 
 // ---- opkit/core/attribute.hpp
 // Attribute: one typed constant of an operator; Arguments: an operator's named attributes. Types
-// are strict, so a wrong one is found when the operator is built, not when it computes nonsense.
+// are strict, so that a wrong type is an Error when the operator is built.
 #ifndef OPKIT_CORE_ATTRIBUTE_HPP_
 #define OPKIT_CORE_ATTRIBUTE_HPP_
 
@@ -2914,7 +2922,7 @@ constexpr AttributeType kAttributeElement =
     : std::is_same_v<StoredAttribute<T>, std::string> ? AttributeType::kString
                                                       : AttributeType::kTensor;
 
-// Types that an attribute (or one element of its list) can be given and read as.
+// Types of the values that an attribute, or one element of its list, accepts and returns.
 template <class T>
 concept AttributeElement = !std::is_void_v<StoredAttribute<std::remove_cvref_t<T>>>;
 
@@ -3322,8 +3330,8 @@ class AttrMap {
 #endif  // OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
 // ---- opkit/base/interned_names.hpp
-// Interned names: each name has a number for the life of the process. A name that a library gave
-// can be printed after the library is unloaded.
+// Interned names: each name has a number for the life of the process. The name of a library's
+// object can be printed after the library is unloaded.
 #ifndef OPKIT_BASE_INTERNED_NAMES_HPP_
 #define OPKIT_BASE_INTERNED_NAMES_HPP_
 
@@ -3335,11 +3343,11 @@ uint32_t InternName(std::string_view name);
 // Returns the number of a name like InternName, but 0 for a new name beyond the limit of
 // SetRoomForNames. Thread-safe.
 uint32_t InternNameIfRoom(std::string_view name);
-// Limits the memory of further names to `bytes`, so that a caller that makes names without end does
-// not fill the memory. InternName ignores the limit, but its names count. No limit until the first
-// call. Thread-safe.
+// Limits the memory of further names to `bytes`, in case a caller makes new names without end.
+// InternName ignores the limit, but its names count towards it. Without a call there is no limit.
+// Thread-safe.
 void SetRoomForNames(int64_t bytes);
-// Returns the name of a number that InternName has given; empty for other numbers. Thread-safe.
+// Returns the name with this number of InternName; empty for an unknown number. Thread-safe.
 std::string InternedName(uint32_t number);
 
 }}  // namespace opkit
@@ -3347,10 +3355,10 @@ std::string InternedName(uint32_t number);
 #endif  // OPKIT_BASE_INTERNED_NAMES_HPP_
 
 // ---- opkit/device/invocation.hpp
-// Invocation: the identity {id, parent, kind} of the operator that runs, ambient per thread. Run
-// and Invoke open a scope. A task captures the token when it is pushed and adopts it where it runs.
-// So work on any thread is attributed to its operator. Names are never parsed for this. The
-// profiler receives the begin and end of scopes through a SpanSink.
+// Invocation: the identity {id, parent, kind} of the running operator, one current identity per
+// thread. Run and Invoke open a scope. A task captures the token when it is pushed, and adopts the
+// token in the thread that runs it. So work on any thread is attributed to its operator without
+// parsing names. The profiler receives the begin and end of scopes through a SpanSink.
 #ifndef OPKIT_DEVICE_INVOCATION_HPP_
 #define OPKIT_DEVICE_INVOCATION_HPP_
 
@@ -3379,7 +3387,7 @@ struct Invocation {
   uint64_t id = 0;
   uint64_t parent = 0;
   Kind kind = Kind::kNone;
-  // The interned path of the nearest custom operator around this invocation, or of itself, as in
+  // The interned path of this custom operator, or of the nearest custom operator around it:
   // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
   friend bool operator==(const Invocation&, const Invocation&) = default;
@@ -3392,11 +3400,11 @@ namespace detail {
 struct SpanNames {
   uint32_t name = 0;
   uint32_t node = 0;
-  // The name itself if it has no number; valid only during the call that receives it.
+  // The name as text if the name has no number; valid only during the call that receives it.
   std::string_view text = {};
 
-  // Returns the names of a span that the program has named. A program may make any number of names,
-  // so InternNameIfRoom limits their memory.
+  // Returns the names of a span whose name is chosen by the program. A program may use any number
+  // of names, so InternNameIfRoom limits their memory.
   static SpanNames OfText(std::string_view name) {
     const uint32_t number = InternNameIfRoom(name);
     return {number, 0, number != 0 ? std::string_view() : name};
@@ -3424,7 +3432,7 @@ class SpanSink {
   virtual void Close() noexcept = 0;
   // True if operators are to call EndSpan and Describe.
   virtual bool WantsWork() const noexcept { return false; }
-  // Ends the innermost span of this thread, which closes later.
+  // Records the end of the work in this thread's innermost span; the scope itself closes later.
   virtual void EndSpan() noexcept {}
   // Records the work of this thread's innermost span, after EndSpan.
   virtual void Describe(const SpanWork&) noexcept {}
@@ -3457,9 +3465,9 @@ inline constinit thread_local InvocationState t_invocation;
 inline constinit std::atomic<uint64_t> g_next_invocation_id{1};
 inline constinit std::atomic<SpanSink*> g_span_sink{nullptr};
 // Points to the variable with the sink of this image, which is the program or a shared object. In
-// the program it points to g_span_sink. In a loaded library it points to a variable that only the
-// library uses, also if the library exports its symbols. The pointer is set before the library's
-// operators run.
+// the program the pointer holds &g_span_sink. In a loaded library it points to a variable that only
+// the library uses, even if the library exports its symbols. The pointer is set before the
+// library's operators run.
 OPKIT_IMAGE_LOCAL inline constinit std::atomic<SpanSink*>* g_image_span_sink = &g_span_sink;
 
 // Returns the current sink, or null. The first load is relaxed, which costs one load on every
@@ -3471,13 +3479,13 @@ OPKIT_IMAGE_LOCAL inline SpanSink* CurrentSpanSink() {
   return g_image_span_sink->load(std::memory_order_acquire);
 }
 
-// Draws `count` ids that follow each other and returns the first. Each thread draws from a block of
-// its own, so that opening a scope touches nothing shared.
+// Takes `count` consecutive ids and returns the first. Each thread takes ids from its own block, so
+// that opening a scope touches no shared memory.
 inline uint64_t NextInvocationIds(uint64_t count) {
   InvocationState& state = t_invocation;
   if (state.last_id - state.next_id < count) [[unlikely]] {
     const uint64_t block = count + (uint64_t{1} << 20);
-    // Relaxed: only the uniqueness of the number matters, it publishes nothing.
+    // Relaxed: only the uniqueness of the number matters; the number publishes no data.
     state.next_id = g_next_invocation_id.fetch_add(block, std::memory_order_relaxed);
     state.last_id = state.next_id + block;
   }
@@ -3513,7 +3521,7 @@ class InvocationScope {
     if (detail::SpanSink* sink = detail::CurrentSpanSink()) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/false);
   }
-  // Continues `token` itself on this thread, without a new identity.
+  // Continues the invocation `token` on this thread, without a new identity.
   static InvocationScope Adopt(Invocation token) {
     return Adopt(token, [] { return detail::SpanNames{}; });
   }
@@ -3553,9 +3561,9 @@ namespace detail {
 // The id of this thread's IssueScope; 0 outside of one.
 inline constinit thread_local uint64_t t_issuer = 0;
 
-// Joins the work that this thread issues on streams during the scope. The failure of one piece of
-// work affects the rest of the scope's work and its event. Work that other threads issue on the
-// same stream in between is not affected. Inside another scope the work belongs to the outer one.
+// Joins the work that this thread issues on streams during the scope. If one piece of work fails,
+// the rest of the scope's work and its event fail too. Work of other threads on the same stream is
+// not affected. Inside another scope the work belongs to the outer scope.
 class IssueScope {
  public:
   explicit IssueScope(bool wanted) : opened_(wanted && t_issuer == 0) {
@@ -3576,8 +3584,8 @@ class IssueScope {
 #endif  // OPKIT_DEVICE_INVOCATION_HPP_
 
 // ---- opkit/op/boundary/convert/abi_structs.hpp
-// The bytes that each struct of opkit_abi.h had in the version that introduced it. Every reader of
-// another image's struct may rely on these; a larger struct has members of later versions.
+// The size of each struct of opkit_abi.h in the version that introduced the struct. A reader of
+// another image's struct may rely on this size; a larger struct has members of later versions.
 #ifndef OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
 #define OPKIT_OP_BOUNDARY_CONVERT_ABI_STRUCTS_HPP_
 
@@ -3617,8 +3625,8 @@ template <> inline constexpr uint64_t kFirstBytes<opkit_config> = 64;
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The limits for elements, inputs or kernels; for the bytes of a struct; and for the bytes of a
-// name or other text. A larger number counts as damage.
+// Limits: for the number of elements, inputs or kernels, for the bytes of a struct, and for the
+// bytes of a name or other text. A larger number means that the data is damaged.
 inline constexpr uint64_t kMostParts = 65535, kMostStructBytes = 65536, kMostTextBytes = 65535;
 
 // True if the other image's array is aligned for its elements.
@@ -3632,7 +3640,7 @@ template <class T>
 bool IsUsable(const T* pointer) {
   return pointer && IsAligned(pointer);
 }
-// True if the other image's struct is usable and has a size that it can have.
+// True if the other image's struct can be read: the pointer is valid and the size is possible.
 template <class Struct>
 bool IsReadable(const Struct* it, uint64_t least_bytes = kFirstBytes<Struct>) {
   return IsUsable(it) && it->size >= least_bytes && it->size <= kMostStructBytes &&
@@ -3646,8 +3654,8 @@ void RequireRoom(const T* room, const char* what) {
 // Copies the other image's text; null is empty. Throws kInvalidArgument for a text without an end.
 std::string TextOfAbi(const char* text);
 
-// Returns why a tensor or an attribute must not be read, to follow its name ("has the rank 40");
-// empty if it may be read.
+// Returns the reason why a tensor or an attribute must not be read, in words that follow its name
+// ("has the rank 40"); empty if it may be read.
 std::string ProblemOfView(const opkit_tensor* view);
 std::string ProblemOfAttr(const opkit_attr* attr);
 // Throws kInvalidArgument, with `what` in front of the reason, for a tensor that must not be read.
@@ -3657,9 +3665,10 @@ void RequireView(const opkit_tensor* view, const What&... what) {
     Throw(ErrorCode::kInvalidArgument, what..., problem);
 }
 
-// Returns a tensor over the memory that another image views. The result is `host` itself if the
-// view still shows all of it, or a part of `host`'s storage if the memory lies in it. Otherwise the
-// other image owns the memory. Throws kInvalidArgument for a struct that is no valid view.
+// Returns a tensor over the memory that another image views. Returns `host` itself if the view
+// still shows the whole tensor, or a part of `host`'s storage if the memory lies in that storage.
+// Otherwise the other image owns the memory. Throws kInvalidArgument for a struct that is no valid
+// view.
 Tensor TensorOfView(const opkit_tensor& view, const Tensor* host = nullptr);
 
 // Arguments as an array of opkit_attr; owns everything that the array points to.
@@ -3752,7 +3761,7 @@ class [[nodiscard]] OpStatus {
   using Message = detail::Shared<std::string>;
   detail::IntrusivePtr<Message> message_;
 };
-#ifndef Status  // X11 makes it a macro for int, which functions may return as well
+#ifndef Status  // X11 has a macro Status for int; functions may return int too
 using Status = OpStatus;
 #endif
 
@@ -3774,9 +3783,9 @@ inline ErrorMessageStream ErrorMessage() { return {}; }
 
 // How a function must store a result.
 enum class OpReq : uint8_t {
-  kNone = OPKIT_REQ_NONE,        // no result is wanted: it has no memory
+  kNone = OPKIT_REQ_NONE,        // do not compute the result: it has no memory
   kWrite = OPKIT_REQ_WRITE,      //
-  kInplace = OPKIT_REQ_INPLACE,  // the memory is an input's, as the schema allows
+  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input; the schema allows it
   kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with acceptsAdd()
 };
 inline const char* ToString(OpReq req) {
@@ -3785,7 +3794,7 @@ inline const char* ToString(OpReq req) {
 }
 
 // A tensor as the argument of a function: a view that may be copied, valid until its operator runs
-// again. An input or output that the node leaves out has no dtype and no data.
+// again. A left-out input or output has no dtype and no data.
 class OpTensor {
  public:
   OpTensor() = default;
@@ -3886,8 +3895,8 @@ static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are array
 #endif  // OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 // ---- opkit/op/random.hpp
-// Random numbers for operators: a small generator, seeded by the host. Its numbers depend only on
-// the seed, the operator and the number of its runs: not on threads, nor on other operators.
+// Random numbers for operators: a small generator, seeded by the host. The numbers depend only on
+// the seed, the operator and the number of its runs, not on threads or other operators.
 #ifndef OPKIT_OP_RANDOM_HPP_
 #define OPKIT_OP_RANDOM_HPP_
 
@@ -3944,7 +3953,8 @@ class RunSeeds {
 // depend on its name and run; in Invoke, on the order of the calls. Must not be called while an
 // operator runs.
 inline void SetSeed(uint64_t seed) {
-  // Relaxed: the synchronisation that orders later runs after this call makes it visible to them.
+  // Relaxed: later runs are ordered after this call by other synchronisation, which also makes the
+  // store visible.
   detail::g_random_seed.seed.store(seed, std::memory_order_relaxed);
   detail::g_random_seed.calls.store(0, std::memory_order_relaxed);
   detail::g_random_seed.epoch.fetch_add(1, std::memory_order_relaxed);
@@ -4012,8 +4022,7 @@ inline const char* ToString(LogLevel level) {
 namespace detail {
 
 // The functions by which the program's own host keeps exception objects, so that an exception of a
-// program's operator arrives as it was thrown. Null in a library, whose exceptions must not leave
-// it.
+// program's operator keeps its type. Null in a library: its exceptions must not reach the program.
 struct ExceptionKeeper {
   void (*keep)() noexcept;  // keeps the exception being handled
   void (*rethrow)();        // throws the last kept exception, if any
@@ -4026,7 +4035,7 @@ inline ErrorCode CodeOfStatus(opkit_status status) {
                                                                 : ErrorCode::kOperatorFailed;
 }
 
-// Returns the status for a caller of the ABI, and the exception's text; for use in a catch block.
+// Returns the status and the text of the current exception for the ABI; for use in a catch block.
 OPKIT_COLD inline opkit_status DescribeException(
     std::string& text, const char* unknown = "it threw something that is not a std::exception") {
   try {
@@ -4086,8 +4095,8 @@ OPKIT_IMAGE_LOCAL inline void AcceptAnswer(opkit_status status, const opkit_host
         "depend on f(attrs, shapes)");
 }
 
-// A loop's body behind a function pointer. Keeps the body's exception, to be thrown where the loop
-// began.
+// A loop's body behind a function pointer. Stores an exception of the body; the caller of the loop
+// throws it.
 template <class F>
 struct LoopBody {
   F& f;
@@ -4159,8 +4168,8 @@ struct LaunchedWork {
 
 }  // namespace detail
 
-// Names a part of an operator's own code, for the scope's life: the work in it has its own
-// identity, below the operator's.
+// Names a part of an operator's own code, for the scope's life. The work in the scope has its own
+// identity, a child of the operator's.
 class OpScope {
  public:
   OpScope(const opkit_call* call, const char* name) : host_(call->host), name_(name) {
@@ -4176,9 +4185,9 @@ class OpScope {
   opkit_scope scope_{};
 };
 
-// The handle by which an operator completes after it has returned: call Complete or Fail once, from
-// any thread. If the handle is destroyed before, the operator fails. The operator's tensors and
-// memory live until then.
+// Completes an operator after its function has returned: call Complete or Fail once, from any
+// thread. The operator fails if the handle is destroyed without a call. The operator's tensors and
+// memory live until the completion.
 class OpCompletion {
  public:
   OpCompletion(const opkit_host* host, opkit_completion* completion)
@@ -4211,7 +4220,7 @@ class OpCompletion {
 
 namespace detail {
 
-// Converts an identity. The upper half of the ABI's kind has the host's own Invocation::custom.
+// Converts an identity. The upper half of the ABI's `kind` stores the host's Invocation::custom.
 inline opkit_invocation ToAbi(const Invocation& identity) {
   return {identity.id, identity.parent,
           static_cast<uint64_t>(identity.kind) | uint64_t{identity.custom} << 32};
@@ -4251,11 +4260,11 @@ class OpPending {
   opkit_pending* pending_;
 };
 
-// The author's handle of a call; may be copied. Valid during the call and, after defer(), until the
-// completion: work that continues captures a copy. Any thread of the call may call its members,
-// except invoke(), invoke_async(), temporary() and random(): only one thread at a time may call
-// those. After the function has returned, defer(), invoke_async() and allocate_output() throw
-// kFailedPrecondition.
+// The author's handle of a call; may be copied. Valid during the call; after defer() until the
+// completion, so that continuing work may capture a copy. Several threads may call its members at
+// the same time, with four exceptions: invoke(), invoke_async(), temporary() and random() allow one
+// thread at a time. After the function has returned, defer(), invoke_async() and allocate_output()
+// throw kFailedPrecondition.
 class OpResource {
  public:
   explicit OpResource(const opkit_call* call) : call_(call) {}
@@ -4265,8 +4274,9 @@ class OpResource {
   const opkit_call* call() const { return call_; }
 
   // Allocates `bytes` bytes of the device's memory, aligned to 64 bytes; every call returns
-  // different memory. Freed when the operator ends, also after a failure; on an asynchronous device
-  // when the stream has finished the run. Null for 0 bytes. Throws kInvalidArgument, kOutOfMemory.
+  // different memory. The memory is freed when the operator ends, also after a failure; on an
+  // asynchronous device when the stream has finished the run. Returns null for 0 bytes. Throws
+  // kInvalidArgument, kOutOfMemory.
   void* alloc(int64_t bytes) const {
     void* memory = nullptr;
     Check(host()->alloc(call_, bytes, &memory));
@@ -4291,9 +4301,9 @@ class OpResource {
     return temporary(std::span(shape.begin(), shape.size()), dtype);
   }
 
-  // Makes an output whose shape the data decides, in an operator with allocatesOutputs(): an
-  // output that has no dtype and that req() requests. Call it before forward returns, even if the
-  // rest of the run is deferred. The outputs of the call then also contain the tensor. Throws
+  // Makes an output whose shape depends on the data, in an operator with allocatesOutputs(). The
+  // output must have no dtype yet, and req() must request it. Call it before forward returns, even
+  // if the rest of the run is deferred. The call's list of outputs then contains the tensor. Throws
   // kInvalidArgument for any other output; kTypeMismatch if the inferred dtype differs;
   // kFailedPrecondition; kUnsupported in a program of an older ABI.
   OpTensor allocate_output(int output, std::span<const int64_t> shape, DType dtype) const {
@@ -4328,7 +4338,7 @@ class OpResource {
   }
   // Runs `work` in the order of the stream; on the CPU at once. Moves `work` with its captures to
   // the stream. Throws kUnsupported on a device that runs no host code, as do parallel_for and
-  // invoke: issue work on stream() there.
+  // invoke. On such a device issue work on stream().
   template <class F>
   void launch(F work) const {
     if (!call_->asynchronous) return static_cast<void>(work());
@@ -4401,10 +4411,10 @@ class OpResource {
            args);
   }
   // Runs another operator like invoke, but on the host's threads, in parallel to the caller's own
-  // code. A pool of one thread runs it at once; a stream runs it in its order. Wait throws the
-  // operator's Error; without a Wait the calling operator fails with it. The started operator
-  // always ends before the calling one. Throws like invoke for errors before the run; kUnsupported
-  // in a program of an older ABI.
+  // code. A pool of one thread runs the operator at once; a stream runs it in the stream's order.
+  // Wait throws the Error of the started operator. Without a Wait the calling operator fails with
+  // this Error. The started operator always ends before the calling operator. Throws like invoke
+  // for errors before the run; kUnsupported in a program of an older ABI.
   //
   //   const OpPending sum = res.invoke_async("Add", {inputs[0], inputs[1]}, {outputs[0]});
   //   …
@@ -4427,11 +4437,11 @@ class OpResource {
   }
 
   // Runs a graph that the operator's node carries (OpContext::node), or a part of a graph, in the
-  // program: for nodes that an operator has accepted but cannot run itself. Inputs and outputs are
-  // matched by position; the results are written to the given tensors. The host prepares the graph
-  // once; on a CPU stream the graph runs in the order of the stream. Throws the errors of the
-  // graph's operators, and in its first run those of Compile; kInvalidArgument if tensors do not
-  // fit; kUnsupported in a program of an older ABI and off the CPU.
+  // program. Useful for nodes that an operator has accepted but cannot run itself. Inputs and
+  // outputs are matched by position; the results are written to the given tensors. The host
+  // prepares the graph once; on a CPU stream the graph runs in the order of the stream. Throws the
+  // errors of the graph's operators, and in its first run those of Compile; kInvalidArgument if
+  // tensors do not fit; kUnsupported in a program of an older ABI and off the CPU.
   void run_graph(const opkit_graph& graph, std::span<const OpTensor> inputs,
                  std::span<const OpTensor> outputs) const {
     Need(OPKIT_ABI_HAS(host(), run_graph), "run_graph needs ABI 1.3");
@@ -4453,7 +4463,7 @@ class OpResource {
     return tensors.empty() ? nullptr : &tensors.data()->view();
   }
   const opkit_host* host() const { return call_->host; }
-  // Throws kUnsupported if the program is of an older ABI, which lacks a function.
+  // Throws kUnsupported if the program's older ABI lacks a function.
   void Need(bool has, const char* what) const {
     if (!has)
       Throw(ErrorCode::kUnsupported, what, "; this program has ", host()->abi_major, ".",
@@ -4470,8 +4480,8 @@ class OpResource {
 
 // ---- opkit/op/function/function_signature.hpp
 // The signatures that function operators may have, read at compile time and adapted to one
-// type-erased form each. The fast forms are passed through; the others copy maps and vectors at
-// every call.
+// type-erased form each. The fast forms are called directly; the other forms copy maps and vectors
+// at every call.
 #ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
 
@@ -4503,10 +4513,10 @@ inline OpStatus ToStatus(int answer) {
 }  // namespace detail
 
 // The base class of an operator that keeps data between its runs. The function of setCreateOpState
-// makes it once for each operator instance. It is destroyed with the instance, or, while a deferred
-// run is in flight, in the thread that completes that run. A class overrides either form of Forward
-// and Backward; the form with spans does not allocate. Run is for a class with one function for
-// both passes.
+// makes one object for each operator instance. The object is destroyed with the instance, or, if a
+// deferred run is in flight, in the thread that completes that run. A class overrides either form
+// of Forward and Backward; the form with spans does not allocate. Run is for a class with one
+// function for both passes.
 class StatefulOp : public detail::RefCounted {
  public:
   virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
@@ -4523,7 +4533,8 @@ class StatefulOp : public detail::RefCounted {
                             OpResource& resource) {
     return detail::ToStatus(Backward(List(inputs), List(outputs), resource));
   }
-  // The same with lists that are allocated at every call, and a result of SUCCESS or FAIL.
+  // The same functions in MXNet's form: lists are allocated at every call, and the result is
+  // SUCCESS or FAIL.
   virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
     OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
     return FAIL;
@@ -4539,8 +4550,8 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
-// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape is that of a scalar;
-// during inference it can also be a shape of unknown rank.
+// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape means a scalar, or
+// during inference a shape of unknown rank.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
@@ -4610,7 +4621,7 @@ template <class P>
 inline constexpr bool kIsPassed =
     !std::is_rvalue_reference_v<P> &&
     !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// True if the caller sees values that the function writes to P.
+// True if the function can change the caller's object through P.
 template <class P>
 inline constexpr bool kIsWritable =
     (std::is_lvalue_reference_v<P> ||
@@ -4756,7 +4767,7 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Makes an Erased function from an `f` with the parameters of the list, if possible.
+// Makes an Erased function from `f`, whose parameters are those of the list, if possible.
 template <class Erased>
 using As = std::type_identity<Erased>;
 template <class F, class A, class I, class O, class R>
@@ -4915,7 +4926,7 @@ struct AttributeSchema {
   std::optional<Attribute> default_value;
   std::vector<std::string> values = {};  // allowed strings, also in lists; empty: any
 
-  // Returns the first string of an attribute that is none of the values; null if all are allowed.
+  // Returns the first string of an attribute that `values` lacks; null if all strings are allowed.
   const std::string* FindOther(const Attribute& given) const {
     for (const std::string& found : given.values().strings) {
       bool allowed = values.empty();
@@ -4968,8 +4979,9 @@ consteval bool HasAnchor(std::string_view name) {
   return !Host::kIsLibrary && IsIdentifier(name);
 }
 
-// Counts the operators and deferred runs that keep a library loaded. Any other handle to it keeps
-// the library loaded as well. Relaxed everywhere: unloading reads the counts only for its message.
+// Counts the operators and deferred runs that keep a library loaded. Any other handle to this
+// object keeps the library loaded as well. Relaxed everywhere: unloading reads the counts only for
+// its message.
 struct FunctionUse : RefCounted {
   std::atomic<int64_t> operators{0}, late_runs{0};
 };
@@ -4992,10 +5004,10 @@ struct FunctionDevice {
   opkit_kernel abi{};  // the functions in the form of opkit_abi.h, for libraries
 };
 
-// The description of an operator. REGISTER_OP fills it in; a library also does for its classes and
-// typed operators. op/boundary/convert/op_conversion.hpp converts it to an opkit_op, and back to a
-// record in the program that loads the library. Read-only after registration; several threads call
-// it.
+// The description of an operator. REGISTER_OP fills it in; a library also fills in records for its
+// class and typed operators. op/boundary/convert/op_conversion.hpp converts it to an opkit_op, and
+// back to a record in the program that loads the library. Read-only after registration; several
+// threads call its functions.
 struct FunctionOpRecord : detail::RefCounted {
   std::string name;
   const char* file = "";
@@ -5022,8 +5034,8 @@ struct FunctionOpRecord : detail::RefCounted {
   // detail::FunctionHooks, which a loaded library's operator uses instead of the functions.
   detail::IntrusivePtr<detail::RefCounted> hooks;
 
-  // The library's use count. Every operator made of the record holds it, and so does everything
-  // that may make more operators.
+  // The library's use count. Every operator made of the record holds it, and so does every object
+  // that may make further operators.
   detail::IntrusivePtr<detail::FunctionUse> in_use;
   std::string problem;  // the fault of the registration; reported when the operator is used
 
@@ -5111,8 +5123,8 @@ class BasicFunctionOpBuilder {
                                              std::move(f));
   }
   // Sets the function that makes the object that runs the operator. The object also computes the
-  // gradient, with two exceptions: after setIsSubgraphOp() the gradient is the graph's, and after
-  // noGradient() there is none.
+  // gradient, with two exceptions: after setIsSubgraphOp() the graph's gradient is used, and after
+  // noGradient() the operator has no gradient.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
@@ -5174,8 +5186,8 @@ class BasicFunctionOpBuilder {
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
-  // refuses wrong attributes. Without it, and without declared inputs and outputs, any number is
-  // allowed; a library's operator needs one of the two.
+  // refuses wrong attributes. Without this function and without declared inputs and outputs, any
+  // number is allowed; a library's operator needs the function or the declarations.
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -5184,9 +5196,10 @@ class BasicFunctionOpBuilder {
     return Once(record_->parse_attrs, "setParseAttrs", std::move(f));
   }
   // Sets the function that infers the outputs' dtypes from the inputs', or the reverse. Dtypes and
-  // shapes have a function each, where OpSchema has one Infer: MXNet's libraries have these two,
-  // opkit_abi.h calls them one by one, and dtypes are often known before any shape is. Dtypes are
-  // numbers of DType, -1 for unknown. Without it every output has the dtype of input 0.
+  // shapes have separate functions, unlike OpSchema's single Infer: MXNet's libraries have two
+  // functions, opkit_abi.h calls them separately, and dtypes are often known before shapes. Dtypes
+  // are numbers of DType; -1 is unknown. Without the function every output has the dtype of input
+  // 0.
   template <class F>
   BasicFunctionOpBuilder& setInferType(F f) {
     static_assert(detail::kFits<InferTypeFunction, F>,
@@ -5197,8 +5210,9 @@ class BasicFunctionOpBuilder {
   }
   // Sets the function that infers the outputs' shapes from the inputs', or the reverse. An unknown
   // extent is -1 (as unsigned int the largest number); a value without any known shape has an empty
-  // shape. While something is unknown, a failure means only that no shape can be inferred yet. A
-  // library's operator with outputs needs this function, unless it calls allocatesOutputs().
+  // shape. While an input's shape is unknown, a failure means only that the shapes cannot be
+  // inferred yet. A library's operator with outputs needs this function, unless it calls
+  // allocatesOutputs().
   template <class F>
   BasicFunctionOpBuilder& setInferShape(F f) {
     static_assert(detail::kFits<InferShapeFunction, F>,
@@ -5254,8 +5268,8 @@ class BasicFunctionOpBuilder {
       for (const auto& pair : pairs) record_->inplace.push_back(pair);
     });
   }
-  // Declares that every node carries a graph, which the functions run; refuses a node without a
-  // graph. Without setBackward the gradient is the graph's.
+  // Declares that every node carries a graph, which the functions run; a node without a graph is
+  // refused. Without setBackward the operator's gradient is the gradient of the graph.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
     return Guarded([&] {
              host_.NeedsSubgraph();
@@ -5265,17 +5279,17 @@ class BasicFunctionOpBuilder {
            })
         .Set(OPKIT_OP_SUBGRAPH);
   }
-  // Declares that the functions respect strides(). Otherwise strided inputs arrive as dense copies.
+  // Declares that the functions read strides(). Otherwise strided inputs arrive as dense copies.
   BasicFunctionOpBuilder& acceptsStrides() { return Set(OPKIT_OP_ACCEPTS_STRIDES); }
-  // Declares that the functions respect OpReq::kAdd. Otherwise the toolkit adds their results.
+  // Declares that the functions handle OpReq::kAdd. Otherwise the toolkit adds their results.
   BasicFunctionOpBuilder& acceptsAdd() { return Set(OPKIT_OP_ACCEPTS_ADD); }
   // Declares that the work may end after forward has returned: forward calls OpResource::defer(),
-  // and the holder of its result completes the run. For the CPU; on streams the stream completes
-  // the run.
+  // and the holder of its result completes the run. Only for the CPU: on a stream the stream
+  // completes the run.
   BasicFunctionOpBuilder& async() { return Set(OPKIT_OP_ASYNC); }
-  // Declares that data decides the shapes of outputs. An output that inference leaves open has no
-  // dtype and no memory until forward calls OpResource::allocate_output. Not for CPU streams, where
-  // the work runs after forward.
+  // Declares that output shapes depend on the data. If inference cannot determine an output's
+  // shape, the output has no dtype and no memory until forward calls OpResource::allocate_output.
+  // Not for CPU streams, where the work runs after forward.
   BasicFunctionOpBuilder& allocatesOutputs() { return Set(OPKIT_OP_ALLOCATES_OUTPUTS); }
   // Declares that two runs on the same inputs may differ (random numbers), or that a run has an
   // effect beside its outputs: a graph never merges, folds or drops such nodes.
@@ -5330,7 +5344,7 @@ class BasicFunctionOpBuilder {
       slot = detail::AdaptTo<Function>(std::move(f));
     return *this;
   }
-  // Throws if the operator has a backward function, but declares that it has no gradient.
+  // Throws if the operator has a backward function but is declared to have no gradient.
   void CheckGradient(bool has_backward) const {
     if (has_backward && record_->Has(OPKIT_OP_NO_GRADIENT))
       Throw(ErrorCode::kInvalidArgument, "setBackward(f) and noGradient() contradict");
@@ -5363,9 +5377,9 @@ class BasicFunctionOpBuilder {
 }}  // namespace opkit
 
 // REGISTER_OP(my_gemm).setForward(…)…; for namespace scope, in a source file or a header. In a unit
-// that includes opkit/op.hpp the operator is the library's, else the program's, which has an anchor
-// for it (op/registration.hpp). For a name that is no identifier (com.me.Gemm, me::Gemm) the anchor
-// is never compiled.
+// that includes opkit/op.hpp the operator belongs to the library, else to the program. A program's
+// operator has an anchor (op/registration.hpp), except if its name is no C++ identifier
+// (com.me.Gemm, me::Gemm).
 #undef OPKIT_REGISTER_OP  // the sentence of not_included.hpp
 #define OPKIT_REGISTER_OP(name) OPKIT_REGISTER_OP_WITH(name, OPKIT_UNIQUE(opkit_anchor_))
 #define OPKIT_REGISTER_OP_WITH(name, anchor)                                                 \
@@ -5404,7 +5418,7 @@ struct LibraryContents {
   OpStatus (*initialize)(int host_major, int host_minor) = nullptr;
   void (*finalize)() = nullptr;
   const char* own_version = nullptr;
-  // Fills in the records of REGISTER_OP and appends each of them once to `records`. Null if the
+  // Fills in the records of REGISTER_OP and appends each record once to `records`. Null if the
   // library has no such operator.
   OpStatus (*add_records)(std::vector<FunctionRecord>& records) = nullptr;
   // Adds the operators of op/'s registries; set if a unit includes opkit.hpp.
@@ -5479,7 +5493,8 @@ OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) n
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
 // ---- opkit/op/function/partition_signature.hpp
-// MXNet's signatures of a partitioner's functions. Programs and libraries accept the same ones.
+// MXNet's signatures of a partitioner's functions. Programs and libraries accept the same
+// signatures.
 #ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -5537,8 +5552,8 @@ concept AcceptWithTensors =
     std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
                         TensorMapArgument&, TensorMapArgument&>;
 
-// Calls f with the parameters of its signature. The signature with int* is MXNet 1.7's, where an id
-// is only a flag: 0 leaves the node in the graph, as -2 does here.
+// Calls f with the parameters of its signature. The signature with int* comes from MXNet 1.7, where
+// an id is only a flag: 0 leaves the node in the graph, like -2 in the other signatures.
 template <class F>
 ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
                              StringMapArgument& options) {
@@ -5571,7 +5586,7 @@ ReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
 // ---- opkit/op/function/partitioner_builder.hpp
 // REGISTER_PARTITIONER: makes a partitioner of functions. They have the signatures of MXNet's
 // loadable partitioners, which read JSON, or opkit's typed signatures, which read PartitionView and
-// need opkit/partition.hpp. The builder is one; its host is GraphPartitionerHost
+// need opkit/partition.hpp. Both use one builder; its host is GraphPartitionerHost
 // (graph/partition/register_partitioner.hpp) in a unit that includes opkit/partition.hpp, else
 // LibraryPartitionerHost (plugin/export/library_partitioner.hpp).
 #ifndef OPKIT_OP_FUNCTION_PARTITIONER_BUILDER_HPP_
@@ -5597,10 +5612,10 @@ struct PartitionerRecord {
 }  // namespace detail
 
 // Sets the functions of a partitioner; REGISTER_PARTITIONER makes the builder. The setters accept
-// functions, function pointers and lambdas. Several threads may call these. If none of them takes
-// the options, a request with a partitioner's own option is an Error (kInvalidArgument). Functions
-// with MXNet's signatures return SUCCESS, or FAIL after OPKIT_ERROR_MSG. Typed functions
-// return nothing and throw errors.
+// functions, function pointers and lambdas. Several threads may call these functions. If no
+// function takes the options, a request with an option of the partitioner is an Error
+// (kInvalidArgument). Functions with MXNet's signatures return SUCCESS, or FAIL after
+// OPKIT_ERROR_MSG. Typed functions return nothing and throw errors.
 //
 //   void supported(const PartitionView& view, PartitionAnswer& answer) {
 //     for (const PartitionNode& node : view.nodes())
@@ -5791,20 +5806,21 @@ LibraryPartitionerHost PartitionerHost(...);
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -I<opkit>/include my_ops.cc -o libmy_ops.so
 //
-// With -fno-gnu-unique the library can be unloaded. Without it, g++ lets even std::make_shared pin
-// it.
+// With -fno-gnu-unique the library can be unloaded. Without this option of g++ even
+// std::make_shared keeps the library in the process.
 //
-// REGISTER_OP(name)… (op/function_op.hpp) needs no other header. Include <opkit/opkit.hpp> too for
-// operators that are classes or typed functions, before it <opkit/op/gradient/gradient.hpp> for
-// their gradients, and <opkit/partition.hpp> for typed partitioners and for passes.
+// REGISTER_OP(name)… (op/function_op.hpp) needs no other header. For operators that are classes or
+// typed functions, also include <opkit/opkit.hpp>. For their gradients include
+// <opkit/op/gradient/gradient.hpp> before opkit.hpp; for typed partitioners and passes include
+// <opkit/partition.hpp>.
 #ifndef OPKIT_PLUGIN_AUTHOR_HPP_
 #define OPKIT_PLUGIN_AUTHOR_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Takes a record into the library. Stores only those functions in opkit_abi.h's form that the
-// author gives; the others are not compiled.
+// Adds a record to the library. Stores the author's functions in the form of opkit_abi.h. Functions
+// that the author does not give are not compiled.
 class OPKIT_IMAGE_LOCAL LibraryOpHost {
  public:
   static constexpr bool kIsLibrary = true;
@@ -5849,7 +5865,7 @@ class OPKIT_IMAGE_LOCAL LibraryOpHost {
   FunctionRecord record_;
 };
 
-LibraryOpHost OpHost(int);  // REGISTER_OP prefers it to the program's
+LibraryOpHost OpHost(int);  // REGISTER_OP prefers this to the program's OpHost
 
 // Argument of MXNet's initialize(int version): the number of MXNet's last version, 1.9.1.
 inline constexpr int kMXNetVersion = 10901;
@@ -5882,9 +5898,9 @@ opkit_library_entry(const opkit_host* host) {
   return ::opkit::detail::DescribeLibrary(host);
 }
 
-// Names a function that is called when the library is loaded, before its operators are used: int
+// Sets the function that is called when the library is loaded, before its operators are used: int
 // f(int host_major, int host_minor), with the version of the host's ABI. A failure stops the
-// loading. MXNet's initialize(int version) may be named too; it gets kMXNetVersion.
+// loading. MXNet's initialize(int version) is allowed too; its argument is kMXNetVersion.
 #define OPKIT_LIBRARY_INITIALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_INITIALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_initialize_) = \
@@ -5897,8 +5913,8 @@ opkit_library_entry(const opkit_host* host) {
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_VERSION);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
       (::opkit::detail::LibraryContents::Global().own_version = version, true)
-// Names a function void f() that is called once: before the library is unloaded, or when the
-// program ends by exit() or a return from main, before the destructors of static objects.
+// Sets a function void f() that is called once: before the library is unloaded, or at the program's
+// end by exit() or a return from main, before the destructors of static objects.
 #define OPKIT_LIBRARY_FINALIZE(...)                                  \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_LIBRARY_FINALIZE);                  \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_finalize_) = \
@@ -5907,18 +5923,18 @@ opkit_library_entry(const opkit_host* host) {
 #ifdef OPKIT_OPKIT_HPP_
 // ---- opkit/plugin/export/export_operators.hpp
 // Exports the operators that a library registers as classes (REGISTER_CPU_OPERATOR) or typed
-// functions (OPKIT_OP), beside those of REGISTER_OP. They are in the library's own registries. Each
-// becomes a record, whose kernels run the operator in a workspace of its own over the host's
-// memory. Included if a unit includes both opkit.hpp and plugin/author.hpp.
+// functions (OPKIT_OP), in addition to the operators of REGISTER_OP. The library's own registries
+// hold these operators. Each operator becomes a record, whose kernels run it in its own workspace
+// over the host's memory. Included if a unit includes both opkit.hpp and plugin/author.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_OPERATORS_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Runs another operator of the host program during the run of a class or typed operator of the
-// library. Writes into the outputs given, on the operator's device, and on CUDA in its stream. The
-// host keeps the other operator ready from run to run. Throws as OpResource::invoke does, and
-// kFailedPrecondition if this thread runs no operator of the library.
+// library. Writes into the given outputs, on the calling operator's device, and on CUDA in its
+// stream. The host keeps the other operator prepared between runs. Throws the errors of
+// OpResource::invoke; kFailedPrecondition if this thread runs no operator of the library.
 //
 //   InvokeOnHost("Add", {Input(0), Input(1)}, {*Output(0, Input(0).shape(), Input(0).dtype())});
 OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tensor>& inputs,
@@ -5926,8 +5942,8 @@ OPKIT_IMAGE_LOCAL void InvokeOnHost(std::string_view op, const std::vector<Tenso
 
 namespace detail {
 
-// Adds a record of each registered operator, except internal ones. Adds none if the host is this
-// program itself, which has the operators already.
+// Adds a record of each registered operator, except internal operators. Adds no record if the host
+// is this program itself, which already has the operators.
 OPKIT_IMAGE_LOCAL void AddRegisteredOperators(std::vector<FunctionRecord>& records);
 
 // Filled by export_gradients.hpp: stores a registered gradient in the record, in the form that the
@@ -5959,9 +5975,9 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #endif
 #ifdef OPKIT_GRAPH_HPP_
 // ---- opkit/plugin/export/export_graphs.hpp
-// Lets the nodes of a library's operators carry graphs, from its host and to it. Included if a unit
-// includes both graph.hpp and plugin/author.hpp. The headers fill the hooks of abi_node.hpp and of
-// op/inference.hpp.
+// Lets the nodes of a library's operators carry graphs between the library and its host. Included
+// if a unit includes both graph.hpp and plugin/author.hpp. The headers fill the hooks of
+// abi_node.hpp and of op/inference.hpp.
 #ifndef OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
 #define OPKIT_PLUGIN_EXPORT_EXPORT_GRAPHS_HPP_
 
@@ -6072,7 +6088,7 @@ OPKIT_INLINE Error& Error::AddContext(std::string line) {
     context_.push_back(std::move(line));
     return *this;
   }
-  // The first time 2: the line with this number replaces a line of context.
+  // The first time two lines are lost: the line that prints the number replaces a line of context.
   left_out_ += left_out_ == 0 ? 2 : 1;
   context_.erase(context_.begin() + kFirst + 1);
   context_.push_back(std::move(line));
@@ -6316,7 +6332,7 @@ OPKIT_INLINE int AvailableCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // there are more CPUs than cpu_set_t holds
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than cpu_set_t holds
   return online > 0 ? static_cast<int>(online) : 1;
 }
 
@@ -6409,7 +6425,7 @@ OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
 }
 
 OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
-  constexpr uintptr_t kPage = 65536;  // at least a system page; less is not worth a call
+  constexpr uintptr_t kPage = 65536;  // at least a system page; a smaller range is not worth a call
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) & ~(kPage - 1);
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
@@ -6969,8 +6985,8 @@ OPKIT_INLINE std::vector<std::string> Arguments::Names() const {
 #endif  // OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
 // ---- opkit/base/name_index.hpp
-// NameIndex: numbers for names, in the order they were added. Graphs name their values and nodes;
-// everything that walks a graph works on these numbers. NameTable: a value for each name.
+// NameIndex: numbers names in the order in which they are added. A graph's values and nodes have
+// names; code that visits a graph works with the numbers. NameTable: a value for each name.
 #ifndef OPKIT_BASE_NAME_INDEX_HPP_
 #define OPKIT_BASE_NAME_INDEX_HPP_
 
@@ -7036,8 +7052,8 @@ class NameTable {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Deletes this image's table of names; empty before there is a table. The image must not use names
-// after the call.
+// Deletes this image's table of names. The hook is empty before the table exists. The image must
+// not use names after the call.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_names{"deleting the names",
                                                                "opkit/base/interned_names.hpp"};
 
@@ -7073,8 +7089,8 @@ struct InternedNames {
   }
 };
 
-// A name that this thread has interned recently, found without a lock: a scope in a loop interns
-// its name in every iteration.
+// A name that this thread interned recently; the search takes no lock. A scope in a loop interns
+// the same name in every iteration.
 struct RecentName {
   uint32_t number;
   uint32_t size;
@@ -7083,7 +7099,7 @@ struct RecentName {
 inline constinit thread_local RecentName t_recent_names[64] = {};
 
 inline uint32_t NumberOfName(std::string_view name, bool only_if_room) {
-  // Bytes that a name takes beside its text: string object and index slots.
+  // Bytes of a name in addition to its text: the string object and index slots.
   constexpr int64_t kBytesBeside = 64;
   if (name.empty()) return 0;
   // Hashed by address: most names are literals or long-lived strings.
@@ -7165,7 +7181,7 @@ OPKIT_INLINE std::string TextOfAbi(const char* text) {
   return {text ? text : "", bytes};
 }
 
-// Returns why a struct must not be read; null if it may be read.
+// Returns the reason why a struct must not be read; null if it may be read.
 template <class Struct>
 const char* ProblemOfStruct(const Struct* it) {
   if (!it) return "is null";
@@ -7339,8 +7355,8 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
 // ---- opkit/op/boundary/convert/op_conversion.hpp
-// Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp reads a
-// library's opkit_op, without trusting it, into a record. A new value of opkit_op is added in
+// Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp checks a
+// library's opkit_op and reads it into a record. A new value of opkit_op is added in
 // abi/opkit_abi.h, in FunctionOpRecord and in this header's definitions; CONTRIBUTING.md describes
 // how to add a function.
 #ifndef OPKIT_OP_BOUNDARY_CONVERT_OP_CONVERSION_HPP_
@@ -7352,8 +7368,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 int DeviceTypeFromName(std::string_view name);
 
 // Returns the record as an opkit_op, which lives as long as the owner that is added to `owners`.
-// Its kernels must call the record's functions and let no exception out: the pointers in the
-// record's `abi` are passed on unchanged.
+// The pointers in the record's `abi` are passed on unchanged: its kernels must call the record's
+// functions and must not throw.
 OPKIT_IMAGE_LOCAL const opkit_op* ExportOp(FunctionRecord record, RefCountedList& owners);
 
 // Reads operator `index` of a library into a record. Its devices, in the order of op.kernels, have
@@ -7365,11 +7381,11 @@ FunctionRecord ImportOp(const opkit_op* op, uint64_t index, const std::string& l
 [[noreturn]] OPKIT_COLD void RefuseDescription(const std::string& library, const Text& what,
                                                const Text& mend = {},
                                                ErrorCode code = ErrorCode::kInvalidArgument);
-// Throws for a name that is not a short line of text, or that has a character below `least`. A null
-// name passes.
+// Throws for a name that is not one short line of text, or has a character below `least`. Accepts
+// null.
 void CheckLibraryText(const std::string& library, const char* name, const Text& what,
                       unsigned char least = ' ', const Text& mend = {});
-// Throws for a text without an end. A null text passes.
+// Throws for a text without a terminating zero. Accepts null.
 void CheckLibraryTextEnds(const std::string& library, const char* text, const Text& what);
 
 }}}  // namespace opkit::detail
@@ -7572,7 +7588,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void FillInRecord(FunctionOpRecord& record) 
     if (record.Has(OPKIT_OP_NO_GRADIENT)) kernel.backward = nullptr;
   }
 }
-// Adds the records of REGISTER_OP. An operator of a header, registered by two units, is added once.
+// Adds the records of REGISTER_OP. An operator that two units register from one header is added
+// once.
 OPKIT_COLD OPKIT_IMAGE_LOCAL inline OpStatus AddRecords(std::vector<FunctionRecord>& records) {
   std::string problems;
   for (const FunctionRecord& record : LibraryContents::Global().records) {
@@ -7720,7 +7737,7 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
   }
 
  private:
-  // The JSON of the partition's graph, and the graph's own number of each node in it.
+  // The JSON of the partition's graph, and the graph's number of each node in the JSON.
   struct GraphText {
     explicit GraphText(const opkit_partition* partition) {
       AcceptAnswer(partition->json(partition, &text, &count, &nodes));
@@ -8070,10 +8087,10 @@ OPKIT_INLINE FunctionRecord ImportOp(const opkit_op* op, uint64_t index,
 
 // ---- opkit/base/algorithm.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// Searching and stable sorting of vectors, light to compile, for code off the hot paths. std::sort
+// Searching and stable sorting of vectors, for code off the hot paths; they compile fast. std::sort
 // and std::stable_sort are compiled again for every item type and comparison, about 3 KB each; the
 // sort here is compiled once. The concepts of std::ranges cost a unit some milliseconds for every
-// type that it searches.
+// searched type.
 #ifndef OPKIT_BASE_ALGORITHM_HPP_
 #define OPKIT_BASE_ALGORITHM_HPP_
 
@@ -8132,7 +8149,7 @@ struct RegisteredLayout {
   bool has_descriptors;
   double ns_per_byte;
 };
-// A direct converter between two layouts other than the standard one.
+// A direct converter between two layouts, neither of which is the standard layout.
 struct LayoutPair {
   LayoutId from, to;
   double ns_per_byte;
@@ -8322,9 +8339,10 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredLayouts(LibraryContents& contents) {
 
 // ---- opkit/device/native_stream.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// Native streams of another image or of the author: each backend with native streams registers how
-// its contexts issue work on a given stream. Libraries use it to run their operators on their
-// host's streams; operators that others invoke use it to run on their caller's stream.
+// Native streams that another image or the author has created: each backend with native streams
+// registers a function by which its contexts issue work on a given stream. Libraries use it to run
+// their operators on their host's streams; invoked operators use it to run on their caller's
+// stream.
 #ifndef OPKIT_DEVICE_NATIVE_STREAM_HPP_
 #define OPKIT_DEVICE_NATIVE_STREAM_HPP_
 
@@ -8358,18 +8376,19 @@ OPKIT_IMAGE_LOCAL inline NativeStreamFunction FindNativeStreams(DeviceType type)
 
 // ---- opkit/op/gradient/gradient_hook.hpp
 #ifdef OPKIT_OPKIT_HPP_
-// Hooks into the registry of gradients, for code that must also link without it: they stay empty if
-// a program registers no gradient.
+// Hooks into the registry of gradients, for code that must also link without the registry. The
+// hooks stay empty if a program registers no gradient.
 #ifndef OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 #define OPKIT_OP_GRADIENT_GRADIENT_HOOK_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// True if a gradient is registered for an operator, including the kinds that declare that there is
-// none. RegisterGradient fills it.
+// True if a gradient is registered for an operator, or a declaration that it has no gradient.
+// RegisterGradient fills the hook.
 OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const std::string& op)> g_has_gradient{
     "a gradient", "opkit/op/gradient/gradient.hpp"};
-// Frees a library's registry of gradients when the library is unloaded. The registry fills it.
+// Frees a library's registry of gradients when the library is unloaded. The registry fills the
+// hook.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
     "a gradient", "opkit/op/gradient/gradient.hpp"};
 
@@ -8387,7 +8406,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<void()> g_delete_gradients{
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// An allocator of this image that calls the allocator that the host has at that moment.
+// An allocator of this image that calls the host's current allocator.
 class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
  public:
   HostMemory(DeviceType type, Allocator& own) : type_(type), own_(own) {}
@@ -8444,7 +8463,7 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
   void Free(void* owner, void* memory, int64_t bytes) noexcept {
     owner ? g_host->deallocate(owner, memory, bytes) : own_.Deallocate(memory, bytes);
   }
-  // Removes the entry of `data` and returns its owner; returns `usual` without an entry.
+  // Removes the entry of `data` and returns its owner. If there is no entry, returns `usual`.
   void* Forget(const void* data, void* usual) {
     MutexLock lock(mutex_);
     for (auto& one : others_) {
@@ -8480,8 +8499,8 @@ class OPKIT_IMAGE_LOCAL HostMemory final : public Allocator {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The span sink of a library. Passes on to the host the spans that the library's operators open
-// during their runs, by ProfileScope and Invoke. Each thread has a list of its open spans.
+// The span sink of a library. Sends to the host the spans that ProfileScope and Invoke open during
+// runs of the library's operators. Each thread has a list of its open spans.
 class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  public:
   static void Use() { g_image_span_sink = &g_sink; }
@@ -8494,8 +8513,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     if (CurrentSpanSink() != wanted) g_sink.store(wanted, std::memory_order_relaxed);
     return wanted;
   }
-  // Marks the next span of this thread that has the operator's name: the host has opened it
-  // already.
+  // Marks the next span of this thread with the operator's name: the host has already opened this
+  // span.
   class Known {
    public:
     explicit Known(const std::string& op) : name_(t_known, InternName(op)) {}
@@ -8513,8 +8532,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
     auto* const span = new (std::nothrow) Span{t_span};
     if (!span) return Pass();
     t_span = span;
-    // The host gives the span its identity, as a child of the current one. If both images share the
-    // current identity, that is `now`: reset it to the parent first.
+    // The host gives the span an identity, as a child of the current identity. If both images share
+    // the variable of the current identity, `now` is this variable: reset it to the parent first.
     now.id = now.parent;
     try {
       g_host->span_begin(static_cast<int32_t>(now.kind), InternedName(names.name).c_str(),
@@ -8566,8 +8585,8 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to a list that keeps them
-// and to the pointers; the second copies a graph.
+// Hooks that graph/abi_graph.hpp fills. The first adds a node's graphs to the list of their owners
+// and to the list of pointers; the second copies a graph.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const OperatorDef&, RefCountedList&,
                                              std::vector<const opkit_graph*>&)>
     g_add_abi_graphs{"the node of an operator that carries graphs", "opkit/partition.hpp"};
@@ -8575,8 +8594,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<const SubgraphBase>(const o
     g_subgraph_of_abi{"a node that carries graphs, in a library,", "opkit/graph.hpp"};
 
 // Converts extents: a known extent, -1 for unknown, or a lower number for a symbol. A host uses the
-// numbers of interned names, so that the graph around a node and the graph that it carries agree. A
-// library names a symbol by its number, "s12".
+// numbers of interned names, so that a node's own graph and the graph around the node use the same
+// numbers. A library names a symbol by its number, "s12".
 inline constexpr const char* kAbiSymbol = "s";
 OPKIT_IMAGE_LOCAL inline int64_t AbiExtent(const Dim& dim) {
   if (dim.is_known()) return dim.value();
@@ -8671,7 +8690,7 @@ class AbiValues {
 
   opkit_value* data() { return values_.data(); }
   const opkit_value& operator[](size_t i) const { return values_[i]; }
-  // For the inputs of a node: marks those that it leaves out, and passes constants.
+  // Prepares the inputs of a node: marks the left-out inputs, and passes constants.
   void SetInputs(const OperatorDef& def, std::span<const TensorInfo> infos) {
     for (size_t i = 0; i < infos.size(); ++i) {
       values_[i].present = !def.inputs()[i].empty();
@@ -8886,8 +8905,8 @@ struct NodeOfAbi {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// A node with its selected configuration, and the next node with its own: the only reader of the
-// node's output 0.
+// A node and the next node, each with its selected configuration. The next node is the only reader
+// of the node's output 0.
 struct FusionQuery {
   KernelQuery node;
   const KernelConfig& config;
@@ -8896,8 +8915,8 @@ struct FusionQuery {
   size_t read;  // index of the input of `next` that is the node's output 0
 };
 // The fusion of the two nodes: a node with the outputs of `next` and inputs of both, for a kernel
-// of the same backend, and its configuration. Nothing is selected again, so the layouts must be the
-// layouts that were selected for the two nodes.
+// of the same backend, and its configuration. Kernels are not selected again, so the layouts must
+// be those that were selected for the two nodes.
 struct FusedNode {
   OperatorDef def;
   KernelConfig config;
@@ -8934,8 +8953,8 @@ struct BoundOperator {
 };
 
 // Makes the operator of a kernel, in a configuration that the kernel proposed or in none. Throws
-// the errors of CreateOperator. A library with only typed CPU operators does not need it: the
-// registration of any other kernel fills it (UseOperatorCalls).
+// the errors of CreateOperator. A library with only typed CPU operators does not need this hook.
+// The registration of any other kernel fills it (UseOperatorCalls).
 OPKIT_IMAGE_LOCAL inline constinit Hook<BoundOperator(const Kernel& kernel, const OperatorDef& def,
                                                       const KernelConfig* config)>
     g_bind_operator{"a kernel that is no typed operator's", "opkit/op/registration.hpp"};
@@ -8974,7 +8993,7 @@ class DirectCall {
   const Tensor* Output(size_t o, std::span<const Tensor> inputs, const Tensor& callers,
                        const Shape& shape, DType dtype);
   // True if writing to the output would overwrite an earlier output or an input. Exception: an
-  // input that the schema pairs with the output and that the function reads in place, not as a
+  // input that the schema pairs with the output, if the function reads the input itself and not a
   // copy.
   bool Clobbers(size_t o, std::span<const Tensor> inputs, const Tensor& output) const;
   [[noreturn]] OPKIT_COLD void Fail(std::span<const Tensor> inputs) const;
@@ -9006,14 +9025,14 @@ OPKIT_IMAGE_LOCAL ResolvedCall MakeDirectCall(const OpSchema& schema, const Oper
 
 // ---- opkit/plugin/export/impl/export_threads.ipp
 #ifdef OPKIT_OPKIT_HPP_
-// Runs the tasks and loops of a library's operators, and knows the host's call in which they run.
+// Runs the tasks and loops of a library's operators, and stores the host's call in which they run.
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_THREADS_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The thread that runs tasks, other than loops, of the library's operators: a second pool would
-// take CPUs from the host's. Ended before the library is unloaded.
+// The thread that runs the tasks, but not the loops, of the library's operators. A second pool of
+// threads would take CPUs from the host's pool. The thread ends before the library is unloaded.
 struct ExportThreads {
   Mutex mutex;
   std::atomic<ThreadPool*> pool{nullptr};
@@ -9071,9 +9090,9 @@ OPKIT_IMAGE_LOCAL inline constinit thread_local const opkit_call* t_host_call = 
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The library's operator behind one operator of the host, and the tensors that it reads and writes.
-// A typed operator on the CPU is called directly, as a program's Invoke calls it. Any other
-// operator is bound to a workspace.
+// The library's operator behind one operator of the host, with the tensors that the operator reads
+// and writes. A typed operator on the CPU is called directly, as a program's Invoke calls it. Any
+// other operator is bound to a workspace.
 class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
  public:
   // `config` is null if the host has chosen no configuration.
@@ -9097,8 +9116,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     outputs_.resize(def_.outputs().size());
   }
 
-  // Runs the operator, at its place in the host's stream if there is one. A CPU stream waits for
-  // the operator; on a native stream the operator issues its work.
+  // Runs the operator. If the host has a stream, runs it in the order of the stream: a CPU stream
+  // waits for the operator; on a native stream the operator only issues its work.
   void Run(const opkit_call* call) {
     const Device device = def_.device();
     if (!call->asynchronous) {
@@ -9128,7 +9147,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
     return def_.inputs()[i].empty() ? nullptr : &inputs_[i];
   }
 
-  // Gives output o a name of its own, or the name of the input in whose place it must be.
+  // Gives output o its own name, or the name of the input whose memory it must use.
   void NameOutput(const OpSchema& schema, size_t o) {
     std::string& name = def_.mutable_outputs()[o];
     if (name.empty()) return;
@@ -9198,7 +9217,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
       RethrowForHost(error);
     }
   }
-  // Throws the error without the lines about this operator, which the host adds itself.
+  // Throws the error without the lines about this operator, because the host adds such lines
+  // itself.
   [[noreturn]] OPKIT_COLD void RethrowForHost(const Error& error) const {
     Error told(error.code(), error.message());
     for (const std::string& line : error.context()) {
@@ -9248,8 +9268,8 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
           " for it; correct the schema's Infer, or write one");
   }
 
-  // A run that the host's stream starts later: a call of its own, with copies of the data that the
-  // host's call points to.
+  // A run that the host's stream starts later. It has its own call, with copies of the data to
+  // which the host's call points.
   struct LaunchedRun : RefCounted {
     IntrusivePtr<ExportedInstance> instance;
     opkit_call call;
@@ -9286,7 +9306,7 @@ class OPKIT_IMAGE_LOCAL ExportedInstance : public RefCounted {
 
   OperatorDef def_;
   const std::string registered_;
-  std::vector<int> shared_inputs_;  // by output: the input whose memory it must take, -1 for none
+  std::vector<int> shared_inputs_;  // by output: the input whose memory it must use; -1: none
   BoundOperator bound_;             // null if call_ is set
   std::unique_ptr<DirectCall> call_;
   std::vector<Tensor> inputs_, outputs_;  // tensors of call_
@@ -9395,7 +9415,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
          {std::pair(&context.inputs(), inputs), std::pair(&context.outputs(), outputs)})
       types ? ValuesOfAbi::StoreTypes(*infos, values) : ValuesOfAbi::StoreShapes(*infos, values);
   }
-  // Infers dtypes without shapes if inference with shapes fails: infer_shape reports wrong shapes.
+  // If inference with shapes fails, infers dtypes without shapes; infer_shape then reports the
+  // shapes.
   static void InferType(const OpSchema& schema, const opkit_node* node, opkit_value* inputs,
                         opkit_value* outputs) {
     try {
@@ -9440,8 +9461,8 @@ struct OPKIT_IMAGE_LOCAL SchemaFunctions {
       AcceptAnswer(inputs->add(inputs, (*tensor.data())->tensors[0]));
     }
   }
-  // Computes the largest scratch of the device's kernels, each by its first proposed configuration
-  // in standard layouts: the host does not name the kernel that it will run.
+  // Computes the largest scratch of all kernels of the device, because the host does not name the
+  // kernel that it will run. Uses each kernel's first proposed configuration in standard layouts.
   OPKIT_COLD static void ScratchBytes(const OpSchema& schema, const opkit_node* node,
                                       const opkit_value* inputs, int64_t* bytes) {
     *bytes = 0;
@@ -9529,8 +9550,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
           "that "
           "registers it");
   ReadKernels(schema, *record);
-  // Adds in-place pairs of the first inputs and outputs only, because a schema decides each pair by
-  // a function.
+  // Adds only in-place pairs of the first inputs and outputs, because the schema's function must be
+  // called for each possible pair.
   constexpr int kMost = 16;
   for (int i = 0; i < (std::min)(schema.max_inputs(), kMost); ++i)
     for (int o = 0; o < (std::min)(schema.max_outputs(), kMost); ++o)
@@ -9624,8 +9645,8 @@ OPKIT_COLD OPKIT_INLINE void InvokeOnHost(std::string_view op, const std::vector
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Calls the library's gradient maker, which gives new values names of its own. The host's new_name
-// then replaces each of them.
+// Calls the library's gradient maker, which chooses names for new values. Names from the host's
+// new_name then replace these names.
 OPKIT_IMAGE_LOCAL inline opkit_status ExportedGradient(const opkit_op*,
                                                        const opkit_gradient* gradient) {
   return GuardedCall([&] {
@@ -9937,8 +9958,8 @@ class HostErrorScope {
   const ScopedValue<HostErrorSlot*> scope_{t_host_error, &slot_};
 };
 
-// Keeps the exception in flight as this thread's failure, and returns the status for it; for use in
-// a catch block. `unknown` describes an exception that is not a std::exception.
+// Stores the current exception as this thread's failure, and returns its status; for use in a catch
+// block. `unknown` describes an exception that is not a std::exception.
 OPKIT_COLD OPKIT_IMAGE_LOCAL opkit_status
 KeepFailure(const char* unknown = "it threw something that is not a std::exception") noexcept;
 // Runs `body` for a caller of the table; returns the status.
@@ -9960,7 +9981,7 @@ Self& ContextOf(const Struct* from) {
           " is called without the struct");
   return *static_cast<Self*>(from->context);
 }
-// A function of such a struct: calls kMember of its object with the other arguments.
+// A function of such a struct: calls the member kMember of the object with the other arguments.
 template <class Self, auto kMember, class Struct, class... Args>
 opkit_status AnswerBy(const Struct* from, Args... args) {
   return AnswerCaller([&] { (ContextOf<Self>(from).*kMember)(args...); });
@@ -9986,14 +10007,14 @@ struct HostTable {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The Error of a library's function in MXNet's spelling that returned FAIL. The library's host has
-// the reason.
+// The Error for a FAIL that a library's function in MXNet's spelling has returned. The library's
+// host stores the reason.
 class OPKIT_EXPORT MxFailure : public Error {
  public:
   using Error::Error;
 };
 
-// Calls f. Throws an Error with the text of OPKIT_ERROR_MSG if f returns FAIL; in a library
+// Calls f. If f returns FAIL, throws an Error with the text of OPKIT_ERROR_MSG. In a library throws
 // MxFailure, without the text.
 template <class F>
 void CheckMxReturn(const char* what, F&& f) {
@@ -10086,7 +10107,7 @@ class OPKIT_IMAGE_LOCAL ExportedPartitionWork {
   std::unique_ptr<PartitionWork> work_;
 };
 
-// Runs `call` for the host. After a FAIL the host has the reason already.
+// Runs `call` for the host. After a FAIL the host already has the reason.
 template <class Call>
 opkit_status AnswerHost(Call call) {
   return GuardedCall([&] {
@@ -10438,7 +10459,8 @@ OPKIT_INLINE ResolvedCall MakeDirectCall(const OpSchema& schema, const OperatorD
   if (kernels.empty()) ThrowNoKernel(def, {});
   const Kernel& kernel = *kernels.front();
   if (kernels.size() > 1 || !kernel.typed || kernel.make_typed) return {};
-  // The order of backends does not matter for a single kernel, but OPKIT_BACKENDS may exclude it.
+  // The order of backends does not matter for a single kernel, but OPKIT_BACKENDS may exclude its
+  // backend.
   if (const BackendPreference& allowed = AllowedBackends();
       !allowed.empty() && !Contains(allowed, kernel.backend))
     ThrowNoneAllowed(def, kernel.backend);
@@ -10513,8 +10535,8 @@ struct TensorSlot : RefCounted {
   bool dense = false;
 };
 
-// An operator that this operator invokes, kept from call to call. Each stream has its own, because
-// the work of two streams may run at once.
+// An operator that this operator invokes, kept between calls. Each stream has its own instance,
+// because work of two streams may run at the same time.
 struct InvokedOperator : RefCounted {
   InvokedOperator(const std::string& name, const std::vector<int>& inputs,
                   const Arguments& arguments, const InvokeOptions& options, const void* its_stream)
@@ -10538,7 +10560,7 @@ struct PendingInvoke : RefCounted {
   ThreadPool& pool = ThreadPool::Current();
   Latch done{1};
   std::exception_ptr failure;  // written before the latch opens
-  bool failure_taken = false;  // the caller has waited, and has got the failure
+  bool failure_taken = false;  // a Wait of the caller has thrown the failure
 
   void Wait() {
     if (!done.done()) pool.Wait(done);
@@ -10568,7 +10590,8 @@ struct Addition {
   Tensor target, term;
 };
 
-// The memory that a function has allocated, which may be in use after it has returned.
+// The memory that a function has allocated. Work may use the memory after the function has
+// returned.
 struct RunMemory {
   std::vector<Storage> memory;
   std::vector<IntrusivePtr<TensorSlot>> temporaries;
@@ -10577,7 +10600,7 @@ struct RunMemory {
   bool empty() const { return memory.empty() && temporaries.empty() && additions.empty(); }
 };
 
-// Makes the outputs of an operator whose shapes inference leaves open.
+// Makes the outputs whose shapes inference cannot determine.
 class OutputMaker {
  public:
   virtual const OpTensor& MakeOutput(size_t output, const Shape& shape, DType dtype) = 0;
@@ -10599,8 +10622,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<IntrusivePtr<HostedGraph>(const opkit_gr
     g_make_hosted_graph{"run_graph", "opkit/partition.hpp"};
 
 struct ResourceState;
-// A run that continues after its function has returned. Ends once the function has returned and the
-// completion handle was used.
+// A run that continues after its function has returned. Ends once two things have happened: the
+// function has returned, and the completion handle was used.
 struct DeferredRun : RefCounted {
   IntrusivePtr<EventState> event;
   RefCountedList kept;  // views, the operator's state, the library
@@ -10613,9 +10636,8 @@ struct DeferredRun : RefCounted {
   std::exception_ptr failure;  // the failure of the completion, if any
   std::atomic<bool> arrived_once{false};
 
-  // Marks one of the two ends; the second call ends the run. Called once when the function returns
-  // and once by the completion handle. Acquire and release: the second caller reads the first
-  // caller's writes.
+  // Called twice: when the function returns, and by the completion handle. The second call ends the
+  // run. Acquire and release: the second caller reads the first caller's writes.
   void Arrive() {
     if (arrived_once.exchange(true, std::memory_order_acq_rel)) End();
   }
@@ -10730,7 +10752,7 @@ OPKIT_INLINE opkit_status KeepFailure(const char* unknown) noexcept {
 }
 
 // Runs an operator into the memory of `wanted`; copies results that the operator has placed
-// elsewhere. With `native_stream`, on that stream's thread, only issues the work.
+// elsewhere. With `native_stream`, only issues the work, on that stream's thread.
 inline void RunInto(InvokedOperator& invoked, const std::vector<Tensor>& inputs,
                     const std::vector<Tensor>& wanted, void* native_stream = nullptr) {
   std::vector<Tensor> results(wanted);

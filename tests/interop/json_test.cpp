@@ -181,7 +181,8 @@ TEST_CASE("mistakes in a document are reported with their place") {
   CHECK(Contains(Wrong("3\n", "-3\n"), "inputs[0].shape[1]: extent -3 is negative"));
   CHECK(Contains(Wrong("\"N\"", "\"\""), "inputs[0].shape[0]: a symbol needs a name"));
   CHECK(Contains(Wrong("\"type\": \"Scale\",", ""), "nodes[0]: needs the member 'type'"));
-  CHECK(Contains(Wrong("\"type\": \"Scale\",", "\"type\": \"\","), "nodes[0]: a node needs an op"));
+  CHECK(Contains(Wrong("\"type\": \"Scale\",", "\"type\": \"\","),
+                 "nodes[0]: a node needs the name of an operator"));
   CHECK(Contains(Wrong("\"attributes\"", "\"atributes\""),
                  "nodes[0]: has no member 'atributes' (did you mean 'attributes'?"));
   CHECK(Contains(Wrong("\"AACAPwAAAEA=\"", "\"AACAPwAA\""),
