@@ -482,8 +482,8 @@ struct opkit_test_inputs {
 /* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
  * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
  * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes infer_shape and infer_type
- * optional. With OPKIT_OP_SUBGRAPH all three are optional: types and shapes are those of the graph
- * that the node carries. */
+ * optional. With OPKIT_OP_SUBGRAPH all three are optional: without infer_shape and infer_type, the
+ * types and shapes are those of the graph that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;

@@ -146,6 +146,11 @@ TEST_CASE("A product's cost is two operations for each of its terms") {
   CHECK(cost.flops == 2 * 5 * 2 * 3 * 4);
   CHECK(cost.bytes_read == 4 * (30 + 12));
   CHECK(cost.bytes_written == 4 * 40);
+  // Shapes that inference refuses have no operations to count.
+  CHECK(schema.Cost(def, {F({}), F({3, 4})}, {F({4})}).flops == 0);
+  const OperatorDef gemm("Gemm", {"a", "b"}, {"c"});
+  CHECK(OpRegistry::Global().GetSchema("Gemm").Cost(gemm, {F({4}), F({4, 5})}, {F({5})}).flops ==
+        0);
 }
 
 TEST_CASE("MatMul and Gemm keep the promises of their schemas") {

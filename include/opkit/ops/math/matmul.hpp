@@ -130,9 +130,12 @@ inline void InferGemm(InferenceContext& c) {
 }
 
 // Returns the number of operations of a product. An element of the product is a sum along axis
-// `inner` of the factor; each term of the sum takes two operations.
+// `inner` of the factor; each term of the sum takes two operations. 0 if the factor has no such
+// axis: OpSchema::Cost does not check shapes.
 inline uint64_t ProductFlops(const TensorInfo& product, const TensorInfo& factor, int inner) {
-  return 2 * OpSchema::Elements(product) * static_cast<uint64_t>(factor.shape.ToShape().dim(inner));
+  const Shape shape = factor.shape.ToShape();
+  if (inner >= shape.rank() || inner < -shape.rank()) return 0;
+  return 2 * OpSchema::Elements(product) * static_cast<uint64_t>(shape.dim(inner));
 }
 
 OPKIT_NODE_GRADIENT(MatMul) {

@@ -150,7 +150,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     try {
       if (resource.asynchronous && resource.launch)
         resource.launch(resource.context, [memory = std::move(resource.memory)] {});
-    } catch (...) {  // out of memory: cannot keep the run's memory until the stream is done
+    } catch (...) {  // launch failed: the memory was moved into its argument, which has freed it
     }
     resource.memory = {};
   }
