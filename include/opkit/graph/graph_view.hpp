@@ -96,12 +96,12 @@ class GraphView {
 
   const Graph* graph_;
   detail::NameIndex names_;
-  detail::IndexedVector<int> producers_;  // by value
+  detail::IndexedVector<int> producers_;  // for each value, the node that makes it
   // Node by node, inputs then outputs; where each node begins.
   detail::IndexedVector<int> values_, offsets_;
-  detail::FlatLists consumers_;  // by value
+  detail::FlatLists consumers_;  // for each value, the nodes that read it
   std::vector<int> outputs_;
-  detail::IndexedVector<char> is_output_, is_rewritten_;  // by value
+  detail::IndexedVector<char> is_output_, is_rewritten_;  // for each value
   std::vector<Rewrite> rewrites_;
   std::vector<Edge> edges_;
   std::vector<int> order_;

@@ -18,7 +18,7 @@ struct ProfileSpan {
   uint64_t parent = 0;  // 0 for none
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t completed = -1;  // end of the run's event if later than `end`; else -1
+  int64_t completed = -1;  // time when the run's event completed, if after `end`; else -1
   // Begin and end of the work on the device, by the device's clock; -1 if unknown. `completed` is
   // the time when the host learned of the end.
   int64_t device_begin = -1;

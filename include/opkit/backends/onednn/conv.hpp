@@ -11,8 +11,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Returns the number of elements of images in blocks of `block` channels, with the pads of the last
-// block. A `block` of 0 is the standard layout.
+// Returns the number of elements of images whose channels are stored in blocks of `block` channels.
+// Counts the padding channels of the last block. A `block` of 0 is the standard layout.
 inline int64_t OnednnElements(const dnnl::memory::dims& extents, int64_t block) {
   int64_t elements = extents[0] * (block ? (extents[1] + block - 1) / block * block : extents[1]);
   for (size_t i = 2; i < extents.size(); ++i) elements *= extents[i];

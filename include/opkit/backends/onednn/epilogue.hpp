@@ -14,8 +14,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 class OnednnEpilogue {
  public:
-  // A step. Its name is in the attribute "steps" of a fused node, its two numbers are in "alphas"
-  // and "betas". A step of arithmetic reads the next input behind the inputs of the plain operator.
+  // A step, stored in the attributes "steps" (its name), "alphas" and "betas" of a fused node. Each
+  // binary step reads the next of the inputs that follow those of the Conv or MatMul itself.
   struct Step {
     std::string name;
     float alpha = 0, beta = 0;

@@ -111,7 +111,7 @@ struct OnednnRecurrent {
   }
 
  private:
-  // Returns the piece that begins with sequence `first`.
+  // Returns the part of the work that begins with sequence `first` of the batch.
   template <class Kernel>
   OnednnPiece PieceFrom(const Kernel& kernel, int64_t first) const {
     OnednnPiece piece{dnnl::primitive(kernel), {}, kernel.scratchpad_desc()};

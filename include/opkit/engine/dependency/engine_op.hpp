@@ -175,8 +175,8 @@ struct OpList {
     op->SetNextInList(before ? before->next_in_list() : first);
     Link(before, op);
   }
-  // Counts one grant, and adds the operation at its last grant. Acquire-release: the last grant has
-  // seen the writes of every operation before it, on whatever thread.
+  // Counts an access that was granted to `op`, and adds `op` to the list at its last grant.
+  // Acquire-release: that grant has seen the writes of all operations before `op`, on any thread.
   void AddIfGranted(EngineOp* op) {
     if (op->access_count == 1 || op->waits.fetch_sub(1, std::memory_order_acq_rel) == 1) Add(op);
   }

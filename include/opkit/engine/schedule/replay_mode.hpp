@@ -32,7 +32,7 @@ OPKIT_COLD std::string ExplainMode(const Schedule& schedule, double ns_per_node,
 
 namespace detail {
 
-// Returns the width of a level from which it pays to share the level.
+// Returns the least number of nodes in a level for which sharing it among threads saves time.
 int WidthToShare(double ns_per_node);
 
 // Finds the mode of a Replay by its first runs: uses kWalk a few times, then tries the modes that

@@ -181,7 +181,7 @@ class OnnxFunctionInliner {
   // to another function, inside a further graph, can nest and multiply graphs without bound.
   void Write(const OnnxAttributeProto& attribute, int depth = 0) {
     Write(sizeof(attribute) + attribute.name.size());
-    // Twice: once in the tree and once in the Graph.
+    // Twice, because both the tree of the ONNX file and the Graph hold these numbers.
     Write(2 * (attribute.floats.size() * sizeof(float) + attribute.ints.size() * sizeof(int64_t)));
     for (const std::string_view bytes : attribute.bytes) Write(sizeof(bytes) + bytes.size());
     if (!attribute.graphs.empty() && depth >= options_.max_subgraph_depth)

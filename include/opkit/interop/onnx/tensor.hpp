@@ -69,8 +69,8 @@ struct OnnxTensorHeader {
   int64_t type = 0;
   bool has_raw = false;
   std::string_view raw;
-  const OnnxValueField* values_field = nullptr;  // null: no typed values
-  int64_t values = 0;                            // number of typed values
+  const OnnxValueField* values_field = nullptr;  // the typed field, such as float_data; null: none
+  int64_t values = 0;                            // number of values in that field
   bool is_external = false;
   bool is_segment = false;
   OnnxExternalEntry external;

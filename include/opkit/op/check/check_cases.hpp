@@ -40,7 +40,7 @@ inline CheckCase MakeCase(const InputTypes& inputs, uint64_t seed) {
 // the reason, if it finds none.
 inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& options) {
   constexpr int kMost = 16;
-  // The number of values that the schema names, or 1 if it names no values.
+  // Counts named values. If none are named: 1 output, and 1 input if more than kMost are allowed.
   int named_inputs = static_cast<int>(schema.inputs().size());
   int named_outputs = static_cast<int>(schema.outputs().size());
   if (named_inputs == 0 && schema.max_inputs() > kMost) named_inputs = 1;

@@ -375,7 +375,7 @@ class OpResource {
     host()->log(call_, static_cast<int32_t>(level), StrCat(parts...).c_str());
   }
   [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
-  // Returns the identity of this thread's work; OpAdoption continues it in another thread.
+  // Returns the identity of this thread's work, for OpAdoption to continue it in another thread.
   Invocation invocation() const {
     opkit_invocation now{};
     host()->invocation(&now);

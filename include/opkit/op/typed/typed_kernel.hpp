@@ -24,7 +24,7 @@ using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
 
 // The function for one element type.
 struct TypedVersion {
-  DType element;  // kUndefined for a function over <Context> alone
+  DType element;  // kUndefined if the function has no element type
   bool (*call)(void* context, const TypedSlot* slots);
   const AttributeReader* readers;  // one for each parameter; null for a tensor
 };

@@ -56,7 +56,7 @@ class BodyOperator : public StandardOperator, public RunsBodies {
     const Tensor* constant;
   };
 
-  // Records the outputs that body `number` returns unchanged.
+  // Records the outputs for which body `number` returns one of its inputs or constants unchanged.
   void FindHandedOn(int number) {
     const NodeBody& body = bodies_[detail::Index(number)];
     for (int o = 0; o < OutputSize(); ++o) {

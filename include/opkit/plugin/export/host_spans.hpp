@@ -72,7 +72,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  private:
   struct Span {
     Span* outer;
-    int64_t passed = 0;  // open spans inside it that the host does not see
+    int64_t passed = 0;  // number of open spans inside this span that were not sent to the host
     opkit_scope scope{};
   };
   static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }

@@ -22,7 +22,7 @@ struct LoadedLibrary : RefCounted {
   std::vector<std::string> gradients;      // operators whose gradient it registered
   bool overrides = false;                  // true if its kernels come first
   std::vector<LayoutId> layouts;           // layouts that it registered
-  std::vector<std::string> found_layouts;  // its layouts that existed before
+  std::vector<std::string> found_layouts;  // its layouts that were registered already
   std::vector<DeviceType> devices;
   std::vector<IntrusivePtr<const Partitioner>> partitioners;
   std::vector<IntrusivePtr<const NamedPass>> passes;

@@ -104,7 +104,7 @@ class ChromeTrace final : TraceVisitor {
     json_.EndObject();
   }
 
-  // Appends one end of the arrow that has the invocation's id.
+  // Marks the event as the beginning ("flow_out") or end ("flow_in") of the invocation's arrow.
   void Flow(const ProfileSpan& span, const char* end) {
     json_.Member("bind_id", span.id).Member(end, true);
   }

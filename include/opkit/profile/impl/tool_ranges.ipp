@@ -49,7 +49,7 @@ class NvtxRanges final : public ToolRanges {
   using Function = void (*)();
   using Push_ = int(const char*);
   using Pop_ = int();
-  // Numbers of the core module, whose table ends with a null.
+  // NVTX's numbers: the core module, two functions in its table, the table's size without its null.
   static constexpr int kCore = 1, kRangePushA = 9, kRangePop = 11, kFunctions = 16;
   static constexpr uint32_t kCallbacks = 1;
   struct Callbacks {

@@ -50,7 +50,7 @@ class ProfileDecoder {
       profile_.spans[place].open = true;
     }
   }
-  // Adds the kept facts to their spans and sorts everything.
+  // Adds what the kept records say about spans to those spans, and sorts the profile's lists.
   Profile Finish() {
     profile_.duration = clock_.Time(clock_.end_ticks);
     ApplyFacts();

@@ -202,8 +202,8 @@ class Recorder final : public SpanSink, public MemorySink {
   // Installs the recorder as the sink of spans and memory, or removes it.
   void Install(bool on);
 
-  // Relaxed: every Start stores the same pointer. CurrentSpanSink orders the first store before the
-  // first span that finds the recorder.
+  // Relaxed: every Start stores the same pointer. A thread finds the recorder by an acquire load
+  // in CurrentSpanSink, so it also sees the pointer that the first Start stored before.
   std::atomic<const ToolRanges*> tools_{nullptr};
   Mutex mutex_;  // guards the members below, except atomics and those of counters_mutex_
   std::vector<ThreadProfile*> threads_;

@@ -52,7 +52,7 @@ Packet Polynomial(Packet x, float lowest, Floats... higher) {
   return packet::pmadd(Polynomial(x, higher...), x, Splat(lowest));
 }
 
-// --- of one operand
+// --- Functions of one operand
 
 #define OPKIT_PACKET_FUNCTION(name, ...)                      \
   struct name {                                               \
@@ -166,7 +166,7 @@ struct DivideByCountPacket {
   Packet count;
 };
 
-// --- of two operands
+// --- Functions of two operands
 
 #define OPKIT_PACKET_FUNCTION(name, ...)                                \
   struct name {                                                         \

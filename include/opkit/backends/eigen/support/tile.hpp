@@ -72,8 +72,8 @@ void RunTile(const Tile& tile) {
 
 using TileFunction = void (*)(const Tile&);
 
-// The largest tile of several output channels ("rows") and one line. Fewer rows are divided into
-// tiles whose rows are powers of two.
+// The largest tile of several output channels ("rows") and one line. When fewer rows are left, they
+// are divided into tiles of 4, 2 or 1 rows.
 inline constexpr int kTileVectors = 3;
 inline constexpr int kTileRows = kSumRegisters / kTileVectors;
 

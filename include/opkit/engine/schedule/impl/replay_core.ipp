@@ -17,7 +17,7 @@ class SharedLevel {
   // Offers a level in `pieces` pieces. Called by one thread, once the level before is done.
   void Share(int level, int pieces) {
     left_.Add(pieces);
-    // Release: a claim sees the writes of the levels before.
+    // Release: a thread that claims a piece sees the writes of the levels before.
     word_.store(static_cast<uint64_t>(level) << 32 | static_cast<uint64_t>(pieces) << 16,
                 std::memory_order_release);
   }
@@ -89,7 +89,7 @@ class ReplayCore::Impl final : public ReplayCore {
     if (body.poll && pending() > 0) PollPending();
     if (!over_.done()) {
       if (deadline_ns_ < 0 || !may_pend()) {
-        pool_.Wait(over_);  // the threads that run nodes look at the deadline
+        pool_.Wait(over_);  // needs no timeout: the threads that run nodes check the deadline
       } else if (!pool_.Wait(over_, (std::max)(deadline_ns_ - MonotonicNs(), int64_t{0}))) {
         GiveUp(ErrorCode::kDeadlineExceeded);
         pool_.Wait(over_);  // waits for the bodies that are running
@@ -247,7 +247,7 @@ class ReplayCore::Impl final : public ReplayCore {
     Helper* next_free = nullptr;
   };
 
-  // The wake-ups that a thread owes once it has released the mutex. The core may be gone by then.
+  // The wake-ups to do after the mutex is released. The core may already be destroyed then.
   struct Duty {
     void Do() {
       if (helper) {

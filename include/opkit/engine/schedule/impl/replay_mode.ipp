@@ -74,7 +74,7 @@ OPKIT_INLINE ReplayTuner::ReplayTuner(const Schedule& schedule, ReplayMode mode,
 OPKIT_INLINE bool ReplayTuner::EnoughRuns(int64_t ns) const {
   constexpr int kFewRuns = 4, kManyRuns = 100;
   constexpr int64_t kLongNs = 2'000'000;    // one run of that length is enough
-  constexpr int64_t kEnoughNs = 1'000'000;  // threads have started by then
+  constexpr int64_t kEnoughNs = 1'000'000;  // after this time the pool's threads have started
   if (decisions_ > 0)
     return runs_ >= 2 || (mode_ != ReplayMode::kWalk && ns > 2 * best_ns(ReplayMode::kWalk));
   return runs_ >= kManyRuns || ns >= kLongNs || (runs_ >= kFewRuns && tried_ns_ >= kEnoughNs);

@@ -318,8 +318,8 @@ class ScheduleBuilder {
   Schedule& out_;
   const int size_;
   const ScheduleOptions& options_;
-  // Predecessors by original number: those of node n are preds_[pred_begin_[n] ..], count_[n] of
-  // them, marked with kEarly.
+  // Predecessors, by original number: those of node n are the count_[n] entries of preds_ from
+  // preds_[pred_begin_[n]] on. An entry of an early edge has the bit kEarly.
   IndexedVector<int> pred_begin_, preds_, count_, level_;
   IndexedVector<int>
       order_;  // original numbers in execution order; empty when the given order is one

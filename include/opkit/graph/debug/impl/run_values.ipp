@@ -133,7 +133,7 @@ class OutputKeepers {
 
  private:
   Executor& executor_;
-  // One keeper for each operator, with the first node of the operator.
+  // One keeper for each operator, with the first of the nodes that the operator computes.
   std::vector<std::pair<int, OutputKeeper*>> keepers_;
 };
 

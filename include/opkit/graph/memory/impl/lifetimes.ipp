@@ -288,7 +288,7 @@ class ValueMerger {
   const IndexedVector<RunValue>& values_;
   const StepOrder& order_;
   IndexedVector<int> root_;
-  IndexedVector<int64_t> offset_;  // offset of each value in its root's buffer
+  IndexedVector<int64_t> offset_;  // offset of each value in its buffer, which values may share
   IndexedVector<std::vector<int>> members_;
   IndexedVector<int> last_step_;  // by root: the step of the last grant; -1: nothing was granted
   // By root: index in its members_ of the first member that joined last.

@@ -175,7 +175,7 @@ inline void RaiseBound(MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
   const auto peak = static_cast<int>(
       std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  // By buffer: number of members of the grown set that conflict with it; -1 for a member.
+  // met[i]: the number of members of the set that conflict with buffer i; -1 if i is a member.
   IndexedVector<int> met(n, 0);
   int members = 0;
   const auto join = [&](size_t i) {

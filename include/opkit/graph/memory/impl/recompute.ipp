@@ -117,10 +117,10 @@ class Recomputer {
   }
 
  private:
-  // One run of a step.
+  // A turn: one run of a step.
   struct Turn {
     int step;
-    IndexedVector<int> makers;  // by input: the turn that makes it; -1: it is there from the start
+    IndexedVector<int> makers;  // makers[i]: the turn that makes input i; -1: made before the run
     bool moved = false;
   };
   // A turn that a candidate adds just before its reader.
@@ -147,7 +147,7 @@ class Recomputer {
     int place;
     double most;  // upper bound of gain / cost
   };
-  // A candidate with the changes that it makes.
+  // A candidate with its effects: turns that it adds or moves, changes of live bytes, gain, cost.
   struct Rating {
     Candidate of;
     std::vector<NewTurn> made = {};
@@ -475,7 +475,7 @@ class Recomputer {
     }
     return lowers && one.gain > 0;
   }
-  // Returns the number of bytes that are live while each of the new turns runs.
+  // Returns, for each new turn (run of a step), the bytes that are live while it runs.
   std::vector<int64_t> BytesOfMade(const Rating& one) const {
     const std::vector<NewTurn>& made = one.made;
     int64_t base = across_[one.of.place] + one.extended_bytes;

@@ -103,8 +103,8 @@ class MatrixFit {
   std::vector<PlacedSpan> placed_;  // sorted by offset
 };
 
-// The top of all placed buffers, over time. Used if there are more conflicts than can be listed.
-// Raise and Highest cost O(log sections) each.
+// Stores, for each section of time, the highest end of the placed buffers. Used if there are more
+// conflicts than can be listed. Raise and Highest cost O(log sections) each.
 class Skyline {
  public:
   explicit Skyline(int sections) {

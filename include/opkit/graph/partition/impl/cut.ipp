@@ -320,8 +320,8 @@ class SubgraphCutter {
   int taken_ = 0;
 };
 
-// True if the operator is registered and the node has an effect. An unregistered operator does not
-// order nodes.
+// True if the operator is registered and the node has an effect: such nodes keep their order. Nodes
+// of unregistered operators count as nodes without an effect.
 inline bool OrdersByEffect(const OperatorDef& def) {
   return OpRegistry::Global().FindSchema(def.type()) && HasEffect(def);
 }

@@ -321,7 +321,7 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 // Finds the outputs that can lie in the buffer of a donated input. Other outputs lie outside the
 // arenas.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
-  const std::vector<int> before = donated_outputs_;  // outputs found in the arenas of other devices
+  const std::vector<int> before = donated_outputs_;  // results of earlier calls for other devices
   for (const int output : plan_.view().outputs())
     if (HasKnownSize(output)) donated_outputs_.push_back(output);
   int count = 0;
@@ -456,8 +456,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena
         StrCat("), more than the capacity of ", capacity, "; live together:"), list);
 }
 
-// Adds the bytes that a value takes in a buffer of its own. Saturates: values that share bytes
-// may add up to more than the buffers that were planned.
+// Adds the bytes that a value takes in a buffer of its own. The sum stops at the largest int64: it
+// counts shared bytes once for each value, so it may be larger than all planned buffers together.
 OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
   const int64_t rest = (value.alignment - value.bytes % value.alignment) % value.alignment;
   int64_t& sum = summary_.naive_bytes;
@@ -466,7 +466,7 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
 }
 
 // Adds each step that reads or writes a value, also a step of a body, to the value's users. The
-// verifier then does not depend on how Describe treats bodies.
+// verifier then knows all users, whatever users Describe lists for nodes with bodies.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(IndexedVector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     const int node = plan_.schedule().original_of(step), end = end_[step];

@@ -150,7 +150,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     try {
       if (resource.asynchronous && resource.launch)
         resource.launch(resource.context, [memory = std::move(resource.memory)] {});
-    } catch (...) {  // launch failed: the memory was moved into its argument, which has freed it
+    } catch (...) {  // `launch` threw: the closure passed to it owned the memory and has freed it
     }
     resource.memory = {};
   }

@@ -28,7 +28,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
-  const struct End {  // runs also if the author's function throws
+  const struct End {  // runs even if the library author's `finalize` throws
     ~End() {
       delete g_export_threads.pool.exchange(nullptr);
       g_export_threads.described = false;

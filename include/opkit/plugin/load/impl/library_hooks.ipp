@@ -1,4 +1,4 @@
-// Computes types, costs and scratch of a library's operators by the library's functions.
+// Calls a library's functions for the types, costs and scratch memory of its operators.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
 

@@ -18,7 +18,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE HostError& CurrentHostError() {
-  static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
+  static thread_local HostErrorSlot outside;  // used while the thread has no open HostErrorScope
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
   if (!slot) slot = MakeIntrusive<HostError>();
   return *slot;
