@@ -7678,7 +7678,7 @@ using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
 
 // The function for one element type.
 struct TypedVersion {
-  DType element;  // kUndefined for a function over <Context> alone
+  DType element;  // kUndefined if the function has no element type
   bool (*call)(void* context, const TypedSlot* slots);
   const AttributeReader* readers;  // one for each parameter; null for a tensor
 };
@@ -8851,8 +8851,8 @@ struct opkit_test_inputs {
 /* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
  * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
  * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes infer_shape and infer_type
- * optional. With OPKIT_OP_SUBGRAPH all three are optional: types and shapes are those of the graph
- * that the node carries. */
+ * optional. With OPKIT_OP_SUBGRAPH all three are optional: without infer_shape and infer_type, the
+ * types and shapes are those of the graph that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -9961,7 +9961,7 @@ class OpResource {
     host()->log(call_, static_cast<int32_t>(level), StrCat(parts...).c_str());
   }
   [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
-  // Returns the identity of this thread's work; OpAdoption continues it in another thread.
+  // Returns the identity of this thread's work, for OpAdoption to continue it in another thread.
   Invocation invocation() const {
     opkit_invocation now{};
     host()->invocation(&now);
@@ -11742,12 +11742,12 @@ class GraphView {
 
   const Graph* graph_;
   detail::NameIndex names_;
-  detail::IndexedVector<int> producers_;  // by value
+  detail::IndexedVector<int> producers_;  // for each value, the node that makes it
   // Node by node, inputs then outputs; where each node begins.
   detail::IndexedVector<int> values_, offsets_;
-  detail::FlatLists consumers_;  // by value
+  detail::FlatLists consumers_;  // for each value, the nodes that read it
   std::vector<int> outputs_;
-  detail::IndexedVector<char> is_output_, is_rewritten_;  // by value
+  detail::IndexedVector<char> is_output_, is_rewritten_;  // for each value
   std::vector<Rewrite> rewrites_;
   std::vector<Edge> edges_;
   std::vector<int> order_;
@@ -12083,7 +12083,7 @@ OPKIT_COLD std::string ExplainMode(const Schedule& schedule, double ns_per_node,
 
 namespace detail {
 
-// Returns the width of a level from which it pays to share the level.
+// Returns the least number of nodes in a level for which sharing it among threads saves time.
 int WidthToShare(double ns_per_node);
 
 // Finds the mode of a Replay by its first runs: uses kWalk a few times, then tries the modes that
@@ -14348,7 +14348,7 @@ struct LoadedLibrary : RefCounted {
   std::vector<std::string> gradients;      // operators whose gradient it registered
   bool overrides = false;                  // true if its kernels come first
   std::vector<LayoutId> layouts;           // layouts that it registered
-  std::vector<std::string> found_layouts;  // its layouts that existed before
+  std::vector<std::string> found_layouts;  // its layouts that were registered already
   std::vector<DeviceType> devices;
   std::vector<IntrusivePtr<const Partitioner>> partitioners;
   std::vector<IntrusivePtr<const NamedPass>> passes;
@@ -14481,7 +14481,7 @@ struct ProfileSpan {
   uint64_t parent = 0;  // 0 for none
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t completed = -1;  // end of the run's event if later than `end`; else -1
+  int64_t completed = -1;  // time when the run's event completed, if after `end`; else -1
   // Begin and end of the work on the device, by the device's clock; -1 if unknown. `completed` is
   // the time when the host learned of the end.
   int64_t device_begin = -1;
@@ -23453,7 +23453,7 @@ inline void DeferredRun::End() {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE HostError& CurrentHostError() {
-  static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
+  static thread_local HostErrorSlot outside;  // used while the thread has no open HostErrorScope
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
   if (!slot) slot = MakeIntrusive<HostError>();
   return *slot;
@@ -24671,7 +24671,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     try {
       if (resource.asynchronous && resource.launch)
         resource.launch(resource.context, [memory = std::move(resource.memory)] {});
-    } catch (...) {  // out of memory: cannot keep the run's memory until the stream is done
+    } catch (...) {  // `launch` threw: the closure passed to it owned the memory and has freed it
     }
     resource.memory = {};
   }
@@ -26371,7 +26371,7 @@ OPKIT_INLINE ReplayTuner::ReplayTuner(const Schedule& schedule, ReplayMode mode,
 OPKIT_INLINE bool ReplayTuner::EnoughRuns(int64_t ns) const {
   constexpr int kFewRuns = 4, kManyRuns = 100;
   constexpr int64_t kLongNs = 2'000'000;    // one run of that length is enough
-  constexpr int64_t kEnoughNs = 1'000'000;  // threads have started by then
+  constexpr int64_t kEnoughNs = 1'000'000;  // after this time the pool's threads have started
   if (decisions_ > 0)
     return runs_ >= 2 || (mode_ != ReplayMode::kWalk && ns > 2 * best_ns(ReplayMode::kWalk));
   return runs_ >= kManyRuns || ns >= kLongNs || (runs_ >= kFewRuns && tried_ns_ >= kEnoughNs);
@@ -31329,8 +31329,8 @@ class SubgraphCutter {
   int taken_ = 0;
 };
 
-// True if the operator is registered and the node has an effect. An unregistered operator does not
-// order nodes.
+// True if the operator is registered and the node has an effect: such nodes keep their order. Nodes
+// of unregistered operators count as nodes without an effect.
 inline bool OrdersByEffect(const OperatorDef& def) {
   return OpRegistry::Global().FindSchema(def.type()) && HasEffect(def);
 }
@@ -34036,7 +34036,7 @@ class ChromeTrace final : TraceVisitor {
     json_.EndObject();
   }
 
-  // Appends one end of the arrow that has the invocation's id.
+  // Marks the event as the beginning ("flow_out") or end ("flow_in") of the invocation's arrow.
   void Flow(const ProfileSpan& span, const char* end) {
     json_.Member("bind_id", span.id).Member(end, true);
   }
@@ -35103,8 +35103,8 @@ class Recorder final : public SpanSink, public MemorySink {
   // Installs the recorder as the sink of spans and memory, or removes it.
   void Install(bool on);
 
-  // Relaxed: every Start stores the same pointer. CurrentSpanSink orders the first store before the
-  // first span that finds the recorder.
+  // Relaxed: every Start stores the same pointer. A thread finds the recorder by an acquire load
+  // in CurrentSpanSink, so it also sees the pointer that the first Start stored before.
   std::atomic<const ToolRanges*> tools_{nullptr};
   Mutex mutex_;  // guards the members below, except atomics and those of counters_mutex_
   std::vector<ThreadProfile*> threads_;
@@ -36114,8 +36114,8 @@ struct OpList {
     op->SetNextInList(before ? before->next_in_list() : first);
     Link(before, op);
   }
-  // Counts one grant, and adds the operation at its last grant. Acquire-release: the last grant has
-  // seen the writes of every operation before it, on whatever thread.
+  // Counts an access that was granted to `op`, and adds `op` to the list at its last grant.
+  // Acquire-release: that grant has seen the writes of all operations before `op`, on any thread.
   void AddIfGranted(EngineOp* op) {
     if (op->access_count == 1 || op->waits.fetch_sub(1, std::memory_order_acq_rel) == 1) Add(op);
   }
@@ -37620,8 +37620,8 @@ class ScheduleBuilder {
   Schedule& out_;
   const int size_;
   const ScheduleOptions& options_;
-  // Predecessors by original number: those of node n are preds_[pred_begin_[n] ..], count_[n] of
-  // them, marked with kEarly.
+  // Predecessors, by original number: those of node n are the count_[n] entries of preds_ from
+  // preds_[pred_begin_[n]] on. An entry of an early edge has the bit kEarly.
   IndexedVector<int> pred_begin_, preds_, count_, level_;
   IndexedVector<int>
       order_;  // original numbers in execution order; empty when the given order is one
@@ -38756,7 +38756,7 @@ class OutputKeepers {
 
  private:
   Executor& executor_;
-  // One keeper for each operator, with the first node of the operator.
+  // One keeper for each operator, with the first of the nodes that the operator computes.
   std::vector<std::pair<int, OutputKeeper*>> keepers_;
 };
 
@@ -39106,7 +39106,7 @@ class ValueMerger {
   const IndexedVector<RunValue>& values_;
   const StepOrder& order_;
   IndexedVector<int> root_;
-  IndexedVector<int64_t> offset_;  // offset of each value in its root's buffer
+  IndexedVector<int64_t> offset_;  // offset of each value in its buffer, which values may share
   IndexedVector<std::vector<int>> members_;
   IndexedVector<int> last_step_;  // by root: the step of the last grant; -1: nothing was granted
   // By root: index in its members_ of the first member that joined last.
@@ -39412,8 +39412,8 @@ class MatrixFit {
   std::vector<PlacedSpan> placed_;  // sorted by offset
 };
 
-// The top of all placed buffers, over time. Used if there are more conflicts than can be listed.
-// Raise and Highest cost O(log sections) each.
+// Stores, for each section of time, the highest end of the placed buffers. Used if there are more
+// conflicts than can be listed. Raise and Highest cost O(log sections) each.
 class Skyline {
  public:
   explicit Skyline(int sections) {
@@ -43432,7 +43432,7 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 // Finds the outputs that can lie in the buffer of a donated input. Other outputs lie outside the
 // arenas.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
-  const std::vector<int> before = donated_outputs_;  // outputs found in the arenas of other devices
+  const std::vector<int> before = donated_outputs_;  // results of earlier calls for other devices
   for (const int output : plan_.view().outputs())
     if (HasKnownSize(output)) donated_outputs_.push_back(output);
   int count = 0;
@@ -43567,8 +43567,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena
         StrCat("), more than the capacity of ", capacity, "; live together:"), list);
 }
 
-// Adds the bytes that a value takes in a buffer of its own. Saturates: values that share bytes
-// may add up to more than the buffers that were planned.
+// Adds the bytes that a value takes in a buffer of its own. The sum stops at the largest int64: it
+// counts shared bytes once for each value, so it may be larger than all planned buffers together.
 OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
   const int64_t rest = (value.alignment - value.bytes % value.alignment) % value.alignment;
   int64_t& sum = summary_.naive_bytes;
@@ -43577,7 +43577,7 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
 }
 
 // Adds each step that reads or writes a value, also a step of a body, to the value's users. The
-// verifier then does not depend on how Describe treats bodies.
+// verifier then knows all users, whatever users Describe lists for nodes with bodies.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(IndexedVector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     const int node = plan_.schedule().original_of(step), end = end_[step];
@@ -44248,10 +44248,10 @@ class Recomputer {
   }
 
  private:
-  // One run of a step.
+  // A turn: one run of a step.
   struct Turn {
     int step;
-    IndexedVector<int> makers;  // by input: the turn that makes it; -1: it is there from the start
+    IndexedVector<int> makers;  // makers[i]: the turn that makes input i; -1: made before the run
     bool moved = false;
   };
   // A turn that a candidate adds just before its reader.
@@ -44278,7 +44278,7 @@ class Recomputer {
     int place;
     double most;  // upper bound of gain / cost
   };
-  // A candidate with the changes that it makes.
+  // A candidate with its effects: turns that it adds or moves, changes of live bytes, gain, cost.
   struct Rating {
     Candidate of;
     std::vector<NewTurn> made = {};
@@ -44606,7 +44606,7 @@ class Recomputer {
     }
     return lowers && one.gain > 0;
   }
-  // Returns the number of bytes that are live while each of the new turns runs.
+  // Returns, for each new turn (run of a step), the bytes that are live while it runs.
   std::vector<int64_t> BytesOfMade(const Rating& one) const {
     const std::vector<NewTurn>& made = one.made;
     int64_t base = across_[one.of.place] + one.extended_bytes;
@@ -45025,7 +45025,7 @@ class SharedLevel {
   // Offers a level in `pieces` pieces. Called by one thread, once the level before is done.
   void Share(int level, int pieces) {
     left_.Add(pieces);
-    // Release: a claim sees the writes of the levels before.
+    // Release: a thread that claims a piece sees the writes of the levels before.
     word_.store(static_cast<uint64_t>(level) << 32 | static_cast<uint64_t>(pieces) << 16,
                 std::memory_order_release);
   }
@@ -45097,7 +45097,7 @@ class ReplayCore::Impl final : public ReplayCore {
     if (body.poll && pending() > 0) PollPending();
     if (!over_.done()) {
       if (deadline_ns_ < 0 || !may_pend()) {
-        pool_.Wait(over_);  // the threads that run nodes look at the deadline
+        pool_.Wait(over_);  // needs no timeout: the threads that run nodes check the deadline
       } else if (!pool_.Wait(over_, (std::max)(deadline_ns_ - MonotonicNs(), int64_t{0}))) {
         GiveUp(ErrorCode::kDeadlineExceeded);
         pool_.Wait(over_);  // waits for the bodies that are running
@@ -45255,7 +45255,7 @@ class ReplayCore::Impl final : public ReplayCore {
     Helper* next_free = nullptr;
   };
 
-  // The wake-ups that a thread owes once it has released the mutex. The core may be gone by then.
+  // The wake-ups to do after the mutex is released. The core may already be destroyed then.
   struct Duty {
     void Do() {
       if (helper) {
@@ -47090,7 +47090,7 @@ OPKIT_INLINE GradientRegistration MakeLibraryGradient(const LibraryImagePtr& ima
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_GRADIENT_IPP_
 
 // ---- opkit/plugin/load/impl/library_hooks.ipp
-// Computes types, costs and scratch of a library's operators by the library's functions.
+// Calls a library's functions for the types, costs and scratch memory of its operators.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
 #define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_HOOKS_IPP_
 
@@ -48231,7 +48231,7 @@ class NvtxRanges final : public ToolRanges {
   using Function = void (*)();
   using Push_ = int(const char*);
   using Pop_ = int();
-  // Numbers of the core module, whose table ends with a null.
+  // NVTX's numbers: the core module, two functions in its table, the table's size without its null.
   static constexpr int kCore = 1, kRangePushA = 9, kRangePop = 11, kFunctions = 16;
   static constexpr uint32_t kCallbacks = 1;
   struct Callbacks {
@@ -48456,7 +48456,7 @@ class ProfileDecoder {
       profile_.spans[place].open = true;
     }
   }
-  // Adds the kept facts to their spans and sorts everything.
+  // Adds what the kept records say about spans to those spans, and sorts the profile's lists.
   Profile Finish() {
     profile_.duration = clock_.Time(clock_.end_ticks);
     ApplyFacts();
@@ -49246,7 +49246,7 @@ inline void RaiseBound(MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
   const auto peak = static_cast<int>(
       std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  // By buffer: number of members of the grown set that conflict with it; -1 for a member.
+  // met[i]: the number of members of the set that conflict with buffer i; -1 if i is a member.
   IndexedVector<int> met(n, 0);
   int members = 0;
   const auto join = [&](size_t i) {
@@ -49783,7 +49783,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  private:
   struct Span {
     Span* outer;
-    int64_t passed = 0;  // open spans inside it that the host does not see
+    int64_t passed = 0;  // number of open spans inside this span that were not sent to the host
     opkit_scope scope{};
   };
   static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
@@ -49827,7 +49827,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
-  const struct End {  // runs also if the author's function throws
+  const struct End {  // runs even if the library author's `finalize` throws
     ~End() {
       delete g_export_threads.pool.exchange(nullptr);
       g_export_threads.described = false;

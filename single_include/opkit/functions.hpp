@@ -7676,7 +7676,7 @@ using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
 
 // The function for one element type.
 struct TypedVersion {
-  DType element;  // kUndefined for a function over <Context> alone
+  DType element;  // kUndefined if the function has no element type
   bool (*call)(void* context, const TypedSlot* slots);
   const AttributeReader* readers;  // one for each parameter; null for a tensor
 };
@@ -8849,8 +8849,8 @@ struct opkit_test_inputs {
 /* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
  * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
  * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes infer_shape and infer_type
- * optional. With OPKIT_OP_SUBGRAPH all three are optional: types and shapes are those of the graph
- * that the node carries. */
+ * optional. With OPKIT_OP_SUBGRAPH all three are optional: without infer_shape and infer_type, the
+ * types and shapes are those of the graph that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -9959,7 +9959,7 @@ class OpResource {
     host()->log(call_, static_cast<int32_t>(level), StrCat(parts...).c_str());
   }
   [[nodiscard]] OpScope scope(const char* name) const { return OpScope(call_, name); }
-  // Returns the identity of this thread's work; OpAdoption continues it in another thread.
+  // Returns the identity of this thread's work, for OpAdoption to continue it in another thread.
   Invocation invocation() const {
     opkit_invocation now{};
     host()->invocation(&now);
@@ -17827,7 +17827,7 @@ inline void DeferredRun::End() {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE HostError& CurrentHostError() {
-  static thread_local HostErrorSlot outside;  // the error of a thread that runs no function
+  static thread_local HostErrorSlot outside;  // used while the thread has no open HostErrorScope
   HostErrorSlot& slot = t_host_error ? *t_host_error : outside;
   if (!slot) slot = MakeIntrusive<HostError>();
   return *slot;
@@ -19144,7 +19144,7 @@ class RecordBody final : public FunctionBody, public OutputMaker {
     try {
       if (resource.asynchronous && resource.launch)
         resource.launch(resource.context, [memory = std::move(resource.memory)] {});
-    } catch (...) {  // out of memory: cannot keep the run's memory until the stream is done
+    } catch (...) {  // `launch` threw: the closure passed to it owned the memory and has freed it
     }
     resource.memory = {};
   }
@@ -21617,7 +21617,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  private:
   struct Span {
     Span* outer;
-    int64_t passed = 0;  // open spans inside it that the host does not see
+    int64_t passed = 0;  // number of open spans inside this span that were not sent to the host
     opkit_scope scope{};
   };
   static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
@@ -21661,7 +21661,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
-  const struct End {  // runs also if the author's function throws
+  const struct End {  // runs even if the library author's `finalize` throws
     ~End() {
       delete g_export_threads.pool.exchange(nullptr);
       g_export_threads.described = false;

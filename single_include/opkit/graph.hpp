@@ -7674,7 +7674,7 @@ using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
 
 // The function for one element type.
 struct TypedVersion {
-  DType element;  // kUndefined for a function over <Context> alone
+  DType element;  // kUndefined if the function has no element type
   bool (*call)(void* context, const TypedSlot* slots);
   const AttributeReader* readers;  // one for each parameter; null for a tensor
 };
@@ -8673,12 +8673,12 @@ class GraphView {
 
   const Graph* graph_;
   detail::NameIndex names_;
-  detail::IndexedVector<int> producers_;  // by value
+  detail::IndexedVector<int> producers_;  // for each value, the node that makes it
   // Node by node, inputs then outputs; where each node begins.
   detail::IndexedVector<int> values_, offsets_;
-  detail::FlatLists consumers_;  // by value
+  detail::FlatLists consumers_;  // for each value, the nodes that read it
   std::vector<int> outputs_;
-  detail::IndexedVector<char> is_output_, is_rewritten_;  // by value
+  detail::IndexedVector<char> is_output_, is_rewritten_;  // for each value
   std::vector<Rewrite> rewrites_;
   std::vector<Edge> edges_;
   std::vector<int> order_;
@@ -9014,7 +9014,7 @@ OPKIT_COLD std::string ExplainMode(const Schedule& schedule, double ns_per_node,
 
 namespace detail {
 
-// Returns the width of a level from which it pays to share the level.
+// Returns the least number of nodes in a level for which sharing it among threads saves time.
 int WidthToShare(double ns_per_node);
 
 // Finds the mode of a Replay by its first runs: uses kWalk a few times, then tries the modes that
@@ -14591,8 +14591,8 @@ struct opkit_test_inputs {
 /* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
  * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
  * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes infer_shape and infer_type
- * optional. With OPKIT_OP_SUBGRAPH all three are optional: types and shapes are those of the graph
- * that the node carries. */
+ * optional. With OPKIT_OP_SUBGRAPH all three are optional: without infer_shape and infer_type, the
+ * types and shapes are those of the graph that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -17768,7 +17768,7 @@ OPKIT_INLINE ReplayTuner::ReplayTuner(const Schedule& schedule, ReplayMode mode,
 OPKIT_INLINE bool ReplayTuner::EnoughRuns(int64_t ns) const {
   constexpr int kFewRuns = 4, kManyRuns = 100;
   constexpr int64_t kLongNs = 2'000'000;    // one run of that length is enough
-  constexpr int64_t kEnoughNs = 1'000'000;  // threads have started by then
+  constexpr int64_t kEnoughNs = 1'000'000;  // after this time the pool's threads have started
   if (decisions_ > 0)
     return runs_ >= 2 || (mode_ != ReplayMode::kWalk && ns > 2 * best_ns(ReplayMode::kWalk));
   return runs_ >= kManyRuns || ns >= kLongNs || (runs_ >= kFewRuns && tried_ns_ >= kEnoughNs);
@@ -23048,8 +23048,8 @@ class ScheduleBuilder {
   Schedule& out_;
   const int size_;
   const ScheduleOptions& options_;
-  // Predecessors by original number: those of node n are preds_[pred_begin_[n] ..], count_[n] of
-  // them, marked with kEarly.
+  // Predecessors, by original number: those of node n are the count_[n] entries of preds_ from
+  // preds_[pred_begin_[n]] on. An entry of an early edge has the bit kEarly.
   IndexedVector<int> pred_begin_, preds_, count_, level_;
   IndexedVector<int>
       order_;  // original numbers in execution order; empty when the given order is one
@@ -24560,7 +24560,7 @@ class ValueMerger {
   const IndexedVector<RunValue>& values_;
   const StepOrder& order_;
   IndexedVector<int> root_;
-  IndexedVector<int64_t> offset_;  // offset of each value in its root's buffer
+  IndexedVector<int64_t> offset_;  // offset of each value in its buffer, which values may share
   IndexedVector<std::vector<int>> members_;
   IndexedVector<int> last_step_;  // by root: the step of the last grant; -1: nothing was granted
   // By root: index in its members_ of the first member that joined last.
@@ -25050,7 +25050,7 @@ OPKIT_INLINE void PlannedMemory::FindLifetimesOf(ArenaPlan& arena, int& planned_
 // Finds the outputs that can lie in the buffer of a donated input. Other outputs lie outside the
 // arenas.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::FindDonatedOutputs(ArenaPlan& arena) {
-  const std::vector<int> before = donated_outputs_;  // outputs found in the arenas of other devices
+  const std::vector<int> before = donated_outputs_;  // results of earlier calls for other devices
   for (const int output : plan_.view().outputs())
     if (HasKnownSize(output)) donated_outputs_.push_back(output);
   int count = 0;
@@ -25185,8 +25185,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::CheckCapacity(const ArenaPlan& arena
         StrCat("), more than the capacity of ", capacity, "; live together:"), list);
 }
 
-// Adds the bytes that a value takes in a buffer of its own. Saturates: values that share bytes
-// may add up to more than the buffers that were planned.
+// Adds the bytes that a value takes in a buffer of its own. The sum stops at the largest int64: it
+// counts shared bytes once for each value, so it may be larger than all planned buffers together.
 OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
   const int64_t rest = (value.alignment - value.bytes % value.alignment) % value.alignment;
   int64_t& sum = summary_.naive_bytes;
@@ -25195,7 +25195,7 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
 }
 
 // Adds each step that reads or writes a value, also a step of a body, to the value's users. The
-// verifier then does not depend on how Describe treats bodies.
+// verifier then knows all users, whatever users Describe lists for nodes with bodies.
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(IndexedVector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     const int node = plan_.schedule().original_of(step), end = end_[step];
@@ -25866,10 +25866,10 @@ class Recomputer {
   }
 
  private:
-  // One run of a step.
+  // A turn: one run of a step.
   struct Turn {
     int step;
-    IndexedVector<int> makers;  // by input: the turn that makes it; -1: it is there from the start
+    IndexedVector<int> makers;  // makers[i]: the turn that makes input i; -1: made before the run
     bool moved = false;
   };
   // A turn that a candidate adds just before its reader.
@@ -25896,7 +25896,7 @@ class Recomputer {
     int place;
     double most;  // upper bound of gain / cost
   };
-  // A candidate with the changes that it makes.
+  // A candidate with its effects: turns that it adds or moves, changes of live bytes, gain, cost.
   struct Rating {
     Candidate of;
     std::vector<NewTurn> made = {};
@@ -26224,7 +26224,7 @@ class Recomputer {
     }
     return lowers && one.gain > 0;
   }
-  // Returns the number of bytes that are live while each of the new turns runs.
+  // Returns, for each new turn (run of a step), the bytes that are live while it runs.
   std::vector<int64_t> BytesOfMade(const Rating& one) const {
     const std::vector<NewTurn>& made = one.made;
     int64_t base = across_[one.of.place] + one.extended_bytes;
@@ -26838,7 +26838,7 @@ class SharedLevel {
   // Offers a level in `pieces` pieces. Called by one thread, once the level before is done.
   void Share(int level, int pieces) {
     left_.Add(pieces);
-    // Release: a claim sees the writes of the levels before.
+    // Release: a thread that claims a piece sees the writes of the levels before.
     word_.store(static_cast<uint64_t>(level) << 32 | static_cast<uint64_t>(pieces) << 16,
                 std::memory_order_release);
   }
@@ -26910,7 +26910,7 @@ class ReplayCore::Impl final : public ReplayCore {
     if (body.poll && pending() > 0) PollPending();
     if (!over_.done()) {
       if (deadline_ns_ < 0 || !may_pend()) {
-        pool_.Wait(over_);  // the threads that run nodes look at the deadline
+        pool_.Wait(over_);  // needs no timeout: the threads that run nodes check the deadline
       } else if (!pool_.Wait(over_, (std::max)(deadline_ns_ - MonotonicNs(), int64_t{0}))) {
         GiveUp(ErrorCode::kDeadlineExceeded);
         pool_.Wait(over_);  // waits for the bodies that are running
@@ -27068,7 +27068,7 @@ class ReplayCore::Impl final : public ReplayCore {
     Helper* next_free = nullptr;
   };
 
-  // The wake-ups that a thread owes once it has released the mutex. The core may be gone by then.
+  // The wake-ups to do after the mutex is released. The core may already be destroyed then.
   struct Duty {
     void Do() {
       if (helper) {
@@ -28457,8 +28457,8 @@ class MatrixFit {
   std::vector<PlacedSpan> placed_;  // sorted by offset
 };
 
-// The top of all placed buffers, over time. Used if there are more conflicts than can be listed.
-// Raise and Highest cost O(log sections) each.
+// Stores, for each section of time, the highest end of the placed buffers. Used if there are more
+// conflicts than can be listed. Raise and Highest cost O(log sections) each.
 class Skyline {
  public:
   explicit Skyline(int sections) {
@@ -29825,7 +29825,7 @@ inline void RaiseBound(MemoryProblem* problem) {
   const size_t n = problem->buffer.size();
   const auto peak = static_cast<int>(
       std::max_element(problem->total.begin(), problem->total.end()) - problem->total.begin());
-  // By buffer: number of members of the grown set that conflict with it; -1 for a member.
+  // met[i]: the number of members of the set that conflict with buffer i; -1 if i is a member.
   IndexedVector<int> met(n, 0);
   int members = 0;
   const auto join = [&](size_t i) {
@@ -30249,7 +30249,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  private:
   struct Span {
     Span* outer;
-    int64_t passed = 0;  // open spans inside it that the host does not see
+    int64_t passed = 0;  // number of open spans inside this span that were not sent to the host
     opkit_scope scope{};
   };
   static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
@@ -30644,7 +30644,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
-  const struct End {  // runs also if the author's function throws
+  const struct End {  // runs even if the library author's `finalize` throws
     ~End() {
       delete g_export_threads.pool.exchange(nullptr);
       g_export_threads.described = false;

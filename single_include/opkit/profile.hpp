@@ -7673,7 +7673,7 @@ using AttributeReader = void (*)(const Attribute& attribute, TypedSlot& slot);
 
 // The function for one element type.
 struct TypedVersion {
-  DType element;  // kUndefined for a function over <Context> alone
+  DType element;  // kUndefined if the function has no element type
   bool (*call)(void* context, const TypedSlot* slots);
   const AttributeReader* readers;  // one for each parameter; null for a tensor
 };
@@ -8377,7 +8377,7 @@ struct ProfileSpan {
   uint64_t parent = 0;  // 0 for none
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t completed = -1;  // end of the run's event if later than `end`; else -1
+  int64_t completed = -1;  // time when the run's event completed, if after `end`; else -1
   // Begin and end of the work on the device, by the device's clock; -1 if unknown. `completed` is
   // the time when the host learned of the end.
   int64_t device_begin = -1;
@@ -13737,8 +13737,8 @@ struct opkit_test_inputs {
 /* An operator. `name` and one kernel are required. Since version 1.1, an operator that the program
  * does not have yet also needs parse_attrs; infer_shape if it has outputs; and infer_type if these
  * cannot have the dtype of input 0. OPKIT_OP_ALLOCATES_OUTPUTS makes infer_shape and infer_type
- * optional. With OPKIT_OP_SUBGRAPH all three are optional: types and shapes are those of the graph
- * that the node carries. */
+ * optional. With OPKIT_OP_SUBGRAPH all three are optional: without infer_shape and infer_type, the
+ * types and shapes are those of the graph that the node carries. */
 typedef struct opkit_op opkit_op;
 struct opkit_op {
   uint64_t size;
@@ -16111,7 +16111,7 @@ class ChromeTrace final : TraceVisitor {
     json_.EndObject();
   }
 
-  // Appends one end of the arrow that has the invocation's id.
+  // Marks the event as the beginning ("flow_out") or end ("flow_in") of the invocation's arrow.
   void Flow(const ProfileSpan& span, const char* end) {
     json_.Member("bind_id", span.id).Member(end, true);
   }
@@ -17178,8 +17178,8 @@ class Recorder final : public SpanSink, public MemorySink {
   // Installs the recorder as the sink of spans and memory, or removes it.
   void Install(bool on);
 
-  // Relaxed: every Start stores the same pointer. CurrentSpanSink orders the first store before the
-  // first span that finds the recorder.
+  // Relaxed: every Start stores the same pointer. A thread finds the recorder by an acquire load
+  // in CurrentSpanSink, so it also sees the pointer that the first Start stored before.
   std::atomic<const ToolRanges*> tools_{nullptr};
   Mutex mutex_;  // guards the members below, except atomics and those of counters_mutex_
   std::vector<ThreadProfile*> threads_;
@@ -18155,7 +18155,7 @@ class NvtxRanges final : public ToolRanges {
   using Function = void (*)();
   using Push_ = int(const char*);
   using Pop_ = int();
-  // Numbers of the core module, whose table ends with a null.
+  // NVTX's numbers: the core module, two functions in its table, the table's size without its null.
   static constexpr int kCore = 1, kRangePushA = 9, kRangePop = 11, kFunctions = 16;
   static constexpr uint32_t kCallbacks = 1;
   struct Callbacks {
@@ -18380,7 +18380,7 @@ class ProfileDecoder {
       profile_.spans[place].open = true;
     }
   }
-  // Adds the kept facts to their spans and sorts everything.
+  // Adds what the kept records say about spans to those spans, and sorts the profile's lists.
   Profile Finish() {
     profile_.duration = clock_.Time(clock_.end_ticks);
     ApplyFacts();
@@ -19429,7 +19429,7 @@ class OPKIT_IMAGE_LOCAL HostSpans final : public SpanSink {
  private:
   struct Span {
     Span* outer;
-    int64_t passed = 0;  // open spans inside it that the host does not see
+    int64_t passed = 0;  // number of open spans inside this span that were not sent to the host
     opkit_scope scope{};
   };
   static int64_t& Passed() { return t_span ? t_span->passed : t_passed; }
@@ -19824,7 +19824,7 @@ inline OPKIT_IMAGE_LOCAL ThreadPool& LibraryPool() {
 }
 OPKIT_COLD inline OPKIT_IMAGE_LOCAL void EndLibraryPool() {
   ExportThreads& threads = g_export_threads;
-  const struct End {  // runs also if the author's function throws
+  const struct End {  // runs even if the library author's `finalize` throws
     ~End() {
       delete g_export_threads.pool.exchange(nullptr);
       g_export_threads.described = false;
