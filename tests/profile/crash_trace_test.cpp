@@ -1,6 +1,7 @@
 #include "opkit/profile/crash_trace.hpp"
 
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -29,9 +31,27 @@ using namespace opkit;
 constexpr int kSignals[] = {SIGSEGV, SIGBUS,  SIGILL, SIGFPE,  SIGABRT, SIGTRAP, SIGSYS,
                             SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM, SIGXCPU};
 
+// Waits until the other threads of this process sleep. In a forked child the allocator of
+// AddressSanitizer stays locked if another thread was allocating at the fork; that of glibc does
+// not.
+void AwaitOtherThreads() {
+  const std::string self = std::to_string(gettid());
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == self) continue;
+    for (;;) {
+      const std::string stat =
+          ReadFile(task.path() / "stat");  // "17 (name) S ...", empty at its end
+      const size_t at = stat.rfind(") ");
+      if (at == stat.npos || stat[at + 2] == 'S') break;
+      sched_yield();
+    }
+  }
+}
+
 // How a child ends that does `prepare`, records under `path`, opens a scope, and is ended by `end`.
 template <class Prepare, class End>
 int StatusOfChild(const std::string& path, Prepare prepare, End end) {
+  AwaitOtherThreads();
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);
@@ -230,6 +250,7 @@ TEST_CASE("after Stop, and in a forked child, signals have their earlier handler
     CHECK(ReadFile(path).empty());
   }
   const int forked = StatusOfChild(path, [] {
+    AwaitOtherThreads();
     const pid_t child = fork();
     if (child == 0) raise(SIGSEGV);
     int status = -1;
@@ -249,6 +270,7 @@ TEST_CASE("a forked child that records leaves a trace of its own") {
   CHECK(WEXITSTATUS(forked) == 7);
   // The same without a handler of the test's own in between.
   const int bare = StatusOfChild(folder / "parent", [&] {
+    AwaitOtherThreads();
     const pid_t child = fork();
     if (child == 0) {
       Profiler::Start({.crash_trace = folder / "bare"});
