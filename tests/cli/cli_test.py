@@ -512,6 +512,69 @@ class Bench(Cli):
         self.assertLess(report["peak_memory_bytes"], 100 << 20)
 
 
+class BenchOp(Cli):
+    def test_kernels_of_an_operator_in_a_table(self):
+        out = self.opkit("bench-op", "Relu", "--input", "float32:8x8", "--seconds", "0.05",
+                         "--threads", "1,2", "--peak")
+        lines = out.splitlines()
+        self.assertEqual(lines[0], "Relu float32 [8, 8]")
+        for word in ("kernel", "median us", "95 % interval", "GB/s", "of peak"):
+            self.assertIn(word, lines[1])
+        kernels = [line.split()[0] for line in lines[2:]]
+        self.assertEqual(kernels.count("reference"), 2)  # on 1 and on 2 threads
+        self.assertGreater(len(kernels), 2)
+
+    def test_inputs_by_name_and_a_sweep(self):
+        out = self.opkit("bench-op", "MatMul", "--input", "B=float32:3xN", "--input", "A=float32:2x3",
+                         "--constant", "B", "--sweep", "N=4,5", "--backends", "reference",
+                         "--seconds", "0.02", "--cold", "weights")
+        self.assertIn("MatMul float32 [2, 3], float32 [3, 4]\n", out)
+        self.assertIn("MatMul float32 [2, 3], float32 [3, 5]\n", out)
+
+    def test_samples_as_json_and_their_comparison(self):
+        arguments = ["bench-op", "Relu", "--input", "float32:1000", "--backends", "reference",
+                     "--seconds", "0.1"]
+        self.opkit(*arguments, "--json", "before.json")
+        text = (self.folder / "before.json").read_text()
+        benchmarks = json.loads(text)["benchmarks"]
+        self.assertGreater(len(benchmarks), 6)
+        name = "Relu float32 [1000]/reference/threads:1"
+        for i, one in enumerate(benchmarks):
+            self.assertEqual((one["name"], one["repetition_index"], one["time_unit"]), (name, i, "ns"))
+            self.assertGreater(one["real_time"], 0)
+        self.assertEqual(json.loads(self.opkit(*arguments, "--json", "-"))["benchmarks"][0]["name"], name)
+        # A recording that is 1,000 times as fast makes this one slower.
+        for one in benchmarks:
+            one["real_time"] /= 1000
+        self.write("fast.json", json.dumps({"benchmarks": benchmarks}))
+        self.opkit(*arguments, "--compare", "fast.json", "--fail-above", "5", code=RUN_FAILED)
+        self.assertIn("slower by more than 5 %: " + name, self.stderr)
+        for one in benchmarks:
+            one["real_time"] *= 1e6
+        self.write("slow.json", json.dumps({"benchmarks": benchmarks}))
+        self.assertIn("faster", self.opkit(*arguments, "--compare", "slow.json", "--fail-above", "5"))
+
+    def test_what_is_not_understood(self):
+        self.refuses(BAD_MODEL, ["bench-op", "Rleu", "--input", "float32:8"], "Rleu", "Relu")
+        self.refuses(USAGE, ["bench-op", "Relu", "--input", "8x8"],
+                     "expected --input NAME=DTYPE:SHAPE", "found '8x8'")
+        self.refuses(USAGE, ["bench-op", "Relu", "--input", "float33:8"], "found 'float33:8'")
+        self.refuses(USAGE, ["bench-op", "MatMul", "--input", "a=float32:8x8"],
+                     "operator MatMul has no input 'a'")
+        self.refuses(USAGE, ["bench-op", "MatMul", "--input", "B=float32:8x8"],
+                     "expected --input for input 0 of MatMul")
+        self.refuses(USAGE, ["bench-op", "Relu", "--input", "float32:8", "--constant", "W"],
+                     "--constant W names no input of --input")
+        self.refuses(USAGE, ["bench-op", "Relu", "--fail-above", "5"], "--compare OLD.json")
+        self.refuses(USAGE, ["bench-op", "Relu", "--input", "float32:8", "--cold", "ice"], "--cold")
+        self.refuses(BAD_INPUT, ["bench-op", "MatMul", "--input", "float32:2x3", "--input", "float32:4x5"],
+                     "MatMul")
+        self.write("bad.json", "{}")
+        self.opkit("bench-op", "Relu", "--input", "float32:8", "--seconds", "0.01", "--compare",
+                   "bad.json", code=BAD_FILE)
+        self.assertIn("'bad.json' is no JSON of Google Benchmark", self.stderr)
+
+
 class Inspect(Cli):
     def test_shows_what_is_in_a_model(self):
         out = self.opkit("inspect", self.affine(), "--shape", "x=8x3")
@@ -1072,7 +1135,7 @@ class CommandLine(Cli):
         self.assertRegex(self.opkit("--version"), r"\Aopkit \d+\.\d+\.\d+\n\Z")
 
     def test_what_is_not_understood(self):
-        self.refuses(USAGE, [], "expected a command: run, bench, inspect, plan, ops, lib, check")
+        self.refuses(USAGE, [], "expected a command: run, bench, bench-op, inspect, plan, ops, lib, check")
         self.refuses(USAGE, ["rnu"], "no command 'rnu'", "did you mean 'run'?")
         self.refuses(USAGE, ["--verson"], "no option '--verson'", "did you mean '--version'?")
         self.refuses(USAGE, ["run", "m.onnx", "--ramdom"], "run has no option '--ramdom'",

@@ -57,22 +57,6 @@ struct Findings {
   }
 };
 
-Arguments ParseAttributes(const std::vector<std::string>& settings) {
-  Arguments out;
-  for (const std::string& text : settings) {
-    const auto [name, value] = SplitSetting("--attr", text);
-    if (const auto whole = detail::ParseText<int64_t>(value))
-      out.Set(name, *whole);
-    else if (const auto number = detail::ParseText<double>(value))
-      out.Set(name, *number);
-    else if (value == "true" || value == "false")
-      out.Set(name, value == "true");
-    else
-      out.Set(name, value);
-  }
-  return out;
-}
-
 // Checks one operator of the library, in the child process.
 class OperatorChecks {
  public:

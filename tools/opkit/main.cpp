@@ -16,6 +16,7 @@ constexpr const char* kFooter = R"(Examples:
   opkit inspect model.onnx                         show a model's nodes and costs
   opkit run model.onnx --input x=x.npy --output-dir out
   opkit bench model.onnx --threads 2 > bench.json
+  opkit bench-op Relu --input float32:1x64x56x56   compare an operator's kernels
   opkit plan buffers.csv --capacity 1048576 -o planned.csv
   opkit ops Conv                                   document an operator
   opkit lib libmy_ops.so                           list the operators of a library
@@ -108,6 +109,7 @@ int Main(int argc, char** argv) {
   program.footer(kFooter);
   AddRunCommand(program);
   AddBenchCommand(program);
+  AddBenchOpCommand(program);
   AddInspectCommand(program);
   AddPlanCommand(program);
   AddOpsCommand(program);

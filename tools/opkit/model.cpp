@@ -270,6 +270,22 @@ Shape ParseShape(const std::string& text) {
   return FailWith(ExitCode::kUsage, "", [&] { return Shape(extents); });
 }
 
+Arguments ParseAttributes(const std::vector<std::string>& settings) {
+  Arguments out;
+  for (const std::string& text : settings) {
+    const auto [name, value] = SplitSetting("--attr", text);
+    if (const auto whole = opkit::detail::ParseText<int64_t>(value))
+      out.Set(name, *whole);
+    else if (const auto number = opkit::detail::ParseText<double>(value))
+      out.Set(name, *number);
+    else if (value == "true" || value == "false")
+      out.Set(name, value == "true");
+    else
+      out.Set(name, value);
+  }
+  return out;
+}
+
 void AddModelOptions(CLI::App& app, ModelOptions* options) {
   app.add_option("MODEL", options->path, "An ONNX file")->option_text("REQUIRED");
   app.add_option(

@@ -29,6 +29,9 @@ struct ModelOptions {
 
 // Reads "2x3" or "2,3". Throws a Failure (kUsage) for other text.
 opkit::Shape ParseShape(const std::string& text);
+// Reads the values NAME=VALUE of --attr: a whole number, a number, true or false, else text. Throws
+// a Failure (kUsage) for other text.
+opkit::Arguments ParseAttributes(const std::vector<std::string>& settings);
 
 // Adds MODEL, --shape, --backends, --selection, --library, --threads, --partition, --option.
 void AddModelOptions(CLI::App& app, ModelOptions* options);

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -157,6 +158,12 @@ int OpenThreadCounter(uint32_t type, uint64_t config);
 // counters had to share one of the processor's counters.
 uint64_t ReadThreadCounter(int file);
 inline void CloseThreadCounter(int file) { close(file); }
+
+// Returns how often the system has taken the processor away from the calling thread so far, though
+// the thread had work (involuntary context switches).
+int64_t ThreadPreemptions();
+// Returns the size in bytes of the processor's last cache; 32 MiB if the system does not know it.
+int64_t LastCacheBytes();
 
 // A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {

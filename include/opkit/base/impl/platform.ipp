@@ -21,6 +21,17 @@ OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
   return true;
 }
 
+OPKIT_INLINE int64_t ThreadPreemptions() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
+
+OPKIT_INLINE int64_t LastCacheBytes() {
+  const int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes > 0 ? bytes : int64_t{32} << 20;
+}
+
 OPKIT_INLINE int AvailableCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -1,0 +1,85 @@
+// CompareKernels: times the kernels of an operator in turns, on the same inputs, and says which
+// differences are real.
+#ifndef OPKIT_OP_BENCHMARK_COMPARE_KERNELS_HPP_
+#define OPKIT_OP_BENCHMARK_COMPARE_KERNELS_HPP_
+
+#include <string>
+#include <vector>
+
+#include "opkit/op/benchmark/kernel_run.hpp"
+#include "opkit/profile/machine_rates.hpp"
+#include "opkit/profile/timing/interleaved_times.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The options of CompareKernels.
+struct CompareKernelsOptions {
+  // The inputs, on the host. Or their shapes: random tensors of the dtypes of the schema, or of
+  // `dtype` where it leaves them open. Neither: the inputs of the schema's TestInputs.
+  std::vector<Tensor> inputs = {};
+  std::vector<Shape> shapes = {};
+  DType dtype = DType::kFloat32;
+  Arguments args = {};
+  int num_outputs = -1;  // -1: the least that the schema allows
+  // By input: true for a constant, as a weight of a model. Kernels may prepare constants when they
+  // are made.
+  std::vector<bool> constants = {};
+  std::vector<std::string> backends = {};  // empty: all
+  Device device = {};
+  std::vector<int> threads = {1};
+  ColdData cold = ColdData::kNone;
+  TimingOptions timing = {.seconds = 1};
+  // Rates of this machine, to compare with (MachinePeak), one for each entry of `threads`; empty:
+  // none.
+  std::vector<MachineRates> peaks = {};
+  double significance = 0.01;
+  uint64_t seed = 1;
+  TimingClock* clock = nullptr;  // null: that of the machine
+};
+
+// The times of one kernel in one configuration, on a number of threads.
+struct KernelTimes {
+  enum class Verdict : uint8_t { kFirst, kSame, kFaster, kSlower };
+
+  std::string backend;  // "eigen", or "onednn #1" for the second configuration that it proposes
+  // "nChw16c, oihw -> nChw16c"; empty if all are standard. Conversions are not timed.
+  std::string layouts;
+  int threads = 1;
+  std::string refused;  // why the kernel does not run the node; nothing else is set then
+  CallTimes times;
+  double flops = 0, bytes = 0;  // of a run, by the operator's schema; 0: unknown
+  double share_of_peak = 0;     // see MachineRates::ShareOf; 0: unknown
+  // Against the first row of the same number of threads: how often faster its median is, and the
+  // probability of such a difference by chance (Mann-Whitney, corrected for the number of rows).
+  double speedup = 1, p = 1;
+  Verdict verdict = Verdict::kFirst;
+};
+
+struct KernelComparison {
+  std::string name;  // "MatMul(trans_b=1) float32 [64, 64], float32 [64, 64]"
+  std::vector<KernelTimes> rows;
+};
+
+// Times every kernel of the operator, in every configuration that it proposes. Throws kNotFound for
+// an unknown operator or backend, and kInvalidArgument for inputs that the operator does not take.
+//
+//   std::puts(ToString(CompareKernels("MatMul", {.shapes = {{64, 64}, {64, 64}}})).c_str());
+KernelComparison CompareKernels(const std::string& op, const CompareKernelsOptions& options = {});
+
+// The same for a node with its own attributes, backends and device; its names do not count.
+KernelComparison CompareKernels(const OperatorDef& def, const CompareKernelsOptions& options);
+
+// A table with a line for each row.
+std::string ToString(const KernelComparison& comparison);
+// The name of a row in JSON: the comparison, the kernel, its layouts and the threads.
+std::string BenchmarkName(const KernelComparison& comparison, const KernelTimes& row);
+// The JSON format of Google Benchmark, whose tools read it: a repetition for each sample.
+std::string ToJson(std::span<const KernelComparison> comparisons);
+
+}}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/op/benchmark/impl/compare_kernels.ipp"
+#endif
+
+#endif  // OPKIT_OP_BENCHMARK_COMPARE_KERNELS_HPP_

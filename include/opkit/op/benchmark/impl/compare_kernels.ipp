@@ -1,0 +1,254 @@
+// Definitions of CompareKernels.
+#ifndef OPKIT_OP_BENCHMARK_IMPL_COMPARE_KERNELS_IPP_
+#define OPKIT_OP_BENCHMARK_IMPL_COMPARE_KERNELS_IPP_
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "opkit/base/json/json_writer.hpp"
+#include "opkit/engine/thread_pool.hpp"
+#include "opkit/op/benchmark/compare_kernels.hpp"
+#include "opkit/op/check/check_data.hpp"
+#include "opkit/op/kernel_candidates.hpp"
+#include "opkit/profile/mann_whitney.hpp"
+#include "opkit/profile/text_columns.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+namespace detail {
+
+// Compares the kernels of one node: lists its candidates, makes them ready, and times them.
+class KernelComparer {
+ public:
+  KernelComparer(const OperatorDef& def, const CompareKernelsOptions& options)
+      : def_(def), options_(options) {}
+
+  KernelComparison Compare() {
+    MakeInputs();
+    out_.name = Name();
+    for (const int threads : options_.threads) AddCandidates(threads);
+    std::vector<TimedCall> calls;
+    for (const std::unique_ptr<Timed>& one : timed_) {
+      TimedCall& call = calls.emplace_back();
+      call.run = [one = one.get()] {
+        const PoolScope scope(*one->pool);
+        one->run.Run();
+      };
+    }
+    std::vector<CallTimes> times = TimeInterleaved(calls, options_.timing, options_.clock);
+    for (size_t i = 0; i < times.size(); ++i) out_.rows[timed_[i]->row].times = std::move(times[i]);
+    for (size_t t = 0; t < options_.threads.size(); ++t) Judge(t);
+    return std::move(out_);
+  }
+
+ private:
+  struct Timed {
+    size_t row;
+    ThreadPool* pool;
+    KernelRun run;
+  };
+
+  void MakeInputs() {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def_.type());
+    inputs_ = options_.inputs;
+    for (size_t i = inputs_.size(); i < options_.shapes.size(); ++i)
+      inputs_.push_back(
+          RandomTensor(options_.shapes[i], DTypeOf(schema, i), options_.seed * 31 + i));
+    if (inputs_.empty()) inputs_ = schema.MakeTestInputs(options_.dtype, options_.seed);
+    if (inputs_.size() != def_.inputs().size())
+      Throw(ErrorCode::kInvalidArgument, "comparing kernels of ", def_, " needs ",
+            def_.inputs().size(), " inputs, found ", inputs_.size(), " tensors and shapes");
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      infos_.push_back(IsConstant(i) ? TensorInfo::OfConstant(inputs_[i])
+                                     : TensorInfo::Of(inputs_[i]));
+    outputs_ = schema.InferOutputs(def_, infos_);
+  }
+  // The dtype of the options if input i allows it, else the first that it allows.
+  DType DTypeOf(const OpSchema& schema, size_t i) const {
+    if (i >= schema.inputs().size() || schema.inputs()[i].dtypes.empty()) return options_.dtype;
+    const std::vector<DType>& allowed = schema.inputs()[i].dtypes;
+    return std::ranges::count(allowed, options_.dtype) > 0 ? options_.dtype : allowed[0];
+  }
+  bool IsConstant(size_t i) const { return i < options_.constants.size() && options_.constants[i]; }
+  std::string Name() const {
+    std::string attributes, inputs;
+    for (const NamedAttribute& arg : def_.args())
+      attributes += StrCat(attributes.empty() ? "" : ",", arg.name, "=", arg.value);
+    for (const TensorInfo& info : infos_)
+      inputs += StrCat(inputs.empty() ? " " : ", ", info.dtype, " ", ToString(info.shape));
+    return StrCat(def_.type(), attributes.empty() ? "" : StrCat("(", attributes, ")"), inputs);
+  }
+
+  void AddCandidates(int threads) {
+    pools_.push_back(std::make_unique<ThreadPool>(threads));
+    const PoolScope scope(*pools_.back());  // kernels may ask for the number of threads
+    for (const KernelCandidate& candidate : KernelCandidates(def_, infos_, outputs_)) {
+      if (!candidate.kernel && candidate.dropped.empty()) continue;
+      if (!IsWanted(candidate.backend)) continue;
+      KernelTimes& row = out_.rows.emplace_back();
+      row.backend = candidate.number == 0 ? candidate.backend
+                                          : StrCat(candidate.backend, " #", candidate.number);
+      row.layouts = LayoutsOf(candidate.config);
+      row.threads = threads;
+      row.refused = candidate.dropped;
+      if (!row.refused.empty()) continue;
+      try {
+        timed_.push_back(std::make_unique<Timed>(
+            Timed{out_.rows.size() - 1, pools_.back().get(),
+                  KernelRun(def_, *candidate.kernel, candidate.config, inputs_,
+                            {.cold = options_.cold, .constants = options_.constants})}));
+      } catch (const UnsupportedOperatorFeature& error) {
+        row.refused = error.message();
+        continue;
+      }
+      const OpCost& cost = timed_.back()->run.cost();
+      row.flops = static_cast<double>(cost.flops);
+      row.bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
+    }
+  }
+  bool IsWanted(const std::string& backend) const {
+    return options_.backends.empty() ||
+           std::ranges::find(options_.backends, backend) != options_.backends.end();
+  }
+  std::string LayoutsOf(const KernelConfig& config) const {
+    if (config.is_standard()) return "";
+    std::string out;
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      out += StrCat(i > 0 ? ", " : "", ToString(config.input_layout(i)));
+    out += " ->";
+    for (size_t o = 0; o < def_.outputs().size(); ++o)
+      out += StrCat(o > 0 ? ", " : " ", ToString(config.output_layout(o)));
+    return out;
+  }
+
+  // Compares the rows of one number of threads with the first of them.
+  void Judge(size_t t) {
+    KernelTimes* first = nullptr;
+    std::vector<KernelTimes*> others;
+    for (KernelTimes& row : out_.rows) {
+      if (row.threads != options_.threads[t] || !row.refused.empty()) continue;
+      if (t < options_.peaks.size())
+        row.share_of_peak =
+            options_.peaks[t].ShareOf(row.flops, row.bytes, std::llround(row.times.median));
+      if (!first) {
+        first = &row;
+        continue;
+      }
+      row.speedup = first->times.median / row.times.median;
+      row.p = MannWhitneyTest(first->times.ns, row.times.ns).p;
+      others.push_back(&row);
+    }
+    // Holm's correction: the smallest p counts as often as there are rows, the next once less.
+    std::ranges::sort(others, {}, &KernelTimes::p);
+    double least = 0;
+    for (size_t i = 0; i < others.size(); ++i) {
+      using Verdict = KernelTimes::Verdict;
+      KernelTimes& row = *others[i];
+      least = (std::max)(least, row.p * static_cast<double>(others.size() - i));
+      row.p = (std::min)(least, 1.0);
+      row.verdict = row.p >= options_.significance ? Verdict::kSame
+                    : row.speedup > 1              ? Verdict::kFaster
+                                                   : Verdict::kSlower;
+    }
+  }
+
+  const OperatorDef& def_;
+  const CompareKernelsOptions& options_;
+  KernelComparison out_;
+  std::vector<Tensor> inputs_;
+  std::vector<TensorInfo> infos_, outputs_;
+  std::vector<std::unique_ptr<ThreadPool>> pools_;
+  std::vector<std::unique_ptr<Timed>> timed_;
+};
+
+inline std::string VerdictText(const KernelTimes& row) {
+  using Verdict = KernelTimes::Verdict;
+  char text[64] = "";
+  const char* const chance = row.p < 0.001 ? "p < 0.001" : "p < 0.01";
+  if (row.verdict == Verdict::kSame) return "same";
+  if (row.verdict == Verdict::kFaster)
+    std::snprintf(text, sizeof text, "%.2fx faster, %s", row.speedup, chance);
+  if (row.verdict == Verdict::kSlower)
+    std::snprintf(text, sizeof text, "%.2fx slower, %s", 1 / row.speedup, chance);
+  return text;
+}
+
+}  // namespace detail
+
+OPKIT_COLD OPKIT_INLINE KernelComparison CompareKernels(const OperatorDef& def,
+                                                        const CompareKernelsOptions& options) {
+  return detail::KernelComparer(def, options).Compare();
+}
+OPKIT_COLD OPKIT_INLINE KernelComparison CompareKernels(const std::string& op,
+                                                        const CompareKernelsOptions& options) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(op);
+  size_t count = (std::max)(options.inputs.size(), options.shapes.size());
+  if (count == 0) count = schema.MakeTestInputs(options.dtype, options.seed).size();
+  OperatorDef def(op, {}, {}, options.args);
+  def.Device(options.device.type, options.device.index);
+  for (size_t i = 0; i < count; ++i) def.Input(StrCat("input", i));
+  const int outputs =
+      options.num_outputs < 0 ? (std::max)(1, schema.min_outputs()) : options.num_outputs;
+  for (int o = 0; o < outputs; ++o) def.Output(StrCat("output", o));
+  return CompareKernels(def, options);
+}
+
+OPKIT_COLD OPKIT_INLINE std::string ToString(const KernelComparison& comparison) {
+  const auto number = [](double value, const char* unit) {
+    char text[48] = "";
+    if (value > 0) std::snprintf(text, sizeof text, "%.*f%s", value < 10 ? 2 : 1, value, unit);
+    return std::string(text);
+  };
+  std::vector<std::vector<std::string>> lines = {{"kernel", "layouts", "threads", "median us",
+                                                  "95 % interval", "GFLOP/s", "GB/s", "of peak",
+                                                  "against the first"}};
+  std::string refused;
+  for (const KernelTimes& row : comparison.rows) {
+    if (!row.refused.empty()) {
+      refused += StrCat(row.backend, ": ", row.refused, "\n");
+      continue;
+    }
+    const CallTimes& times = row.times;
+    lines.push_back(
+        {row.backend, row.layouts, StrCat(row.threads), detail::Microseconds(times.median),
+         StrCat(detail::Microseconds(times.low), " to ", detail::Microseconds(times.high),
+                times.disturbed ? " (disturbed)" : ""),
+         number(row.flops / times.median, ""), number(row.bytes / times.median, ""),
+         number(100 * row.share_of_peak, " %"), detail::VerdictText(row)});
+  }
+  return StrCat(comparison.name, "\n", detail::AlignColumns(lines, 2), refused);
+}
+
+OPKIT_COLD OPKIT_INLINE std::string BenchmarkName(const KernelComparison& comparison,
+                                                  const KernelTimes& row) {
+  return StrCat(comparison.name, "/", row.backend,
+                row.layouts.empty() ? "" : StrCat("/", row.layouts), "/threads:", row.threads);
+}
+
+OPKIT_COLD OPKIT_INLINE std::string ToJson(std::span<const KernelComparison> comparisons) {
+  std::string out;
+  detail::JsonWriter json(out);
+  json.BeginObject().Key("benchmarks").BeginArray();
+  for (const KernelComparison& comparison : comparisons)
+    for (const KernelTimes& row : comparison.rows) {
+      const std::string name = BenchmarkName(comparison, row);
+      for (size_t i = 0; i < row.times.ns.size(); ++i) {
+        json.NewLine(" ").BeginObject().Member("name", name).Member("run_name", name);
+        json.Member("run_type", "iteration").Member("repetitions", row.times.ns.size());
+        json.Member("repetition_index", i).Member("threads", row.threads);
+        json.Member("iterations", row.times.runs_per_sample).Member("real_time", row.times.ns[i]);
+        json.Member("cpu_time", row.times.ns[i]).Member("time_unit", "ns");
+        if (row.flops > 0) json.Member("FLOP/s", 1e9 * row.flops / row.times.ns[i]);
+        if (row.bytes > 0) json.Member("bytes_per_second", 1e9 * row.bytes / row.times.ns[i]);
+        json.EndObject();
+      }
+    }
+  json.NewLine().EndArray().EndObject();
+  return out;
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_BENCHMARK_IMPL_COMPARE_KERNELS_IPP_

@@ -1,0 +1,4 @@
+// The compiled runtime: the comparison of kernels by time.
+#include "opkit/op/benchmark/impl/compare_kernels.ipp"
+#include "opkit/op/benchmark/impl/kernel_run.ipp"
+#include "opkit/profile/timing/impl/interleaved_times.ipp"

@@ -1,0 +1,271 @@
+// opkit bench-op: compares the kernels of one operator by time, in turns, on random inputs.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "file.hpp"
+#include "library.hpp"
+#include "model.hpp"
+#include "opkit/base/suggest.hpp"
+#include "opkit/interop/mapped_file.hpp"
+#include "opkit/op/benchmark/compare_kernels.hpp"
+#include "opkit/op/check/check_data.hpp"
+#include "opkit/profile/machine_peak.hpp"
+#include "opkit/profile/profile_diff.hpp"
+#include "options.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+
+struct BenchOpCommand {
+  std::string op, sweep, json, compare;
+  std::vector<std::string> inputs, constants, attributes, libraries, backends;
+  std::vector<int> threads = {1};
+  ColdData cold = ColdData::kNone;
+  double seconds = 1;
+  double significance = 0.01;
+  std::optional<double> fail_above;  // percent
+  bool peak = false;
+};
+
+// One --input: [NAME=]DTYPE:SHAPE. Extents may be the letter of --sweep.
+struct InputText {
+  std::string name, dtype, shape;
+};
+InputText ParseInput(const std::string& text) {
+  InputText out;
+  std::string rest = text;
+  if (const size_t at = text.find('='); at != std::string::npos) {
+    out.name = text.substr(0, at);
+    rest = text.substr(at + 1);
+  }
+  const size_t colon = rest.find(':');
+  if (colon != std::string::npos) {
+    out.dtype = rest.substr(0, colon);
+    out.shape = rest.substr(colon + 1);
+  }
+  if (DTypeFromName(out.dtype) == DType::kUndefined)
+    throw Failure(ExitCode::kUsage,
+                  "expected --input NAME=DTYPE:SHAPE, such as A=float32:64x64, "
+                  "found '" +
+                      text + "'");
+  return out;
+}
+
+// The letter and the numbers of --sweep N=1,2,4; one empty step without it.
+struct Sweep {
+  std::string letter;
+  std::vector<std::string> values = {""};
+};
+Sweep ParseSweep(const std::string& text) {
+  Sweep out;
+  if (text.empty()) return out;
+  const auto [letter, values] = SplitSetting("--sweep", text);
+  out.letter = letter;
+  out.values.clear();
+  for (size_t at = 0; at <= values.size();) {
+    const size_t end = std::min(values.find(',', at), values.size());
+    out.values.push_back(values.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+// Puts the inputs in the order of the operator's, by their names where they have one.
+std::vector<InputText> Ordered(const OpSchema& schema, const BenchOpCommand& command) {
+  std::vector<std::string> known;
+  for (const auto& input : schema.inputs()) known.push_back(input.name);
+  std::vector<InputText> out;
+  std::vector<bool> given;
+  for (size_t i = 0; i < command.inputs.size(); ++i) {
+    InputText input = ParseInput(command.inputs[i]);
+    size_t place = i;
+    if (!input.name.empty() && !known.empty()) {
+      const auto found = std::ranges::find(known, input.name);
+      if (found == known.end())
+        throw Failure(ExitCode::kUsage, "operator " + command.op + " has no input '" + input.name +
+                                            "'" + SuggestName(input.name, known));
+      place = static_cast<size_t>(found - known.begin());
+    }
+    if (place >= out.size()) out.resize(place + 1), given.resize(place + 1);
+    if (given[place])
+      throw Failure(ExitCode::kUsage, "--input is given twice for input " + std::to_string(place) +
+                                          " of " + command.op);
+    given[place] = true;
+    out[place] = std::move(input);
+    if (out[place].name.empty() && place < known.size()) out[place].name = known[place];
+  }
+  for (size_t i = 0; i < out.size(); ++i)
+    if (!given[i])
+      throw Failure(ExitCode::kUsage,
+                    "expected --input for input " + std::to_string(i) + " of " + command.op);
+  return out;
+}
+
+CompareKernelsOptions OptionsOf(const BenchOpCommand& command, const std::vector<InputText>& inputs,
+                                const Sweep& sweep, const std::string& value) {
+  CompareKernelsOptions options;
+  for (const InputText& input : inputs) {
+    std::string shape = input.shape;
+    for (size_t at = 0; !sweep.letter.empty() && (at = shape.find(sweep.letter, at)) != shape.npos;
+         at += value.size())
+      shape.replace(at, sweep.letter.size(), value);
+    options.inputs.push_back(
+        RandomTensor(ParseShape(shape), DTypeFromName(input.dtype), 1 + options.inputs.size()));
+    options.constants.push_back(std::ranges::find(command.constants, input.name) !=
+                                command.constants.end());
+  }
+  options.args = ParseAttributes(command.attributes);
+  options.backends = command.backends;
+  options.threads = command.threads;
+  options.cold = command.cold;
+  options.timing.seconds = command.seconds;
+  options.significance = command.significance;
+  return options;
+}
+
+// Reads the samples of each benchmark in a file of Google Benchmark's JSON.
+std::vector<NamedTimes> ReadBenchmarks(const std::string& path) {
+  const auto bad = [&](const std::string& why) {
+    return Failure(ExitCode::kBadFile, "'" + path + "' is no JSON of Google Benchmark: " + why);
+  };
+  const Storage file = FailWith(ExitCode::kBadFile, "", [&] { return MapFile(path); });
+  const auto json = nlohmann::json::parse(BytesOf(file), nullptr, false);
+  if (!json.is_object() || !json.contains("benchmarks") || !json["benchmarks"].is_array())
+    throw bad("it has no list \"benchmarks\"");
+  std::vector<NamedTimes> out;
+  for (const auto& one : json["benchmarks"]) {
+    if (!one.is_object() || one.value("run_type", "iteration") != "iteration") continue;
+    if (!one.contains("real_time") || !one["real_time"].is_number() || !one.contains("name") ||
+        !one["name"].is_string())
+      throw bad("a benchmark has no name or no real_time");
+    const std::string unit = one.value("time_unit", "ns"), name = one["name"];
+    const double ns = unit == "ns" ? 1 : unit == "us" ? 1e3 : unit == "ms" ? 1e6 : 1e9;
+    const auto found = std::ranges::find(out, name, &NamedTimes::name);
+    NamedTimes& times = found == out.end() ? out.emplace_back() : *found;
+    times.name = name;
+    times.times.push_back(ns * one["real_time"].get<double>());
+  }
+  return out;
+}
+
+void Compare(const BenchOpCommand& command, const std::vector<KernelComparison>& found) {
+  std::vector<NamedTimes> after;
+  for (const KernelComparison& comparison : found)
+    for (const KernelTimes& row : comparison.rows)
+      if (row.refused.empty()) after.push_back({BenchmarkName(comparison, row), row.times.ns});
+  const ProfileDiff diff = FailWith(ExitCode::kBadFile, "", [&] {
+    return CompareTimes(ReadBenchmarks(command.compare), after, command.significance);
+  });
+  WriteFile("-", ToString(diff));
+  std::string slower;
+  for (const ProfileDiffRow& row : diff.rows)
+    if (command.fail_above && row.verdict == ProfileDiffRow::Verdict::kSlower &&
+        100 * row.change > *command.fail_above)
+      slower += (slower.empty() ? "" : ", ") + row.name;
+  if (!slower.empty())
+    throw Failure(ExitCode::kRunFailed,
+                  StrCat("slower by more than ", *command.fail_above, " %: ", slower));
+}
+
+void BenchOp(const BenchOpCommand& command) {
+  if (command.fail_above && command.compare.empty())
+    throw Failure(ExitCode::kUsage, "--fail-above compares with the file of --compare OLD.json");
+  LoadLibraries(command.libraries);
+  const OpSchema* schema = FailWith(ExitCode::kBadModel, "", [&] {
+    return &OpRegistry::Global().GetSchema(command.op);
+  });
+  const std::vector<InputText> inputs = Ordered(*schema, command);
+  for (const std::string& name : command.constants)
+    if (std::ranges::find(inputs, name, &InputText::name) == inputs.end())
+      throw Failure(ExitCode::kUsage, "--constant " + name + " names no input of --input");
+  const Sweep sweep = ParseSweep(command.sweep);
+  std::optional<OutputFile> file;  // before the work begins
+  if (!command.json.empty()) file.emplace(command.json);
+  std::vector<MachineRates> peaks;
+  for (const int threads : command.threads)
+    if (command.peak) peaks.push_back(MachinePeak(threads));
+  std::vector<KernelComparison> found;
+  for (const std::string& value : sweep.values) {
+    CompareKernelsOptions options = OptionsOf(command, inputs, sweep, value);
+    options.peaks = peaks;
+    found.push_back(
+        FailWith(ExitCode::kBadInput, "", [&] { return CompareKernels(command.op, options); }));
+    if (command.json != "-")
+      WriteFile("-", (found.size() > 1 ? "\n" : "") + ToString(found.back()));
+  }
+  if (file) file->Write(ToJson(found) + "\n");
+  if (!command.compare.empty()) Compare(command, found);
+}
+
+}  // namespace
+
+void AddBenchOpCommand(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("bench-op", "Compare the kernels of an operator by time");
+  auto command = std::make_shared<BenchOpCommand>();
+  app->add_option("OP", command->op, "An operator's name")->required()->option_text(" ");
+  app->add_option("--input", command->inputs,
+                  "Gives the dtype and the shape of an input, by its name or in order")
+      ->allow_extra_args(false)
+      ->option_text("[NAME=]DTYPE:SHAPE ...");
+  app->add_option("--constant", command->constants,
+                  "Makes an input a constant, as a model's weights are")
+      ->allow_extra_args(false)
+      ->option_text("NAME ...");
+  app->add_option("--attr", command->attributes, "Sets an attribute")
+      ->allow_extra_args(false)
+      ->option_text("NAME=VALUE ...");
+  AddLibraryOption(*app, &command->libraries);
+  app->add_option("--backends", command->backends, "Compares kernels of these backends only")
+      ->delimiter(',')
+      ->option_text("NAME,...");
+  app->add_option("--threads", command->threads, "Sets the numbers of threads")
+      ->delimiter(',')
+      ->check(WholeNumber(1, 1024))
+      ->option_text("N,...=1");
+  app->add_option("--cold", command->cold,
+                  "Chooses data that is out of the caches before a run: none, weights, all")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, ColdData>{{"none", ColdData::kNone},
+                                                                  {"weights", ColdData::kWeights},
+                                                                  {"all", ColdData::kAll}},
+                                  CLI::ignore_case)
+              .description(""))
+      ->option_text("WHICH=none");
+  app->add_option("--sweep", command->sweep,
+                  "Compares once for each number, which takes the place of the letter in shapes")
+      ->option_text("N=1,2,4");
+  app->add_option("--seconds", command->seconds, "Limits the time of each comparison")
+      ->check(Seconds())
+      ->option_text("SECONDS=1");
+  app->add_flag("--peak", command->peak,
+                "Measures the processor first, and prints the share of its peak");
+  app->add_option("--json", command->json,
+                  "Writes every sample in Google Benchmark's JSON; - is standard output")
+      ->option_text("FILE");
+  app->add_option("--compare", command->compare,
+                  "Compares with the samples of an earlier --json file")
+      ->option_text("OLD.json");
+  app->add_option("--significance", command->significance,
+                  "Sets the largest p-value of a real difference")
+      ->check(CLI::Range(1e-9, 0.5))
+      ->option_text("P=0.01");
+  app->add_option("--fail-above", command->fail_above,
+                  "Exits with code 1 if a kernel is slower than in --compare by more than PERCENT")
+      ->option_text("PERCENT");
+  app->footer(
+      "Each kernel and configuration runs in turns with the others. A row has the median of its\n"
+      "samples with the 95 % interval, and the difference from the first row, tested by the\n"
+      "Mann-Whitney test. Samples during which the system took the processor away do not count.\n\n"
+      "Examples:\n"
+      "  opkit bench-op MatMul --input A=float32:64x64 --input B=float32:64x64 --constant B\n"
+      "  opkit bench-op Relu --input float32:Nx64x56x56 --sweep N=1,2,4 --threads 1,2 --cold all\n"
+      "  opkit bench-op MyOp --library libmy_ops.so --json new.json --compare old.json");
+  app->callback([command] { BenchOp(*command); });
+}
+
+}  // namespace cli
