@@ -1,4 +1,5 @@
-// The compiled runtime: the comparison of kernels by time.
+// The compiled runtime: the comparison of kernels by time, and the choice of kernels by it.
+#include "opkit/graph/tune/impl/assignment.ipp"
 #include "opkit/op/benchmark/impl/compare_kernels.ipp"
 #include "opkit/op/benchmark/impl/kernel_run.ipp"
 #include "opkit/profile/timing/impl/interleaved_times.ipp"
