@@ -34,6 +34,7 @@
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -1284,6 +1285,12 @@ int OpenThreadCounter(uint32_t type, uint64_t config);
 // counters had to share one of the processor's counters.
 uint64_t ReadThreadCounter(int file);
 inline void CloseThreadCounter(int file) { close(file); }
+
+// Returns how often the system has taken the processor away from the calling thread so far, though
+// the thread had work (involuntary context switches).
+int64_t ThreadPreemptions();
+// Returns the size in bytes of the processor's last cache; 32 MiB if the system does not know it.
+int64_t LastCacheBytes();
 
 // A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {
@@ -12502,6 +12509,17 @@ OPKIT_INLINE bool Parker::Wait(int64_t deadline_ns) {
     if (rc != 0 && errno == ETIMEDOUT) return signalled_.load(std::memory_order_acquire) != 0;
   }
   return true;
+}
+
+OPKIT_INLINE int64_t ThreadPreemptions() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
+
+OPKIT_INLINE int64_t LastCacheBytes() {
+  const int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes > 0 ? bytes : int64_t{32} << 20;
 }
 
 OPKIT_INLINE int AvailableCpus() {

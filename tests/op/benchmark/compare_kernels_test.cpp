@@ -131,6 +131,9 @@ TEST_CASE("rates and the share of the peak come from the schema's cost") {
   CHECK(row.flops == 16);
   CHECK(row.bytes == 64);
   CHECK(row.share_of_peak == doctest::Approx(16.0 / 4000));  // the operations need 16 ns
+  CHECK(Contains(ToString(found), "0.40 %"));
+  options.peaks[0].bytes = 1e6;  // memory would need 64 us
+  CHECK(Contains(ToString(CompareKernels("ComparePlanted", options)), "in cache"));
 }
 
 TEST_CASE("each number of threads has its rows, and kernels run with so many") {

@@ -216,7 +216,8 @@ OPKIT_COLD OPKIT_INLINE std::string ToString(const KernelComparison& comparison)
          StrCat(detail::Microseconds(times.low), " to ", detail::Microseconds(times.high),
                 times.disturbed ? " (disturbed)" : ""),
          number(row.flops / times.median, ""), number(row.bytes / times.median, ""),
-         number(100 * row.share_of_peak, " %"), detail::VerdictText(row)});
+         row.share_of_peak > 1 ? "in cache" : number(100 * row.share_of_peak, " %"),
+         detail::VerdictText(row)});
   }
   return StrCat(comparison.name, "\n", detail::AlignColumns(lines, 2), refused);
 }
