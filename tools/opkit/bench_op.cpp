@@ -176,9 +176,8 @@ void BenchOp(const BenchOpCommand& command) {
   if (command.fail_above && command.compare.empty())
     throw Failure(ExitCode::kUsage, "--fail-above compares with the file of --compare OLD.json");
   LoadLibraries(command.libraries);
-  const OpSchema* schema = FailWith(ExitCode::kBadModel, "", [&] {
-    return &OpRegistry::Global().GetSchema(command.op);
-  });
+  const OpSchema* schema = FailWith(ExitCode::kBadModel, "",
+                                    [&] { return &OpRegistry::Global().GetSchema(command.op); });
   const std::vector<InputText> inputs = Ordered(*schema, command);
   for (const std::string& name : command.constants)
     if (std::ranges::find(inputs, name, &InputText::name) == inputs.end())
