@@ -15,6 +15,7 @@
 #include "opkit/profile/machine_peak.hpp"
 #include "opkit/profile/profile_diff.hpp"
 #include "options.hpp"
+#include "timing.hpp"
 
 namespace cli {
 namespace {
@@ -162,14 +163,7 @@ void Compare(const BenchOpCommand& command, const std::vector<KernelComparison>&
     return CompareTimes(ReadBenchmarks(command.compare), after, command.significance);
   });
   WriteFile("-", ToString(diff));
-  std::string slower;
-  for (const ProfileDiffRow& row : diff.rows)
-    if (command.fail_above && row.verdict == ProfileDiffRow::Verdict::kSlower &&
-        100 * row.change > *command.fail_above)
-      slower += (slower.empty() ? "" : ", ") + row.name;
-  if (!slower.empty())
-    throw Failure(ExitCode::kRunFailed,
-                  StrCat("slower by more than ", *command.fail_above, " %: ", slower));
+  FailIfSlower(diff, command.fail_above);
 }
 
 void BenchOp(const BenchOpCommand& command) {

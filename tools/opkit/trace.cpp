@@ -4,6 +4,7 @@
 
 #include "file.hpp"
 #include "program.hpp"
+#include "timing.hpp"
 #include "trace_times.hpp"
 
 namespace cli {
@@ -30,14 +31,7 @@ void Diff(const DiffCommand& command) {
     for (ProfileDiffRow& row : diff.rows) row.name = Printable(row.name);
     WriteFile("-", ToString(diff));
   }
-  if (!command.fail_above) return;
-  std::string slower;
-  for (const ProfileDiffRow& row : diff.rows)
-    if (row.verdict == ProfileDiffRow::Verdict::kSlower && 100 * row.change > *command.fail_above)
-      slower += (slower.empty() ? "" : ", ") + row.name;
-  if (!slower.empty())
-    throw Failure(ExitCode::kRunFailed,
-                  StrCat("slower by more than ", *command.fail_above, " %: ", slower));
+  FailIfSlower(diff, command.fail_above);
 }
 
 }  // namespace
