@@ -33539,6 +33539,22 @@ MannWhitney MannWhitneyTest(const std::vector<double>& a, const std::vector<doub
 // Returns the smallest p that samples of these sizes can have: 2 / C(a + b, a), at most 1.
 double SmallestMannWhitneyP(int64_t a, int64_t b);
 
+namespace detail {
+
+// Corrects the member p of several comparisons for their number: multiplies each p by the number of
+// rows whose p is not smaller, and raises it to the corrected p before it (Holm 1979). At most 1.
+template <class Row>
+void CorrectForComparisons(std::vector<Row*> rows) {
+  std::sort(rows.begin(), rows.end(), [](const Row* a, const Row* b) { return a->p < b->p; });
+  double least = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    least = (std::max)(least, rows[i]->p * static_cast<double>(rows.size() - i));
+    rows[i]->p = (std::min)(least, 1.0);
+  }
+}
+
+}  // namespace detail
+
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_MANN_WHITNEY_HPP_
@@ -33644,18 +33660,6 @@ inline double Median(std::vector<double> values) {
 inline const char* VerdictText(ProfileDiffRow::Verdict verdict) {
   constexpr const char* kNames[] = {"same", "slower", "faster", "too few runs", "new", "gone"};
   return kNames[static_cast<int>(verdict)];
-}
-
-// Multiplies each p by the number of rows whose p is not smaller, and raises it to the corrected p
-// before it (Holm 1979). At most 1.
-inline void CorrectForComparisons(std::vector<ProfileDiffRow*> rows) {
-  std::sort(rows.begin(), rows.end(),
-            [](const ProfileDiffRow* a, const ProfileDiffRow* b) { return a->p < b->p; });
-  double least = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    least = (std::max)(least, rows[i]->p * static_cast<double>(rows.size() - i));
-    rows[i]->p = (std::min)(least, 1.0);
-  }
 }
 
 }  // namespace detail

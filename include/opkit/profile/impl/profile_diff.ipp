@@ -47,18 +47,6 @@ inline const char* VerdictText(ProfileDiffRow::Verdict verdict) {
   return kNames[static_cast<int>(verdict)];
 }
 
-// Multiplies each p by the number of rows whose p is not smaller, and raises it to the corrected p
-// before it (Holm 1979). At most 1.
-inline void CorrectForComparisons(std::vector<ProfileDiffRow*> rows) {
-  std::sort(rows.begin(), rows.end(),
-            [](const ProfileDiffRow* a, const ProfileDiffRow* b) { return a->p < b->p; });
-  double least = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    least = (std::max)(least, rows[i]->p * static_cast<double>(rows.size() - i));
-    rows[i]->p = (std::min)(least, 1.0);
-  }
-}
-
 }  // namespace detail
 
 OPKIT_INLINE ProfileDiff CompareTimes(const std::vector<NamedTimes>& before,

@@ -140,17 +140,12 @@ class KernelComparer {
       row.p = MannWhitneyTest(first->times.ns, row.times.ns).p;
       others.push_back(&row);
     }
-    // Holm's correction: the smallest p counts as often as there are rows, the next once less.
-    std::ranges::sort(others, {}, &KernelTimes::p);
-    double least = 0;
-    for (size_t i = 0; i < others.size(); ++i) {
+    CorrectForComparisons(others);
+    for (KernelTimes* row : others) {
       using Verdict = KernelTimes::Verdict;
-      KernelTimes& row = *others[i];
-      least = (std::max)(least, row.p * static_cast<double>(others.size() - i));
-      row.p = (std::min)(least, 1.0);
-      row.verdict = row.p >= options_.significance ? Verdict::kSame
-                    : row.speedup > 1              ? Verdict::kFaster
-                                                   : Verdict::kSlower;
+      row->verdict = row->p >= options_.significance ? Verdict::kSame
+                     : row->speedup > 1              ? Verdict::kFaster
+                                                     : Verdict::kSlower;
     }
   }
 
