@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "opkit/base/unique_function.hpp"
 #include "opkit/op/fwd.hpp"
@@ -31,6 +32,10 @@ struct KernelConfig {
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
   int64_t scratch_bytes = 0;                 // bytes for a run; see OperatorBase::Scratch
   double cost_ns = -1;                       // an estimate; negative: none
+  // Names one of several ways in which the kernel can run a node with the same layouts: "winograd",
+  // "threads=1". The kernel reads the name of the chosen one in its constructor. Empty: the usual
+  // way. Two configurations with equal layouts have different names.
+  std::string variant;
 
   Layout input_layout(size_t i) const {
     return i < input_layouts.size() ? input_layouts[i] : Layout();
