@@ -77,6 +77,29 @@ OPERATOR_SCHEMA(Trades).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR_WITH_ENGINE(Trades, heavy, TradeOp<true>);
 REGISTER_CPU_OPERATOR_WITH_ENGINE(Trades, light, TradeOp<false>);
 
+// Writes the number of its variant.
+class WaysOp final : public Operator<CPUContext> {
+ public:
+  WaysOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Operator<CPUContext>(def, ws, config), variant_(config ? config->variant : "") {}
+  static std::vector<KernelConfig> Propose(const KernelQuery&) {
+    std::vector<KernelConfig> configs(3);
+    configs[1].variant = "first";
+    configs[2].variant = "second";
+    return configs;
+  }
+  bool RunOnDevice() override {
+    Tensor* y = Output(0, Input(0).shape(), DType::kFloat32);
+    y->mutable_data<float>()[0] = variant_ == "first" ? 1 : variant_ == "second" ? 2 : 0;
+    return true;
+  }
+
+ private:
+  const std::string variant_;
+};
+OPERATOR_SCHEMA(Ways).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Ways, ways, WaysOp);
+
 Plan CompileCosts(int slower) {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, {4});
@@ -95,12 +118,16 @@ TEST_CASE("a plan has a selection, which reads back from its text") {
   CHECK(selection.nodes[0].config == 0);
   CHECK(selection.nodes[0].op == "InLayouts");
   CHECK(ToString(selection) ==
-        "P\tInLayouts\tlayouts\t0\tcpu\n"
-        "Y\tInLayouts\tlayouts\t0\tcpu\n");
+        "P\tInLayouts\tlayouts\t0\tcpu\tstandard -> A\n"
+        "Y\tInLayouts\tlayouts\t0\tcpu\tA -> standard\n");
   CHECK(ParseSelection("P\tInLayouts\tlayouts\t0\n").nodes[0].device.empty());
   CHECK(ToString(ParseSelection(ToString(selection))) == ToString(selection));
   const Selection odd{{{"a\tb\\\nc", "one", -1, "O p"}}};
   CHECK(ParseSelection(ToString(odd)).nodes[0].node == "a\tb\\\nc");
+  const Selection chosen{{{"P", "one", 2, "", "", "A -> A", "way\t"}}};
+  CHECK(ToString(chosen) == "P\t\tone\t2\t\tA -> A\tway\\t\n");
+  CHECK(ParseSelection(ToString(chosen)).nodes[0].layouts == "A -> A");
+  CHECK(ParseSelection(ToString(chosen)).nodes[0].variant == "way\t");
   CHECK(ParseSelection("").nodes.empty());
   for (const auto& [name, utf8] : AwkwardNames()) {
     CAPTURE(name);
@@ -114,7 +141,7 @@ TEST_CASE("a plan has a selection, which reads back from its text") {
 TEST_CASE("a text that is no selection is refused with its line") {
   for (const char* text :
        {"P\tInLayouts\tlayouts\t0\nnonsense", "P\tA\tb\tx", "P\tA\tb\t-2", "P\tA\tb\t1 ",
-        "\tA\tb\t1", "P\tA\t\t1", "P\tA\tb", "P\tA\tb\t0\tcpu\t1", "\n"})
+        "\tA\tb\t1", "P\tA\t\t1", "P\tA\tb", "P\tA\tb\t0\tcpu\t1\t2\t3", "\n"})
     CheckFails([&] { ParseSelection(text); }, "of a selection is '");
   CheckFails([] { ParseSelection("P\tA\tb\t0\nQ"); }, "line 2 of a selection is 'Q'");
 }
@@ -174,6 +201,72 @@ TEST_CASE("a selection that cannot be forced is an Error with the reason") {
         Forced({{"P", "reference", 0, "", "cuda"}});
       },
       "the selection has node 'P' run on cuda, but it may not");
+}
+
+TEST_CASE("forced layouts are had although the input comes in another layout") {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {4});
+  graph.AddNode(OperatorDef("InLayouts", {"X"}, {"P"}).Arg("y", "A"));
+  graph.AddNode(OperatorDef("InLayouts", {"P"}, {"Y"}).Arg("follows", true));
+  graph.AddOutput("Y");
+  const auto compile = [&](const Selection::Node& y) {
+    PlanOptions options;
+    options.selection.forced.nodes = {{"P", "reference"}, y};
+    return Compile(graph, options);
+  };
+  // The input comes in the standard layout, for which the kernel proposes the standard layout.
+  const Plan plan = compile({"Y", "layouts", -1, "", "", "A -> A"});
+  CHECK(plan.Explain().converters == 2);
+  CHECK(ToString(plan.choice(1).config.output_layouts[0]) == "A");
+  CHECK(plan.selection().nodes[1].layouts == "A -> A");
+  CHECK(Executor(plan)
+            .Run({{"X", Tensor::From<float>({4}, {1, 2, 3, 4})}})
+            .Get("Y")
+            .ToVector<float>() == Floats{4, 8, 12, 16});
+  CHECK(compile({"Y", "layouts", -1, "", "", "standard"}).Explain().converters == 0);
+  CHECK(compile({"Y", "layouts"}).Explain().converters == 0);
+  CheckFails(
+      [&] {
+        compile({"Y", "layouts", -1, "", "", "B -> B"});
+      },
+      "the selection asks for B -> B, not standard");
+}
+
+TEST_CASE("a variant is chosen by its name, and reaches the kernel") {
+  const auto run = [](const Selection::Node& node) {
+    Graph graph;
+    graph.AddInput("X", DType::kFloat32, {1});
+    graph.AddNode(OperatorDef("Ways", {"X"}, {"Y"}));
+    graph.AddOutput("Y");
+    PlanOptions options;
+    if (!node.backend.empty()) options.selection.forced.nodes = {node};
+    const Plan plan = Compile(graph, options);
+    const Floats y =
+        Executor(plan).Run({{"X", Tensor::From<float>({1}, {0})}}).Get("Y").ToVector<float>();
+    return std::pair(plan.selection().nodes[0].variant, y[0]);
+  };
+  CHECK(run({}) == std::pair(std::string(), 0.0F));
+  CHECK(run({"Y", "ways", -1, "", "", "", "second"}) == std::pair(std::string("second"), 2.0F));
+  CHECK(run({"Y", "ways", -1, "", "", "standard", "first"}) ==
+        std::pair(std::string("first"), 1.0F));
+  CHECK(run({"Y", "ways", -1, "", "", "standard"}) == std::pair(std::string(), 0.0F));
+  CheckFails([&] { run({"Y", "ways", -1, "", "", "", "third"}); }, "the selection asks for ");
+}
+
+TEST_CASE("without `required` a choice that cannot be made is passed over") {
+  const auto compile = [](const Selection::Node& node) {
+    PlanOptions options;
+    options.selection.forced.nodes = {node};
+    options.selection.required = false;
+    return Compile(TwoNodes(), options).choice(0).kernel->backend;
+  };
+  CHECK(compile({"P", "reference"}) == "reference");
+  CHECK(compile({"Q", "reference"}) == "layouts");
+  CHECK(compile({"P", "refrence"}) == "layouts");
+  CHECK(compile({"P", "reference", 3}) == "layouts");
+  CHECK(compile({"P", "reference", -1, "Add"}) == "layouts");
+  CHECK(compile({"P", "reference", -1, "", "cuda"}) == "layouts");
+  CHECK(compile({"P", "reference", -1, "", "", "B -> B"}) == "layouts");
 }
 
 TEST_CASE("of kernels that estimate their time the shortest is taken, conversions included") {

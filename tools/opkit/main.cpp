@@ -110,6 +110,7 @@ int Main(int argc, char** argv) {
   AddRunCommand(program);
   AddBenchCommand(program);
   AddBenchOpCommand(program);
+  AddTuneCommand(program);
   AddInspectCommand(program);
   AddPlanCommand(program);
   AddOpsCommand(program);

@@ -425,19 +425,22 @@ Graph WithShapes(const Graph& graph, const std::vector<Graph::Input>& inputs) {
   return out;
 }
 
+PlanOptions PlanOptionsOf(const ModelOptions& options) {
+  PlanOptions plan;
+  plan.partitioners = RequestsOf(options.partition);
+  plan.memory.release_constants = options.release_constants;
+  if (!options.selection.empty())
+    plan.selection.forced = FailWith(ExitCode::kBadFile, "it is in " + options.selection, [&] {
+      const Storage file = MapFile(options.selection);
+      return ParseSelection(BytesOf(file));
+    });
+  return plan;
+}
+
 Plan MakePlan(const Graph& graph, const std::vector<Graph::Input>& inputs,
               const ModelOptions& options) {
   try {
-    PlanOptions plan_options;
-    plan_options.partitioners = RequestsOf(options.partition);
-    plan_options.memory.release_constants = options.release_constants;
-    if (!options.selection.empty())
-      plan_options.selection.forced =
-          FailWith(ExitCode::kBadFile, "it is in " + options.selection, [&] {
-            const Storage file = MapFile(options.selection);
-            return ParseSelection(BytesOf(file));
-          });
-    const Plan plan = Compile(WithShapes(graph, inputs), plan_options);
+    const Plan plan = Compile(WithShapes(graph, inputs), PlanOptionsOf(options));
     if (!options.backends.empty() && plan.has_shapes()) CheckBackends(plan, options);
     return plan;
   } catch (const Error& error) {

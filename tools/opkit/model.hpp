@@ -59,6 +59,8 @@ std::vector<opkit::Graph::Input> ShapesOf(const std::vector<opkit::NamedTensor>&
 
 // Returns the graph with these inputs in place of its own.
 opkit::Graph WithShapes(const opkit::Graph& graph, const std::vector<opkit::Graph::Input>& inputs);
+// Returns the options of the plan of a model.
+opkit::PlanOptions PlanOptionsOf(const ModelOptions& options);
 // Returns the plan for inputs of these shapes with all nodes on the given backends, which are
 // checked only if all shapes are known.
 opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::Graph::Input>& inputs,

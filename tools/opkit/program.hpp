@@ -61,6 +61,7 @@ auto FailWith(ExitCode code, const std::string& hint, F&& f) {
 void AddRunCommand(CLI::App& program);
 void AddBenchCommand(CLI::App& program);
 void AddBenchOpCommand(CLI::App& program);
+void AddTuneCommand(CLI::App& program);
 void AddCompareCommand(CLI::App& program);
 void AddPlanCommand(CLI::App& program);
 void AddInspectCommand(CLI::App& program);

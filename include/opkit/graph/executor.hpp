@@ -10,6 +10,10 @@
 #include "opkit/op/observer.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+class BoundPlan;
+class NodeTimes;  // opkit/graph/tune/node_times.hpp
+}  // namespace detail
 
 struct NamedTensor {
   std::string name;
@@ -121,6 +125,10 @@ class Executor : public detail::Observable<Executor> {
   std::string ExplainMode() const;
 
  private:
+  friend class detail::NodeTimes;
+  // The operators of the last run, converters included. Throws like op().
+  detail::BoundPlan& bound();
+
   class Impl;
   Impl* const impl_;  // owned
 };

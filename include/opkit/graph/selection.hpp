@@ -36,10 +36,17 @@ struct Selection {
     // prefix: "y/body/z".
     std::string node;
     std::string backend;  // "eigen"
-    int config = -1;      // index among the configurations that the kernel proposes; -1: any
+    // Index among the configurations that the kernel proposes and that have the node's `layouts`
+    // and `variant`; -1: any.
+    int config = -1;
     std::string op = {};  // operator type; empty: any
     // One of PlanOptions::devices ("cuda:1"), for a node that names no device; empty: any.
     std::string device = {};
+    // The layouts of the configuration, of its inputs and its outputs: "NHWC, standard -> NHWC", or
+    // "standard" if all are; empty: any. Where they are set, inputs that come in other layouts are
+    // converted, whatever the kernel proposes for the layouts in which they come.
+    std::string layouts = {};
+    std::string variant = {};  // KernelConfig::variant; empty: any
   };
 
   std::vector<Node> nodes;
@@ -48,8 +55,9 @@ struct Selection {
   const Node* Find(std::string_view node) const;
 };
 
-// Writes a line "node TAB op TAB backend TAB config TAB device" for each node; without "TAB device"
-// if that is empty. A backslash, a tab and an end of line in a field are written \\, \t and \n.
+// Writes a line "node TAB op TAB backend TAB config TAB device TAB layouts TAB variant" for each
+// node; without the last fields if they are empty. A backslash, a tab and an end of line in a field
+// are written \\, \t and \n.
 std::string ToString(const Selection& selection);
 // Parses the text of ToString. Throws kInvalidArgument, with the line, for any other text.
 Selection ParseSelection(std::string_view text);

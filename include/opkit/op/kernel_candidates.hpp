@@ -42,6 +42,11 @@ OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
 // Empty if the kernel can run the node, or if this is not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                              const OperatorDef& def, const Workspace& ws);
+// Returns the layouts of a configuration as text, "NHWC, standard -> NHWC"; empty if all are the
+// standard layout.
+OPKIT_IMAGE_LOCAL std::string LayoutsText(const KernelConfig& config);
+// True if two configurations have the same layouts.
+OPKIT_IMAGE_LOCAL bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b);
 // Returns the reason why no conversion supports a layout of the configuration; empty if conversions
 // support all layouts.
 OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);

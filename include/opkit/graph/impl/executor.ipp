@@ -112,11 +112,15 @@ class Executor::Impl {
     bindings_.ThrowUnknown(name);
   }
 
-  OperatorBase& op(int node) {
-    plan_.graph().node(node);  // throws kOutOfRange for an index that the graph does not have
+  detail::BoundPlan& bound() {
     if (!current_)
       Throw(ErrorCode::kFailedPrecondition,
             "the executor has no operators before its first run, which makes them for its shapes");
+    return *current_;
+  }
+  OperatorBase& op(int node) {
+    plan_.graph().node(node);  // throws kOutOfRange for an index that the graph does not have
+    bound();
     if (is_asked_for_.empty()) is_asked_for_.assign(detail::Index(plan_.graph().num_nodes()), 0);
     if (!std::exchange(is_asked_for_[node], 1)) asked_for_.push_back(node);
     return current_->op(node);
@@ -477,6 +481,7 @@ OPKIT_INLINE NamedTensors Executor::outputs() const { return impl_->outputs(); }
 OPKIT_INLINE const Tensor& Executor::output(std::string_view name) const {
   return impl_->output(name);
 }
+OPKIT_INLINE detail::BoundPlan& Executor::bound() { return impl_->bound(); }
 OPKIT_INLINE OperatorBase& Executor::op(int node) { return impl_->op(node); }
 OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMode(); }
 

@@ -124,8 +124,8 @@ OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::s
     const std::string& name = names[node];
     const NodeChoice& choice = found.plan_choice(node);
     if (choice.computed_by >= 0) continue;
-    selection.nodes.push_back({prefix + name, choice.kernel->backend, choice.config_number,
-                               graph.node(node).type(), ToString(choice.device)});
+    selection.nodes.push_back(SelectionEntry(prefix + name, graph.node(node).type(), *choice.kernel,
+                                             choice.device, choice.config, choice.config_number));
     for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(found.NodeOf(node)))
       AppendSelection(*body->plan, prefix + SelectionPrefix(name, body->name), selection);
   }

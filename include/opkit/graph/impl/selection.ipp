@@ -48,8 +48,12 @@ OPKIT_INLINE std::string ToString(const Selection& selection) {
     detail::AppendField(text, one.node, '\t');
     detail::AppendField(text, one.op, '\t');
     detail::AppendField(text, one.backend, '\t');
-    detail::AppendField(text, StrCat(one.config), one.device.empty() ? '\n' : '\t');
-    if (!one.device.empty()) detail::AppendField(text, one.device, '\n');
+    detail::AppendField(text, StrCat(one.config), '\t');
+    detail::AppendField(text, one.device, '\t');
+    detail::AppendField(text, one.layouts, '\t');
+    detail::AppendField(text, one.variant, '\t');
+    while (text.back() == '\t') text.pop_back();  // a tab inside a field is written \t
+    text += '\n';
   }
   return text;
 }
@@ -66,14 +70,15 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
     one.op = detail::TakeField(line, at);
     one.backend = detail::TakeField(line, at);
     const std::string config = detail::TakeField(line, at);
-    if (at < line.size()) one.device = detail::TakeField(line, at);
+    for (std::string* field : {&one.device, &one.layouts, &one.variant})
+      if (at < line.size()) *field = detail::TakeField(line, at);
     const auto [rest, error] =
         std::from_chars(config.data(), config.data() + config.size(), one.config);
     if (error != std::errc() || rest != config.data() + config.size() || one.config < -1 ||
         at < line.size() || one.node.empty() || one.backend.empty())
       Throw(ErrorCode::kInvalidArgument, "line ", number, " of a selection is '", line,
             "'; expected node, operator, backend, the number of a configuration and perhaps a "
-            "device, with tabs between them");
+            "device, layouts and a variant, with tabs between them");
   }
   return selection;
 }

@@ -45,6 +45,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     LeaveDonated(specialization_->memory().NumberOf(specialization_->ValueOf(plan_output)));
   }
   const Specialization& specialization() const { return *specialization_; }
+  BoundNodes& nodes() const { return *nodes_; }
   const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
   // Returns the blob of a value, by its number in the plan's view.

@@ -78,6 +78,7 @@ class KernelSelector {
   struct Options {
     OperatorDef::BackendNeed backend_need = kPreferred;
     const Selection* forced = nullptr;
+    bool required = true;  // false: a forced choice that cannot be made is passed over
     const std::vector<Device>* devices = nullptr;  // devices for nodes that name none
     Selection::Objective objective = Selection::Objective::kTime;
   };
@@ -98,13 +99,25 @@ class KernelSelector {
   Selection ForcedInside(int node, std::string_view body) const;
   // Rates a node's candidates with the layouts that its inputs have now.
   NodeRating Rate(int node) const;
+  // Finds the layouts in which each value can be made, whatever is chosen for the other nodes.
+  void FindPossibleLayouts();
+  // Returns a node's candidates for all layouts in which its inputs can be made: kernels propose
+  // what suits the layouts in which inputs come. Each kernel, device and configuration is listed
+  // once. Call FindPossibleLayouts first.
+  IndexedVector<NodeRating::Rated> AllCandidates(int node) const;
 
  private:
   void Select(int node, NodeChoice& choice);
   // Returns the node with the backends that it requires; nullopt if the graph's node is enough.
   std::optional<OperatorDef> Restricted(int node) const;
+  // Calls `visit` with each device that the node may run on and the node on that device. Lists
+  // the other devices of the options, with the reason, in `dropped`.
+  using VisitDevice = FunctionRef<void(Device, const OperatorDef&)>;
+  void ForEachDevice(int node, VisitDevice visit, IndexedVector<NodeRating::Rated>& dropped) const;
   // Adds the candidates of one device.
   void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
+  // Returns the candidates on one device for all layouts in which inputs can be made.
+  std::vector<KernelCandidate> CandidatesInAnyLayout(const OperatorDef& def, int node) const;
   // Returns why an input cannot be copied to the device where the node reads it; empty if all can.
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
@@ -116,7 +129,12 @@ class KernelSelector {
     return options_.devices && !options_.devices->empty() && def.device() == Device{};
   }
   void FindForced();
-  void CheckForcedDevice(const Selection::Node& forced, const OperatorDef& def) const;
+  // Returns the index of the candidate that is forced; -1: none of them.
+  static int FindForced(const Selection::Node& forced,
+                        const std::vector<KernelCandidate>& candidates);
+  // Returns why the node cannot have its forced kernel; empty if nothing speaks against it.
+  std::string WhyNotForced(const Selection::Node& forced, const OperatorDef& def) const;
+  // Returns null for a node without a forced kernel.
   const Selection::Node* Forced(int node) const {
     return forced_.empty() ? nullptr : forced_[node];
   }
@@ -127,15 +145,23 @@ class KernelSelector {
   // A configuration whose constructor has refused the node.
   struct Refusal {
     const Kernel* kernel;
-    int config;
+    int number;
+    KernelConfig config;
     std::string why;
   };
   IndexedVector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
   // Both by node, and empty if nothing is forced: its forced kernel or null; its selection name.
   IndexedVector<const Selection::Node*> forced_;
   IndexedVector<std::string> names_;
+  // By value: the layouts in which it can be made besides the standard layout. Empty until needed.
+  IndexedVector<std::vector<Layout>> possible_;
 };
 
+// Returns the layouts of a configuration as selections write them: "standard" if all are.
+std::string SelectionLayouts(const KernelConfig& config);
+// Returns the entry of a node with this kernel and configuration.
+Selection::Node SelectionEntry(std::string name, const std::string& op, const Kernel& kernel,
+                               Device device, const KernelConfig& config, int number);
 // Returns a node's name in selections: its first output, or its own name if it has no output.
 const std::string& SelectionName(const OperatorDef& def);
 // Returns the names of a graph's nodes in selections. If several nodes have the same first output,

@@ -24,8 +24,10 @@ struct PlanOptions {
   // Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
   struct SelectionOptions {
     // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
-    // kernel does not exist or does not take its node.
+    // kernel does not exist or does not take its node, or if the graph has no such node. Without
+    // `required` Compile passes over that choice instead.
     Selection forced = {};
+    bool required = true;
     // The quantity that selection makes small, for nodes without a forced kernel.
     // PlanOptions::memory.capacity_bytes bounds the memory of the whole plan.
     Selection::Objective objective = Selection::Objective::kTime;

@@ -32,6 +32,27 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
   return proposed.empty() ? "" : kNothingConverts;
 }
 
+OPKIT_COLD OPKIT_INLINE std::string LayoutsText(const KernelConfig& config) {
+  if (config.is_standard()) return {};
+  std::string text;
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
+    text += layouts == &config.input_layouts ? "" : " -> ";
+    if (layouts->empty()) text += "standard";
+    for (size_t i = 0; i < layouts->size(); ++i)
+      text += (i == 0 ? "" : ", ") + ToString((*layouts)[i]);
+  }
+  return text;
+}
+OPKIT_INLINE bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b) {
+  const size_t inputs = (std::max)(a.input_layouts.size(), b.input_layouts.size());
+  for (size_t i = 0; i < inputs; ++i)
+    if (a.input_layout(i) != b.input_layout(i)) return false;
+  const size_t outputs = (std::max)(a.output_layouts.size(), b.output_layouts.size());
+  for (size_t o = 0; o < outputs; ++o)
+    if (a.output_layout(o) != b.output_layout(o)) return false;
+  return true;
+}
+
 OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
     for (size_t i = 0; i < layouts->size(); ++i) {

@@ -6,19 +6,6 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Returns the layouts as text, "NHWC, standard -> NHWC"; empty if all are standard.
-OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
-  if (config.is_standard()) return {};
-  std::string text;
-  for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
-    text += layouts == &config.input_layouts ? "" : " -> ";
-    if (layouts->empty()) text += "standard";
-    for (size_t i = 0; i < layouts->size(); ++i)
-      text += (i == 0 ? "" : ", ") + ToString((*layouts)[i]);
-  }
-  return text;
-}
-
 OPKIT_COLD inline void ExplainConverter(const TensorInfo& from, const TensorInfo& to,
                                         Explanation::Node& out) {
   const Shape shape = from.shape.ToShape();

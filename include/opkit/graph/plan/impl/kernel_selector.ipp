@@ -107,6 +107,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
       continue;  // the plan of the body checks it
     const auto found = std::ranges::find(names_, one.node);
     if (found == names_.end()) {
+      if (!options_.required) continue;
       std::vector<std::string> known = names_;
       StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
@@ -114,30 +115,39 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
             "; nodes are known by their first output, after the passes");
     }
     const auto node = static_cast<int>(found - names_.begin());
-    const OperatorDef& def = view_.graph().node(node);
-    if (!one.op.empty() && one.op != def.type())
-      Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
-            one.op, ", but it is ", def);
-    CheckForcedDevice(one, def);
+    if (const std::string why = WhyNotForced(one, view_.graph().node(node)); !why.empty()) {
+      if (!options_.required) continue;
+      Throw(ErrorCode::kInvalidArgument, why);
+    }
     const Selection::Node*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
-                   forced->device != one.device))
+                   forced->device != one.device || forced->layouts != one.layouts ||
+                   forced->variant != one.variant))
       Throw(ErrorCode::kInvalidArgument, "the selection has two kernels for node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
-            " and ", one.config);
+            StrCat(" ", forced->layouts, " and ", one.config, " ", one.layouts));
     forced = &one;
   }
 }
 
-OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const Selection::Node& forced,
-                                                               const OperatorDef& def) const {
-  if (forced.device.empty() || forced.device == ToString(def.device())) return;
+OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNotForced(const Selection::Node& forced,
+                                                                 const OperatorDef& def) const {
+  if (!forced.op.empty() && forced.op != def.type())
+    return StrCat("the selection says that node '", forced.node, "' is ", forced.op, ", but it is ",
+                  ToString(def));
+  if (!options_.required &&
+      std::ranges::none_of(OpRegistry::Global().FindKernels(def.type(), def.device().type),
+                           [&](const Kernel* one) { return one->backend == forced.backend; }) &&
+      !Chooses(def))
+    return StrCat("the operator has no kernel '", forced.backend, "'");
+  if (forced.device.empty() || forced.device == ToString(def.device())) return {};
   if (Chooses(def))
     for (const Device device : *options_.devices)
-      if (forced.device == ToString(device)) return;
-  Throw(ErrorCode::kInvalidArgument, "the selection has node '", forced.node, "' run on ",
-        forced.device, ", but it may not: ", def, " runs on ",
-        def.device() == Device{} ? "those of PlanOptions::devices" : "the device that it names");
+      if (forced.device == ToString(device)) return {};
+  return StrCat(
+      "the selection has node '", forced.node, "' run on ", forced.device,
+      ", but it may not: ", ToString(def), " runs on ",
+      def.device() == Device{} ? "those of PlanOptions::devices" : "the device that it names");
 }
 
 OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
@@ -171,7 +181,10 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
   if (!candidate.dropped.empty()) return candidate.dropped;
   if (!refused_.empty())
     for (const Refusal& one : refused_[node])
-      if (one.kernel == candidate.kernel && one.config == candidate.number) return one.why;
+      if (one.kernel == candidate.kernel && one.number == candidate.number &&
+          one.config.variant == candidate.config.variant &&
+          HaveSameLayouts(one.config, candidate.config))
+        return one.why;
   const auto why_no_layout = [&](std::span<const int> values, const std::vector<Layout>& layouts,
                                  const char* kind) -> std::string {
     for (size_t i = 0; i < layouts.size(); ++i) {
@@ -269,47 +282,92 @@ OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
                            : StrCat("comes later in the order of backends, which prefers ", first);
 }
 
-OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
-  NodeRating rating;
+OPKIT_INLINE void KernelSelector::ForEachDevice(int node, VisitDevice visit,
+                                                IndexedVector<NodeRating::Rated>& dropped) const {
   const OperatorDef& def = view_.graph().node(node);
   const std::optional<OperatorDef> restricted = Restricted(node);
   const OperatorDef& asked = restricted ? *restricted : def;
-  if (!Chooses(def)) {
-    RateOn(def.device(), asked, node, rating);
-    return rating;
-  }
+  if (!Chooses(def)) return visit(def.device(), asked);
   const Selection::Node* const forced = Forced(node);
   for (const Device device : *options_.devices) {
     if (forced && !forced->device.empty() && forced->device != ToString(device)) continue;
-    const OperatorDef there = OperatorDef(asked).Device(device);
     std::string why = WhyNoDevice(device);
     if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
       why = StrCat("the operator has no kernel for ", device);
     if (why.empty()) {
-      RateOn(device, there, node, rating);
+      visit(device, OperatorDef(asked).Device(device));
       continue;
     }
-    NodeRating::Rated& rated = rating.candidates.emplace_back();
+    NodeRating::Rated& rated = dropped.emplace_back();
     rated.candidate.dropped = std::move(why);
     rated.candidate.backend = ToString(device);
     rated.device = device;
   }
+}
+
+OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
+  NodeRating rating;
+  const auto rate = [&](Device device, const OperatorDef& def) {
+    RateOn(device, def, node, rating);
+  };
+  ForEachDevice(node, rate, rating.candidates);
   return rating;
+}
+
+OPKIT_COLD OPKIT_INLINE std::string SelectionLayouts(const KernelConfig& config) {
+  std::string text = LayoutsText(config);
+  return text.empty() ? "standard" : text;
+}
+OPKIT_COLD OPKIT_INLINE Selection::Node SelectionEntry(std::string name, const std::string& op,
+                                                       const Kernel& kernel, Device device,
+                                                       const KernelConfig& config, int number) {
+  return {std::move(name),  kernel.backend,
+          number,           op,
+          ToString(device), kernel.propose ? SelectionLayouts(config) : "",
+          config.variant};
+}
+OPKIT_COLD OPKIT_INLINE int KernelSelector::FindForced(
+    const Selection::Node& forced, const std::vector<KernelCandidate>& candidates) {
+  int first = -1;
+  for (int i = 0; const KernelCandidate& candidate : candidates) {
+    const bool has_layouts =
+        forced.layouts.empty() || forced.layouts == SelectionLayouts(candidate.config);
+    const bool has_variant = (forced.layouts.empty() && forced.variant.empty()) ||
+                             forced.variant == candidate.config.variant;
+    if (candidate.dropped.empty() && has_layouts && has_variant) {
+      if (forced.config < 0 || forced.config == candidate.number) return i;
+      if (first < 0 && !forced.layouts.empty()) first = i;
+    }
+    ++i;
+  }
+  return first;
 }
 
 OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, int node,
                                          NodeRating& rating) const {
   const Selection::Node* const forced = Forced(node);
+  const bool is_forced =
+      forced && (forced->config >= 0 || !forced->layouts.empty() || !forced->variant.empty());
   const NodeDevices devices(def);
   const std::string no_copy = WhyNoCopy(node, devices);
-  for (KernelCandidate& candidate :
-       KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)))) {
+  std::vector<KernelCandidate> candidates =
+      KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)));
+  int wanted = is_forced ? FindForced(*forced, candidates) : -1;
+  if (is_forced && wanted < 0 && !possible_.empty()) {
+    candidates = CandidatesInAnyLayout(def, node);
+    wanted = FindForced(*forced, candidates);
+  }
+  for (int i = 0; KernelCandidate & candidate : candidates) {
     candidate.dropped = WhyNot(node, candidate);
     if (candidate.dropped.empty()) candidate.dropped = no_copy;
-    if (candidate.dropped.empty() && forced && forced->config >= 0 &&
-        forced->config != candidate.number)
-      candidate.dropped = StrCat("the selection asks for configuration ", forced->config, ", not ",
-                                 candidate.number);
+    if (const int place = i++; candidate.dropped.empty() && is_forced && place != wanted)
+      candidate.dropped =
+          forced->layouts.empty() && forced->variant.empty()
+              ? StrCat("the selection asks for configuration ", forced->config, ", not ",
+                       candidate.number)
+              : StrCat("the selection asks for ", forced->layouts,
+                       forced->variant.empty() ? "" : StrCat(" ", forced->variant), ", not ",
+                       SelectionLayouts(candidate.config), " ", candidate.config.variant);
     const bool can_run = candidate.dropped.empty();
     NodeRating::Rated& rated = rating.candidates.emplace_back();
     rated.candidate = std::move(candidate);
@@ -323,8 +381,89 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
   }
 }
 
+// True if two candidates are the same configuration of a kernel.
+inline bool IsSame(const KernelCandidate& a, const KernelCandidate& b) {
+  return a.kernel == b.kernel && a.dropped == b.dropped && a.config.variant == b.config.variant &&
+         HaveSameLayouts(a.config, b.config);
+}
+OPKIT_COLD OPKIT_INLINE std::vector<KernelCandidate> KernelSelector::CandidatesInAnyLayout(
+    const OperatorDef& def, int node) const {
+  std::vector<TensorInfo> standard = types_.Of(view_.inputs(node));
+  std::vector<Layout> layouts = {Layout()};
+  const auto inputs = view_.inputs(node);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] < 0) continue;
+    standard[i].layout = Layout();
+    for (const Layout& layout : possible_[inputs[i]])
+      if (std::ranges::none_of(
+              layouts, [&](const Layout& known) { return ToString(known) == ToString(layout); }))
+        layouts.push_back(layout);
+  }
+  // Two values of different shapes have different descriptors. Their texts are equal where both are,
+  // for example, in blocks of 16 channels.
+  std::vector<KernelCandidate> out;
+  for (const Layout& layout : layouts) {
+    std::vector<TensorInfo> infos = standard;
+    const std::string text = ToString(layout);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] >= 0)
+        for (const Layout& possible : possible_[inputs[i]])
+          if (ToString(possible) == text) infos[i].layout = possible;
+    std::vector<KernelCandidate> asked =
+        KernelCandidates(def, infos, types_.Of(view_.outputs(node)));
+    const size_t before = out.size();
+    for (KernelCandidate& one : asked)
+      if (std::none_of(out.begin(), out.begin() + static_cast<ptrdiff_t>(before),
+                       [&](const KernelCandidate& other) { return IsSame(one, other); }))
+        out.push_back(std::move(one));
+  }
+  return out;
+}
+
+OPKIT_COLD OPKIT_INLINE void KernelSelector::FindPossibleLayouts() {
+  possible_.assign(Index(view_.num_values()), {});
+  auto forced = std::exchange(forced_, {});  // of other nodes
+  for (const int node : view_.order()) {
+    const auto outputs = view_.outputs(node);
+    for (const NodeRating::Rated& rated : AllCandidates(node))
+      for (size_t o = 0; o < outputs.size() && rated.candidate.dropped.empty(); ++o) {
+        Layout layout = rated.candidate.config.output_layout(o);
+        if (outputs[o] < 0 || layout.is_standard()) continue;
+        std::vector<Layout>& possible = possible_[outputs[o]];
+        if (!std::ranges::count(possible, layout)) possible.push_back(std::move(layout));
+      }
+  }
+  forced_ = std::move(forced);
+}
+
+OPKIT_COLD OPKIT_INLINE IndexedVector<NodeRating::Rated> KernelSelector::AllCandidates(
+    int node) const {
+  IndexedVector<NodeRating::Rated> out;
+  const auto add = [&](Device device, const OperatorDef& def) {
+    const std::string no_copy = WhyNoCopy(node, NodeDevices(def));
+    for (KernelCandidate& candidate : CandidatesInAnyLayout(def, node)) {
+      candidate.dropped = WhyNot(node, candidate);
+      if (candidate.dropped.empty()) candidate.dropped = no_copy;
+      NodeRating::Rated& rated = out.emplace_back();
+      rated.candidate = std::move(candidate);
+      rated.device = device;
+    }
+  };
+  ForEachDevice(node, add, out);
+  return out;
+}
+
 OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   NodeRating rating = Rate(node);
+  const Selection::Node* const forced = Forced(node);
+  if (rating.best < 0 && forced && !forced->layouts.empty() && possible_.empty()) {
+    FindPossibleLayouts();
+    rating = Rate(node);
+  }
+  if (rating.best < 0 && forced && !options_.required) {
+    forced_[node] = nullptr;
+    rating = Rate(node);
+  }
   const int count = static_cast<int>(rating.candidates.size());
   std::string passed_over;
   for (int i = 0; i < (rating.best < 0 ? count : rating.best); ++i)
@@ -363,7 +502,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
                                                                 NodeChoice& choice) {
   const RegistryUse use;
   if (refused_.empty()) refused_.resize(Index(view_.num_nodes()));
-  refused_[node].push_back({choice.kernel, choice.config_number, why});
+  refused_[node].push_back({choice.kernel, choice.config_number, choice.config, why});
   const KernelConfig before = std::move(choice.config);
   const Device device = choice.device;
   Select(node, choice);

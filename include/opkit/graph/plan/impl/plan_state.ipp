@@ -129,7 +129,7 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
           &converted_constants_,
           {options_.backend_need,
            options_.selection.forced.nodes.empty() ? nullptr : &options_.selection.forced,
-           &options_.devices, options_.selection.objective},
+           options_.selection.required, &options_.devices, options_.selection.objective},
           donated_});
 }
 

@@ -1,0 +1,504 @@
+// Definitions of Tune.
+#ifndef OPKIT_GRAPH_TUNE_IMPL_TUNE_IPP_
+#define OPKIT_GRAPH_TUNE_IMPL_TUNE_IPP_
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "opkit/base/algorithm.hpp"
+#include "opkit/graph/passes.hpp"
+#include "opkit/graph/plan/converters.hpp"
+#include "opkit/graph/plan/fusion.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
+#include "opkit/graph/tune/tune.hpp"
+#include "opkit/graph/tune/cost_table.hpp"
+#include "opkit/graph/tune/node_times.hpp"
+#include "opkit/graph/tune/tuned_graph.hpp"
+#include "opkit/op/check/check_data.hpp"
+#include "opkit/profile/mann_whitney.hpp"
+#include "opkit/profile/text_columns.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+class OPKIT_IMAGE_LOCAL Tuner {
+ public:
+  Tuner(const Graph& graph, const TuneOptions& options)
+      : options_(options),
+        clock_(options.clock ? *options.clock : machine_clock_),
+        begin_(machine_clock_.Now()) {
+    MakeInputs(graph);
+    default_ = Make(graph, "default", options_.plan);
+    // The other plans start from the default's graph, whose passes and partitioners have run.
+    graph_ = default_->executor.plan().graph();
+    FindGraphs(*default_->executor.plan().state()->GetLatest(), "");
+  }
+
+  TuneResult Tune() {
+    Measure(*default_);
+    for (const std::string& backend : BackendsToTry()) TryBackend(backend);
+    result_.is_complete = Explore();
+    Compare();
+    Report();
+    result_.seconds = Seconds();
+    return std::move(result_);
+  }
+
+ private:
+  // A plan with its executor, ready to run.
+  struct Candidate {
+    Candidate(std::string its_name, Plan plan) : name(std::move(its_name)), executor(plan) {}
+    std::string name;
+    Executor executor;
+    Selection asked;       // the choices that it was made for; empty for the default
+    double relative = 1;   // its median against the default's in the same moment
+    double predicted = 0;  // ns
+  };
+
+  double Seconds() { return static_cast<double>(machine_clock_.Now() - begin_) * 1e-9; }
+  bool IsTimeLeft(double share) {
+    if (is_stopped_) return false;
+    const double seconds = Seconds();
+    if (options_.progress) {
+      TuneProgress progress{stage_, seconds, options_.seconds, result_.plans_measured, 1};
+      for (const auto& one : others_)
+        progress.speedup = (std::max)(progress.speedup, 1 / one->relative);
+      if (!const_cast<TuneOptions&>(options_).progress(progress)) is_stopped_ = true;
+    }
+    return !is_stopped_ && seconds < share * options_.seconds;
+  }
+
+  void MakeInputs(const Graph& graph) {
+    uint64_t seed = options_.seed;
+    for (const Graph::Input& input : graph.inputs()) {
+      const auto given = std::ranges::find(options_.inputs, input.name, &NamedTensor::name);
+      if (given != options_.inputs.end()) {
+        inputs_.push_back(*given);
+        continue;
+      }
+      if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
+        Throw(ErrorCode::kInvalidArgument,
+              "Tune needs the dtype and the shape of every input, or "
+              "a tensor for it in TuneOptions::inputs; input '",
+              input.name, "' is ", ToString(input.info));
+      inputs_.push_back({input.name, Random(input.info, ++seed)});
+    }
+    for (const NamedTensor& given : options_.inputs)
+      if (!std::ranges::count(inputs_, given.name, &NamedTensor::name))
+        Throw(ErrorCode::kNotFound, "TuneOptions::inputs names '", given.name,
+              "', which is no input of the graph");
+  }
+  // Numbers in [0, 1), integers 0 or 1: indices of any table.
+  static Tensor Random(const TensorInfo& info, uint64_t seed) {
+    Tensor tensor(info.shape.ToShape(), info.dtype);
+    const bool is_integer = IsInteger(info.dtype) || info.dtype == DType::kBool;
+    CheckRandom random(seed);
+    const int64_t numbers = tensor.numel() * NumbersPerElement(info.dtype);
+    for (int64_t i = 0; i < numbers; ++i)
+      SetNumber(tensor, i, is_integer ? static_cast<double>(random.Next() & 1) : random.Uniform());
+    return tensor;
+  }
+
+  std::unique_ptr<Candidate> Make(const Graph& graph, const std::string& name,
+                                  const PlanOptions& options) {
+    auto candidate = std::make_unique<Candidate>(name, Compile(graph, options));
+    for (const NamedTensor& input : inputs_) candidate->executor.Bind(input.name, input.tensor);
+    candidate->executor.Run();
+    return candidate;
+  }
+  PlanOptions OptionsOfOthers() const {
+    static const PassList* const no_passes = new PassList;
+    PlanOptions options = options_.plan;
+    options.passes = no_passes;
+    options.partitioners.clear();
+    options.memory.release_constants = false;
+    return options;
+  }
+  std::unique_ptr<Candidate> MakeFor(const Selection& selection, const std::string& name) {
+    PlanOptions options = OptionsOfOthers();
+    for (const Selection::Node& node : selection.nodes)
+      if (!options.selection.forced.Find(node.node)) options.selection.forced.nodes.push_back(node);
+    options.selection.required = false;
+    auto candidate = Make(graph_, name, options);
+    candidate->asked = options.selection.forced;
+    return candidate;
+  }
+
+  void FindGraphs(const Specialization& plan, const std::string& prefix) {
+    const PreferenceScope scope(default_->executor.plan().state()->preferences());
+    const PlanOptions& options = options_.plan;
+    KernelSelector::Options selection;
+    selection.backend_need = options.backend_need;
+    selection.forced = options.selection.forced.nodes.empty() ? nullptr : &options.selection.forced;
+    selection.devices = &options_.plan.devices;
+    AddGraph(plan, prefix, selection);
+  }
+  void AddGraph(const Specialization& plan, const std::string& prefix,
+                const KernelSelector::Options& selection) {
+    graphs_.push_back(std::make_unique<TunedGraph>(plan, prefix, selection));
+    for (const std::unique_ptr<PlannedBody>& body : plan.bodies()) {
+      const int node = plan.PartsOf(body->node)[0];
+      AddGraph(*body->plan,
+               prefix + SelectionPrefix(SelectionNames(plan.plan_view().graph())[Index(node)],
+                                        body->name),
+               selection);
+    }
+  }
+  // The backends that some node can have, besides the plain one.
+  std::set<std::string> BackendsToTry() const {
+    std::set<std::string> backends;
+    for (const auto& graph : graphs_)
+      for (int node = 0; node < graph->plan().plan_view().num_nodes(); ++node)
+        for (const TunedGraph::Choice& choice : graph->choices(node))
+          if (choice.rated.candidate.backend != kReferenceBackend)
+            backends.insert(choice.rated.candidate.backend);
+    return backends;
+  }
+  void TryBackend(const std::string& backend) {
+    PlanOptions options = OptionsOfOthers();
+    options.backends.insert(options.backends.begin(), backend);
+    auto candidate = Make(graph_, backend + " first", options);
+    if (ToString(candidate->executor.plan().selection()) ==
+        ToString(default_->executor.plan().selection()))
+      return;
+    candidate->asked = ChoicesOf(candidate->executor.plan());
+    Measure(*candidate);
+    backends_.push_back(static_cast<int>(others_.size()));
+    others_.push_back(std::move(candidate));
+  }
+
+  // Returns the choices of a plan, those of nodes that a kernel of the same backend computes
+  // included, so that they are computed together again.
+  static Selection ChoicesOf(const Plan& plan) {
+    Selection selection;
+    AppendChoices(*plan.state()->GetLatest(), "", selection);
+    return selection;
+  }
+  static void AppendChoices(const Specialization& plan, const std::string& prefix,
+                            Selection& selection) {
+    const Graph& graph = plan.plan_view().graph();
+    const IndexedVector<std::string> names = SelectionNames(graph);
+    for (int node = 0; node < graph.num_nodes(); ++node) {
+      const NodeChoice& choice = plan.plan_choice(node);
+      const std::string& backend = choice.kernel->backend;
+      if (choice.computed_by >= 0 &&
+          plan.plan_choice(choice.computed_by).kernel->backend != backend)
+        continue;
+      selection.nodes.push_back(SelectionEntry(prefix + names[node], graph.node(node).type(),
+                                               *choice.kernel, choice.device, choice.config,
+                                               choice.config_number));
+    }
+    for (const std::unique_ptr<PlannedBody>& body : plan.bodies())
+      AppendChoices(*body->plan,
+                    prefix + SelectionPrefix(names[plan.PartsOf(body->node)[0]], body->name),
+                    selection);
+  }
+
+  // Runs the candidate and the default plan in turns, and takes the times of the candidate's nodes.
+  void Measure(Candidate& candidate) {
+    constexpr int kFewest = 5, kMost = 100, kWarm = 1;
+    constexpr double kShare = 0.03;  // of the whole time, for one plan
+    const bool is_default = &candidate == default_.get();
+    NodeTimes base_times(default_->executor, clock_);
+    std::unique_ptr<NodeTimes> times;
+    if (!is_default) times = std::make_unique<NodeTimes>(candidate.executor, clock_);
+    std::vector<double> base, own;
+    const auto run = [&](Executor& executor, NodeTimes& nodes, std::vector<double>& ns) {
+      for (int i = 0; i <= kWarm; ++i) {
+        const int64_t begin = clock_.Now();
+        executor.Run();
+        const int64_t end = clock_.Now();
+        nodes.EndRun(i == kWarm);
+        if (i == kWarm) ns.push_back(static_cast<double>(end - begin));
+      }
+    };
+    const double begin = Seconds();
+    for (int round = 0; round < kMost; ++round) {
+      if (round >= kFewest && Seconds() - begin > kShare * options_.seconds) break;
+      run(default_->executor, base_times, base);
+      if (times) run(candidate.executor, *times, own);
+    }
+    const double base_median = MedianOf(base);
+    if (first_base_ == 0) first_base_ = base_median;
+    // How much slower or faster the machine is in this moment than it was in the first.
+    const double drift = base_median / first_base_;
+    Learn(base_times, drift);
+    if (times) {
+      Learn(*times, drift);
+      candidate.relative = MedianOf(own) / base_median;
+    }
+    ++result_.plans_measured;
+  }
+  static double MedianOf(const std::vector<double>& ns) {
+    CallTimes times;
+    times.ns = ns;
+    Summarize(times);
+    return times.median;
+  }
+
+  const TunedGraph* GraphOf(const std::string& prefix) const {
+    for (const auto& graph : graphs_)
+      if (graph->prefix() == prefix) return graph.get();
+    return nullptr;
+  }
+  // Adds the times of a plan's nodes to the table.
+  void Learn(const NodeTimes& times, double drift) {
+    for (const NodeTimes::Row& row : times.rows()) {
+      std::vector<double> ns = row.ns;
+      for (double& one : ns) one /= drift;
+      const Specialization& plan = *row.specialization;
+      const std::vector<int> parts = plan.PartsOf(row.node);
+      if (parts.empty()) {
+        const TensorInfo& from = plan.types()[plan.view().inputs(row.node)[0]];
+        const TensorInfo& to = plan.types()[plan.view().outputs(row.node)[0]];
+        table_.Add(ConversionKey(from, {from.layout, from.device}, {to.layout, to.device}), ns);
+        continue;
+      }
+      const std::string head = StrCat(WorkOf(plan, parts[0]), " by ", WayOf(plan, parts[0]));
+      if (parts.size() == 1) {
+        table_.Add(head, ns);
+        NoteUnfused(plan, row.node, parts[0], head);
+        continue;
+      }
+      std::string left = head;
+      for (size_t i = 1; i < parts.size(); ++i) {
+        const std::string part = PartOf(plan, parts[i]);
+        table_.AddPair(TunedGraph::PairKey(left, part), true);
+        if (i == 1) table_.Add(TunedGraph::PairKey(left, part), ns);
+        left = part;
+      }
+      NoteUnfused(plan, row.node, parts.back(), left);
+    }
+  }
+  // Notes that the plan does not compute the reader of a node together with it.
+  void NoteUnfused(const Specialization& plan, int running, int last, const std::string& left) {
+    const GraphView& view = plan.plan_view();
+    for (const int value : view.outputs(last)) {
+      if (value < 0 || view.consumers(value).size() != 1) continue;
+      const int next = view.consumers(value)[0];
+      // Another backend's node was kept apart by the selection.
+      if (plan.NodeOf(next) == running ||
+          plan.plan_choice(next).kernel->backend != plan.plan_choice(last).kernel->backend)
+        continue;
+      table_.AddPair(TunedGraph::PairKey(left, PartOf(plan, next)), false);
+    }
+  }
+  static std::string WorkOf(const Specialization& plan, int node) {
+    const GraphView& view = plan.plan_view();
+    return WorkKey(view.graph().node(node), plan.plan_types().Of(view.inputs(node)),
+                   plan.plan_types().Of(view.outputs(node)));
+  }
+  static std::string WayOf(const Specialization& plan, int node) {
+    const NodeChoice& choice = plan.plan_choice(node);
+    return WayKey(*choice.kernel, choice.device, choice.config);
+  }
+  static std::string PartOf(const Specialization& plan, int node) {
+    return TunedGraph::PartKey(WorkOf(plan, node), plan.plan_choice(node).config);
+  }
+
+  // Solves and measures until an assignment has no guesses. Returns false if the time is over.
+  bool Explore() {
+    constexpr double kShare = 0.7;  // of the whole time; the rest is for the comparison
+    std::set<std::string> seen;
+    for (int number = 1;; ++number) {
+      if (!IsTimeLeft(kShare)) return false;
+      Selection selection;
+      int guesses = 0;
+      result_.predicted_ns = result_.lower_bound_ns = 0;
+      solutions_.clear();
+      for (const auto& graph : graphs_) {
+        solutions_.push_back(graph->Solve(table_));
+        graph->AppendTo(solutions_.back(), selection);
+        guesses += solutions_.back().guesses;
+        result_.predicted_ns += solutions_.back().cost_ns;
+        result_.lower_bound_ns += solutions_.back().lower_bound_ns;
+      }
+      const bool is_new = seen.insert(ToString(selection)).second;
+      if (!is_new) return true;
+      auto candidate = MakeFor(selection, StrCat("tuned ", number));
+      candidate->predicted = result_.predicted_ns;
+      NoteRefused(*candidate->executor.plan().state()->GetLatest(), "");
+      Measure(*candidate);
+      others_.push_back(std::move(candidate));
+      Forget();
+      if (guesses == 0) return true;
+    }
+  }
+  // Notes the choices that the plan could not have.
+  void NoteRefused(const Specialization& plan, const std::string& prefix) {
+    const TunedGraph* const graph = GraphOf(prefix);
+    if (!graph) return;
+    const TunedGraph::Solution& solution = solutions_[Index(
+        std::ranges::find_if(graphs_, [&](const auto& one) { return one.get() == graph; }) -
+        graphs_.begin())];
+    for (int node = 0; node < plan.plan_view().num_nodes(); ++node) {
+      const TunedGraph::State& state = solution.states[node];
+      if (state.absorbed_by >= 0) continue;
+      const TunedGraph::Choice& asked = graph->choices(node)[state.choice];
+      if (asked.way != WayOf(plan, node)) table_.AddRefused(asked.key);
+    }
+    for (const auto& [node, pair] : solution.pairs)
+      if (plan.plan_choice(node).computed_by < 0) table_.AddPair(pair, false);
+    for (const std::unique_ptr<PlannedBody>& body : plan.bodies()) {
+      const int node = plan.PartsOf(body->node)[0];
+      NoteRefused(*body->plan,
+                  prefix + SelectionPrefix(SelectionNames(plan.plan_view().graph())[Index(node)],
+                                           body->name));
+    }
+  }
+  // Keeps the executors of the backends' plans and of the fastest others, since each has its own
+  // weights.
+  void Forget() {
+    constexpr size_t kKept = 3;
+    const auto is_backend = [&](size_t i) {
+      return std::ranges::count(backends_, static_cast<int>(i)) > 0;
+    };
+    std::vector<size_t> tuned;
+    for (size_t i = 0; i < others_.size(); ++i)
+      if (!is_backend(i)) tuned.push_back(i);
+    if (tuned.size() <= kKept) return;
+    // The latest has the best prediction.
+    const auto slowest = std::max_element(tuned.begin(), tuned.end() - 1, [&](size_t a, size_t b) {
+      return others_[a]->relative < others_[b]->relative;
+    });
+    others_.erase(others_.begin() + static_cast<ptrdiff_t>(*slowest));
+  }
+
+  // Runs the plans in turns.
+  void Compare() {
+    stage_ = "comparing";
+    std::vector<Candidate*> all = {default_.get()};
+    for (const auto& one : others_) all.push_back(one.get());
+    std::vector<TimedCall> calls;
+    for (Candidate* one : all) calls.push_back({[one] { one->executor.Run(); }});
+    TimingOptions timing;
+    timing.seconds = (std::max)(0.2 * options_.seconds, options_.seconds - Seconds());
+    timing.seconds = (std::min)(timing.seconds, 0.3 * options_.seconds);
+    timing.seed = options_.seed;
+    timing.precision = 0.003;
+    std::vector<CallTimes> times = TimeInterleaved(calls, timing, options_.clock);
+    std::vector<TuneResult::Plan*> rows;
+    for (size_t i = 0; i < all.size(); ++i) {
+      TuneResult::Plan& plan = result_.plans.emplace_back();
+      plan.name = all[i]->name;
+      plan.selection = i == 0 ? ChoicesOf(all[i]->executor.plan()) : all[i]->asked;
+      plan.times = std::move(times[i]);
+      plan.bytes = all[i]->executor.plan().memory().arena_bytes;
+      plan.predicted = all[i]->predicted;
+    }
+    for (size_t i = 1; i < all.size(); ++i) {
+      TuneResult::Plan& plan = result_.plans[i];
+      plan.speedup = result_.plans[0].times.median / plan.times.median;
+      plan.p = MannWhitneyTest(result_.plans[0].times.ns, plan.times.ns).p;
+      rows.push_back(&plan);
+    }
+    CorrectForComparisons(rows);
+    for (size_t i = 1; i < all.size(); ++i)
+      if (result_.plans[i].p < options_.significance &&
+          result_.plans[i].times.median < result_.plans[result_.best].times.median)
+        result_.best = i;
+    result_.selection = result_.plans[result_.best].selection;
+    best_ = all[result_.best];
+  }
+
+  void Report() {
+    result_.configurations = static_cast<int>(table_.times().size());
+    Describe(*best_->executor.plan().state()->GetLatest(), "");
+  }
+  void Describe(const Specialization& plan, const std::string& prefix) {
+    const TunedGraph* const graph = GraphOf(prefix);
+    if (!graph) return;
+    for (int node = 0; node < plan.plan_view().num_nodes(); ++node) {
+      TuneResult::Node& out = result_.nodes.emplace_back();
+      out.name = prefix + graph->name(node);
+      out.work = graph->work(node);
+      const std::string chosen = WayOf(plan, node);
+      const bool is_absorbed = plan.plan_choice(node).computed_by >= 0;
+      const bool was_absorbed = graph->plan().plan_choice(node).computed_by >= 0;
+      out.is_default = is_absorbed == was_absorbed &&
+                       chosen == graph->choices(node)[graph->default_choice(node)].way;
+      for (const TunedGraph::Choice& choice : graph->choices(node))
+        if (const CallTimes* const times = table_.Find(choice.key))
+          out.ways.push_back({choice.way, times->median, times->low, times->high});
+      StableSort(out.ways, [](const auto& a, const auto& b) { return a.median < b.median; });
+      for (size_t i = 0; i < out.ways.size() && !is_absorbed; ++i)
+        if (out.ways[i].way == chosen) out.chosen = static_cast<int>(i);
+    }
+    for (const std::unique_ptr<PlannedBody>& body : plan.bodies()) {
+      const int node = plan.PartsOf(body->node)[0];
+      Describe(*body->plan,
+               prefix + SelectionPrefix(SelectionNames(plan.plan_view().graph())[Index(node)],
+                                        body->name));
+    }
+  }
+
+  const TuneOptions& options_;
+  TimingClock machine_clock_;
+  TimingClock& clock_;
+  const int64_t begin_;
+  const char* stage_ = "measuring";
+  bool is_stopped_ = false;
+  std::vector<NamedTensor> inputs_;
+  std::unique_ptr<Candidate> default_;
+  Graph graph_;
+  std::vector<std::unique_ptr<TunedGraph>> graphs_;  // the graph first, then its bodies
+  std::vector<TunedGraph::Solution> solutions_;      // of the latest assignment, by graph
+  std::vector<std::unique_ptr<Candidate>> others_;
+  std::vector<int> backends_;  // indices in others_
+  Candidate* best_ = nullptr;
+  double first_base_ = 0;  // ns of the default plan in its first measurement
+  CostTable table_;
+  TuneResult result_;
+};
+
+}  // namespace detail
+
+OPKIT_COLD OPKIT_INLINE TuneResult Tune(const Graph& graph, const TuneOptions& options) {
+  if (!(options.seconds > 0) || !(options.significance > 0 && options.significance <= 1))
+    Throw(ErrorCode::kInvalidArgument,
+          "Tune needs a time above 0 and a significance in (0, 1], "
+          "found ",
+          options.seconds, " s and ", options.significance);
+  return detail::Tuner(graph, options).Tune();
+}
+
+OPKIT_COLD OPKIT_INLINE std::string ToString(const TuneResult& result) {
+  const auto us = [](double ns) { return detail::Microseconds(ns); };
+  const auto percent = [](double p) {
+    char text[32];
+    std::snprintf(text, sizeof text, p < 0.001 ? "p < 0.001" : "p = %.3f", p);
+    return std::string(text);
+  };
+  std::vector<std::vector<std::string>> lines = {
+      {"plan", "median us", "95 % interval", "speedup", "by chance", "bytes"}};
+  for (size_t i = 0; i < result.plans.size(); ++i) {
+    const TuneResult::Plan& plan = result.plans[i];
+    char speedup[32];
+    std::snprintf(speedup, sizeof speedup, "%.3f", plan.speedup);
+    lines.push_back({StrCat(i == result.best ? "* " : "  ", plan.name), us(plan.times.median),
+                     StrCat(us(plan.times.low), " to ", us(plan.times.high)), speedup,
+                     i == 0 ? "" : percent(plan.p), StrCat(plan.bytes)});
+  }
+  std::string out = detail::AlignColumns(lines, 1);
+  out += StrCat("\n", result.plans_measured, " plans and ", result.configurations,
+                " configurations measured in ", us(result.seconds * 1e9 / 1e6), " s",
+                result.is_complete ? "" : "; the time was over before all was tried", "\n");
+  int changed = 0;
+  for (const TuneResult::Node& node : result.nodes) {
+    if (node.is_default) continue;
+    ++changed;
+    out += StrCat("\n", node.name, ": ", node.work, "\n");
+    for (size_t i = 0; i < node.ways.size(); ++i)
+      out += StrCat(static_cast<int>(i) == node.chosen ? "  * " : "    ", node.ways[i].way, ": ",
+                    us(node.ways[i].median), " us (", us(node.ways[i].low), " to ",
+                    StrCat(us(node.ways[i].high), ")\n"));
+    if (node.chosen < 0) out += "  * by the kernel of an earlier node\n";
+  }
+  return out + StrCat("\n", changed, " of ", result.nodes.size(),
+                      " nodes have another kernel than by default\n");
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_TUNE_IMPL_TUNE_IPP_

@@ -1,0 +1,383 @@
+#include "opkit/graph/tune/tune.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <random>
+
+#include "opkit/core/layout_registry.hpp"
+#include "opkit/op/fusion.hpp"
+#include "opkit/op/operator.hpp"
+#include "opkit/op/registration.hpp"
+#include "support/check_fails.hpp"
+#include "support/tensors.hpp"
+
+namespace tune_test {
+namespace {
+
+using namespace opkit;
+
+// The time that has passed by what the kernels of this file say they take.
+int64_t g_now = 0;
+int64_t g_conversion_ns = 0;
+
+class PlantedClock final : public TimingClock {
+ public:
+  int64_t Now() override { return g_now; }
+  int64_t Preemptions() override { return 0; }
+  int64_t Spin() override { return 1000; }
+};
+
+void Convert(const Tensor& from, Tensor& to) {
+  g_now += g_conversion_ns;
+  std::memcpy(to.raw_mutable_data(), from.raw_data(), static_cast<size_t>(from.nbytes()));
+}
+LayoutId Blocks() {
+  static const LayoutId id = RegisterLayout(
+      {.name = "planted_blocks", .to_standard = &Convert, .from_standard = &Convert});
+  return id;
+}
+
+// y = x + 1 (+ the second input). The attribute with the kernel's name says how long it takes.
+template <class Name>
+class PlantedOp : public Operator<CPUContext> {
+ public:
+  PlantedOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Operator<CPUContext>(def, ws, config) {
+    const std::string variant = config ? config->variant : "";
+    ns_ = def.args().Get<int64_t>(variant.empty() ? Name::kName : variant.c_str());
+  }
+  bool RunOnDevice() override {
+    g_now += ns_;
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    const auto* from = static_cast<const float*>(x.raw_data());
+    auto* to = static_cast<float*>(y->raw_mutable_data());
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      float sum = from[i] + 1;
+      for (int k = 1; k < InputSize(); ++k)
+        sum += static_cast<const float*>(Input(k).raw_data())[i];
+      to[i] = sum;
+    }
+    return true;
+  }
+
+ private:
+  int64_t ns_;
+};
+struct First {
+  static constexpr const char* kName = "first";
+};
+struct Second {
+  static constexpr const char* kName = "second";
+};
+struct Plain {
+  static constexpr const char* kName = "plain";
+};
+struct Blocked {
+  static constexpr const char* kName = "blocked";
+};
+class SecondOp final : public PlantedOp<Second> {
+ public:
+  using PlantedOp::PlantedOp;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    std::vector<KernelConfig> configs(1);
+    if (query.def.args().Get<int64_t>("variant", 0) > 0) {
+      configs.emplace_back();
+      configs.back().variant = "variant";
+    }
+    return configs;
+  }
+  // Computes the next node too, for which the attribute "pair" says how long both take.
+  static std::optional<FusedNode> Fuse(const FusionQuery& query) {
+    const auto pair = query.node.def.args().Get<int64_t>("pair", 0);
+    if (pair == 0 || query.next.def.type() != "Planted" || !query.next_config.is_standard())
+      return {};
+    return FusedNode{OperatorDef("PlantedPair", query.node.def.inputs(), query.next.def.outputs())
+                         .Arg("second", pair),
+                     query.config};
+  }
+};
+class BlockedOp final : public PlantedOp<Blocked> {
+ public:
+  using PlantedOp::PlantedOp;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    if (query.def.args().Get<int64_t>("blocked") < 0)
+      throw UnsupportedOperatorFeature("it has no blocks");
+    if (query.def.args().Get<bool>("follows", false) && query.inputs[0].layout.id != Blocks())
+      throw UnsupportedOperatorFeature("input 0 comes in standard");
+    KernelConfig config;
+    config.input_layouts.assign(query.inputs.size(), Layout{Blocks(), {}});
+    config.output_layouts = {Layout{Blocks(), {}}};
+    return {config};
+  }
+};
+OPERATOR_SCHEMA(Planted)
+    .NumInputs(1, 3)
+    .NumOutputs(1)
+    .IdenticalTypeAndShapeOfInput(0)
+    .Arg<int64_t>("first", "ns", 1000)
+    .Arg<int64_t>("second", "ns", 1000)
+    .Arg<int64_t>("variant", "ns; 0: none", 0)
+    .Arg<int64_t>("blocked", "ns; -1: none", -1)
+    .Arg<bool>("follows", "blocked only where the input comes in blocks", false)
+    .Arg<int64_t>("plain", "ns", 50'000)
+    .Arg<int64_t>("pair", "ns of this and the next node; 0: not computed together", 0)
+    .Arg<std::string>("id", "tells nodes apart", "");
+OPERATOR_SCHEMA(PlantedPair)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .IdenticalTypeAndShapeOfInput(0)
+    .Arg<int64_t>("second", "ns", 0);
+class PairOp final : public PlantedOp<Second> {
+ public:
+  using PlantedOp::PlantedOp;
+};
+REGISTER_CPU_OPERATOR_WITH_ENGINE(PlantedPair, tune_second, PairOp);
+REGISTER_CPU_OPERATOR(Planted, PlantedOp<Plain>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Planted, tune_first, PlantedOp<First>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Planted, tune_second, SecondOp);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(Planted, tune_blocks, BlockedOp);
+OPKIT_REGISTER_BACKEND_RANK("tune_first", 90);
+OPKIT_REGISTER_BACKEND_RANK("tune_second", 80);
+OPKIT_REGISTER_BACKEND_RANK("tune_blocks", 70);
+
+struct Costs {
+  int64_t first = 1000, second = 1000, variant = 0, blocked = -1, plain = 50'000, pair = 0;
+  bool follows = false;
+};
+OperatorDef Node(const std::vector<std::string>& inputs, const std::string& output,
+                 const Costs& costs) {
+  return OperatorDef("Planted", inputs, {output})
+      .Arg("first", costs.first)
+      .Arg("second", costs.second)
+      .Arg("variant", costs.variant)
+      .Arg("blocked", costs.blocked)
+      .Arg("plain", costs.plain)
+      .Arg("pair", costs.pair)
+      .Arg("follows", costs.follows)
+      .Arg("id", output);  // or equal nodes would become one
+}
+// A graph of nodes one after the other.
+Graph Chain(const std::vector<Costs>& costs) {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {4});
+  std::string last = "X";
+  for (size_t i = 0; i < costs.size(); ++i) {
+    const std::string next = StrCat("v", i);
+    graph.AddNode(Node({last}, next, costs[i]));
+    last = next;
+  }
+  graph.AddOutput(last);
+  return graph;
+}
+TuneResult TunePlanted(const Graph& graph, PlanOptions plan = {}) {
+  PlantedClock clock;
+  plan.threads = 1;
+  TuneOptions options;
+  options.plan = std::move(plan);
+  options.seconds = 1;
+  options.clock = &clock;
+  return Tune(graph, options);
+}
+std::string BackendOf(const TuneResult& result, const std::string& node) {
+  const Selection::Node* const found = result.selection.Find(node);
+  return found ? found->backend : "none";
+}
+// Returns the planted time of a run with this selection.
+int64_t TimeOf(const Graph& graph, const Selection& selection) {
+  PlanOptions options;
+  options.threads = 1;
+  options.selection.forced = selection;
+  Executor executor(Compile(graph, options));
+  const Tensor x = Tensor::From<float>({4}, {1, 2, 3, 4});
+  executor.Run({{"X", x}});
+  const int64_t begin = g_now;
+  executor.Run({{"X", x}});
+  return g_now - begin;
+}
+
+}  // namespace
+
+TEST_CASE("a slow kernel of the first rank gives way to a measured faster one") {
+  g_conversion_ns = 0;
+  const Graph graph = Chain({{.first = 3000, .second = 1000}, {.first = 1000, .second = 3000}});
+  const TuneResult result = TunePlanted(graph);
+  CHECK(BackendOf(result, "v0") == "tune_second");
+  CHECK(BackendOf(result, "v1") == "tune_first");
+  CHECK(result.best > 0);
+  CHECK(result.is_complete);
+  CHECK(result.plans[0].name == "default");
+  CHECK(result.plans[0].times.median == 4000);
+  CHECK(result.plans[result.best].times.median == 2000);
+  CHECK(result.plans[result.best].speedup == 2);
+  CHECK(result.predicted_ns == doctest::Approx(2000).epsilon(0.01));
+  CHECK(TimeOf(graph, result.selection) == 2000);
+  REQUIRE(result.nodes.size() == 2);
+  CHECK(!result.nodes[0].is_default);
+  CHECK(result.nodes[1].is_default);
+  const TuneResult::Node& node = result.nodes[0];
+  REQUIRE(node.chosen >= 0);
+  CHECK(node.ways[static_cast<size_t>(node.chosen)].median == 1000);
+  const std::string text = ToString(result);
+  CHECK(Contains(text, "1 of 2 nodes have another kernel than by default"));
+  CHECK(Contains(text, "  * tune_second on cpu, standard: 1.000 us (1.000 to 1.000)"));
+}
+
+TEST_CASE("the default stays where no plan is faster") {
+  g_conversion_ns = 0;
+  const Graph graph = Chain({{}, {}});
+  const TuneResult result = TunePlanted(graph);
+  CHECK(result.best == 0);
+  CHECK(BackendOf(result, "v0") == "tune_first");
+  CHECK(BackendOf(result, "v1") == "tune_first");
+}
+
+TEST_CASE("the cost of conversions decides") {
+  const std::vector<Costs> chain(4, Costs{.blocked = 700});
+  g_conversion_ns = 500;  // there and back 1000, and four nodes win 1200
+  CHECK(BackendOf(TunePlanted(Chain(chain)), "v2") == "tune_blocks");
+  g_conversion_ns = 700;
+  CHECK(BackendOf(TunePlanted(Chain(chain)), "v2") == "tune_first");
+}
+
+TEST_CASE("kernels that follow the layout of their input are tried in it") {
+  g_conversion_ns = 300;
+  std::vector<Costs> chain(4, Costs{.blocked = 500, .follows = true});
+  chain[0] = {.blocked = 900};  // alone it would not pay
+  const Graph graph = Chain(chain);
+  const TuneResult result = TunePlanted(graph);
+  for (const char* node : {"v0", "v1", "v2", "v3"}) CHECK(BackendOf(result, node) == "tune_blocks");
+  CHECK(TimeOf(graph, result.selection) == 900 + 3 * 500 + 2 * 300);
+}
+
+TEST_CASE("a conversion for several readers is paid once") {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {4});
+  graph.AddNode(Node({"X"}, "v0", {}));
+  for (const char* name : {"a", "b", "c"}) graph.AddNode(Node({"v0"}, name, {.blocked = 600}));
+  graph.AddNode(Node({"a", "b", "c"}, "y", {.blocked = 1000}));
+  graph.AddOutput("y");
+  g_conversion_ns = 500;  // one before the three and one after y: 1000, and the three win 1200
+  const TuneResult result = TunePlanted(graph);
+  for (const char* node : {"a", "b", "c", "y"}) CHECK(BackendOf(result, node) == "tune_blocks");
+  CHECK(BackendOf(result, "v0") == "tune_first");
+  CHECK(TimeOf(graph, result.selection) == 1000 + 3 * 600 + 1000 + 2 * 500);
+}
+
+TEST_CASE("nodes are computed together where that is faster") {
+  g_conversion_ns = 0;
+  // "second" is slower for each node, but faster for both.
+  const Graph graph = Chain({{.second = 1200, .pair = 1500}, {.second = 1300}});
+  const TuneResult result = TunePlanted(graph);
+  CHECK(BackendOf(result, "v0") == "tune_second");
+  CHECK(TimeOf(graph, result.selection) == 1500);
+  CHECK(Contains(ToString(result), "by the kernel of an earlier node"));
+  // And apart where that is faster.
+  CHECK(TimeOf(graph, TunePlanted(Chain({{.second = 900, .pair = 2500}, {}})).selection) == 1900);
+}
+
+TEST_CASE("a variant is tuned, and reaches the kernel") {
+  g_conversion_ns = 0;
+  const Graph graph = Chain({{.second = 1500, .variant = 400}});
+  const TuneResult result = TunePlanted(graph);
+  CHECK(BackendOf(result, "v0") == "tune_second");
+  CHECK(result.selection.nodes[0].variant == "variant");
+  CHECK(TimeOf(graph, result.selection) == 400);
+}
+
+TEST_CASE("a plain kernel is chosen where it is the fastest") {
+  g_conversion_ns = 0;
+  CHECK(BackendOf(TunePlanted(Chain({{.plain = 200}})), "v0") == "reference");
+}
+
+TEST_CASE("forced kernels stay") {
+  g_conversion_ns = 0;
+  PlanOptions plan;
+  plan.selection.forced.nodes = {{"v0", "tune_first"}};
+  const TuneResult result = TunePlanted(Chain({{.second = 100}, {.second = 100}}), plan);
+  CHECK(BackendOf(result, "v0") == "tune_first");
+  CHECK(BackendOf(result, "v1") == "tune_second");
+}
+
+TEST_CASE("the tuned plan is the fastest of all selections") {
+  std::mt19937 random(7);
+  const auto draw = [&](int below) { return static_cast<int64_t>(random() % below); };
+  const int graphs = 10;
+  for (int number = 0; number < graphs; ++number) {
+    CAPTURE(number);
+    Graph graph;
+    graph.AddInput("X", DType::kFloat32, {4});
+    std::vector<std::string> values = {"X"};
+    const int nodes = 4;
+    for (int i = 0; i < nodes; ++i) {
+      // Each node reads the one before it, and perhaps one before that.
+      std::vector<std::string> inputs = {values.back()};
+      if (values.size() > 1 && draw(2) == 0) inputs.push_back(values[values.size() - 2]);
+      values.push_back(StrCat("v", i));
+      graph.AddNode(Node(inputs, values.back(),
+                         {.first = 200 + 100 * draw(10),
+                          .second = 200 + 100 * draw(10),
+                          .blocked = draw(3) == 0 ? -1 : 100 + 100 * draw(10)}));
+    }
+    graph.AddOutput(values.back());
+    g_conversion_ns = 100 * draw(6);
+    const TuneResult result = TunePlanted(graph);
+    int64_t least = 1'000'000;
+    int count = 1;
+    for (int i = 0; i < nodes; ++i) count *= 3;
+    for (int code = 0; code < count; ++code) {
+      Selection selection;
+      bool is_possible = true;
+      const auto& defs = graph.nodes();
+      for (int i = 0, rest = code; i < nodes; ++i, rest /= 3) {
+        const char* const backend = rest % 3 == 0   ? "tune_first"
+                                    : rest % 3 == 1 ? "tune_second"
+                                                    : "tune_blocks";
+        is_possible &=
+            rest % 3 != 2 || defs[static_cast<size_t>(i)].args().Get<int64_t>("blocked") > 0;
+        selection.nodes.push_back({StrCat("v", i), backend});
+      }
+      if (is_possible) least = (std::min)(least, TimeOf(graph, selection));
+    }
+    CHECK(TimeOf(graph, result.selection) == least);
+  }
+}
+
+TEST_CASE("tuning stops when it is told to, and keeps the default without a comparison") {
+  g_conversion_ns = 0;
+  const Graph graph = Chain({{.first = 3000, .second = 1000}, {.first = 1000, .second = 3000}});
+  PlantedClock clock;
+  TuneOptions options;
+  options.plan.threads = 1;
+  options.seconds = 1;
+  options.clock = &clock;
+  int calls = 0;
+  options.progress = [&](const TuneProgress& progress) {
+    CHECK(progress.most_seconds == 1);
+    ++calls;
+    return false;
+  };
+  const TuneResult result = Tune(graph, options);
+  CHECK(calls == 1);
+  CHECK(!result.is_complete);
+  CHECK(result.plans.size() >= 2);
+}
+
+TEST_CASE("wrong options of Tune are an Error") {
+  const Graph graph = Chain({{}});
+  CheckFails([&] { Tune(graph, {.seconds = 0}); }, "a time above 0");
+  CheckFails([&] { Tune(graph, {.significance = 2}); }, "a significance in (0, 1]");
+  CheckFails(
+      [&] {
+        Tune(graph, {.inputs = {{"Z", Tensor::From<float>({1}, {0})}}});
+      },
+      "names 'Z', which is no input");
+  Graph open;
+  open.AddInput("X", DType::kFloat32, SymbolicShape{Sym("N")});
+  open.AddNode(Node({"X"}, "Y", {}));
+  open.AddOutput("Y");
+  CheckFails([&] { Tune(open); }, "input 'X' is float32[N]");
+}
+
+}  // namespace tune_test
