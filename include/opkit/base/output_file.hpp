@@ -1,4 +1,5 @@
-// OutputFile, SaveFile: write a file completely, or leave the old file unchanged.
+// OutputFile, SaveFile: write a file completely, or leave the old file unchanged. UpdateFile does
+// so for a file that several processes change.
 #ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
 #define OPKIT_BASE_OUTPUT_FILE_HPP_
 
@@ -7,6 +8,7 @@
 #include <string_view>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/function_ref.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -35,6 +37,19 @@ class OutputFile {
   std::FILE* file_ = nullptr;
   bool truncated_ = false;  // the old contents are cut off, or must stay for a descriptor
 };
+
+// Returns the bytes of a file; an empty string if there is none. Throws kIo for anything else that
+// cannot be read, such as a folder or a pipe.
+std::string ReadFileIfPresent(const std::string& path);
+
+// Changes a file that other processes and threads may change at the same time. `change` gets the
+// present bytes, none if there is no file, and returns the new ones; if it throws, the file stays.
+// The call makes missing folders. It waits for the lock of the file "PATH.lock", which stays, at
+// most so many seconds. The new bytes are on the disk in "PATH.new" before that file is renamed, so
+// a kill or a crash at any moment leaves the old file or the new one. Follows links and keeps
+// permissions. Throws kIo, with the path and the system's message.
+void UpdateFile(const std::string& path, FunctionRef<std::string(std::string_view bytes)> change,
+                double wait_s = 10);
 
 }  // namespace detail
 

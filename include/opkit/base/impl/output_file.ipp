@@ -110,6 +110,122 @@ OPKIT_INLINE void OutputFile::Fail() const {
   Throw(ErrorCode::kIo, "cannot write '", path_, "': ", std::strerror(errno));
 }
 
+[[noreturn]] inline void FailFile(const char* cannot, const std::string& path,
+                                  const char* why = std::strerror(errno)) {
+  Throw(ErrorCode::kIo, "cannot ", cannot, " '", path, "': ", why);
+}
+
+OPKIT_INLINE std::string ReadFileIfPresent(const std::string& path) {
+  struct Descriptor {
+    const int number;
+    ~Descriptor() {
+      if (number >= 0) close(number);
+    }
+  };
+  // Without O_NONBLOCK opening a pipe would wait for its writer.
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat status;
+  if (file.number < 0 && errno == ENOENT) return {};
+  if (file.number < 0 || fstat(file.number, &status) != 0) FailFile("read", path);
+  if (!S_ISREG(status.st_mode)) FailFile("read", path, "it is not a regular file");
+  std::string bytes(static_cast<size_t>(status.st_size), '\0');
+  size_t size = 0;
+  while (size < bytes.size()) {
+    const ssize_t got = read(file.number, bytes.data() + size, bytes.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) FailFile("read", path);
+    if (got == 0) break;  // the file has become shorter
+    size += static_cast<size_t>(got);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+// The lock of a file, held until the end of the scope. The system frees the lock of a process that
+// ends in any way. It belongs to this open file, not to the process: threads exclude each other
+// too.
+class FileLock {
+ public:
+  FileLock(const std::string& path, double wait_s)
+      : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    if (file_ < 0) FailFile("write", path);
+    const int64_t deadline = MonotonicNs() + static_cast<int64_t>(wait_s * 1e9);
+    while (!Set(F_WRLCK)) {
+      const bool is_held = errno == EAGAIN || errno == EACCES;
+      if (is_held && MonotonicNs() < deadline) {
+        const timespec pause{0, 1'000'000};
+        nanosleep(&pause, nullptr);
+      } else if (errno != EINTR) {
+        const std::string why = is_held
+                                    ? StrCat("another process has held the lock for ", wait_s, " s")
+                                    : std::string(std::strerror(errno));
+        close(file_);
+        FailFile("lock", path, why.c_str());
+      }
+    }
+  }
+  FileLock(FileLock&&) = delete;
+  ~FileLock() {
+    Set(F_UNLCK);  // a child process that another thread has forked may still have the file open
+    close(file_);
+  }
+
+ private:
+  bool Set(short type) const {
+    struct flock lock = {};
+    lock.l_type = type;
+    lock.l_whence = SEEK_SET;
+    return fcntl(file_, F_OFD_SETLK, &lock) == 0;
+  }
+  const int file_;
+};
+
+inline void MakeFolders(const std::string& path) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1))
+    static_cast<void>(mkdir(path.substr(0, slash).c_str(), 0777));  // opening the file reports why
+}
+
+// Writes a new file to the disk. `mode` is -1 for the mode that new files have. Returns false, with
+// errno, if that fails.
+inline bool WriteToDisk(const std::string& path, int mode, std::string_view bytes) {
+  const int file =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode < 0 ? 0666 : 0600);
+  if (file < 0) return false;
+  if (mode >= 0) static_cast<void>(fchmod(file, static_cast<mode_t>(mode)));
+  bool good = true;
+  while (good && !bytes.empty()) {
+    const ssize_t written = write(file, bytes.data(), bytes.size());
+    good = written >= 0 || errno == EINTR;
+    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  good = good && fsync(file) == 0;
+  const int error = errno;
+  const bool closed = close(file) == 0;
+  if (!good) errno = error;
+  return good && closed;
+}
+
+OPKIT_INLINE void UpdateFile(const std::string& path,
+                             FunctionRef<std::string(std::string_view bytes)> change,
+                             double wait_s) {
+  const std::string target = BehindLinks(path), temporary = target + ".new";
+  MakeFolders(target);
+  const FileLock lock(target + ".lock", wait_s);
+  const std::string bytes = change(ReadFileIfPresent(target));
+  struct stat old;
+  const bool exists = stat(target.c_str(), &old) == 0;
+  if (exists && access(target.c_str(), W_OK) != 0) FailFile("write", path);
+  // A process that was killed leaves ".new"; only the holder of the lock writes it.
+  unlink(temporary.c_str());
+  if (WriteToDisk(temporary, exists ? static_cast<int>(old.st_mode & 07777) : -1, bytes) &&
+      std::rename(temporary.c_str(), target.c_str()) == 0)
+    return;
+  const int error = errno;
+  unlink(temporary.c_str());
+  FailFile("write", path, std::strerror(error));
+}
+
 }  // namespace detail
 
 OPKIT_INLINE void SaveFile(const std::string& path, std::string_view bytes) {
