@@ -10,6 +10,7 @@
 #include "opkit/base/impl/platform.ipp"
 #include "opkit/base/impl/strings.ipp"
 #include "opkit/base/impl/suggest.ipp"
+#include "opkit/base/json/impl/json_line_reader.ipp"
 #include "opkit/base/json/impl/json_writer.ipp"
 #include "opkit/core/impl/allocator.ipp"
 #include "opkit/core/impl/attribute.ipp"
