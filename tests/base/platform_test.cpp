@@ -77,6 +77,30 @@ TEST_CASE("pinning leaves a thread one of its CPUs, for every index") {
     CHECK(CPU_COUNT(&both) == 1);
   }
   CHECK(AvailableCpus() >= 1);
+  int visited = 0, last = -1;
+  bool rising = true;
+  VisitAvailableCpus([&](int cpu) {
+    ++visited;
+    rising = rising && cpu > last;
+    last = cpu;
+  });
+  CHECK(visited == AvailableCpus());
+  CHECK(rising);
+}
+
+TEST_CASE("the start of a file is read, though the file has no size") {
+  char text[64];
+  CHECK(ReadStartOfFile("/proc/self/stat", text, sizeof text) == sizeof text);
+  const std::string pid = std::to_string(getpid()) + " (";
+  CHECK(std::string(text, sizeof text).starts_with(pid));
+  CHECK(ReadStartOfFile("/dev/null", text, sizeof text) == 0);
+  CHECK(ReadStartOfFile("/dev/null/none", text, sizeof text) == 0);
+}
+
+TEST_CASE("the clock of the calendar counts milliseconds") {
+  const int64_t before = time(nullptr), now = UnixMs() / 1000, after = time(nullptr);
+  CHECK(before <= now);
+  CHECK(now <= after + 1);  // time() reads a clock that moves in steps
 }
 
 }  // namespace

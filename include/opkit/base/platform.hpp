@@ -114,6 +114,17 @@ inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 // Counts the CPUs that the calling thread may run on; at least 1.
 int AvailableCpus();
 
+// Calls visit(cpu), in rising order, for each CPU that the calling thread may run on; for none if
+// the system has more CPUs than a cpu_set_t.
+template <class F>
+void VisitAvailableCpus(F&& visit) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(static_cast<size_t>(cpu), &set)) visit(cpu);
+}
+
 // Returns the CPU that the calling thread runs on now.
 inline int CurrentCpu() { return sched_getcpu(); }
 
@@ -162,8 +173,14 @@ inline void CloseThreadCounter(int file) { close(file); }
 // Returns how often the system has taken the processor away from the calling thread so far, though
 // the thread had work (involuntary context switches).
 int64_t ThreadPreemptions();
+// Returns the milliseconds since 1970, by a clock that may be set back.
+int64_t UnixMs();
 // Returns the size in bytes of the processor's last cache; 32 MiB if the system does not know it.
 int64_t LastCacheBytes();
+
+// Reads up to `room` bytes from the start of a file, which may be one of /proc and have no size.
+// Returns the number of bytes; 0 for a file that cannot be read.
+size_t ReadStartOfFile(const char* path, char* to, size_t room);
 
 // A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {

@@ -27,6 +27,12 @@ OPKIT_INLINE int64_t ThreadPreemptions() {
   return usage.ru_nivcsw;
 }
 
+OPKIT_INLINE int64_t UnixMs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
 OPKIT_INLINE int64_t LastCacheBytes() {
   const int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return bytes > 0 ? bytes : int64_t{32} << 20;
@@ -109,6 +115,20 @@ OPKIT_INLINE void SetCurrentThreadName(const char* name) {
 
 OPKIT_INLINE void GetCurrentThreadName(char (&name)[16]) {
   if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) name[0] = 0;
+}
+
+OPKIT_INLINE size_t ReadStartOfFile(const char* path, char* to, size_t room) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return 0;
+  size_t size = 0;
+  while (size < room) {
+    const ssize_t got = read(file, to + size, room - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  close(file);
+  return size;
 }
 
 OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
