@@ -12,6 +12,7 @@
 #include "opkit/base/impl/suggest.ipp"
 #include "opkit/base/json/impl/json_line_reader.ipp"
 #include "opkit/base/json/impl/json_writer.ipp"
+#include "opkit/base/svg/impl/svg_writer.ipp"
 #include "opkit/core/impl/allocator.ipp"
 #include "opkit/core/impl/attribute.ipp"
 #include "opkit/core/impl/channels_last.ipp"

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/svg/svg_writer.hpp"
 #include "opkit/graph/print/memory_svg.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -17,7 +18,7 @@ class MemorySvg {
  public:
   OPKIT_COLD MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
                        const MemorySvgOptions& options)
-      : buffers_(buffers), plan_(plan), options_(options) {
+      : buffers_(buffers), plan_(plan), options_(options), svg_(options.width, options.height) {
     if (plan.offsets.size() != buffers.size())
       Throw(ErrorCode::kInvalidArgument, "expected an offset for each of ", buffers.size(),
             " buffers, found ", plan.offsets.size());
@@ -37,42 +38,24 @@ class MemorySvg {
   }
 
   OPKIT_COLD std::string Draw() {
-    Add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="@" height="@" viewBox="0 0 @ @")"
-        R"( font-family="sans-serif" font-size="12">)"
-        "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-        {options_.width, options_.height, options_.width, options_.height});
-    Add("<text x=\"@\" y=\"24\" font-size=\"17\" font-weight=\"bold\">@</text>\n",
-        {kLeft, EscapeXml(options_.title)});
-    Add("<text x=\"@\" y=\"44\" fill=\"#444\">@ arena, lower bound @, ratio @; @ without sharing; "
+    svg_.Add("<text x=\"@\" y=\"24\" font-size=\"17\" font-weight=\"bold\">@</text>\n",
+             {kLeft, EscapeXml(options_.title)});
+    svg_.Add(
+        "<text x=\"@\" y=\"44\" fill=\"#444\">@ arena, lower bound @, ratio @; @ without sharing; "
         "@ buffers, @</text>\n",
         {kLeft, FormatBytes(plan_.arena_bytes), FormatBytes(plan_.lower_bound_bytes),
-         Rounded(plan_.ratio(), 4), FormatBytes(plan_.naive_bytes), buffers_.size(),
+         SvgWriter::Rounded(plan_.ratio(), 4), FormatBytes(plan_.naive_bytes), buffers_.size(),
          EscapeXml(plan_.method)});
     DrawAxes();
     for (size_t i = 0; i < buffers_.size(); ++i) DrawBuffer(i);
     DrawBound();
     DrawLegend();
-    return out_ + "</svg>\n";
+    return std::move(svg_).Finish();
   }
 
  private:
   static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
 
-  // Appends `form` and replaces each '@' in it by the next part.
-  OPKIT_COLD void Add(std::string_view form, std::initializer_list<Text> parts) {
-    for (const Text& part : parts) {
-      out_ += form.substr(0, form.find('@'));
-      part.AppendTo(out_);
-      form.remove_prefix(form.find('@') + 1);
-    }
-    out_ += form;
-  }
-  static std::string Rounded(double value, int digits = 2) {
-    char text[64];
-    const auto end =
-        std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
-    return std::string(text, end.ptr);
-  }
   // Returns a text such as "1.5 MiB".
   OPKIT_COLD static std::string FormatBytes(int64_t bytes) {
     const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -84,18 +67,6 @@ class MemorySvg {
                                    std::chars_format::general, value >= 1000 ? 4 : 3);
     return std::string(digits, end.ptr) + " " + kUnits[unit];
   }
-  OPKIT_COLD static std::string EscapeXml(std::string_view text) {
-    constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
-    std::string out;
-    for (const char c : text) {
-      const size_t entity = std::string_view("&<>\"").find(c);
-      if (entity != std::string_view::npos)
-        out += kEntities[entity];
-      else
-        out += static_cast<unsigned char>(c) < 32 ? ' ' : c;  // XML has no control characters
-    }
-    return out;
-  }
   static double Length(const MemoryInterval& buffer) {
     return static_cast<double>(buffer.upper) - static_cast<double>(buffer.lower);
   }
@@ -105,13 +76,6 @@ class MemorySvg {
   double Y(double address) const {
     const int bottom = options_.height - kBottom;
     return bottom - address / top_ * (bottom - kTop);
-  }
-  void Line(double x1, double y1, double x2, double y2, const char* style) {
-    Add("<line x1=\"@\" y1=\"@\" x2=\"@\" y2=\"@\" @/>\n",
-        {Rounded(x1), Rounded(y1), Rounded(x2), Rounded(y2), style});
-  }
-  void Label(double x, double y, const char* style, std::string_view text) {
-    Add("<text x=\"@\" y=\"@\" @>@</text>\n", {Rounded(x), Rounded(y), style, EscapeXml(text)});
   }
 
   // Draws grid lines that are 1, 2, 5, 10, … steps of time apart (about eight at most), and lines
@@ -123,18 +87,19 @@ class MemorySvg {
     while (bytes * 6 < top_) bytes *= 2;
     for (double time = step * std::trunc(begin_ / step); time <= end_; time += step) {
       if (time < begin_) continue;
-      Line(X(time), kTop, X(time), Y(0), kGrid);
-      Label(X(time), Y(0) + 17, "text-anchor=\"middle\"", StrCat(static_cast<int64_t>(time)));
+      svg_.Line(X(time), kTop, X(time), Y(0), kGrid);
+      svg_.Label(X(time), Y(0) + 17, "text-anchor=\"middle\"", StrCat(static_cast<int64_t>(time)));
     }
     for (double address = 0; address <= top_; address += bytes) {
-      Line(kLeft, Y(address), X(end_), Y(address), kGrid);
-      Label(kLeft - 8, Y(address) + 4, "text-anchor=\"end\"",
-            FormatBytes(static_cast<int64_t>(address)));
+      svg_.Line(kLeft, Y(address), X(end_), Y(address), kGrid);
+      svg_.Label(kLeft - 8, Y(address) + 4, "text-anchor=\"end\"",
+                 FormatBytes(static_cast<int64_t>(address)));
     }
-    Label((kLeft + X(end_)) / 2, options_.height - 14, "text-anchor=\"middle\"",
-          options_.time_label);
-    Add("<text transform=\"translate(18 @) rotate(-90)\" text-anchor=\"middle\">address</text>\n",
-        {Rounded((kTop + Y(0)) / 2)});
+    svg_.Label((kLeft + X(end_)) / 2, options_.height - 14, "text-anchor=\"middle\"",
+               options_.time_label);
+    svg_.Add(
+        "<text transform=\"translate(18 @) rotate(-90)\" text-anchor=\"middle\">address</text>\n",
+        {SvgWriter::Rounded((kTop + Y(0)) / 2)});
   }
 
   // Returns a colour from blue (0) to red (1).
@@ -151,41 +116,43 @@ class MemorySvg {
     const double y = Y(offset + static_cast<double>(buffer.size)), height = Y(offset) - y;
     const double life = std::log(Length(buffer) / shortest_);  // colours have a logarithmic scale
     const std::string name = options_.names.empty() ? std::to_string(i) : options_.names[i];
-    Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"@\" fill=\"@\" stroke=\"#333\" "
+    svg_.Add(
+        "<rect x=\"@\" y=\"@\" width=\"@\" height=\"@\" fill=\"@\" stroke=\"#333\" "
         "stroke-width=\"0.5\"><title>@: @ at @, live from @ to @</title></rect>\n",
-        {Rounded(x), Rounded(y), Rounded(width), Rounded(height),
+        {SvgWriter::Rounded(x), SvgWriter::Rounded(y), SvgWriter::Rounded(width),
+         SvgWriter::Rounded(height),
          Colour(longest_ > shortest_ ? life / std::log(longest_ / shortest_) : 0), EscapeXml(name),
          FormatBytes(buffer.size), plan_.offsets[i], buffer.lower, buffer.upper});
     // Draw a label if there is room for it; a character is about 7 pixels wide.
     if (height >= 13 && width >= 7 * static_cast<double>(name.size()) + 6)
-      Label(x + width / 2, y + height / 2 + 4, "text-anchor=\"middle\" pointer-events=\"none\"",
-            name);
+      svg_.Label(x + width / 2, y + height / 2 + 4,
+                 "text-anchor=\"middle\" pointer-events=\"none\"", name);
   }
 
   void DrawBound() {
     if (plan_.lower_bound_bytes <= 0) return;
     const double y = Y(static_cast<double>(plan_.lower_bound_bytes));
-    Line(kLeft, y, X(end_), y, "stroke=\"#c00\" stroke-dasharray=\"6 4\"");
-    Label(X(end_) - 4, y + 14, "text-anchor=\"end\" fill=\"#c00\"", "lower bound");
+    svg_.Line(kLeft, y, X(end_), y, "stroke=\"#c00\" stroke-dasharray=\"6 4\"");
+    svg_.Label(X(end_) - 4, y + 14, "text-anchor=\"end\" fill=\"#c00\"", "lower bound");
   }
 
   OPKIT_COLD void DrawLegend() {
     const double y = options_.height - 24;
     constexpr int kSteps = 8, kWidth = 16;
     const double left = options_.width - kRight - kSteps * kWidth - 60;
-    Label(left - 6, y + 10, "text-anchor=\"end\"", "lives short");
+    svg_.Label(left - 6, y + 10, "text-anchor=\"end\"", "lives short");
     for (int i = 0; i < kSteps; ++i)
-      Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"12\" fill=\"@\"/>\n",
-          {Rounded(left + i * kWidth), Rounded(y), kWidth,
-           Colour(static_cast<double>(i) / (kSteps - 1))});
-    Label(left + kSteps * kWidth + 6, y + 10, "", "long");
+      svg_.Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"12\" fill=\"@\"/>\n",
+               {SvgWriter::Rounded(left + i * kWidth), SvgWriter::Rounded(y), kWidth,
+                Colour(static_cast<double>(i) / (kSteps - 1))});
+    svg_.Label(left + kSteps * kWidth + 6, y + 10, "", "long");
   }
 
   const std::vector<MemoryInterval>& buffers_;
   const MemoryPlan& plan_;
   const MemorySvgOptions& options_;
   double begin_ = 0, end_ = 0, shortest_ = 1, longest_ = 1, top_ = 1;
-  std::string out_;
+  SvgWriter svg_;
 };
 
 }  // namespace detail
