@@ -3,6 +3,7 @@
 #include "opkit/profile/impl/chrome_trace.ipp"
 #include "opkit/profile/impl/counters.ipp"
 #include "opkit/profile/impl/machine_peak.ipp"
+#include "opkit/profile/impl/machine_rates.ipp"
 #include "opkit/profile/impl/mann_whitney.ipp"
 #include "opkit/profile/impl/perfetto_trace.ipp"
 #include "opkit/profile/impl/profile_diff.ipp"

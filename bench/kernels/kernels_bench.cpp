@@ -147,7 +147,9 @@ void Measure(benchmark::State& state, const MakePair& make, int threads) {
   if (!peaks.contains(threads)) peaks[threads] = MachinePeak(threads);
   const double mine = Median(ours), extra = Median(differences);
   const auto share = [&](double seconds) {
-    return peaks[threads].ShareOf(pair.flops, pair.bytes, static_cast<int64_t>(seconds * 1e9));
+    return peaks[threads]
+        .ShareOf(pair.flops, pair.bytes, pair.bytes, static_cast<int64_t>(seconds * 1e9))
+        .share;
   };
   const double low = at(count / 2 - half);
   state.counters["ratio"] = at(count / 2);

@@ -103,5 +103,16 @@ TEST_CASE("the clock of the calendar counts milliseconds") {
   CHECK(now <= after + 1);  // time() reads a clock that moves in steps
 }
 
+TEST_CASE("the processor's caches are listed from the nearest on") {
+  CpuCache caches[kMostCpuCaches];
+  const int count = CpuCaches(caches);
+  REQUIRE(count <= kMostCpuCaches);
+  for (int i = 0; i < count; ++i) {
+    CHECK(caches[i].level >= (i > 0 ? caches[i - 1].level + 1 : 1));
+    CHECK(caches[i].bytes >= 1024);
+    CHECK(caches[i].shared_by >= 1);
+  }
+}
+
 }  // namespace
 }  // namespace platform_test

@@ -150,14 +150,26 @@ TEST_CASE("rows by shape, with rates, compared with the machine's peaks") {
   CHECK(table.rows[0].shapes == "float32[2, 2]");
   CHECK(table.rows[0].flops == 2000);
   CHECK(table.rows[0].bytes == 200);
-  CHECK(table.rows[0].of_peak == doctest::Approx(2000 / 80e9 / 200e-9));
-  CHECK(table.rows[1].of_peak == doctest::Approx(8000 / 80e9 / 200e-9));
+  CHECK(table.rows[0].of_peak.share == doctest::Approx(2000 / 80e9 / 200e-9));
+  CHECK(table.rows[1].of_peak.share == doctest::Approx(8000 / 80e9 / 200e-9));
   const std::string text = ToString(table);
-  CHECK(text.find("GFLOP/s  GB/s  of peak\n") != std::string::npos);
+  CHECK(text.find("GFLOP/s  GB/s      of peak\n") != std::string::npos);
   CHECK(text.find("MatMul float32[8, 8]  operator") != std::string::npos);
-  CHECK(text.find("       40     2      50%\n") != std::string::npos);
+  CHECK(text.find("       40     2  50 % of FMA\n") != std::string::npos);
   CHECK(MakeProfileTable(profile).rows.size() == 1);
   CHECK(nlohmann::json::parse(ToJson(table))["rows"][1]["flops"] == 8000);
+
+  // Small runs count as if they came from the cache that holds them, each run for itself.
+  options.peak.caches = {{"L1", 100, 40e9}, {"L2", 400, 20e9}};
+  options.by_shape = false;
+  options.peak.flops = 1e15;
+  const ProfileTable in_caches = MakeProfileTable(profile, options);
+  REQUIRE(in_caches.rows.size() == 1);
+  CHECK(in_caches.rows[0].of_peak.share == doctest::Approx((200 / 40e9 + 400 / 20e9) / 400e-9));
+  CHECK(in_caches.rows[0].of_peak.ceiling == "L2");
+  CHECK(nlohmann::json::parse(ToJson(in_caches))["rows"][0]["ceiling"] == "L2");
+  options.by_shape = true;
+  options.peak = {80e9, 10e9};
 
   // Two backends that ran one shape have a row each.
   profile.spans[0].work.backend = InternName("eigen");

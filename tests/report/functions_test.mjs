@@ -52,6 +52,14 @@ test('a node is in the layer below the last node that it waits for, and between 
   assert.deepEqual(nodes.map(({x}) => Math.abs(x)), [0.5, 0.5, 0, 0, 0]);
 });
 
+test('a share of the peak names its ceiling, and says why it may be above it', () => {
+  const shares = [[0.0007, 'memory'], [0.041, 'L1'], [0.714, 'L2'], [1.004, 'L3'], [1.18, 'L2'], [1.3, 'FMA']]
+      .map(([of_peak, ceiling]) => of('peakShare')({of_peak, ceiling}));
+  assert.deepEqual(shares, ['0.07 % of memory', '4.1 % of L1', '71 % of L2', '100 % of L3',
+                            '118 % of L2 (data nearer or unused)',
+                            '130 % of FMA (fewer or narrower operations)']);
+});
+
 test('memory over time, and its first peak', () => {
   const {steps, peak} = of('memoryOver')([{bytes: 64, from: 0, to: 30}, {bytes: 32, from: 10, to: 20},
                                           {bytes: 8, from: 5, to: 5}]);

@@ -82,8 +82,10 @@ class Report(unittest.TestCase):
         # Conv: 1000 operations and 2000 bytes in 300 us.
         self.assertFalse(self.page.value("document.getElementById('roofline_section').hidden"))
         self.assertEqual(self.page.value("document.querySelectorAll('#roofline circle').length"), 1)
-        self.assertIn("Conv: 0.00333 GFLOP/s, 0.00667 GB/s, 0 % of",
+        self.assertIn("Conv: 0.00333 GFLOP/s, 0.00667 GB/s, 0.01 % of L1",
                       self.page.value("document.querySelector('#roofline circle').textContent"))
+        # A roof for the cache and one for memory.
+        self.assertEqual(self.page.value("document.querySelectorAll('#roofline .roof').length"), 2)
 
     def test_the_graph_is_coloured_by_time_and_a_click_selects_the_run(self):
         boxes = "[...document.querySelectorAll('#graph rect')]"

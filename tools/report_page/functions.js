@@ -86,6 +86,13 @@ function placeInLayers(nodes) {
   }
 }
 
+// Returns the share of the machine's peak that a row reached, such as "71 % of L2".
+function peakShare({of_peak, ceiling}) {
+  const percent = of_peak * 100, text = `${percent.toFixed(percent < 1 ? 2 : percent < 10 ? 1 : 0)} % of ${ceiling}`;
+  if (percent < 100.5) return text;
+  return text + (ceiling === 'FMA' ? ' (fewer or narrower operations)' : ' (data nearer or unused)');
+}
+
 // Returns [time, bytes in use from then on] for each change, and the bytes and first time of the peak.
 function memoryOver(buffers) {
   const changes = new Map();

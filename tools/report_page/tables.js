@@ -53,7 +53,7 @@ const textColumn = (title, key) => ({title, of: row => row[key], text: true, cus
 
 // Draws the roofline: each operator by operations per byte and by rate, under the machine's limits.
 function makeRoofline() {
-  const {flops, bytes} = data.peak, left = 52, right = 606, top = 10, bottom = 292;
+  const {flops, bytes, caches} = data.peak, left = 52, right = 606, top = 10, bottom = 292;
   const points = data.table.rows.filter(row => row.flops > 0 && row.bytes > 0 && row.total_ns > 0)
       .map(row => ({row, x: row.flops / row.bytes, y: row.flops / row.total_ns * 1e9}));
   element('roofline_section').hidden = !(flops > 0 && bytes > 0 && points.length > 0);
@@ -86,9 +86,15 @@ function makeRoofline() {
       'operations for each byte');
   add('text', {class: 'axis-text', x: 12, y: (top + bottom) / 2, 'text-anchor': 'middle',
                transform: `rotate(-90 12 ${(top + bottom) / 2})`}, 'GFLOP/s');
-  const low = Math.max(10 ** x0, 10 ** y0 / bytes);
-  add('path', {class: 'roof', d: `M${px(low)} ${py(low * bytes)}L${px(ridge)} ${py(flops)}` +
-                                 `L${right} ${py(flops)}`});
+  for (const level of [...caches, {name: 'memory', bytes}]) {
+    if (!(level.bytes > 0)) continue;
+    const low = Math.max(10 ** x0, 10 ** y0 / level.bytes);
+    const end = Math.max(low, flops / level.bytes), first = Math.min(low * level.bytes, flops);
+    add('path', {class: 'roof', d: `M${px(low)} ${py(first)}L${px(end)} ${py(flops)}` +
+                                   (level.name === 'memory' ? `L${right} ${py(flops)}` : '')});
+    if (caches.length && first < flops)
+      add('text', {class: 'axis-text', x: px(low) + 3, y: py(first) - 3}, level.name);
+  }
   const longest = Math.max(...points.map(({row}) => row.total_ns));
   points.sort((a, b) => b.row.total_ns - a.row.total_ns);
   points.forEach(({row, x, y}, i) => {
@@ -97,7 +103,7 @@ function makeRoofline() {
     if (row.domain === 'Custom Operators') circle.classList.add('custom');
     const title = document.createElementNS(circle.namespaceURI, 'title');
     title.textContent = `${row.name}: ${(y / 1e9).toPrecision(3)} GFLOP/s, ` +
-        `${(row.bytes / row.total_ns).toPrecision(3)} GB/s, ${Math.round(row.of_peak * 100)} % of what is possible`;
+        `${(row.bytes / row.total_ns).toPrecision(3)} GB/s, ${peakShare(row)}`;
     circle.append(title);
     const end = px(x) > right - 90;
     if (i < 6) add('text', {x: px(x) + (end ? -size - 3 : size + 3), y: py(y) + 4,
@@ -122,7 +128,7 @@ function makeTables() {
                     show: row => row[key] ? String(+rate(row, key).toPrecision(3)) : ''});
   if (names.some(row => row.of_peak > 0))
     columns.push({title: 'of peak', of: row => row.of_peak,
-                  show: row => row.of_peak ? `${Math.round(row.of_peak * 100)} %` : ''});
+                  show: row => row.of_peak ? peakShare(row) : ''});
   if (names.some(row => row.allocated > 0)) columns.push(numberColumn('allocated', 'allocated'));
   makeTable(element('rows'), names, columns, columns.findIndex(({title}) => title === 'total'), row => {
     element('search').value = '';

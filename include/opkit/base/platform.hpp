@@ -181,6 +181,16 @@ int64_t LastCacheBytes();
 // Reads up to `room` bytes from the start of a file, which may be one of /proc and have no size.
 // Returns the number of bytes; 0 for a file that cannot be read.
 size_t ReadStartOfFile(const char* path, char* to, size_t room);
+// A cache of the processor that holds data.
+struct CpuCache {
+  int level = 0;  // 1 is the nearest to the core
+  int64_t bytes = 0;
+  int shared_by = 1;  // processors that share it
+};
+constexpr int kMostCpuCaches = 4;
+// Fills `caches` from the smallest level on and returns their number; 0 if the system does not know
+// them.
+int CpuCaches(CpuCache (&caches)[kMostCpuCaches]);
 
 // A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {

@@ -33,9 +33,9 @@ struct ProfileTableRow {
   int64_t p50 = 0, p90 = 0, p99 = 0;
   // Sums over all runs, counted by their schemas (ProfileOptions::shapes).
   uint64_t flops = 0, bytes = 0;
-  // Rate of these flops and bytes as a share of the machine's maximum (roofline: Williams,
-  // Waterman, Patterson 2009); 0 if unknown.
-  double of_peak = 0;
+  // The time that the machine needs at its peak for the flops and bytes of all runs, over `total`
+  // (the roofline). Each run's bytes count as if they came from the smallest cache that holds them.
+  PeakShare of_peak;
   int64_t allocated = 0;  // bytes allocated by the operator itself (ProfileOptions::memory)
   // Counts in the order of ProfileTable::counted: sums over all runs and the spans inside them.
   std::vector<uint64_t> counts;

@@ -130,10 +130,18 @@ TEST_CASE("rates and the share of the peak come from the schema's cost") {
   const KernelTimes& row = Row(found, "reference");
   CHECK(row.flops == 16);
   CHECK(row.bytes == 64);
-  CHECK(row.share_of_peak == doctest::Approx(16.0 / 4000));  // the operations need 16 ns
-  CHECK(Contains(ToString(found), "0.40 %"));
+  CHECK(row.of_peak.share == doctest::Approx(16.0 / 4000));  // the operations need 16 ns
+  CHECK(Contains(ToString(found), "0.40 % of FMA"));
   options.peaks[0].bytes = 1e6;  // memory would need 64 us
-  CHECK(Contains(ToString(CompareKernels("ComparePlanted", options)), "in cache"));
+  CHECK(Contains(ToString(CompareKernels("ComparePlanted", options)),
+                 "1600 % of memory (data nearer or unused)"));
+  options.peaks[0].caches = {{"L1", 64, 32e6}};  // the cache needs 2 us
+  CHECK(Contains(ToString(CompareKernels("ComparePlanted", options)), "50 % of L1"));
+  // All copies of cold data together do not fit there.
+  options.cold = ColdData::kAll;
+  const KernelComparison cold = CompareKernels("ComparePlanted", options);
+  CHECK(Row(cold, "reference").data_bytes > 50e3);
+  CHECK(Contains(ToString(cold), "1600 % of memory"));
 }
 
 TEST_CASE("each number of threads has its rows, and kernels run with so many") {
@@ -158,6 +166,11 @@ TEST_CASE("Google Benchmark's JSON has a repetition for each sample") {
   CHECK(Contains(json, "\"name\": \"ComparePlanted float32 [8]/twice/threads:1\""));
   CHECK(Contains(json, "\"repetitions\": 30, \"repetition_index\": 29"));
   CHECK(Contains(json, "\"real_time\": 8000, \"cpu_time\": 8000, \"time_unit\": \"ns\""));
+  CHECK(Count(json, "of_peak") == 0);
+  options.peaks = {{.flops = 1e9, .bytes = 16e9}};
+  const KernelComparison with_peak = CompareKernels("ComparePlanted", options);
+  CHECK(Count(ToJson({&with_peak, 1}), "\"of_peak\": 0.002") == 30);
+  CHECK(Count(ToJson({&with_peak, 1}), "\"ceiling\": \"FMA\"") == 30);
 }
 
 TEST_CASE("inputs that do not fit and failing runs are errors") {

@@ -3,6 +3,8 @@
 #define OPKIT_BASE_IMPL_PLATFORM_IPP_
 
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 
 #include "opkit/base/platform.hpp"
 
@@ -36,6 +38,63 @@ OPKIT_INLINE int64_t UnixMs() {
 OPKIT_INLINE int64_t LastCacheBytes() {
   const int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return bytes > 0 ? bytes : int64_t{32} << 20;
+}
+
+// Reads the first bytes of a small file; an empty text if there is no such file.
+template <size_t kSize>
+void ReadSmallFile(const char* path, char (&text)[kSize]) {
+  text[0] = 0;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  const ssize_t length = read(file, text, kSize - 1);
+  text[length > 0 ? length : 0] = 0;
+  close(file);
+}
+// Counts the processors in a list such as "0-3,8,10-11".
+inline int CountCpusIn(const char* list) {
+  int count = 0;
+  while (*list >= '0' && *list <= '9') {
+    char* end;
+    const long first = std::strtol(list, &end, 10);
+    const long last = *end == '-' ? std::strtol(end + 1, &end, 10) : first;
+    count += static_cast<int>(last - first) + 1;
+    list = *end == ',' ? end + 1 : end;
+  }
+  return count;
+}
+
+OPKIT_INLINE int CpuCaches(CpuCache (&caches)[kMostCpuCaches]) {
+  int count = 0;
+  for (int index = 0; index < 8 && count < kMostCpuCaches; ++index) {
+    char path[80], text[256];
+    const auto fact = [&](const char* name) {
+      std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index,
+                    name);
+      ReadSmallFile(path, text);
+      return text;
+    };
+    CpuCache cache;
+    cache.level = std::atoi(fact("level"));
+    if (cache.level <= 0) break;
+    if (fact("type")[0] == 'I') continue;  // instructions
+    char* unit;
+    cache.bytes = std::strtol(fact("size"), &unit, 10);
+    if (*unit == 'K') cache.bytes <<= 10;
+    if (*unit == 'M') cache.bytes <<= 20;
+    const int shared = CountCpusIn(fact("shared_cpu_list"));
+    cache.shared_by = shared > 0 ? shared : 1;
+    if (cache.bytes > 0) caches[count++] = cache;
+  }
+  if (count > 0) return count;
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  for (int level = 1; level <= 3; ++level) {
+    const long bytes = sysconf(level == 1   ? _SC_LEVEL1_DCACHE_SIZE
+                               : level == 2 ? _SC_LEVEL2_CACHE_SIZE
+                                            : _SC_LEVEL3_CACHE_SIZE);
+    if (bytes > 0)
+      caches[count++] = {level, bytes, level == 3 && online > 0 ? static_cast<int>(online) : 1};
+  }
+  return count;
 }
 
 OPKIT_INLINE int AvailableCpus() {

@@ -48,7 +48,9 @@ struct KernelTimes {
   std::string refused;  // why the kernel does not run the node; nothing else is set then
   CallTimes times;
   double flops = 0, bytes = 0;  // of a run, by the operator's schema; 0: unknown
-  double share_of_peak = 0;     // see MachineRates::ShareOf; 0: unknown
+  // The data of all copies that cold runs take in turns; that of one run otherwise.
+  double data_bytes = 0;
+  PeakShare of_peak;  // by the smallest level of memory that holds `data_bytes`
   // Against the first row of the same number of threads: how often faster its median is, and the
   // probability of such a difference by chance (Mann-Whitney, corrected for the number of rows).
   double speedup = 1, p = 1;

@@ -54,6 +54,7 @@ class ProfileTableMaker {
   struct Sums {
     ProfileTableRow row;
     std::vector<int64_t> times;
+    std::vector<double> limits;  // seconds that the runs need at each ceiling of the peak
   };
 
   void AddSpans() {
@@ -79,8 +80,26 @@ class ProfileTableMaker {
     sum.times.push_back(RunTime(span));
     sum.row.flops += span.work.flops;
     sum.row.bytes += span.work.bytes;
+    AddLimit(sum, static_cast<double>(span.work.flops), static_cast<double>(span.work.bytes));
     ++domains_[DomainOf(span)].count;
     if (!profile_.allocations.empty() || !profile_.counts.empty()) of_invocation_[span.id] = &sum;
+  }
+  void AddLimit(Sums& sum, double flops, double bytes) const {
+    const MachineRates::Limit limit = options_.peak.LimitOf(flops, bytes, bytes);
+    if (!(limit.seconds > 0)) return;
+    sum.limits.resize((std::max)(sum.limits.size(), limit.ceiling + 1));
+    sum.limits[limit.ceiling] += limit.seconds;
+  }
+  // The share of the peak, and the ceiling that limits most of the time.
+  PeakShare ShareOfPeak(const Sums& sum) const {
+    double seconds = 0;
+    size_t most = 0;
+    for (size_t i = 0; i < sum.limits.size(); ++i) {
+      seconds += sum.limits[i];
+      if (sum.limits[i] > sum.limits[most]) most = i;
+    }
+    if (!(seconds > 0) || sum.row.total <= 0) return {};
+    return {seconds / (static_cast<double>(sum.row.total) * 1e-9), options_.peak.CeilingName(most)};
   }
   Sums& SumsOf(const ProfileSpan& span) {
     const uint32_t node_name = options_.by_node ? span.node : 0;
@@ -134,8 +153,7 @@ class ProfileTableMaker {
     std::sort(sum.times.begin(), sum.times.end());
     row.count = static_cast<int64_t>(sum.times.size());
     for (int64_t time : sum.times) row.total += time;
-    row.of_peak = options_.peak.ShareOf(static_cast<double>(row.flops),
-                                        static_cast<double>(row.bytes), row.total);
+    row.of_peak = ShareOfPeak(sum);
     if (row.count == 0) return;
     row.min = sum.times.front();
     row.max = sum.times.back();
@@ -190,13 +208,6 @@ inline std::string Rate(uint64_t amount, int64_t ns) {
   std::snprintf(text, sizeof text, "%.3g", static_cast<double>(amount) / static_cast<double>(ns));
   return text;
 }
-// Formats a share: "12%"; "" for 0.
-inline std::string Percent(double share) {
-  if (share == 0) return {};
-  char text[32];
-  std::snprintf(text, sizeof text, share < 1e6 ? "%.0f%%" : "%.3g%%", share * 100);
-  return text;
-}
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const ProfileTable& table) {
@@ -204,8 +215,9 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
     return std::any_of(table.rows.begin(), table.rows.end(),
                        [&](const ProfileTableRow& row) { return row.*member != 0; });
   };
-  const bool work = any(&ProfileTableRow::bytes), peak = any(&ProfileTableRow::of_peak),
-             memory = any(&ProfileTableRow::allocated);
+  const bool work = any(&ProfileTableRow::bytes), memory = any(&ProfileTableRow::allocated);
+  const bool peak = std::ranges::any_of(
+      table.rows, [](const ProfileTableRow& row) { return row.of_peak.share > 0; });
   std::vector<std::vector<std::string>> lines{{"name", "domain", "count", "total us", "self us",
                                                "mean us", "min us", "p50 us", "p90 us", "p99 us",
                                                "max us"}};
@@ -224,7 +236,7 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
     if (work)
       line.insert(line.end(),
                   {detail::Rate(row.flops, row.total), detail::Rate(row.bytes, row.total)});
-    if (peak) line.push_back(detail::Percent(row.of_peak));
+    if (peak) line.push_back(ToString(row.of_peak));
     if (memory) line.push_back(row.allocated == 0 ? std::string() : StrCat(row.allocated));
     for (const uint64_t count : row.counts) line.push_back(StrCat(count));
   }
@@ -262,7 +274,8 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     json.Member("count", row.count).Member("total_ns", row.total).Member("self_ns", row.self);
     json.Member("mean_ns", row.mean).Member("min_ns", row.min).Member("p50_ns", row.p50);
     json.Member("p90_ns", row.p90).Member("p99_ns", row.p99).Member("max_ns", row.max);
-    json.Member("flops", row.flops).Member("bytes", row.bytes).Member("of_peak", row.of_peak);
+    json.Member("flops", row.flops).Member("bytes", row.bytes);
+    json.Member("of_peak", row.of_peak.share).Member("ceiling", row.of_peak.ceiling);
     json.Member("allocated", row.allocated);
     for (size_t i = 0; i < row.counts.size(); ++i) json.Member(table.counted[i], row.counts[i]);
     json.EndObject();

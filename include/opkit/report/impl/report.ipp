@@ -41,7 +41,12 @@ class ReportData final : TraceVisitor {
     if (!run_.partition.empty()) json_.Member("partition", run_.partition);
     json_.Key("table").Item() += opkit::ToJson(MakeProfileTable(profile_, table_));
     json_.Key("peak").BeginObject().Member("flops", table_.peak.flops);
-    json_.Member("bytes", table_.peak.bytes).EndObject();
+    json_.Member("bytes", table_.peak.bytes).Key("caches").BeginArray();
+    for (const CacheCeiling& cache : table_.peak.caches) {
+      json_.BeginObject().Member("name", cache.name);
+      json_.Member("bytes", cache.bytes_per_second).EndObject();
+    }
+    json_.EndArray().EndObject();
     texts_json_.EndArray();
     json_.Key("texts").Item() += texts_;
     json_.EndObject();

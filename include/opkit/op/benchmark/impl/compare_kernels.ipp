@@ -106,6 +106,7 @@ class KernelComparer {
       const OpCost& cost = timed_.back()->run.cost();
       row.flops = static_cast<double>(cost.flops);
       row.bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
+      row.data_bytes = row.bytes * static_cast<double>(timed_.back()->run.copies());
     }
   }
   bool IsWanted(const std::string& backend) const {
@@ -130,8 +131,8 @@ class KernelComparer {
     for (KernelTimes& row : out_.rows) {
       if (row.threads != options_.threads[t] || !row.refused.empty()) continue;
       if (t < options_.peaks.size())
-        row.share_of_peak =
-            options_.peaks[t].ShareOf(row.flops, row.bytes, std::llround(row.times.median));
+        row.of_peak = options_.peaks[t].ShareOf(row.flops, row.bytes, row.data_bytes,
+                                                std::llround(row.times.median));
       if (!first) {
         first = &row;
         continue;
@@ -191,9 +192,9 @@ OPKIT_COLD OPKIT_INLINE KernelComparison CompareKernels(const std::string& op,
 }
 
 OPKIT_COLD OPKIT_INLINE std::string ToString(const KernelComparison& comparison) {
-  const auto number = [](double value, const char* unit) {
+  const auto number = [](double value) {
     char text[48] = "";
-    if (value > 0) std::snprintf(text, sizeof text, "%.*f%s", value < 10 ? 2 : 1, value, unit);
+    if (value > 0) std::snprintf(text, sizeof text, "%.*f", value < 10 ? 2 : 1, value);
     return std::string(text);
   };
   std::vector<std::vector<std::string>> lines = {{"kernel", "layouts", "threads", "median us",
@@ -210,8 +211,7 @@ OPKIT_COLD OPKIT_INLINE std::string ToString(const KernelComparison& comparison)
         {row.backend, row.layouts, StrCat(row.threads), detail::Microseconds(times.median),
          StrCat(detail::Microseconds(times.low), " to ", detail::Microseconds(times.high),
                 times.disturbed ? " (disturbed)" : ""),
-         number(row.flops / times.median, ""), number(row.bytes / times.median, ""),
-         row.share_of_peak > 1 ? "in cache" : number(100 * row.share_of_peak, " %"),
+         number(row.flops / times.median), number(row.bytes / times.median), ToString(row.of_peak),
          detail::VerdictText(row)});
   }
   return StrCat(comparison.name, "\n", detail::AlignColumns(lines, 2), refused);
@@ -238,6 +238,8 @@ OPKIT_COLD OPKIT_INLINE std::string ToJson(std::span<const KernelComparison> com
         json.Member("cpu_time", row.times.ns[i]).Member("time_unit", "ns");
         if (row.flops > 0) json.Member("FLOP/s", 1e9 * row.flops / row.times.ns[i]);
         if (row.bytes > 0) json.Member("bytes_per_second", 1e9 * row.bytes / row.times.ns[i]);
+        if (row.of_peak.share > 0)
+          json.Member("of_peak", row.of_peak.share).Member("ceiling", row.of_peak.ceiling);
         json.EndObject();
       }
     }
