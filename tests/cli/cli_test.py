@@ -22,6 +22,7 @@ from onnx_file import (DOUBLE, FLOAT, INT32, INT64, model, node, read_npy, tenso
 
 DONE, RUN_FAILED, USAGE, BAD_FILE, BAD_MODEL, BAD_INPUT, NO_PLAN = range(7)
 program = libraries = None
+caches = None  # the folder of what the program keeps for later runs
 
 
 class Cli(unittest.TestCase):
@@ -32,7 +33,8 @@ class Cli(unittest.TestCase):
 
     def opkit(self, *arguments, code=DONE, environment=None):
         """Runs it in the test's folder; returns what it wrote to stdout."""
-        environment = {**os.environ, "TERM": "xterm", **(environment or {})}
+        environment = {**os.environ, "TERM": "xterm", "OPKIT_TUNING_CACHE": str(caches / "tuning.json"),
+                       **(environment or {})}
         run = subprocess.run([program, *map(str, arguments)], cwd=self.folder, env=environment,
                              capture_output=True, text=True, timeout=120)
         self.assertEqual(run.returncode, code, f"{arguments}: {run.stdout}\n{run.stderr}")
@@ -523,6 +525,43 @@ class BenchOp(Cli):
         kernels = [line.split()[0] for line in lines[2:]]
         self.assertEqual(kernels.count("reference"), 2)  # on 1 and on 2 threads
         self.assertGreater(len(kernels), 2)
+        self.assertRegex(out, r" % of (L1|L2|L3|memory|FMA)")
+
+    def test_the_peak_is_kept_in_a_file(self):
+        arguments = ["bench-op", "Relu", "--input", "float32:8", "--backends", "reference",
+                     "--seconds", "0.01", "--peak"]
+        here = {"OPKIT_TUNING_CACHE": "new/tuning.json"}
+        file = self.folder / "new/peak.json"
+        self.opkit(*arguments, environment=here)
+        kept = json.loads(file.read_text())
+        [entry] = kept["peaks"]
+        self.assertEqual(entry["key"]["threads"], 1)
+        self.assertGreater(entry["flops"], 1e8)
+
+        # A second for each operation.
+        file.write_text(json.dumps({**kept, "peaks": [{**entry, "disturbed": False, "flops": 1}]}))
+        self.assertIn("of FMA (fewer or narrower operations)", self.opkit(*arguments, environment=here))
+        self.assertNotIn("warning", self.stderr)
+        self.assertNotIn("fewer", self.opkit(*arguments, "--measure-peak", environment=here))
+        # It is measured again if the entries are of another machine, a busy one, or damaged.
+        entry["flops"] = 1
+        file.write_text(json.dumps({"version": 1, "peaks": [
+            {**entry, "key": {**entry["key"], "cpu": "another"}, "disturbed": False},
+            {**entry, "disturbed": True}, {**entry, "disturbed": False, "caches": 5}, 7]}))
+        self.assertNotIn("fewer", self.opkit(*arguments, environment=here))
+        found = json.loads(file.read_text())["peaks"]
+        self.assertEqual([one["key"]["cpu"] for one in found if one != 7],
+                         [entry["key"]["cpu"], "another"])
+        self.assertGreater(found[0]["flops"], 1e8)
+        file.write_text('{"version": 1, "peaks": [')
+        self.opkit(*arguments, environment=here)
+        self.assertEqual(len(json.loads(file.read_text())["peaks"]), 1)
+
+    def test_a_peak_that_cannot_be_kept_is_a_warning(self):
+        self.write("file", "")
+        self.opkit("bench-op", "Relu", "--input", "float32:8", "--backends", "reference", "--seconds",
+                   "0.01", "--peak", environment={"OPKIT_TUNING_CACHE": "file/tuning.json"})
+        self.assertIn("warning: the measured peak is not kept: ", self.stderr)
 
     def test_inputs_by_name_and_a_sweep(self):
         out = self.opkit("bench-op", "MatMul", "--input", "B=float32:3xN", "--input", "A=float32:2x3",
@@ -1209,4 +1248,6 @@ class Terminal(Cli):
 if __name__ == "__main__":
     program = os.path.abspath(sys.argv.pop(1))
     libraries = pathlib.Path(sys.argv.pop(1)).resolve()
-    unittest.main(verbosity=1)
+    with tempfile.TemporaryDirectory() as folder:
+        caches = pathlib.Path(folder)
+        unittest.main(verbosity=1)

@@ -12,9 +12,9 @@
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/op/benchmark/compare_kernels.hpp"
 #include "opkit/op/check/check_data.hpp"
-#include "opkit/profile/machine_peak.hpp"
 #include "opkit/profile/profile_diff.hpp"
 #include "options.hpp"
+#include "peak.hpp"
 #include "timing.hpp"
 
 namespace cli {
@@ -30,7 +30,7 @@ struct BenchOpCommand {
   double seconds = 1;
   double significance = 0.01;
   std::optional<double> fail_above;  // percent
-  bool peak = false;
+  bool peak = false, measure_peak = false;
 };
 
 // One --input: [NAME=]DTYPE:SHAPE. Extents may be the letter of --sweep.
@@ -181,7 +181,8 @@ void BenchOp(const BenchOpCommand& command) {
   if (!command.json.empty()) file.emplace(command.json);
   std::vector<MachineRates> peaks;
   for (const int threads : command.threads)
-    if (command.peak) peaks.push_back(MachinePeak(threads));
+    if (command.peak || command.measure_peak)
+      peaks.push_back(PeakOf(threads, command.measure_peak));
   std::vector<KernelComparison> found;
   for (const std::string& value : sweep.values) {
     CompareKernelsOptions options = OptionsOf(command, inputs, sweep, value);
@@ -236,7 +237,8 @@ void AddBenchOpCommand(CLI::App& program) {
       ->check(Seconds())
       ->option_text("SECONDS=1");
   app->add_flag("--peak", command->peak,
-                "Measures the processor first, and prints the share of its peak");
+                "Prints the share of the processor's peak, which it measures the first time");
+  AddMeasurePeakOption(*app, &command->measure_peak);
   app->add_option("--json", command->json,
                   "Writes every sample in Google Benchmark's JSON; - is standard output")
       ->option_text("FILE");

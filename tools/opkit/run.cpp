@@ -13,11 +13,11 @@
 #include "opkit/graph/debug/run_values.hpp"
 #include "opkit/graph/partition/report.hpp"
 #include "opkit/graph/run_profile.hpp"
-#include "opkit/profile/machine_peak.hpp"
 #include "opkit/profile/profile_file.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "opkit/report/report.hpp"
 #include "options.hpp"
+#include "peak.hpp"
 #include "terminal.hpp"
 #include "timing.hpp"
 
@@ -32,7 +32,7 @@ struct RunCommand {
   std::vector<std::string> counters;
   bool critical_path = false;
   int repeat = 1;
-  bool random = false, table = false;
+  bool random = false, table = false, measure_peak = false;
 };
 
 // Makes a distinct file name for each value. A value's name that is a valid file name is kept;
@@ -146,7 +146,7 @@ void WriteProfile(const RunCommand& command, const Plan& plan) {
     if (command.profile) detail::SaveProfileFile(Profiler::Read(), *command.profile);
     if (command.report) {
       ProfileTableOptions table;
-      table.peak = MachinePeak(NumThreads());
+      table.peak = PeakOf(NumThreads(), command.measure_peak);
       RunReport run = LastRun(plan);
       if (!command.model.partition.partitioners.empty())
         run.partition = ToJson(plan.partition_report());
@@ -248,6 +248,7 @@ void AddRunCommand(CLI::App& program) {
                   "Writes a web page about the runs: a timeline, a table, the graph coloured by "
                   "time, its memory, and the subgraphs of partitioners")
       ->option_text("FILE.html");
+  AddMeasurePeakOption(*app, &command->measure_peak);
   app->footer(
       "Examples:\n"
       "  opkit run model.onnx --input x=x.npy --output-dir out\n"

@@ -1,0 +1,156 @@
+#include "peak.hpp"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "opkit/base/output_file.hpp"
+#include "opkit/base/platform.hpp"
+#include "program.hpp"
+
+namespace cli {
+namespace {
+
+using namespace opkit;
+using Json = nlohmann::json;
+
+constexpr int kVersion = 1;  // of the file; a file of another version counts as an empty one
+
+std::string CpuModel() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name") || line.starts_with("CPU part"))
+      if (const size_t colon = line.find(": "); colon != line.npos) return line.substr(colon + 2);
+  return "unknown";
+}
+
+// The instruction sets between which MachinePeak chooses.
+std::string InstructionSets() {
+  std::string out;
+#if defined(__x86_64__)
+  for (const auto& [name, has] : {std::pair{"avx2", __builtin_cpu_supports("avx2")},
+                                  {"fma", __builtin_cpu_supports("fma")},
+                                  {"avx512f", __builtin_cpu_supports("avx512f")}})
+    if (has) out += out.empty() ? name : std::string(" ") + name;
+#endif
+  return out;
+}
+
+// Names the machine and the threads that rates belong to.
+Json KeyOf(int threads) {
+  return {{"cpu", CpuModel()},
+          {"instruction_sets", InstructionSets()},
+          {"processors", detail::AvailableCpus()},
+          {"threads", threads}};
+}
+
+// The entries of a file; none if it is absent or damaged.
+Json ReadPeaks(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  const Json json = Json::parse(text.str(), nullptr, false);
+  if (!json.is_object() || json.value("version", Json()) != kVersion || !json.contains("peaks") ||
+      !json["peaks"].is_array())
+    return Json::array();
+  return json["peaks"];
+}
+
+bool HasKey(const Json& entry, const Json& key) {
+  return entry.is_object() && entry.value("key", Json()) == key;
+}
+
+double PositiveNumber(const Json& object, const char* name) {
+  const Json value = object.value(name, Json());
+  if (!value.is_number() || !(value.get<double>() > 0))
+    throw std::invalid_argument("no positive number");
+  return value;
+}
+// Throws an exception for a damaged entry.
+MachineRates RatesOf(const Json& entry, int threads) {
+  MachineRates rates;
+  rates.threads = threads;
+  rates.flops = PositiveNumber(entry, "flops");
+  rates.bytes = PositiveNumber(entry, "bytes_per_second");
+  rates.disturbed = entry.at("disturbed").get<bool>();
+  for (const Json& cache : entry.at("caches"))
+    rates.caches.push_back({cache.at("name").get<std::string>(), PositiveNumber(cache, "capacity"),
+                            PositiveNumber(cache, "bytes_per_second")});
+  return rates;
+}
+
+void Keep(const std::string& path, const Json& key, const MachineRates& rates) {
+  Json entry = {{"key", key},
+                {"flops", rates.flops},
+                {"bytes_per_second", rates.bytes},
+                {"disturbed", rates.disturbed},
+                {"caches", Json::array()}};
+  for (const CacheCeiling& cache : rates.caches)
+    entry["caches"].push_back({{"name", cache.name},
+                               {"capacity", cache.capacity},
+                               {"bytes_per_second", cache.bytes_per_second}});
+  // Reads the file again: another program may have added an entry meanwhile.
+  Json peaks = Json::array({entry});
+  for (const Json& other : ReadPeaks(path))
+    if (!HasKey(other, key)) peaks.push_back(other);
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  try {
+    SaveFile(path, Json{{"version", kVersion}, {"peaks", peaks}}.dump(
+                       1, ' ', false, Json::error_handler_t::replace) +
+                       "\n");
+  } catch (const Error& failed) {
+    std::fprintf(stderr, "opkit: warning: the measured peak is not kept: %s\n",
+                 Describe(failed).c_str());
+  }
+}
+
+}  // namespace
+
+void AddMeasurePeakOption(CLI::App& app, bool* measure) {
+  app.add_flag("--measure-peak", *measure,
+               "Measures the processor's peak again, instead of reading peak.json beside the "
+               "tuning cache");
+}
+
+std::string PeakFile() {
+  const auto variable = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return std::string(text ? text : "");
+  };
+  if (const std::string cache = variable("OPKIT_TUNING_CACHE"); !cache.empty())
+    return (std::filesystem::path(cache).parent_path() / "peak.json").string();
+  if (const std::string folder = variable("XDG_CACHE_HOME"); !folder.empty())
+    return folder + "/opkit/peak.json";
+  if (const std::string home = variable("HOME"); !home.empty())
+    return home + "/.cache/opkit/peak.json";
+  return {};
+}
+
+MachineRates PeakOf(int threads, bool measure) {
+  const std::string path = PeakFile();
+  const Json key = KeyOf(threads);
+  if (!measure && !path.empty()) {
+    for (const Json& entry : ReadPeaks(path)) try {
+        if (!HasKey(entry, key)) continue;
+        const MachineRates rates = RatesOf(entry, threads);
+        if (!rates.disturbed) return rates;
+      } catch (const std::exception&) {
+        continue;  // a damaged entry
+      }
+  }
+  const MachineRates rates =
+      FailWith(ExitCode::kRunFailed, "", [&] { return MachinePeak(threads); });
+  if (rates.disturbed)
+    std::fprintf(stderr,
+                 "opkit: warning: the machine was busy while the peak of %s was measured, which "
+                 "may be too low\n",
+                 Counted(static_cast<size_t>(threads), "thread").c_str());
+  if (!path.empty()) Keep(path, key, rates);
+  return rates;
+}
+
+}  // namespace cli
