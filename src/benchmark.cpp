@@ -6,4 +6,5 @@
 #include "opkit/graph/tune/impl/machine_key.ipp"
 #include "opkit/op/benchmark/impl/compare_kernels.ipp"
 #include "opkit/op/benchmark/impl/kernel_run.ipp"
+#include "opkit/op/benchmark/impl/plot.ipp"
 #include "opkit/profile/timing/impl/interleaved_times.ipp"

@@ -557,6 +557,22 @@ class BenchOp(Cli):
         self.opkit(*arguments, environment=here)
         self.assertEqual(len(json.loads(file.read_text())["peaks"]), 1)
 
+    def test_draws_a_problem_and_a_sweep(self):
+        arguments = ["bench-op", "MatMul", "--input", "float32:4xN", "--input", "float32:Nx8",
+                     "--backends", "reference,eigen", "--seconds", "0.01"]
+        self.opkit(*arguments, "--sweep", "N=2,8,64", "--plot", "sweep.svg")
+        drawn = xml.dom.minidom.parse(str(self.folder / "sweep.svg"))
+        self.assertEqual(len(drawn.getElementsByTagName("polyline")), 2)  # one for each kernel
+        texts = [text.firstChild.data for text in drawn.getElementsByTagName("text")]
+        for text in ("MatMul float32:4xN, float32:Nx8", "N", "2", "64", "eigen, 1 thread"):
+            self.assertIn(text, texts)
+        self.assertTrue(any(text.startswith("FMA ") for text in texts), texts)
+        one = self.opkit("bench-op", "Relu", "--input", "float32:8", "--seconds", "0.01", "--plot", "-")
+        texts = xml.dom.minidom.parseString(one).getElementsByTagName("text")
+        self.assertEqual(texts[0].firstChild.data, "Relu float32 [8]")
+        self.refuses(BAD_FILE, [*arguments, "--sweep", "N=2", "--plot", "absent/plot.svg"],
+                     "cannot write 'absent/plot.svg'")
+
     def test_a_peak_that_cannot_be_kept_is_a_warning(self):
         self.write("file", "")
         self.opkit("bench-op", "Relu", "--input", "float32:8", "--backends", "reference", "--seconds",

@@ -11,6 +11,7 @@
 #include "opkit/base/suggest.hpp"
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/op/benchmark/compare_kernels.hpp"
+#include "opkit/op/benchmark/plot.hpp"
 #include "opkit/op/check/check_data.hpp"
 #include "opkit/profile/profile_diff.hpp"
 #include "options.hpp"
@@ -23,7 +24,7 @@ namespace {
 using namespace opkit;
 
 struct BenchOpCommand {
-  std::string op, sweep, json, compare;
+  std::string op, sweep, json, plot, compare;
   std::vector<std::string> inputs, constants, attributes, libraries, backends;
   std::vector<int> threads = {1};
   ColdData cold = ColdData::kNone;
@@ -166,6 +167,25 @@ void Compare(const BenchOpCommand& command, const std::vector<KernelComparison>&
   FailIfSlower(diff, command.fail_above);
 }
 
+// Draws one comparison, or those of a sweep: "MatMul(trans_b=1) float32:Nx64, float32:64x64".
+std::string PlotOf(const BenchOpCommand& command, const Sweep& sweep,
+                   const std::vector<MachineRates>& peaks,
+                   const std::vector<KernelComparison>& found) {
+  KernelPlotOptions options;
+  options.peaks = peaks;
+  if (!sweep.letter.empty()) {
+    options.title = command.op;
+    for (size_t i = 0; i < command.attributes.size(); ++i)
+      options.title += (i == 0 ? "(" : ",") + command.attributes[i];
+    if (!command.attributes.empty()) options.title += ")";
+    for (size_t i = 0; i < command.inputs.size(); ++i)
+      options.title += (i == 0 ? " " : ", ") + command.inputs[i];
+    options.axis = sweep.letter;
+    options.places = sweep.values;
+  }
+  return ToSvg(found, options);
+}
+
 void BenchOp(const BenchOpCommand& command) {
   if (command.fail_above && command.compare.empty())
     throw Failure(ExitCode::kUsage, "--fail-above compares with the file of --compare OLD.json");
@@ -177,11 +197,12 @@ void BenchOp(const BenchOpCommand& command) {
     if (std::ranges::find(inputs, name, &InputText::name) == inputs.end())
       throw Failure(ExitCode::kUsage, "--constant " + name + " names no input of --input");
   const Sweep sweep = ParseSweep(command.sweep);
-  std::optional<OutputFile> file;  // before the work begins
+  std::optional<OutputFile> file, plot;  // before the work begins
   if (!command.json.empty()) file.emplace(command.json);
+  if (!command.plot.empty()) plot.emplace(command.plot);
   std::vector<MachineRates> peaks;
   for (const int threads : command.threads)
-    if (command.peak || command.measure_peak)
+    if (command.peak || command.measure_peak || plot)
       peaks.push_back(PeakOf(threads, command.measure_peak));
   std::vector<KernelComparison> found;
   for (const std::string& value : sweep.values) {
@@ -189,10 +210,11 @@ void BenchOp(const BenchOpCommand& command) {
     options.peaks = peaks;
     found.push_back(
         FailWith(ExitCode::kBadInput, "", [&] { return CompareKernels(command.op, options); }));
-    if (command.json != "-")
+    if (command.json != "-" && command.plot != "-")
       WriteFile("-", (found.size() > 1 ? "\n" : "") + ToString(found.back()));
   }
   if (file) file->Write(ToJson(found) + "\n");
+  if (plot) plot->Write(PlotOf(command, sweep, peaks, found));
   if (!command.compare.empty()) Compare(command, found);
 }
 
@@ -242,6 +264,10 @@ void AddBenchOpCommand(CLI::App& program) {
   app->add_option("--json", command->json,
                   "Writes every sample in Google Benchmark's JSON; - is standard output")
       ->option_text("FILE");
+  app->add_option("--plot", command->plot,
+                  "Draws the times, over the numbers of --sweep, and the roofline; - is standard "
+                  "output")
+      ->option_text("FILE.svg");
   app->add_option("--compare", command->compare,
                   "Compares with the samples of an earlier --json file")
       ->option_text("OLD.json");
@@ -259,6 +285,8 @@ void AddBenchOpCommand(CLI::App& program) {
       "Examples:\n"
       "  opkit bench-op MatMul --input A=float32:64x64 --input B=float32:64x64 --constant B\n"
       "  opkit bench-op Relu --input float32:Nx64x56x56 --sweep N=1,2,4 --threads 1,2 --cold all\n"
+      "  opkit bench-op MatMul --input float32:8xN --input float32:Nx8 --sweep N=8,64 "
+      "--plot a.svg\n"
       "  opkit bench-op MyOp --library libmy_ops.so --json new.json --compare old.json");
   app->callback([command] { BenchOp(*command); });
 }

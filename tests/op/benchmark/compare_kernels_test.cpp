@@ -169,7 +169,7 @@ TEST_CASE("Google Benchmark's JSON has a repetition for each sample") {
   CHECK(Count(json, "of_peak") == 0);
   options.peaks = {{.flops = 1e9, .bytes = 16e9}};
   const KernelComparison with_peak = CompareKernels("ComparePlanted", options);
-  CHECK(Count(ToJson({&with_peak, 1}), "\"of_peak\": 0.002") == 30);
+  CHECK(Count(ToJson({&with_peak, 1}), "\"of_peak\": 0.00") == 30);
   CHECK(Count(ToJson({&with_peak, 1}), "\"ceiling\": \"FMA\"") == 30);
 }
 
