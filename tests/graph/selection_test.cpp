@@ -100,6 +100,30 @@ class WaysOp final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(Ways).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR_WITH_ENGINE(Ways, ways, WaysOp);
 
+// A kernel with a variant that only a selection chooses. The output has the length of its name.
+class VariedOp final : public Operator<CPUContext> {
+ public:
+  VariedOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Operator<CPUContext>(def, ws, config),
+        length_(config ? static_cast<float>(config->variant.size()) : -1) {}
+  static std::vector<KernelConfig> Propose(const KernelQuery&) {
+    std::vector<KernelConfig> configs(2);
+    configs[0].cost_ns = 1000;
+    configs[1].variant = "threads=1";
+    return configs;
+  }
+  bool RunOnDevice() override {
+    Tensor& y = *Output(0, Input(0).shape(), DType::kFloat32);
+    std::fill_n(y.mutable_data<float>(), y.numel(), length_);
+    return true;
+  }
+
+ private:
+  const float length_;
+};
+OPERATOR_SCHEMA(Varies).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(Varies, VariedOp);
+
 Plan CompileCosts(int slower) {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, {4});
@@ -347,6 +371,29 @@ TEST_CASE("an explanation of a graph of any names is valid JSON") {
     CHECK(json["nodes"][i]["name"] == expected[i]);
     CHECK(Contains(json["nodes"][i]["text"].get<std::string>(), "'" + expected[i] + "'"));
   }
+}
+
+TEST_CASE("a variant runs when it is forced, and texts of the plan name it") {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("Varies", {"X"}, {"Y"}));
+  graph.AddOutput("Y");
+  const Plan usual = Compile(graph);
+  CHECK(usual.choice(0).config.variant.empty());
+  CHECK(Contains(ToString(usual.Explain()), "    then reference threads=1: comes later among"));
+  CHECK(Contains(ToJson(usual.Explain()), "\"config\": 1, \"variant\": \"threads=1\""));
+  PlanOptions options;
+  options.selection.forced.nodes = {{"Y", "reference", 1}};
+  const Plan forced = Compile(graph, options);
+  CHECK(forced.choice(0).name() == "reference threads=1");
+  CHECK(Contains(ToString(forced), "Varies (X) -> (Y): reference threads=1, "));
+  CHECK(Contains(ToString(forced), "backend reference: the selection asks for configuration 1"));
+  CHECK(Contains(ToString(forced.Explain()), "Varies (X) -> (Y): reference threads=1\n"));
+  const auto run = [](const Plan& plan) {
+    return Executor(plan).Run({{"X", Tensor::From<float>({2}, {1, 2})}}).Get("Y");
+  };
+  CHECK(run(usual).ToVector<float>() == Floats{0, 0});
+  CHECK(run(forced).ToVector<float>() == Floats{9, 9});
 }
 
 }  // namespace selection_test

@@ -89,6 +89,30 @@ OPERATOR_SCHEMA(Candidate)
 REGISTER_CPU_OPERATOR(Candidate, PlainOp);
 REGISTER_CPU_OPERATOR_WITH_ENGINE(Candidate, BLOCKED, BlockedOp);
 
+// Runs a node in its usual way or in one with a name, of which it remembers which.
+class VariedOp final : public PlainOp {
+ public:
+  VariedOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : PlainOp(def, ws, config), variant(config ? config->variant : "none") {
+    if (variant == "swift" && HasArgument("refuse"))
+      throw UnsupportedOperatorFeature("not so swift");
+  }
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    KernelConfig swift, odd;
+    swift.variant = "swift";
+    odd.variant = query.def.args().Get<std::string>("odd", "odd");
+    return {swift, KernelConfig(), odd};
+  }
+  std::string variant;
+};
+OPERATOR_SCHEMA(VariedCandidate)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg("refuse", "")
+    .Arg<std::string>("odd", "", "odd")
+    .IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(VariedCandidate, VariedOp);
+
 OPERATOR_SCHEMA(CandidateElsewhere).NumInputs(1).NumOutputs(1);
 REGISTER_CUDA_OPERATOR_CREATOR(CandidateElsewhere, [](const OperatorDef&, Workspace*) {
   return std::unique_ptr<opkit::OperatorBase>();
@@ -202,6 +226,33 @@ TEST_CASE("a configuration of another layout is passed over, with the reason") {
       passed_over ==
       "\n  backend BLOCKED: it proposes layout 7 for input 0, and nothing converts between it and "
       "the standard layout");
+}
+
+TEST_CASE("the name of a variant reaches the kernel, and stands in texts") {
+  const OperatorDef def("VariedCandidate", {"x"}, {"y"});
+  const auto all = Candidates(def);
+  REQUIRE(all.size() == 3);
+  CHECK(all[0].name() == "reference swift");
+  CHECK(all[1].name() == "reference");
+  CHECK(all[2].config.variant == "odd");
+  NodeBench bench(def);
+  for (const KernelCandidate& one : all) {
+    const auto op = CreateOperator(def, &bench.ws, {.kernel = one.kernel, .config = &one.config});
+    CHECK(dynamic_cast<VariedOp*>(op.get())->variant == one.config.variant);
+    CHECK(op->config()->variant == one.config.variant);
+  }
+  const TensorInfo info(DType::kFloat32, Shape{4});
+  KernelCandidate chosen;
+  std::string passed_over;
+  opkit::CreateSelected(OperatorDef(def).Arg("refuse", 1), &bench.ws, {&info, 1}, {&info, 1}, {},
+                        &chosen, &passed_over);
+  CHECK(chosen.name() == "reference");
+  CHECK(passed_over == "\n  backend reference swift: not so swift");
+  for (const char* odd : {"a\tb", "a\nb", "\x7f"}) {
+    const Error error = ErrorOf([&] { Candidates(OperatorDef(def).Arg("odd", odd)); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK(Contains(error.message(), "has a variant whose name contains a control character"));
+  }
 }
 
 TEST_CASE(

@@ -50,7 +50,9 @@ void WriteRow(const NetBenchmark::Row& row, const Plan* plan, JsonWriter& json) 
   json.NewLine("    ").BeginObject().Member("op", row.op);
   if (plan) {
     json.Member("name", row.name).Member("node", row.node);
-    json.Member("backend", plan->choice(row.node).kernel->backend);
+    const NodeChoice choice = plan->choice(row.node);
+    json.Member("backend", choice.kernel->backend);
+    if (!choice.config.variant.empty()) json.Member("variant", choice.config.variant);
     const std::vector<std::string>& outputs = plan->graph().node(row.node).outputs();
     if (!outputs.empty() && !outputs[0].empty())
       json.Member("output", ToString(plan->type(outputs[0])));

@@ -91,7 +91,7 @@ std::string Nodes(const Plan& plan) {
         static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
     flops += static_cast<double>(cost.flops);
     moved += bytes;
-    table.Add({StrCat(node), def.type(), plan.choice(node).kernel->backend,
+    table.Add({StrCat(node), def.type(), plan.choice(node).name(),
                Printable(OutputTypes(plan, def)), Fixed(static_cast<double>(cost.flops) * 1e-6, 3),
                Fixed(bytes / 1024, 1), ValuesOf(def)});
   }

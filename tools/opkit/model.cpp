@@ -194,7 +194,7 @@ std::string WhyNone(const OperatorDef& def, const GraphView& view, const GraphTy
   const auto ins = types.Of(view.inputs(node)), outs = types.Of(view.outputs(node));
   for (const KernelCandidate& candidate : KernelCandidates(def, ins, outs))
     if (IsAllowed(candidate.kernel->backend, options) && !candidate.dropped.empty())
-      out += ", " + candidate.kernel->backend + ": " + candidate.dropped;
+      out += ", " + candidate.name() + ": " + candidate.dropped;
   return out;
 }
 

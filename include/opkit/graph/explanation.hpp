@@ -20,8 +20,9 @@ struct Explanation {
     std::string device = {};  // "cuda"; empty for the CPU
     std::string place;        // FILE:LINE of the kernel's registration; empty if there is no kernel
     int config = 0;           // index among the configurations that the kernel proposes
-    std::string layouts;      // "NHWC, standard -> NHWC"; empty if all are the standard layout
-    double cost_ns = -1;      // the kernel's estimate; negative: none
+    std::string variant = {};  // name of the configuration's variant, "winograd"; may be empty
+    std::string layouts;       // "NHWC, standard -> NHWC"; empty if all are the standard layout
+    double cost_ns = -1;       // the kernel's estimate; negative: none
     double conversion_ns = 0;  // estimated time to convert the inputs that have other layouts
     std::string why_not;       // the reason against it; empty for the chosen candidate
   };

@@ -34,7 +34,7 @@ struct KernelConfig {
   double cost_ns = -1;                       // an estimate; negative: none
   // Names one of several ways in which the kernel can run a node with the same layouts: "winograd",
   // "threads=1". The kernel reads the name of the chosen one in its constructor. Empty: the usual
-  // way. Two configurations with equal layouts have different names.
+  // way. Configurations with equal layouts have different names. Printable characters in one line.
   std::string variant;
 
   Layout input_layout(size_t i) const {
@@ -53,6 +53,11 @@ struct KernelConfig {
 };
 
 namespace detail {
+
+// Returns the name of a kernel's configuration in texts, "onednn" or "onednn winograd".
+inline std::string WithVariant(const std::string& backend, const std::string& variant) {
+  return variant.empty() ? backend : StrCat(backend, " ", variant);
+}
 
 // Makes an operator for a node: a function (const OperatorDef&, Workspace*), which may also take
 // the chosen configuration as a third argument: const KernelConfig*, null if none was chosen.

@@ -15,6 +15,9 @@ struct KernelCandidate {
   std::string dropped;  // why it cannot be chosen; empty if it can be
   std::string backend;  // the kernel's backend
   int number = 0;       // index of the configuration in the kernel's proposals
+
+  // Returns the backend and the variant, "onednn winograd".
+  std::string name() const { return detail::WithVariant(backend, config.variant); }
 };
 
 // Returns the candidates for a node, best first: the kernels of the backends that the node, or a

@@ -76,6 +76,27 @@ using Optwice = PlantedOp<8000, 0>;
 REGISTER_CPU_OPERATOR_WITH_ENGINE(ComparePlanted, twice, Optwice);
 REGISTER_CPU_OPERATOR_WITH_ENGINE(ComparePlanted, saturday, RefusingOp);
 
+// Runs in 4 us, or in 1 us by the variant "swift".
+class VariedOp final : public PlantedOp<1000, 0> {
+ public:
+  VariedOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : PlantedOp(def, ws), is_swift_(config && config->variant == "swift") {}
+  static std::vector<KernelConfig> Propose(const KernelQuery&) {
+    std::vector<KernelConfig> configs(3);
+    configs[1].variant = "swift";
+    configs[2].inplace = {{0, 0}};
+    return configs;
+  }
+  bool RunOnDevice() override {
+    if (!is_swift_) g_clock.now += 3000;
+    return PlantedOp::RunOnDevice();
+  }
+
+ private:
+  const bool is_swift_;
+};
+REGISTER_CPU_OPERATOR_WITH_ENGINE(ComparePlanted, varied, VariedOp);
+
 const KernelTimes& Row(const KernelComparison& found, const std::string& backend, int threads = 1) {
   for (const KernelTimes& row : found.rows)
     if (row.backend == backend && row.threads == threads) return row;
@@ -121,6 +142,18 @@ TEST_CASE("kernels are compared with the first one, and a reason stands for one 
   CHECK(Contains(text, "saturday: never on Saturdays\n"));
   CHECK(Contains(text, "x slower, p < 0.001"));
   CHECK(Contains(text, "4.000"));
+}
+
+TEST_CASE("a row has the name of its variant, and each variant its time") {
+  CompareKernelsOptions options = Planted();
+  options.backends = {"varied"};
+  const KernelComparison found = CompareKernels("ComparePlanted", options);
+  REQUIRE(found.rows.size() == 3);
+  CHECK(Row(found, "varied").times.median == 4000);
+  CHECK(Row(found, "varied swift").times.median == 1000);
+  CHECK(Row(found, "varied #2").times.median == 4000);
+  CHECK(BenchmarkName(found, found.rows[1]) == "ComparePlanted float32 [8]/varied swift/threads:1");
+  CHECK(Contains(ToString(found), "varied swift"));
 }
 
 TEST_CASE("rates and the share of the peak come from the schema's cost") {

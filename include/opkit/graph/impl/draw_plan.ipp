@@ -34,8 +34,7 @@ OPKIT_INLINE std::string ToDot(const Plan& plan, const DotOptions& options) {
   const auto found = plan.state()->Latest();
   std::vector<std::string> backends;
   for (int node = 0; node < found->view().num_nodes(); ++node)
-    backends.push_back(found->PartsOf(node).empty() ? std::string()
-                                                    : found->choice(node).kernel->backend);
+    backends.push_back(found->PartsOf(node).empty() ? std::string() : found->choice(node).name());
   return detail::DrawDot(found->view().graph(), &found->types(), options, &backends);
 }
 

@@ -11,9 +11,10 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Returns the device, the layouts and the estimated times of a candidate.
-inline std::string EstimateOf(const Explanation::Candidate& one) {
-  std::string text;
+// Returns the backend, the variant, the device, the layouts and the estimated times of a candidate.
+inline std::string DescribeCandidate(const Explanation::Candidate& one) {
+  std::string text = one.backend;
+  if (!one.variant.empty()) text += " " + one.variant;
   if (!one.device.empty()) text += " on " + one.device;
   if (!one.layouts.empty()) text += StrCat(", ", one.layouts);
   if (one.cost_ns >= 0) text += StrCat(", about ", Microseconds(one.cost_ns), " us");
@@ -33,13 +34,13 @@ inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::
       continue;
     }
     const Explanation::Candidate& chosen = node.candidates[Index(node.chosen)];
-    text += StrCat(chosen.backend, EstimateOf(chosen), "\n");
+    text += DescribeCandidate(chosen) + "\n";
     for (const std::string& part : node.parts) text += StrCat(indent, "    is ", part, "\n");
     for (const Explanation::Candidate& one : node.candidates) {
       if (&one == &chosen) continue;
       const bool next = node.runner_up >= 0 && &one == &node.candidates[Index(node.runner_up)];
-      text += StrCat(indent, next ? "    then " : "    not ", one.backend, EstimateOf(one), ": ",
-                     StrCat(one.why_not, "\n"));
+      text += StrCat(indent, next ? "    then " : "    not ", DescribeCandidate(one), ": ",
+                     one.why_not, "\n");
     }
     for (const Explanation::Body& body : node.bodies) {
       text += StrCat(indent, "  ", body.name, ":\n");
@@ -62,6 +63,7 @@ inline void WriteNodes(const std::vector<Explanation::Node>& nodes, JsonWriter& 
     for (const Explanation::Candidate& one : node.candidates) {
       json.BeginObject().Member("backend", one.backend).Member("device", one.device);
       json.Member("place", one.place).Member("config", one.config);
+      json.Member("variant", one.variant);
       json.Member("layouts", one.layouts).Member("cost_ns", one.cost_ns);
       json.Member("conversion_ns", one.conversion_ns).Member("why_not", one.why_not).EndObject();
     }

@@ -30,9 +30,9 @@ OPKIT_COLD inline void DescribeSteps(const Specialization& found, const std::str
     const int node = found.schedule().original_of(step);
     const NodeChoice& choice = found.choice(node);
     const Kernel& kernel = *choice.kernel;
-    out += StrCat(indent, step, " ", ToString(found.view().graph().node(node)), ": ",
-                  kernel.backend, StrCat(", ", kernel.Place()),
-                  TypesText(found.view(), node, found.types()), PassedOver(choice.passed_over));
+    out += StrCat(indent, step, " ", ToString(found.view().graph().node(node)), ": ", choice.name(),
+                  StrCat(", ", kernel.Place()), TypesText(found.view(), node, found.types()),
+                  PassedOver(choice.passed_over));
     for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(node)) {
       out += StrCat(indent, "  ", body->name, ":\n");
       DescribeSteps(*body->plan, indent + "    ", out);

@@ -15,6 +15,9 @@ struct NodeChoice {
   detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the kernel's library loaded
   // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
   std::string passed_over;
+
+  // Returns the backend and the variant of the configuration, "onednn winograd".
+  std::string name() const { return detail::WithVariant(kernel->backend, config.variant); }
 };
 
 }}  // namespace opkit

@@ -41,7 +41,9 @@ struct CompareKernelsOptions {
 struct KernelTimes {
   enum class Verdict : uint8_t { kFirst, kSame, kFaster, kSlower };
 
-  std::string backend;  // "eigen", or "onednn #1" for the second configuration that it proposes
+  // "eigen"; "onednn winograd" for a variant with a name, "onednn #1" for the second configuration
+  // if it has none.
+  std::string backend;
   // "nChw16c, oihw -> nChw16c"; empty if all are standard. Conversions are not timed.
   std::string layouts;
   int threads = 1;

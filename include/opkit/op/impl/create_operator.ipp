@@ -265,6 +265,9 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
                    " inputs and ", outputs, " outputs"));
   if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+  for (const char c : config.variant)
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f)
+      wrong("has a variant whose name contains a control character");
 }
 
 // Makes the operator of the given kernel, or of the first kernel that accepts the node.

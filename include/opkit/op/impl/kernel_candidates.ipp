@@ -135,7 +135,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
         candidate.dropped = error.message();
       }
     }
-    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
+    refused += StrCat("\n  backend ", candidate.name(), ": ", candidate.dropped);
   }
   detail::ThrowNoKernel(def, refused);
 } catch (...) {

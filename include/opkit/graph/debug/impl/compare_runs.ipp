@@ -165,9 +165,9 @@ OPKIT_INLINE RunComparison CompareRuns(const Plan& plan, const Plan& expected,
     ComparedValue& compared = out.values.emplace_back();
     compared.name = value.name;
     compared.node = def.name().empty() ? def.type() : StrCat(def.type(), " '", def.name(), "'");
-    compared.backend = choice.kernel->backend;
+    compared.backend = choice.name();
     compared.expected_backend =
-        def.type() == other_def.type() ? other_choice.kernel->backend : other_def.type();
+        def.type() == other_def.type() ? other_choice.name() : other_def.type();
     compared.same_kernel = choice.kernel == other_choice.kernel &&
                            choice.config_number == other_choice.config_number &&
                            def.subgraphs().empty();  // kernels in a body may differ

@@ -34,6 +34,7 @@ OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explan
     if (rated.device != Device{} && candidate.kernel) one.device = ToString(rated.device);
     one.place = candidate.kernel ? candidate.kernel->Place() : "";
     one.config = candidate.number;
+    one.variant = candidate.config.variant;
     one.layouts = LayoutsText(candidate.config);
     one.cost_ns = candidate.config.cost_ns;
     one.conversion_ns = rated.conversion_ns;

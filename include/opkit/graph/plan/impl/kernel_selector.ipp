@@ -468,7 +468,7 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   std::string passed_over;
   for (int i = 0; i < (rating.best < 0 ? count : rating.best); ++i)
     passed_over +=
-        StrCat("\n  backend ", rating.candidates[i].candidate.backend, ": ", rating.WhyNot(i));
+        StrCat("\n  backend ", rating.candidates[i].candidate.name(), ": ", rating.WhyNot(i));
   if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
   KernelCandidate& best = rating.candidates[rating.best].candidate;
   const Device device = rating.candidates[rating.best].device;

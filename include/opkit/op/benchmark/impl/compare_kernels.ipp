@@ -88,8 +88,9 @@ class KernelComparer {
       if (!candidate.kernel && candidate.dropped.empty()) continue;
       if (!IsWanted(candidate.backend)) continue;
       KernelTimes& row = out_.rows.emplace_back();
-      row.backend = candidate.number == 0 ? candidate.backend
-                                          : StrCat(candidate.backend, " #", candidate.number);
+      row.backend = candidate.name();
+      if (candidate.number > 0 && candidate.config.variant.empty())
+        row.backend += StrCat(" #", candidate.number);
       row.layouts = LayoutsOf(candidate.config);
       row.threads = threads;
       row.refused = candidate.dropped;
