@@ -75,6 +75,29 @@ class ScaledOp final : public Operator<CPUContext> {
   }
 };
 
+// y = x, or y = -x by the variant "negative".
+class VariedOp final : public Operator<CPUContext> {
+ public:
+  VariedOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Operator<CPUContext>(def, ws, config),
+        sign_(config && config->variant == "negative" ? -1.f : 1.f) {}
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    std::vector<KernelConfig> configs(2);
+    configs[1].variant = query.def.args().Get<std::string>("variant", "negative");
+    return configs;
+  }
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    for (int64_t i = 0; i < x.numel(); ++i)
+      y->mutable_data<float>()[i] = sign_ * x.data<float>()[i];
+    return true;
+  }
+
+ private:
+  const float sign_;
+};
+
 constexpr auto kNpu = static_cast<DeviceType>(101);
 class NpuContext : public CPUContext {
  public:
@@ -192,6 +215,10 @@ OPERATOR_SCHEMA(LibInLayouts)
     .Arg<std::string>("in", "the layout that it takes", "standard")
     .Arg<std::string>("out", "the layout that it makes", "standard");
 REGISTER_CPU_OPERATOR(LibInLayouts, ScaledOp);
+
+OPERATOR_SCHEMA(LibVaried).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().Arg<std::string>(
+    "variant", "the name of its second way", "negative");
+REGISTER_CPU_OPERATOR(LibVaried, VariedOp);
 
 OPERATOR_SCHEMA(LibNpuAddOne).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 OPKIT_REGISTER_DEVICE_OPERATOR(kNpu, LibNpuAddOne, AddOneOp);

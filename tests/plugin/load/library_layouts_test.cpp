@@ -4,6 +4,8 @@
 
 #include "graph/plan/steps_of.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/op/boundary/convert/abi_config.hpp"
+#include "opkit/op/boundary/convert/abi_structs.hpp"
 #include "plugin/library_fixture.hpp"
 #include "support/check_fails.hpp"
 
@@ -65,6 +67,37 @@ TEST_CASE("a configuration's cost, scratch and refusal cross") {
   CheckFails(
       [&] { KernelCandidates(InLayouts("X", "Y", "unregistered", "standard"), infos, infos); },
       "a configuration has layout 77, which is not registered");
+}
+
+TEST_CASE("a variant that a library's kernel proposes runs when it is chosen") {
+  Scoped library("layouts");
+  const OperatorDef def("LibVaried", {"X"}, {"Y"});
+  const std::vector<TensorInfo> infos{TensorInfo(DType::kFloat32, {4})};
+  const auto candidates = KernelCandidates(def, infos, infos);
+  REQUIRE(candidates.size() == 2);
+  CHECK(candidates[0].name() == "reference");
+  CHECK(candidates[1].name() == "reference negative");
+  CHECK(Run(Compile(GraphOf({def}))) == Floats{1, 2, 3, 4});
+  PlanOptions options;
+  options.selection.forced.nodes = {{"Y", "reference", 1}};
+  const Plan forced = Compile(GraphOf({def}), options);
+  CHECK(forced.choice(0).config.variant == "negative");
+  CHECK(Run(forced) == Floats{-1, -2, -3, -4});
+  CheckFails([&] { KernelCandidates(OperatorDef(def).Arg("variant", "a\nb"), infos, infos); },
+             "has a variant whose name contains a control character");
+}
+
+TEST_CASE("a configuration of a version without variants is read as one without") {
+  KernelConfig config;
+  config.variant = "winograd";
+  const detail::AbiConfig abi(config, 1, 1);
+  opkit_config view = abi.config();
+  CHECK(detail::ConfigOfAbi(&view, 1, 1).variant == "winograd");
+  view.size = detail::kFirstBytes<opkit_config>;  // what follows is not part of the struct
+  CHECK(detail::ConfigOfAbi(&view, 1, 1).variant.empty());
+  const opkit_config plain = detail::AbiConfig(KernelConfig(), 1, 1).config();
+  CHECK(plain.variant == nullptr);
+  CHECK(detail::ConfigOfAbi(&plain, 1, 1).variant.empty());
 }
 
 TEST_CASE("a library's layouts go when it is unloaded, and come again") {
