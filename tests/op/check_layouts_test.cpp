@@ -1,4 +1,4 @@
-// CheckOperator runs a kernel in the layouts that it proposes first.
+// CheckOperator runs a kernel in all configurations that it proposes: layouts and variants.
 #include "op/check/checked_ops.hpp"
 #include "opkit/op/check.hpp"
 #include "support/layouts.hpp"
@@ -87,6 +87,47 @@ REGISTER_CPU_OPERATOR(DoubleInShort, InShort);
 SCHEMA_OF_ONE(DoubleUnkept);
 using Unkept = DoubleInLayout<&LayoutA, &LayoutA, false>;
 REGISTER_CPU_OPERATOR(DoubleUnkept, Unkept);
+enum class Variants { kFine, kWrong, kWriting, kFailing, kTwice };
+int g_runs_of_variant = 0;
+// Doubles every element in its usual way, and by the variant "other" perhaps wrongly.
+template <Variants kVariants>
+class DoubleVaried final : public Operator<CPUContext> {
+ public:
+  DoubleVaried(const OperatorDef& def, Workspace* ws, const KernelConfig* config)
+      : Operator<CPUContext>(def, ws, config), is_other_(config && config->variant == "other") {}
+  static std::vector<KernelConfig> Propose(const KernelQuery&) {
+    std::vector<KernelConfig> configs(3);
+    configs[1].variant = "other";
+    configs[2].input_layouts = {Layout()};  // as good as none
+    if (kVariants != Variants::kTwice) configs.pop_back();
+    return configs;
+  }
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    if (x.dtype() != DType::kFloat32) throw UnsupportedOperatorFeature("only float32");
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    const bool is_wrong = is_other_ && kVariants == Variants::kWrong;
+    g_runs_of_variant += is_other_;
+    if (is_other_ && kVariants == Variants::kFailing) Throw(ErrorCode::kUnsupported, "not today");
+    auto* to = y->mutable_data<float>();
+    for (int64_t i = 0; i < x.numel(); ++i) to[i] = x.data<float>()[i] * (is_wrong ? 3.f : 2.f);
+    if (is_other_ && kVariants == Variants::kWriting) to[x.numel()] = 1;
+    return true;
+  }
+
+ private:
+  const bool is_other_;
+};
+SCHEMA_OF_ONE(DoubleVariedFine);
+REGISTER_CPU_OPERATOR(DoubleVariedFine, DoubleVaried<Variants::kFine>);
+SCHEMA_OF_ONE(DoubleVariedWrong);
+REGISTER_CPU_OPERATOR(DoubleVariedWrong, DoubleVaried<Variants::kWrong>);
+SCHEMA_OF_ONE(DoubleVariedWriting);
+REGISTER_CPU_OPERATOR(DoubleVariedWriting, DoubleVaried<Variants::kWriting>);
+SCHEMA_OF_ONE(DoubleVariedFailing);
+REGISTER_CPU_OPERATOR(DoubleVariedFailing, DoubleVaried<Variants::kFailing>);
+SCHEMA_OF_ONE(DoubleVariedTwice);
+REGISTER_CPU_OPERATOR(DoubleVariedTwice, DoubleVaried<Variants::kTwice>);
 SCHEMA_OF_ONE(DoubleBackwards);
 REGISTER_CPU_OPERATOR(DoubleBackwards, LambdaOp<kDouble>);
 REGISTER_CPU_OPERATOR_WITH_ENGINE(DoubleBackwards, in_a, WrongInLayout);
@@ -109,6 +150,23 @@ TEST_CASE("mistakes of a kernel in a layout, and of the layout, are found") {
   found("DoubleInShort", "it writes past the end of input 0");
   found("DoubleUnkept", "where the configuration of its kernel says layout A");
   found("DoubleBackwards", "it gives another result than kernel cpu/reference");
+}
+
+TEST_CASE("every variant of a kernel is run and compared with its usual way") {
+  g_runs_of_variant = 0;
+  const CheckReport fine = CheckOperator("DoubleVariedFine", {.run = {.in_child = false}});
+  CHECK_MESSAGE(fine.ok(), ToString(fine));
+  CHECK(g_runs_of_variant >= 8);  // on each of the guessed shapes
+  const auto found = [](const char* op, std::string_view text) {
+    const std::string report = ToString(CheckOperator(op));
+    CHECK_MESSAGE(report.find(text) != std::string::npos, report);
+  };
+  found("DoubleVariedWrong", "in configuration 1, other, it gives another result, output 0");
+  found("DoubleVariedWriting", "in configuration 1, other, it writes past the end of output 0");
+  found("DoubleVariedFailing", "in configuration 1, other, it fails: not today");
+  found("DoubleVariedTwice",
+        "its configurations 0 and 2 have the same layouts and the same variant ''; "
+        "KernelConfig::variant tells them apart");
 }
 
 }  // namespace check_layouts_test

@@ -95,13 +95,12 @@ inline bool InferenceAccepts(const OpSchema& schema, const OperatorDef& def,
     return false;
   }
 }
-// Returns the configuration that the kernel proposes first for the node on these inputs, as
-// selection would choose it; nullopt if the kernel makes no proposals. Throws
-// UnsupportedOperatorFeature if the kernel declines the node; the errors of a proposer;
-// kInvalidArgument for a configuration that does not fit the node.
-inline std::optional<KernelConfig> FirstProposal(const Kernel& kernel, const OpSchema& schema,
-                                                 OperatorDef def,
-                                                 const std::vector<Tensor>& inputs) {
+// Returns the configurations that the kernel proposes for the node on these inputs, best first;
+// nothing if the kernel makes no proposals. Throws UnsupportedOperatorFeature if the kernel
+// declines the node; the errors of a proposer; kInvalidArgument for a configuration that does not
+// fit the node.
+inline std::vector<KernelConfig> ProposalsFor(const Kernel& kernel, const OpSchema& schema,
+                                              OperatorDef def, const std::vector<Tensor>& inputs) {
   if (!kernel.propose || !InferenceAccepts(schema, def, inputs)) return {};
   def.Device(kernel.device, def.device().index);
   const InputTypes types = TypesOf(inputs);
@@ -109,7 +108,17 @@ inline std::optional<KernelConfig> FirstProposal(const Kernel& kernel, const OpS
       kernel.propose({def, types, schema.InferOutputs(def, types)});
   if (proposed.empty())
     throw UnsupportedOperatorFeature("it proposes no configuration for this node");
-  CheckConfig(kernel, def, proposed[0]);
+  for (const KernelConfig& config : proposed) CheckConfig(kernel, def, config);
+  return proposed;
+}
+// Returns the first of these configurations, as selection would choose it; nullopt if there are
+// none. Throws UnsupportedOperatorFeature too if nothing converts to its layouts.
+inline std::optional<KernelConfig> FirstProposal(const Kernel& kernel, const OpSchema& schema,
+                                                 OperatorDef def,
+                                                 const std::vector<Tensor>& inputs) {
+  def.Device(kernel.device, def.device().index);
+  std::vector<KernelConfig> proposed = ProposalsFor(kernel, schema, def, inputs);
+  if (proposed.empty()) return {};
   if (std::string why = UnmetLayout(def, proposed[0]); !why.empty())
     throw UnsupportedOperatorFeature(std::move(why));
   return std::move(proposed[0]);

@@ -41,6 +41,9 @@ class CheckedNode {
   }
 
   const std::string& error() const { return error_; }
+  // Makes the operator in this configuration, not in the first that the kernel proposes. Must be
+  // called before the first run.
+  void SetConfig(const KernelConfig& config) { config_ = config; }
 
   // Sets the inputs to dense copies in new memory.
   void Feed(const std::vector<Tensor>& inputs) {
@@ -141,11 +144,12 @@ class CheckedNode {
     std::vector<Tensor> inputs;
     for (const std::string& name : def_.inputs())
       inputs.push_back(name.empty() ? Tensor() : *ws_->GetTensor(name));
-    const auto proposed = FirstProposal(kernel_, target_.schema, def_, inputs);
-    const bool in_layouts = proposed && !proposed->is_standard();
+    const auto config = config_ ? config_ : FirstProposal(kernel_, target_.schema, def_, inputs);
+    const bool in_layouts = config && !config->is_standard();
     if (in_layouts && kernel_.device != DeviceType::kCPU)
       throw UnsupportedOperatorFeature("it works in layouts, which are checked on the CPU alone");
-    op_ = CreateWith(kernel_, target_.schema, def_, ws_.get(), in_layouts ? &*proposed : nullptr);
+    const bool is_asked_for = in_layouts || (config && !config->variant.empty()) || config_;
+    op_ = CreateWith(kernel_, target_.schema, def_, ws_.get(), is_asked_for ? &*config : nullptr);
     if (!op_) throw UnsupportedOperatorFeature("its creator returned null");
   }
   // Converts inputs to the kernel's layouts, as a plan does. Converts them back to check that no
@@ -189,6 +193,7 @@ class CheckedNode {
   OperatorDef def_;
   std::unique_ptr<Workspace> ws_;
   std::unique_ptr<OperatorBase> op_;
+  std::optional<KernelConfig> config_;
   std::string error_;
 };
 

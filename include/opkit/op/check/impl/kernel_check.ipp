@@ -134,6 +134,61 @@ inline void CheckInference(CheckedKernel& kernel, const std::vector<Tensor>& out
   }
 }
 
+// Runs the configurations that the kernel proposes after the first one. Their outputs must be near
+// to those of the first. Configurations with equal layouts need different names.
+class ConfigsCheck {
+ public:
+  ConfigsCheck(CheckedKernel& kernel, const std::vector<Tensor>& outputs)
+      : kernel_(kernel), outputs_(outputs) {}
+
+  void Run() {
+    const CheckTarget& target = kernel_.target();
+    OperatorDef def = target.def;
+    def.Device(kernel_.kernel().device, def.device().index);
+    const std::vector<KernelConfig> all =
+        ProposalsFor(kernel_.kernel(), target.schema, def, kernel_.tested().inputs);
+    for (size_t i = 1; i < all.size(); ++i) {
+      for (size_t before = 0; before < i; ++before)
+        if (IsSame(all[before], all[i]))
+          kernel_.Find("variants",
+                       StrCat("its configurations ", before, " and ", i,
+                              " have the same layouts and the same variant '", all[i].variant,
+                              "'; KernelConfig::variant tells them apart"));
+      if (UnmetLayout(def, all[i]).empty()) RunIn(i, all[i]);
+    }
+  }
+
+ private:
+  static bool IsSame(const KernelConfig& a, const KernelConfig& b) {
+    const auto alike = [](const std::vector<Layout>& one, const std::vector<Layout>& other) {
+      for (size_t i = 0; i < (std::max)(one.size(), other.size()); ++i)
+        if ((i < one.size() ? one[i] : Layout()) != (i < other.size() ? other[i] : Layout()))
+          return false;
+      return true;
+    };
+    return a.variant == b.variant && alike(a.input_layouts, b.input_layouts) &&
+           alike(a.output_layouts, b.output_layouts);
+  }
+  void RunIn(size_t number, const KernelConfig& config) {
+    const std::string in = StrCat("in configuration ", number,
+                                  config.variant.empty() ? "" : ", " + config.variant + ",");
+    const std::string problem = StrCat("configuration ", number, " ", config.variant);
+    CheckedNode node = kernel_.Node();
+    node.SetConfig(config);
+    const CheckedRun result = kernel_.Run("run " + in, [&] { return node.Run(); });
+    if (result == CheckedRun::kRefused)
+      kernel_.Find(problem, StrCat(in, " it fails: ", node.error()));
+    if (result != CheckedRun::kOk) return;
+    for (const std::string& sentence : node.Damage())
+      kernel_.Find(problem, StrCat(in, " ", sentence));
+    kernel_.Compare(node.Outputs(), outputs_, problem, in + " it gives another result, ",
+                    /*tolerant=*/true);
+  }
+
+  CheckedKernel& kernel_;
+  const std::vector<Tensor>& outputs_;
+};
+
 // Runs one kernel through all checks, on the cases of one dtype.
 class KernelCheck {
  public:
@@ -172,6 +227,7 @@ class KernelCheck {
       ResultsCheck results(kernel_, outputs);
       results.Run(base_, base_outputs_);
       if (!base_) results.RunOnThreads(dtype_);
+      if (!kernel_.IsBroken() && !kernel_.is_stuck()) ConfigsCheck(kernel_, outputs).Run();
     }
     if (base_) return;
     base_ = &one;
