@@ -9,6 +9,7 @@
 # REQUIRES  packages, each followed by its target; programs that link the library use them too
 # HEADERS   third-party headers that only the sources include
 #
+# The target's property OPKIT_PACKAGES has the packages with the versions that were found ("Eigen3 3.4.0").
 # If a requirement is missing, the target does not exist, and a message names the requirement.
 #
 # A library of operators is an OBJECT library: linkers drop an object of an archive if nothing refers
@@ -29,12 +30,13 @@ function(opkit_add_library name type)
   set(missing)
   set(links)
   set(finds)
+  set(found)
   while(arg_REQUIRES)
     list(POP_FRONT arg_REQUIRES package linked)
     list(APPEND links ${linked})
     string(APPEND finds "find_package(${package} QUIET)\n")
+    separate_arguments(words UNIX_COMMAND "${package}")
     if(NOT TARGET ${linked})
-      separate_arguments(words UNIX_COMMAND "${package}")
       find_package(${words} QUIET)
       if(NOT TARGET ${linked})
         list(APPEND missing "${package}")
@@ -45,6 +47,8 @@ function(opkit_add_library name type)
         set_target_properties(${linked} PROPERTIES IMPORTED_GLOBAL ON)
       endif()
     endif()
+    list(GET words 0 words)
+    list(APPEND found "${words} ${${words}_VERSION}")
   endwhile()
   set(include_dirs)
   foreach(header IN LISTS arg_HEADERS)
@@ -75,6 +79,11 @@ function(opkit_add_library name type)
   # What an object takes to compile is the sources' choice, and a shared library may link it.
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name} UNITY_BUILD OFF POSITION_INDEPENDENT_CODE ON)
+  list(JOIN found ", " found)
+  set_target_properties(${target} PROPERTIES OPKIT_PACKAGES "${found}")
+  if(found)
+    message(STATUS "opkit: opkit::${name} uses ${found}")
+  endif()
   if(OPKIT_NATIVE AND type STREQUAL "OBJECT")
     target_compile_options(${target} PRIVATE -march=native)
   endif()

@@ -35,7 +35,8 @@ class Mistakes(unittest.TestCase):
     def test_presets(self):
         self.says(["build", "gc"], "there is no preset 'gc'; did you mean 'gcc'? (gcc clang ")
         self.says(["build", "arm"], "there is no preset 'arm'; did you mean 'arm64'? (gcc ", " arm64 ")
-        self.says(["cli", "x"], "cli takes no arguments")
+        self.says(["cli", "x"], "cli takes --without-onednn, not 'x'")
+        self.says(["cli", "--without-onednn", "x"], "cli takes --without-onednn, not 'x'")
         self.says(["docs-site", "x"], "docs-site takes --serve, not 'x'")
 
     def test_stress_and_fuzz_targets(self):
@@ -48,6 +49,7 @@ class Mistakes(unittest.TestCase):
         self.says(["bench", "dynamik"], "no benchmark's name contains 'dynamik'; did you mean "
                   "'dynamic'? (engine/dynamic ", "graph/executor", "models models_eigen compile_time)")
         self.says(["bench", "a", "b"], "bench takes one filter, not 'a b'")
+        self.says(["bench", "--without-onednn", "dynamik"], "no benchmark's name contains 'dynamik'")
 
     def test_what_the_demo_looks_at(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -59,19 +61,21 @@ class Mistakes(unittest.TestCase):
     def test_what_is_set_up(self):
         self.says(["setup", "clii"], "setup takes a command, not 'clii'; did you mean 'cli'? (demo test cli ")
         self.says(["setup", "build", "gc"], "there is no preset 'gc'; did you mean 'gcc'? (gcc clang ")
-        self.says(["setup", "cli", "x"], "cli takes no arguments")
+        self.says(["setup", "cli", "x"], "cli takes --without-onednn, not 'x'")
 
 
 class Packages(unittest.TestCase):
     """A machine with a shell and no compiler. Its apt-get writes down its arguments."""
+    CLI = ["g++", "cmake", "ninja-build", "nlohmann-json3-dev", "libcli11-dev"]
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         for program in ("bash", "cat", "dirname", "env", "find", "grep", "mkdir", "nproc", "realpath", "sed",
-                        "sort", "uname", "uniq"):
+                        "sort", "uniq"):
             (self.folder / program).symlink_to(shutil.which(program))
+        self.program("uname", "echo Linux x86_64")
         self.program("sudo", 'shift; [ "$1" = true ] || exec "$@"')
         self.program("apt-cache", "exit 1")
         self.program("apt-get", f'echo "$@" >> "{self.folder}/asked"; [ "$1" != install ] || exit "$APT_STATUS"')
@@ -99,11 +103,13 @@ class Packages(unittest.TestCase):
                 self.assertRegex(self.ran.stderr, rf"\Adev: {arguments[0]} needs packages that are not installed "
                                  rf"\([^\n]+\): run \./dev setup {' '.join(arguments)}\n\Z")
         self.dev("cli")
-        self.assertIn("(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev)", self.ran.stderr)
+        self.assertIn(f"({' '.join(self.CLI)} python3 python3-pip)", self.ran.stderr)
+        self.dev("cli", "--without-onednn")
+        self.assertIn(f"({' '.join(self.CLI)})", self.ran.stderr)
 
     def test_setup_prints_and_installs_what_a_command_needs(self):
         words = self.dev("setup", "cli")
-        self.assertEqual(words[-5:], ["g++", "cmake", "ninja-build", "nlohmann-json3-dev", "libcli11-dev"])
+        self.assertEqual(words[-7:], [*self.CLI, "python3", "python3-pip"])
         self.assertEqual((self.ran.returncode, self.ran.stderr), (0, ""))
         self.assertIn("installing g++ cmake ninja-build nlohmann-json3-dev libcli11-dev", self.ran.stdout)
         self.assertNotIn("compiling", self.ran.stdout)
@@ -131,6 +137,51 @@ class Packages(unittest.TestCase):
         self.dev("setup", "cli")
         self.assertEqual(self.ran.returncode, 1)
         self.assertIn("sudo apt-get install g++ cmake", self.ran.stderr)
+
+
+class Onednn(unittest.TestCase):
+    """./dev cli in a copy of the scripts, on a machine with every package but oneDNN. Its cmake writes down its
+    arguments and finds oneDNN where it is given a folder. Its python3 fetches wheels, or fails."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        shutil.copy(DEV, self.folder)
+        shutil.copytree(DEV.parent / "tools" / "dev", self.folder / "tools" / "dev")
+        for name, text in {
+                "uname": "echo Linux x86_64", "ninja": "", "g++": "! grep -q DNNL_VERSION_MAJOR",
+                "ccache": "", "python3": f'echo "$@" >> "{self.folder}/fetched"; [ $CAN_FETCH = 1 ] || [ $2 = pip ]',
+                "cmake": f'echo "$@" >> "{self.folder}/configured"\n'
+                         'case "$*" in *DATA_DIR=/*) echo "-- opkit: opkit::onednn uses dnnl 3.2.0 (wheel)";; esac',
+        }.items():
+            (self.folder / name).write_text(f"#!/bin/sh\n{text}\n")
+            (self.folder / name).chmod(0o755)
+
+    def cli(self, *arguments, can_fetch):
+        """Runs ./dev cli; returns cmake's arguments and its own output."""
+        environment = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "CAN_FETCH": can_fetch}
+        ran = subprocess.run([self.folder / "dev", "cli", *arguments], capture_output=True, text=True, timeout=60,
+                             env=environment)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        return (self.folder / "configured").read_text(), ran.stdout
+
+    def test_takes_the_wheel(self):
+        configured, said = self.cli(can_fetch="1")
+        self.assertRegex(configured, r"-DOPKIT_ONEDNN_DATA_DIR=/\S+ -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=OFF")
+        self.assertIn("\nwith oneDNN 3.2.0 (wheel)\n", said)
+
+    def test_goes_on_without_a_wheel(self):
+        configured, said = self.cli(can_fetch="0")
+        self.assertIn("onednn_cpu_gomp", (self.folder / "fetched").read_text())
+        self.assertIn("-DOPKIT_ONEDNN_DATA_DIR= -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=OFF", configured)
+        self.assertIn("\nwithout oneDNN: version 3 is not installed, and its wheel could not be had\n", said)
+
+    def test_leaves_it_out_if_asked(self):
+        configured, said = self.cli("--without-onednn", can_fetch="1")
+        self.assertFalse((self.folder / "fetched").exists())
+        self.assertIn("-DOPKIT_ONEDNN_DATA_DIR= -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON", configured)
+        self.assertIn("\nwithout oneDNN, as asked\n", said)
 
 
 if __name__ == "__main__":

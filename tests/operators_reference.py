@@ -2,7 +2,8 @@
 """Tests that docs/operators.md agrees with the schemas of the standard operators.
 
 usage: operators_reference.py ROOT OPKIT [--write], OPKIT being the command-line program. Without
---write, exits with 1 and a short diff when the page is stale.
+--write, exits with 1 and a short diff when the page is stale. The page leaves out the kernels of
+oneDNN, which a build may lack.
 """
 import difflib
 import pathlib
@@ -11,7 +12,7 @@ import sys
 
 page = pathlib.Path(sys.argv[1]) / "docs" / "operators.md"
 listed = subprocess.run([sys.argv[2], "ops", "--all"], check=True, text=True,
-                        capture_output=True).stdout
+                        capture_output=True).stdout.replace(", cpu (onednn)", "")
 names = [line[3:] for line in listed.splitlines() if line.startswith("## ")]
 if len(names) < 90:
     sys.exit(f"only {len(names)} operators are registered, expected 90 and more")

@@ -796,6 +796,15 @@ class Ops(Cli):
         every = self.opkit("ops", "--all")
         self.assertEqual(re.findall(r"(?m)^## (\w+)$", every), listed)
 
+    def test_lists_the_backends(self):
+        lines = self.opkit("ops", "--backends").splitlines()
+        self.assertEqual(lines[0].split(), ["backend", "rank", "kernels", "made", "with", "available"])
+        rows = {line.split()[0]: line for line in lines[1:]}
+        self.assertRegex(rows["reference"], r"^reference +0 +\d+ +yes$")
+        self.assertRegex(rows["eigen"], r"^eigen +100 +\d+ +Eigen3 3\.\d+\.\d+ +yes$")
+        if "onednn" in rows:  # the build may lack it
+            self.assertRegex(rows["onednn"], r"^onednn +200 +\d+ +dnnl 3\.\d+\.\d+( \(wheel\))? +yes$")
+
     def test_names_the_nearest(self):
         self.refuses(USAGE, ["ops", "Comv"], "no operator 'Comv'", "did you mean 'Conv'?")
 

@@ -38,8 +38,10 @@ record_bench() {
 uses_onednn() { [[ " $* " == *" models"* || " $* " == *" kernels/"* ]]; }  # BENCHMARK...
 
 bench_command() {
-  local filter=${1-} all names=() targets=() name result
-  (($# < 2)) || die "bench takes one filter, not '$*'"
+  local rest filter all names=() targets=() name result
+  read_without_onednn "$@"
+  filter=${rest[0]-}
+  ((${#rest[@]} < 2)) || die "bench takes one filter, not '${rest[*]}'"
   mapfile -t all < <(bench_names)
   for name in "${all[@]}"; do
     [[ $name == *"$filter"* ]] || continue
@@ -65,6 +67,7 @@ bench_command() {
   mkdir -p build
   ! uses_onednn "${names[@]}" || fetch_onednn
   ((${#targets[@]} == 0)) || build_command release "${targets[@]}"
+  ! uses_onednn "${names[@]}" || say_onednn release
   for name in "${names[@]}"; do
     say "$name"
     result=build/bench/${name#*/}.json

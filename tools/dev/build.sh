@@ -10,7 +10,7 @@ find_nvcc() {
 configure() {
   local preset=$1 arguments=()
   shift
-  arguments+=("-DOPKIT_ONEDNN_DATA_DIR=$onednn_data")
+  arguments+=("-DOPKIT_ONEDNN_DATA_DIR=$onednn_data" "-DCMAKE_DISABLE_FIND_PACKAGE_dnnl=$without_onednn")
   if quietly has ccache; then
     arguments+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
     export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-locale}  # ctest sets another value for what tests compile
@@ -34,15 +34,33 @@ with_sanitizers() {
   fi
 }
 
+# Says which oneDNN the build of this preset uses.
+say_onednn() {
+  local found
+  found=$(sed -n 's/^-- opkit: opkit::onednn uses dnnl /with oneDNN /p' "build/$1.log")
+  if [[ $found ]]; then
+    echo "$found"
+  elif [[ $without_onednn == ON ]]; then
+    echo "without oneDNN, as asked"
+  else
+    echo "without oneDNN: version 3 is not installed, and its wheel could not be had"
+  fi
+}
+
 cli_command() {
-  (($# == 0)) || die "cli takes no arguments"
+  local rest
+  read_without_onednn "$@"
+  ((${#rest[@]} == 0)) || die "cli takes --without-onednn, not '${rest[*]}'"
   want_build
   want_json
   want libcli11-dev has_header CLI/CLI.hpp
+  want_onednn
   ready
   mkdir -p build
+  fetch_onednn_if_there
   say "compiling the command-line program (some minutes the first time)"
   configure demo -DOPKIT_BUILD_CLI=ON
+  say_onednn demo
   cmake --build --preset demo -j "$jobs" --target opkit_cli
   printf '\nbuild/demo/tools/opkit/opkit is ready; for this shell:\n  PATH=$PATH:%q\n' \
     "$PWD/build/demo/tools/opkit"

@@ -23,12 +23,14 @@ fetch_dlpack() {
   has_versioned_dlpack "-I$dlpack_include" || die "$dlpack_include/dlpack/dlpack.h is not of version 1"
 }
 
-# oneDNN 3 for the tests of backends/onednn: an installed version, else the version of wheels, since distributions lack
-# oneDNN 3. src/backends/onednn takes its headers and library. Everything else builds without it.
+# oneDNN 3 for the command line, for benchmarks and for the tests of backends/onednn: an installed version, else the
+# version of wheels, since distributions lack oneDNN 3. src/backends/onednn takes its headers and library. Everything else
+# builds without it.
 onednn_data=
+without_onednn=OFF  # ON: also ignores an installed version
 onednn_wheels=(onednn_cpu_gomp onednn_devel_cpu_gomp)
 needs_onednn_wheels() {
-  [[ $(uname -sm) == "Linux x86_64" ]] && ! g++ -fsyntax-only -x c++ - 2>/dev/null <<<'
+  [[ $without_onednn == OFF && $(uname -sm) == "Linux x86_64" ]] && ! g++ -fsyntax-only -x c++ - 2>/dev/null <<<'
     #include <oneapi/dnnl/dnnl_version.h>
     static_assert(DNNL_VERSION_MAJOR == 3);'
 }
@@ -37,6 +39,21 @@ fetch_onednn() {
   needs_onednn_wheels || return 0
   fetch "${onednn_wheels[@]}"
   onednn_data=$data_dir
+}
+# Fetches the wheels if they are within reach. Without them a build has the other backends.
+fetch_onednn_if_there() {
+  needs_onednn_wheels || return 0
+  if python3 data/fetch.py --check "${onednn_wheels[@]}" || python3 data/fetch.py "${onednn_wheels[@]}"; then
+    onednn_data=$data_dir
+  fi
+}
+# Takes --without-onednn out of a command's arguments, in `rest`.
+read_without_onednn() {
+  local argument
+  rest=()
+  for argument in "$@"; do
+    if [[ $argument == --without-onednn ]]; then without_onednn=ON; else rest+=("$argument"); fi
+  done
 }
 
 # make_venv FOLDER PACKAGE==VERSION...: a Python environment with exactly these wheels, made anew for another list.

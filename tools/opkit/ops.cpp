@@ -18,6 +18,7 @@ struct OpsCommand {
   std::vector<std::string> libraries;
   std::string name;
   bool all = false;
+  bool backends = false;
 };
 
 const OpSchema* PublicSchema(const std::string& name) {
@@ -45,9 +46,29 @@ void List(const OpRegistry& registry) {
   WriteFile("-", table.Format(true, stdout));
 }
 
+// Returns the package of a backend of this program ("Eigen3 3.4.0"), or an empty text.
+std::string PackageOf(const std::string& backend) {
+  static const std::string lines = "\n" OPKIT_BACKEND_PACKAGES;
+  const size_t at = lines.find("\n" + backend + "=");
+  if (at == std::string::npos) return {};
+  const size_t begin = at + backend.size() + 2;
+  return lines.substr(begin, lines.find('\n', begin) - begin);
+}
+
+void ListBackends(const OpRegistry& registry) {
+  Table table("lrrll");
+  table.Add({"backend", "rank", "kernels", "made with", "available"});
+  for (const OpRegistry::Backend& backend : registry.Backends())
+    table.Add({backend.name, backend.rank == OpRegistry::kUnranked ? "" : StrCat(backend.rank),
+               StrCat(backend.kernels), PackageOf(backend.name),
+               backend.why_unavailable.empty() ? "yes" : backend.why_unavailable});
+  WriteFile("-", table.Format(true, stdout));
+}
+
 void Ops(const OpsCommand& command) {
   LoadLibraries(command.libraries);
   const OpRegistry& registry = OpRegistry::Global();
+  if (command.backends) return ListBackends(registry);
   if (command.all) return WriteFile("-", DocsOfAllOperators());
   if (command.name.empty()) return List(registry);
   const OpSchema* schema = PublicSchema(command.name);
@@ -69,10 +90,13 @@ void AddOpsCommand(CLI::App& program) {
   CLI::App* app = program.add_subcommand("ops", "List the operators, or document one");
   app->add_option("NAME", command->name, "An operator to document")->option_text(" ");
   app->add_flag("--all", command->all, "Documents every operator, as Markdown");
+  app->add_flag("--backends", command->backends,
+                "Lists the backends instead, with the packages they are made with");
   AddLibraryOption(*app, &command->libraries);
   app->footer(
       "Examples:\n"
       "  opkit ops\n"
+      "  opkit ops --backends\n"
       "  opkit ops Conv\n"
       "  opkit ops my_gemm --library libgemm.so\n"
       "  opkit ops --all > operators.md");
