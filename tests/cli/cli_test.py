@@ -483,6 +483,22 @@ class Bench(Cli):
         report = json.loads(self.opkit("bench", self.affine(), "--seconds", "1e-9"))
         self.assertEqual(report["runs"], 5)
 
+    def test_measures_on_request(self):
+        def serve(text):
+            return subprocess.run([program, "bench", self.affine(), "--serve", "--warmup", "0"], input=text,
+                                  capture_output=True, text=True, cwd=self.folder, timeout=60)
+        run = serve("1e-9\n0.02\n")
+        first, short, long = map(json.loads, run.stdout.splitlines())
+        self.assertGreater(first["first_result_ms"], 0)
+        self.assertEqual(short["runs"], 5)
+        self.assertGreater(long["runs"], 5)
+        self.assertLessEqual(long["min_ms"], long["median_ms"])
+        self.assertEqual((run.stderr, run.returncode), ("", 0))
+        run = serve("soon\n")
+        self.assertEqual(run.returncode, USAGE)
+        self.assertIn("--serve: expected a number of seconds above 0, found 'soon'", run.stderr)
+        self.refuses(USAGE, ["bench", self.affine(), "--serve", "--runs", 3], "--runs excludes --serve")
+
     def test_refuses_a_place_that_cannot_be_written_before_it_measures(self):
         self.refuses(BAD_FILE, ["bench", self.affine(), "--seconds", 1000, "-o", "absent/b.json"],
                      "cannot write 'absent/b.json'", "No such file")

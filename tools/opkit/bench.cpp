@@ -1,5 +1,6 @@
 // opkit bench: measures the speed and the memory of a model, as JSON.
 #include <CLI/CLI.hpp>
+#include <iostream>
 #include <memory>
 
 #include "file.hpp"
@@ -23,6 +24,7 @@ struct BenchCommand {
   int runs = 0;  // 0: `seconds` decides
   int warmup = 3;
   bool nodes = false;
+  bool serve = false;
 };
 
 Times Measure(Executor& executor, const BenchCommand& command) {
@@ -44,6 +46,24 @@ Times Measure(Executor& executor, const BenchCommand& command) {
         Counted(times.size(), "run"));
   }
   return times;
+}
+
+// Measures for the seconds that each line of standard input says, and answers with a line of JSON.
+// So several programs can measure in turns, each with its model loaded.
+void Serve(Executor& executor, BenchCommand command, double first_result_ms) {
+  const auto answer = [](std::string line) {
+    WriteFile("-", line + "\n");
+    std::fflush(stdout);
+  };
+  answer(StrCat("{\"first_result_ms\": ", first_result_ms, "}"));
+  for (std::string line; std::getline(std::cin, line);) {
+    if (const std::string why = Seconds()(line); !why.empty())
+      throw Failure(ExitCode::kUsage, "--serve: " + why);
+    std::from_chars(line.data(), line.data() + line.size(), command.seconds);
+    const Times times = Measure(executor, command);
+    answer(StrCat("{\"runs\": ", times.size(), ", \"median_ms\": ", times.Percentile(50),
+                  ", \"min_ms\": ", times.Percentile(0), "}"));
+  }
 }
 
 void WriteRow(const NetBenchmark::Row& row, const Plan* plan, JsonWriter& json) {
@@ -83,7 +103,8 @@ void Bench(BenchCommand& command) {
   const double plan_ms = planning.ms();
   executor.Run();
   const double first_result_ms = read_ms + planning.ms();
-  model = OnnxModel();                // the plan has all that a run reads
+  model = OnnxModel();  // the plan has all that a run reads
+  if (command.serve) return Serve(executor, command, first_result_ms);
   OutputFile output(command.output);  // fails before the measurement, not after it
   const Times times = Measure(executor, command);
 
@@ -132,21 +153,30 @@ void AddBenchCommand(CLI::App& program) {
   CLI::App* app = program.add_subcommand("bench", "Measure a model's speed and memory");
   AddModelOptions(*app, &command->model);
   AddInputOptions(*app, &command->model);
-  app->add_option("--seconds", command->seconds,
-                  "Sets the duration of the measurement; at least 5 runs are measured")
-      ->check(Seconds())
-      ->option_text("S=2");
-  app->add_option("--runs", command->runs, "Measures N runs instead")
-      ->check(WholeNumber(1, 1'000'000))
-      ->option_text("N");
+  CLI::Option* seconds =
+      app->add_option("--seconds", command->seconds,
+                      "Sets the duration of the measurement; at least 5 runs are measured")
+          ->check(Seconds())
+          ->option_text("S=2");
+  CLI::Option* runs = app->add_option("--runs", command->runs, "Measures N runs instead")
+                          ->check(WholeNumber(1, 1'000'000))
+                          ->option_text("N");
   app->add_option("--warmup", command->warmup,
                   "Sets the number of runs between the first run and the measured ones")
       ->check(WholeNumber(0, 1'000'000))
       ->option_text("N=3");
-  app->add_flag("--nodes", command->nodes, "Also measures every node, in separate runs");
-  app->add_option("-o,--output", command->output,
-                  "Writes the JSON to this file; - is standard output")
-      ->option_text("FILE=-");
+  CLI::Option* nodes =
+      app->add_flag("--nodes", command->nodes, "Also measures every node, in separate runs");
+  CLI::Option* output = app->add_option("-o,--output", command->output,
+                                        "Writes the JSON to this file; - is standard output");
+  output->option_text("FILE=-");
+  app->add_flag("--serve", command->serve,
+                "Waits for lines on standard input: each is a number of seconds to measure, "
+                "answered by a line of JSON")
+      ->excludes(output)
+      ->excludes(nodes)
+      ->excludes(runs)
+      ->excludes(seconds);
   app->footer(
       "Inputs that are not given get random values. The JSON has median_ms, mean_ms, min_ms, "
       "max_ms and\n"
