@@ -4,15 +4,16 @@ Then it writes the index of the tables and README's figures anew (front_page.py)
 
 Usage: summarize.py RESULT.json...
 
-The JSON comes from bench/record.py (a Google Benchmark program), bench/models/models.py or
-bench/compile_time/compile_time.py. Figures are medians. A spread is the coefficient of variation of
-the repetitions, or the least and the largest. A ratio is ours divided by the peer's: below 1 is
+The JSON comes from bench/record.py (a Google Benchmark program), bench/models/models.py,
+bench/tuning/tuning.py or bench/compile_time/compile_time.py. Figures are medians. A spread is the
+coefficient of variation of the repetitions, or the least and the largest. A ratio is ours divided by the peer's: below 1 is
 faster or smaller. Quoted figures were published for peers that no package registry has, on another machine
 (2-core 2.5 GHz Cascade Lake class).
 """
 import ast
 import json
 import pathlib
+import statistics
 import sys
 import textwrap
 
@@ -308,6 +309,52 @@ def models_tables(report):
         yield f"Failed: {failure}"
 
 
+def tuning_tables(report):
+    def shown(value, form=number):
+        return "" if value is None else form(value)
+
+    def part(found, key):
+        return found and found[key]
+    variants = {"default": "default", "eigen": "eigen", "onednn": "onednn", "tuned": "tuned",
+                "onnxruntime": "ONNX Runtime"}
+    ratios = {"tuned_over_best": "tuned / best", "tuned_over_onnxruntime": "tuned / ONNX Runtime",
+              "best_over_onnxruntime": "best / ONNX Runtime", "default_over_onnxruntime": "default / ONNX Runtime"}
+    lines = []
+    for row in report["models"]:
+        spread = part(row["tuned_over_best"], "middle_half")
+        cells = [shown(part(row[key], "median")) for key in ratios]
+        lines.append([row["model"], row["threads"],
+                      *(shown(row["median_ms"].get(variant)) for variant in variants), cells[0],
+                      "-".join(map(number, spread or [])), *cells[1:], shown(row["tuning_seconds"])])
+    columns = ["model<", "threads", *variants.values(), "tuned / best", "spread", *list(ratios.values())[1:],
+               "tuning, s"]
+    yield ("Milliseconds of a run. `eigen` and `onednn` are those backends alone, with the plain kernels for the nodes "
+           "that they lack; `best` is the fastest of `default`, `eigen` and `onednn`.")
+    yield table(columns, lines)
+    yield "Medians of the models, and the slowest and fastest of them."
+    summary = []
+    for threads in sorted({row["threads"] for row in report["models"]}):
+        for key, name in ratios.items():
+            found = [row[key]["median"] for row in report["models"] if row["threads"] == threads and row[key]]
+            if found:
+                summary.append([name, threads, len(found), number(statistics.median(found)), number(max(found)),
+                                number(min(found))])
+    yield table(["ratio<", "threads", "models", "median", "slowest", "fastest"], summary)
+    chosen = []
+    for row in (row for row in report["models"] if len(row.get("choices", {})) > 1):
+        first, other = row["choices"].values()
+        for key in sorted(first.keys() | other.keys()):
+            if first.get(key, 0) != other.get(key, 0):
+                chosen.append([row["model"], row["threads"], key, first.get(key, 0), other.get(key, 0)])
+        isa = list(row["choices"])[1]
+    if chosen:
+        yield ("Nodes by backend and layout of the output, where the tuned plans for all instructions of this CPU and "
+               f"for {isa} differ.")
+        yield table(["model<", "threads", "backend and layout<", "this CPU", isa], chosen)
+    for failure in report.get("failures", []):
+        yield f"Failed: {failure}"
+
+
 def compile_time_tables(report):
     lines = []
     for name, modes in report["rows"].items():
@@ -337,6 +384,8 @@ def page(name, report):
                            for key, value in report["head"].items()))
     if name.startswith("models"):
         parts += models_tables(report)
+    elif name == "tuning":
+        parts += tuning_tables(report)
     elif name == "compile_time":
         parts += compile_time_tables(report)
     else:

@@ -149,8 +149,9 @@ def measure(model, inputs, threads, options, python):
     return result
 
 
-def compare(model, inputs, options, onnxruntime):
-    """How far the outputs are apart, and whether the largest elements of rows are the same."""
+def compare(model, inputs, options, onnxruntime, more=()):
+    """How far the outputs of `opkit run` with the arguments `more` are apart, and whether the largest elements of
+    rows are the same."""
     session_options = onnxruntime.SessionOptions()
     session_options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model, session_options,
@@ -158,7 +159,7 @@ def compare(model, inputs, options, onnxruntime):
     expected = session.run(None, {name: numpy.load(path) for name, path in inputs.items()})
     error, same_argmax = 0.0, True
     with tempfile.TemporaryDirectory() as folder:
-        command = [options.opkit, "run", model, "--output-dir", folder,
+        command = [options.opkit, "run", model, "--output-dir", folder, *more,
                    *(part for name, path in inputs.items()
                      for part in ("--input", f"{name}={path}"))]
         result = subprocess.run([str(part) for part in command], capture_output=True, text=True)

@@ -294,6 +294,26 @@ class Summarize(unittest.TestCase):
         self.assertIn(["LoadedOp/2", "20.0 ns", "4%", "allocations_per_call 2"], lines)
         self.assertIn("Not run: LoadThousandOps: no file.", lines)
 
+    def test_tuned_models_stand_beside_the_best_of_the_untuned_ones(self):
+        def ratio(median):
+            return {"median": median, "middle_half": [median - 0.01, median + 0.01]}
+        ms = {"default": 9.0, "eigen": 8.0, "onednn": 10.0, "tuned": 6.0, "onnxruntime": 12.0}
+        of_ort = {"best_over_onnxruntime": ratio(0.66), "default_over_onnxruntime": ratio(0.75)}
+        lines = self.page("tuning", models=[
+            {"model": "a", "threads": 1, "median_ms": ms, "tuning_seconds": 12.34, "tuned_over_best": ratio(0.75),
+             "tuned_over_onnxruntime": ratio(0.5), **of_ort,
+             "choices": {"this CPU": {"onednn aBcd16b": 3, "eigen standard": 1}, "AVX2": {"eigen standard": 1}}},
+            {"model": "b", "threads": 1, "median_ms": {"default": 9.0, "onnxruntime": 12.0}, "tuning_seconds": None,
+             "tuned_over_best": None, "tuned_over_onnxruntime": None, **of_ort}], failures=["b, eigen: why"])
+        self.assertIn(["a", "1", "9.00", "8.00", "10.0", "6.00", "12.0", "0.75", "0.74-0.76", "0.50", "0.66", "0.75",
+                       "12.3"], lines)
+        self.assertIn(["b", "1", "9.00", "", "", "", "12.0", "", "", "", "0.66", "0.75", ""], lines)
+        self.assertIn(["tuned / best", "1", "1", "0.75", "0.75", "0.75"], lines)
+        self.assertIn(["best / ONNX Runtime", "1", "2", "0.66", "0.66", "0.66"], lines)
+        self.assertIn(["a", "1", "onednn aBcd16b", "3", "0"], lines)
+        self.assertNotIn(["a", "1", "eigen standard", "1", "1"], lines)
+        self.assertIn("Failed: b, eigen: why", lines)
+
     def test_draws_the_task_graph(self):
         lines = self.page("task_graph", benchmarks=[
             *self.row("Ours/chain/1000/1", 2000, node=2e-9, label="walk"),

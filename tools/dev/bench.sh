@@ -7,7 +7,7 @@ bench_names() {
     source=${source#bench/}
     [[ $source == models/* ]] || echo "${source%_bench.cpp}"
   done
-  printf '%s\n' models models_eigen compile_time
+  printf '%s\n' models models_eigen tuning compile_time
 }
 
 # record_bench NAME RESULT.json: runs a benchmark. Models that fail set bench_failed and have no figures.
@@ -24,6 +24,13 @@ record_bench() {
         "${backends[@]}" ||
         bench_failed=$1
       ;;
+    tuning)
+      make_peers
+      fetch onnx "${models[@]}"
+      "$peer_python" bench/tuning/tuning.py --opkit build/release/tools/opkit/opkit \
+        --data "$data_dir" --json "$2" ||
+        bench_failed=$1
+      ;;
     compile_time) python3 bench/compile_time/compile_time.py --seconds --json "$2" ;;
     *) OPKIT_MEMORY_PLAN_SVG=bench/results/memory_plan.svg \
       python3 bench/record.py "build/release/bench/$1_bench" "$2" ;;
@@ -35,7 +42,7 @@ record_bench() {
   fi
 }
 
-uses_onednn() { [[ " $* " == *" models"* || " $* " == *" kernels/"* ]]; }  # BENCHMARK...
+uses_onednn() { [[ " $* " == *" models"* || " $* " == *" tuning "* || " $* " == *" kernels/"* ]]; }  # BENCHMARK...
 
 bench_command() {
   local rest filter all names=() targets=() name result
@@ -47,8 +54,9 @@ bench_command() {
     [[ $name == *"$filter"* ]] || continue
     names+=("$name")
     case $name in
-      models*)
-        targets+=(opkit_cli machine_peak_bench)
+      models* | tuning)
+        targets+=(opkit_cli)
+        [[ $name == tuning ]] || targets+=(machine_peak_bench)
         want espeak-ng has espeak-ng
         want_fonts
         want_venv
