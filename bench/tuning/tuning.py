@@ -37,40 +37,14 @@ import numpy
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path += [str(HERE.parent), str(HERE.parent / "models")]
+import turns  # noqa: E402
 from models import MODELS, Failure, compare, find  # noqa: E402
 from record import head, write  # noqa: E402
+from turns import ratio  # noqa: E402
 
 # Variant: the arguments of `opkit bench`. A backend alone has the plain kernels for the nodes that it lacks.
 UNTUNED = {"default": [], "eigen": ["--backends", "eigen,reference"], "onednn": ["--backends", "onednn,reference"]}
 TUNED, PEER = "tuned", "onnxruntime"
-
-
-class Server:
-    """A process that has a model loaded, and runs it on request."""
-
-    def __init__(self, command):
-        self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.first_result_ms = self.answer()["first_result_ms"]
-
-    def answer(self):
-        line = self.process.stdout.readline()
-        if not line:
-            said = self.process.communicate()[1].strip().splitlines()
-            raise Failure(said[-1] if said else "it ended without a word")
-        return json.loads(line)
-
-    def run(self, seconds):
-        try:
-            self.process.stdin.write(f"{seconds}\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:  # the process has ended, and answer() says why
-            pass
-        return self.answer()["median_ms"]
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.communicate()
 
 
 def input_arguments(inputs):
@@ -107,34 +81,6 @@ def tune(opkit, name, model, inputs, threads, options, isa=None):
     if ran.returncode != 0:
         raise Failure(f"opkit tune: {(ran.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
     return path, time.perf_counter() - begin
-
-
-def measure(commands, rounds, seconds, shuffle):
-    """{variant: milliseconds of each round}, and {variant: why it has none}."""
-    servers, failed = {}, {}
-    try:
-        for variant, command in commands.items():
-            try:
-                servers[variant] = Server(command)
-            except Failure as failure:
-                failed[variant] = str(failure)
-        times = {variant: [] for variant in servers}
-        for _ in range(rounds):
-            for variant in shuffle.sample(list(servers), len(servers)):
-                times[variant].append(servers[variant].run(seconds))
-    finally:
-        for server in servers.values():
-            server.close()
-    return times, failed
-
-
-def ratio(times, ours, peer):
-    """{"median", "middle_half"} of the rounds' ratios; None if a variant was not measured."""
-    if not times.get(ours) or not times.get(peer):
-        return None
-    ratios = [a / b for a, b in zip(times[ours], times[peer])]
-    low, high = numpy.percentile(ratios, (25, 75))
-    return {"median": statistics.median(ratios), "middle_half": [float(low), float(high)]}
 
 
 def row_of(times):
@@ -209,7 +155,7 @@ def measure_model(name, model, inputs, threads, options, onnxruntime, shuffle):
     if selection:
         commands[TUNED] = [options.opkit, "bench", model, "--selection", selection, *more]
     commands[PEER] = [sys.executable, HERE.parent / "models" / "onnxruntime_bench.py", model, *more]
-    times, failed = measure(commands, options.rounds, options.seconds, shuffle)
+    times, failed = turns.measure(commands, options.rounds, options.seconds, shuffle)
     row = {"model": name, "threads": threads, **row_of(times), "tuning_seconds": tuning_seconds, "failed": failed}
     if selection:
         row["outputs"] = compare(model, inputs, options, onnxruntime, ["--selection", selection])

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Tests single_include/amalgamate.py and the gate of bench/compile_time/compile_time.py on small
-trees of headers, and bench/summarize.py on small results."""
+trees of headers, bench/summarize.py on small results, and bench/turns.py on small programs."""
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ sys.path += [str(ROOT / folder) for folder in ("single_include", "bench", "bench
 import amalgamate  # noqa: E402
 import compile_time  # noqa: E402
 import summarize  # noqa: E402
+import turns  # noqa: E402
 
 CXX = os.environ.get("CXX", "g++").split()
 
@@ -331,6 +333,40 @@ class Summarize(unittest.TestCase):
         self.assertIn(["a.hpp", "1.00 s", "0.90-1.20", "0.50x", "0.7x, met",
                        "1.00 s", "0.90-1.20", "0.50x", "0.4x, missed"], lines)
         self.assertIn(["src/*.cpp", "1.00 s", "0.90-1.20", "0.50x", *[""] * 5], lines)
+
+
+class Turns(unittest.TestCase):
+    """Programs that answer as `opkit bench --serve`, and write their name to a log at each slice."""
+    PROGRAM = """if 1:
+        import sys
+        log, name, ms, lives = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+        if not lives:
+            sys.exit("there is no kernel")
+        print('{"first_result_ms": 1}', flush=True)
+        for turn, line in enumerate(sys.stdin):
+            if turn == lives:
+                sys.exit("out of memory")
+            open(log, "a").write(name + line)
+            print('{"median_ms": %g}' % (ms * (turn + 1)), flush=True)"""
+
+    def test_each_runs_once_in_a_round(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "log"
+            commands = {name: [sys.executable, "-c", self.PROGRAM, log, name, ms, lives]
+                        for name, ms, lives in (("a", 1, 9), ("b", 4, 9), ("none", 1, 0), ("c", 1, 1))}
+            times, failed = turns.measure(commands, 3, 0.5, random.Random(0))
+            slices = log.read_text().split()
+        self.assertEqual(times, {"a": [1, 2, 3], "b": [4, 8, 12]})
+        self.assertEqual(failed, {"none": "there is no kernel", "c": "out of memory"})
+        self.assertEqual([sorted(slices[:3]), sorted(slices[3:5]), sorted(slices[5:])],
+                         [["a0.5", "b0.5", "c0.5"], ["a0.5", "b0.5"], ["a0.5", "b0.5"]])
+
+    def test_ratios_are_those_of_the_rounds(self):
+        times = {"a": [1, 2, 30], "b": [2, 4, 20], "c": []}
+        self.assertEqual(turns.ratio(times, "a", "b"), {"median": 0.5, "middle_half": [0.5, 1.25]})
+        self.assertEqual(turns.ratio({"a": [1], "b": [4]}, "a", "b"), {"median": 0.25, "middle_half": [0.25, 0.25]})
+        self.assertIsNone(turns.ratio(times, "a", "c"))
+        self.assertIsNone(turns.ratio(times, "tuned", "a"))
 
 
 if __name__ == "__main__":
