@@ -140,8 +140,9 @@ class Packages(unittest.TestCase):
 
 
 class Onednn(unittest.TestCase):
-    """./dev cli in a copy of the scripts, on a machine with every package but oneDNN. Its cmake writes down its
-    arguments and finds oneDNN where it is given a folder. Its python3 fetches wheels, or fails."""
+    """./dev cli in a copy of the scripts, on a machine with every package. It has oneDNN only if $INSTALLED is 1. Its
+    cmake writes down its arguments and finds oneDNN there or in the folder that it is given. Its python3 fetches
+    wheels, or fails."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -150,26 +151,34 @@ class Onednn(unittest.TestCase):
         shutil.copy(DEV, self.folder)
         shutil.copytree(DEV.parent / "tools" / "dev", self.folder / "tools" / "dev")
         for name, text in {
-                "uname": "echo Linux x86_64", "ninja": "", "g++": "! grep -q DNNL_VERSION_MAJOR",
+                "uname": "echo Linux x86_64", "ninja": "", "g++": '[ $INSTALLED = 1 ] || ! grep -q DNNL_VERSION_MAJOR',
                 "ccache": "", "python3": f'echo "$@" >> "{self.folder}/fetched"; [ $CAN_FETCH = 1 ] || [ $2 = pip ]',
                 "cmake": f'echo "$@" >> "{self.folder}/configured"\n'
-                         'case "$*" in *DATA_DIR=/*) echo "-- opkit: opkit::onednn uses dnnl 3.2.0 (wheel)";; esac',
+                         'uses="-- opkit: opkit::onednn uses dnnl"; case "$INSTALLED $*" in '
+                         '*dnnl=ON*) ;; *DATA_DIR=/*) echo "$uses 3.2.0 (wheel)";; 1*) echo "$uses 3.9.1";; esac',
         }.items():
             (self.folder / name).write_text(f"#!/bin/sh\n{text}\n")
             (self.folder / name).chmod(0o755)
 
-    def cli(self, *arguments, can_fetch):
+    def cli(self, *arguments, can_fetch="1", installed="0"):
         """Runs ./dev cli; returns cmake's arguments and its own output."""
-        environment = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "CAN_FETCH": can_fetch}
+        environment = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "CAN_FETCH": can_fetch,
+                       "INSTALLED": installed}
         ran = subprocess.run([self.folder / "dev", "cli", *arguments], capture_output=True, text=True, timeout=60,
                              env=environment)
         self.assertEqual(ran.returncode, 0, ran.stderr)
         return (self.folder / "configured").read_text(), ran.stdout
 
     def test_takes_the_wheel(self):
-        configured, said = self.cli(can_fetch="1")
+        configured, said = self.cli()
         self.assertRegex(configured, r"-DOPKIT_ONEDNN_DATA_DIR=/\S+ -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=OFF")
         self.assertIn("\nwith oneDNN 3.2.0 (wheel)\n", said)
+
+    def test_takes_an_installed_one_first(self):
+        configured, said = self.cli(installed="1")
+        self.assertFalse((self.folder / "fetched").exists())
+        self.assertIn("-DOPKIT_ONEDNN_DATA_DIR= -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=OFF", configured)
+        self.assertIn("\nwith oneDNN 3.9.1 (installed)\n", said)
 
     def test_goes_on_without_a_wheel(self):
         configured, said = self.cli(can_fetch="0")
@@ -178,7 +187,7 @@ class Onednn(unittest.TestCase):
         self.assertIn("\nwithout oneDNN: version 3 is not installed, and its wheel could not be had\n", said)
 
     def test_leaves_it_out_if_asked(self):
-        configured, said = self.cli("--without-onednn", can_fetch="1")
+        configured, said = self.cli("--without-onednn", installed="1")
         self.assertFalse((self.folder / "fetched").exists())
         self.assertIn("-DOPKIT_ONEDNN_DATA_DIR= -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON", configured)
         self.assertIn("\nwithout oneDNN, as asked\n", said)

@@ -38,8 +38,10 @@ with_sanitizers() {
 say_onednn() {
   local found
   found=$(sed -n 's/^-- opkit: opkit::onednn uses dnnl /with oneDNN /p' "build/$1.log")
-  if [[ $found ]]; then
+  if [[ $found == *"(wheel)" ]]; then
     echo "$found"
+  elif [[ $found ]]; then
+    echo "$found (installed)"
   elif [[ $without_onednn == ON ]]; then
     echo "without oneDNN, as asked"
   else
