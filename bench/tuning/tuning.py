@@ -56,7 +56,8 @@ def plain_name(name):
 
 
 def can_tune(opkit):
-    return subprocess.run([opkit, "tune", "--help"], capture_output=True).returncode == 0
+    listed = subprocess.run([opkit, "--help"], capture_output=True, text=True, check=True).stdout
+    return re.search(r"(?m)^ +tune\b", listed) is not None
 
 
 def tune(opkit, name, model, inputs, threads, options, isa=None):
@@ -149,14 +150,19 @@ def maker(shape, dtype):
 
 
 def measure_model(name, model, inputs, threads, options, onnxruntime, shuffle):
-    selection, tuning_seconds = tune(options.opkit, name, model, inputs, threads, options)
+    selection, tuning_seconds, tuning_failed = None, None, {}
+    try:
+        selection, tuning_seconds = tune(options.opkit, name, model, inputs, threads, options)
+    except Failure as failure:
+        tuning_failed = {TUNED: str(failure)}
     more = ["--threads", threads, "--serve", "--warmup", 1, *input_arguments(inputs)]
     commands = {variant: [options.opkit, "bench", model, *arguments, *more] for variant, arguments in UNTUNED.items()}
     if selection:
         commands[TUNED] = [options.opkit, "bench", model, "--selection", selection, *more]
     commands[PEER] = [sys.executable, HERE.parent / "models" / "onnxruntime_bench.py", model, *more]
     times, failed = turns.measure(commands, options.rounds, options.seconds, shuffle)
-    row = {"model": name, "threads": threads, **row_of(times), "tuning_seconds": tuning_seconds, "failed": failed}
+    row = {"model": name, "threads": threads, **row_of(times), "tuning_seconds": tuning_seconds,
+           "failed": {**tuning_failed, **failed}}
     if selection:
         row["outputs"] = compare(model, inputs, options, onnxruntime, ["--selection", selection])
     if selection and options.other:
