@@ -641,9 +641,102 @@ class BenchOp(Cli):
         self.refuses(BAD_INPUT, ["bench-op", "MatMul", "--input", "float32:2x3", "--input", "float32:4x5"],
                      "MatMul")
         self.write("bad.json", "{}")
-        self.opkit("bench-op", "Relu", "--input", "float32:8", "--seconds", "0.01", "--compare",
-                   "bad.json", code=BAD_FILE)
-        self.assertIn("'bad.json' is no JSON of Google Benchmark", self.stderr)
+        self.refuses(BAD_FILE, ["bench-op", "Relu", "--input", "float32:8", "--seconds", "1000",
+                                "--compare", "bad.json"], "'bad.json' is no JSON of Google Benchmark")
+
+
+class BenchCompare(Cli):
+    def benchmarks(self, name, *, unit="us", more=(), **times):
+        """A file of Google Benchmark with a repetition for each time."""
+        rows = [{"name": row, "run_name": row, "run_type": "iteration", "repetitions": len(all_times),
+                 "repetition_index": i, "iterations": 10, "real_time": time, "cpu_time": 1,
+                 "time_unit": unit}
+                for row, all_times in times.items() for i, time in enumerate(all_times)]
+        return self.write(name, json.dumps({"context": {"num_cpus": 2}, "benchmarks": [*rows, *more]}))
+
+    def verdicts(self, *arguments, **how):
+        out = self.opkit("bench", "compare", *arguments, "--json", **how)
+        return {row["name"]: row["verdict"] for row in json.loads(out)["rows"]}
+
+    def test_rows_of_two_files(self):
+        mean = {"name": "Add_mean", "run_type": "aggregate", "real_time": 5, "time_unit": "us"}
+        failed = {"name": "Mul", "run_type": "iteration", "error_occurred": True,
+                  "error_message": "it needs another machine", "real_time": 0, "time_unit": "us"}
+        old = self.benchmarks("old.json", Add=range(10, 30), Conv=range(50, 70), Gone=[1], more=[mean])
+        new = self.benchmarks("new.json", Add=range(10, 30), Conv=range(60, 80), New=[1],
+                              more=[mean, failed])
+        rows = self.opkit("bench", "compare", old, new).splitlines()
+        self.assertIn("median us", rows[0])
+        self.assertEqual([row.split()[:2] for row in rows[1:]],
+                         [["Conv", "slower"], ["New", "new"], ["Add", "same"], ["Gone", "gone"]])
+        self.assertRegex(rows[1], r"59\.500 +69\.500 +\+16\.8 %")
+        self.opkit("bench", "compare", old, new, "--fail-above", 20)
+        self.opkit("bench", "compare", old, new, "--fail-above", 10, code=RUN_FAILED)
+        self.assertIn("slower by more than 10 %: Conv\n", self.stderr)
+        self.opkit("bench", "compare", new, old, "--fail-above", 10)
+
+    def test_units(self):
+        times = range(1000, 1020)
+        old = self.benchmarks("old.json", Add=[1000 * time for time in times], unit="ns")
+        for unit, factor in ("us", 1), ("ms", 1e-3), ("s", 1e-6):
+            new = self.benchmarks("new.json", Add=[factor * time for time in times], unit=unit)
+            row = json.loads(self.opkit("bench", "compare", old, new, "--json"))["rows"][0]
+            self.assertAlmostEqual(row["change"], 0)
+            self.assertAlmostEqual(row["median_after_ns"], 1009500, places=3)
+
+    def test_a_difference_counts_less_in_a_file_of_many_rows(self):
+        """Five against five, all of them slower: p is 2/252, and twice that for two rows."""
+        slower = {"old.json": range(5), "new.json": range(10, 15)}
+        one = [self.benchmarks(name, Add=times) for name, times in slower.items()]
+        self.assertEqual(self.verdicts(*one), {"Add": "slower"})
+        two = [self.benchmarks(name, Add=times, Mul=times) for name, times in slower.items()]
+        self.assertEqual(self.verdicts(*two), {"Add": "too few runs", "Mul": "too few runs"})
+        self.assertEqual(self.verdicts(*two, "--significance", "0.02"),
+                         {"Add": "slower", "Mul": "slower"})
+
+    def test_files_of_bench_op(self):
+        self.opkit("bench-op", "Relu", "--input", "float32:100", "--backends", "reference",
+                   "--seconds", "0.02", "--json", "new.json")
+        new = json.loads((self.folder / "new.json").read_text())
+        for one in new["benchmarks"]:
+            one["real_time"] /= 1000
+        self.write("old.json", json.dumps(new))
+        self.assertEqual(self.verdicts("old.json", "new.json", "--fail-above", 5, code=RUN_FAILED),
+                         {"Relu float32 [100]/reference/threads:1": "slower"})
+        self.assertEqual(self.verdicts("new.json", "new.json", "--fail-above", 0),
+                         {"Relu float32 [100]/reference/threads:1": "same"})
+
+    def test_what_is_not_understood(self):
+        good = self.benchmarks("good.json", Add=[1, 2])
+        refuses = lambda *words: self.refuses(BAD_FILE, ["bench", "compare", good, "bad.json"],
+                                              "'bad.json' is no JSON of Google Benchmark: ", *words)
+        self.refuses(BAD_FILE, ["bench", "compare", "absent.json", good], "absent.json", "No such file")
+        self.write("bad.json", (self.folder / good).read_text()[:-10])
+        refuses("it is no JSON at all, or a part of one")
+        for text in "[]", "{}", '{"benchmarks": {}}', '{"traceEvents": []}':
+            self.write("bad.json", text)
+            refuses('it has no list "benchmarks"')
+        row = {"name": "Add", "real_time": 1}
+        for bad, why in ((7, 'an entry of "benchmarks" is no object'),
+                         ({"real_time": 1}, "a benchmark has no name"),
+                         ({**row, "name": 5}, "a benchmark has no name"),
+                         ({"name": "Add"}, "'Add' has no real_time"),
+                         ({**row, "real_time": "1"}, "'Add' has no real_time"),
+                         ({**row, "time_unit": "min"}, "'Add' has a time_unit that is none of")):
+            self.benchmarks("bad.json", Add=[1], more=[bad])
+            refuses(why)
+        self.benchmarks("bad.json", more=[{**row, "run_type": "aggregate"}])
+        refuses("it has no repetition; record without --benchmark_report_aggregates_only")
+        other = self.benchmarks("other.json", Mul=[1, 2])
+        self.assertEqual(self.verdicts(good, other), {"Add": "gone", "Mul": "new"})
+        self.opkit("bench", "compare", good, other, "--fail-above", 5, code=BAD_FILE)
+        self.assertIn("no name is on both sides", self.stderr)
+        self.refuses(USAGE, ["bench", "compare", good], "NEW")
+        self.refuses(USAGE, ["bench", "compare", good, good, "--fail-above", -1], "fail-above")
+        self.refuses(USAGE, ["bench", "compare", good, good, "--fial-above", 5],
+                     "bench compare has no option '--fial-above'", "did you mean '--fail-above'?")
+        self.refuses(USAGE, ["bench", "--threads", 2, "compare", good, good],
+                     "--threads belongs to opkit bench MODEL")
 
 
 class Inspect(Cli):
@@ -1203,6 +1296,7 @@ class Compare(Cli):
 class CommandLine(Cli):
     def test_help_has_examples_and_the_exit_codes(self):
         out = self.opkit("--help")
+        self.assertIn("Examples:\n  opkit bench compare", self.opkit("bench", "compare", "--help"))
         for code in range(7):
             self.assertRegex(out, rf"(?m)^  {code}  \w")
         for command in ("run", "bench", "inspect", "plan", "ops", "lib", "check", "trace", "partition",

@@ -186,7 +186,10 @@ void AddBenchCommand(CLI::App& program) {
       "Examples:\n"
       "  opkit bench model.onnx\n"
       "  opkit bench model.onnx --threads 2 --shape x=1x3x48x320 --nodes -o bench.json");
-  app->callback([command] { Bench(*command); });
+  AddBenchCompareCommand(*app);
+  app->callback([command, app] {
+    if (app->get_subcommands().empty()) Bench(*command);
+  });
 }
 
 }  // namespace cli

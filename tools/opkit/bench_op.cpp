@@ -1,22 +1,19 @@
 // opkit bench-op: compares the kernels of one operator by time, in turns, on random inputs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "benchmark_file.hpp"
 #include "file.hpp"
 #include "library.hpp"
 #include "model.hpp"
 #include "opkit/base/suggest.hpp"
-#include "opkit/interop/mapped_file.hpp"
 #include "opkit/op/benchmark/compare_kernels.hpp"
 #include "opkit/op/benchmark/plot.hpp"
 #include "opkit/op/check/check_data.hpp"
-#include "opkit/profile/profile_diff.hpp"
 #include "options.hpp"
 #include "peak.hpp"
-#include "timing.hpp"
+#include "times_diff.hpp"
 
 namespace cli {
 namespace {
@@ -29,8 +26,7 @@ struct BenchOpCommand {
   std::vector<int> threads = {1};
   ColdData cold = ColdData::kNone;
   double seconds = 1;
-  double significance = 0.01;
-  std::optional<double> fail_above;  // percent
+  TimesDiffOptions diff;
   bool peak = false, measure_peak = false;
 };
 
@@ -126,45 +122,16 @@ CompareKernelsOptions OptionsOf(const BenchOpCommand& command, const std::vector
   options.threads = command.threads;
   options.cold = command.cold;
   options.timing.seconds = command.seconds;
-  options.significance = command.significance;
+  options.significance = command.diff.significance;
   return options;
 }
 
-// Reads the samples of each benchmark in a file of Google Benchmark's JSON.
-std::vector<NamedTimes> ReadBenchmarks(const std::string& path) {
-  const auto bad = [&](const std::string& why) {
-    return Failure(ExitCode::kBadFile, "'" + path + "' is no JSON of Google Benchmark: " + why);
-  };
-  const Storage file = FailWith(ExitCode::kBadFile, "", [&] { return MapFile(path); });
-  const auto json = nlohmann::json::parse(BytesOf(file), nullptr, false);
-  if (!json.is_object() || !json.contains("benchmarks") || !json["benchmarks"].is_array())
-    throw bad("it has no list \"benchmarks\"");
+std::vector<NamedTimes> TimesOf(const std::vector<KernelComparison>& found) {
   std::vector<NamedTimes> out;
-  for (const auto& one : json["benchmarks"]) {
-    if (!one.is_object() || one.value("run_type", "iteration") != "iteration") continue;
-    if (!one.contains("real_time") || !one["real_time"].is_number() || !one.contains("name") ||
-        !one["name"].is_string())
-      throw bad("a benchmark has no name or no real_time");
-    const std::string unit = one.value("time_unit", "ns"), name = one["name"];
-    const double ns = unit == "ns" ? 1 : unit == "us" ? 1e3 : unit == "ms" ? 1e6 : 1e9;
-    const auto found = std::ranges::find(out, name, &NamedTimes::name);
-    NamedTimes& times = found == out.end() ? out.emplace_back() : *found;
-    times.name = name;
-    times.times.push_back(ns * one["real_time"].get<double>());
-  }
-  return out;
-}
-
-void Compare(const BenchOpCommand& command, const std::vector<KernelComparison>& found) {
-  std::vector<NamedTimes> after;
   for (const KernelComparison& comparison : found)
     for (const KernelTimes& row : comparison.rows)
-      if (row.refused.empty()) after.push_back({BenchmarkName(comparison, row), row.times.ns});
-  const ProfileDiff diff = FailWith(ExitCode::kBadFile, "", [&] {
-    return CompareTimes(ReadBenchmarks(command.compare), after, command.significance);
-  });
-  WriteFile("-", ToString(diff));
-  FailIfSlower(diff, command.fail_above);
+      if (row.refused.empty()) out.push_back({BenchmarkName(comparison, row), row.times.ns});
+  return out;
 }
 
 // Draws one comparison, or those of a sweep: "MatMul(trans_b=1) float32:Nx64, float32:64x64".
@@ -187,7 +154,7 @@ std::string PlotOf(const BenchOpCommand& command, const Sweep& sweep,
 }
 
 void BenchOp(const BenchOpCommand& command) {
-  if (command.fail_above && command.compare.empty())
+  if (command.diff.fail_above && command.compare.empty())
     throw Failure(ExitCode::kUsage, "--fail-above compares with the file of --compare OLD.json");
   LoadLibraries(command.libraries);
   const OpSchema* schema = FailWith(ExitCode::kBadModel, "",
@@ -200,6 +167,8 @@ void BenchOp(const BenchOpCommand& command) {
   std::optional<OutputFile> file, plot;  // before the work begins
   if (!command.json.empty()) file.emplace(command.json);
   if (!command.plot.empty()) plot.emplace(command.plot);
+  std::vector<NamedTimes> before;
+  if (!command.compare.empty()) before = ReadBenchmarkTimes(command.compare);
   std::vector<MachineRates> peaks;
   for (const int threads : command.threads)
     if (command.peak || command.measure_peak || plot)
@@ -215,7 +184,7 @@ void BenchOp(const BenchOpCommand& command) {
   }
   if (file) file->Write(ToJson(found) + "\n");
   if (plot) plot->Write(PlotOf(command, sweep, peaks, found));
-  if (!command.compare.empty()) Compare(command, found);
+  if (!command.compare.empty()) PrintTimesDiff(before, TimesOf(found), command.diff);
 }
 
 }  // namespace
@@ -271,13 +240,7 @@ void AddBenchOpCommand(CLI::App& program) {
   app->add_option("--compare", command->compare,
                   "Compares with the samples of an earlier --json file")
       ->option_text("OLD.json");
-  app->add_option("--significance", command->significance,
-                  "Sets the largest p-value of a real difference")
-      ->check(CLI::Range(1e-9, 0.5))
-      ->option_text("P=0.01");
-  app->add_option("--fail-above", command->fail_above,
-                  "Exits with code 1 if a kernel is slower than in --compare by more than PERCENT")
-      ->option_text("PERCENT");
+  AddTimesDiffOptions(*app, "a kernel", false, &command->diff);
   app->footer(
       "Each kernel and configuration runs in turns with the others. A row has the median of its\n"
       "samples with the 95 % interval, and the difference from the first row, tested by the\n"

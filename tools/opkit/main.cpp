@@ -16,6 +16,7 @@ constexpr const char* kFooter = R"(Examples:
   opkit inspect model.onnx                         show a model's nodes and costs
   opkit run model.onnx --input x=x.npy --output-dir out
   opkit bench model.onnx --threads 2 > bench.json
+  opkit bench compare old.json new.json            find benchmarks that got slower
   opkit bench-op Relu --input float32:1x64x56x56   compare an operator's kernels
   opkit plan buffers.csv --capacity 1048576 -o planned.csv
   opkit ops Conv                                   document an operator
@@ -41,34 +42,38 @@ Exit codes:
 An error is one line on stderr. Colours and progress bars appear on terminals
 only; NO_COLOR turns the colours off.)";
 
-// Returns the subcommand that was named last, or the program.
-const CLI::App& Innermost(const CLI::App& program) {
-  const auto named = program.get_subcommands();
-  return named.empty() ? program : *named.back();
+// Returns the subcommand that was named last, or the program; appends its words to `name`.
+const CLI::App& Innermost(const CLI::App& program, std::string* name) {
+  const CLI::App* out = &program;
+  for (auto named = out->get_subcommands(); !named.empty(); named = out->get_subcommands()) {
+    out = named.back();
+    *name += (name->empty() ? "" : " ") + out->get_name();
+  }
+  return *out;
 }
 
 // Returns the mistake that CLI11 found, with the nearest name if a name is unknown.
 Failure WrongUsage(const CLI::App& program, const CLI::ParseError& error) {
-  const CLI::App& command = Innermost(program);
+  std::string name;
+  const CLI::App& command = Innermost(program, &name);
   const bool at_top = &command == &program;
-  const bool has_commands =  // of which none is named
-      !command.get_subcommands({}).empty() && command.get_subcommands().empty();
+  const bool has_commands =  // of which one must be named
+      command.get_require_subcommand_min() > 0 && command.get_subcommands().empty();
   std::string what = error.what();
-  const std::string help = at_top ? "opkit --help" : "opkit " + command.get_name() + " --help";
+  const std::string help = at_top ? "opkit --help" : "opkit " + name + " --help";
   std::string hint = "see '" + help + "'";
   const auto unknown = program.remaining(true);
   if (!unknown.empty()) {
     std::vector<std::string> known;
     const std::string flag = unknown[0].substr(0, unknown[0].find('='));
     if (has_commands && flag[0] != '-') {
-      what = (at_top ? std::string("there is") : command.get_name() + " has") + " no command '" +
-             unknown[0] + "'";
+      what =
+          (at_top ? std::string("there is") : name + " has") + " no command '" + unknown[0] + "'";
       for (const CLI::App* one : command.get_subcommands({})) known.push_back(one->get_name());
     } else if (flag[0] != '-') {
-      what = "unexpected argument '" + unknown[0] + "' of " + command.get_name();
+      what = "unexpected argument '" + unknown[0] + "' of " + name;
     } else {
-      what = (at_top ? "there is" : command.get_name() + " has") + std::string(" no option '") +
-             flag + "'";
+      what = (at_top ? "there is" : name + " has") + std::string(" no option '") + flag + "'";
       for (const CLI::Option* one : command.get_options())
         for (const std::string& name : one->get_lnames()) known.push_back("--" + name);
     }

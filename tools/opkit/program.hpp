@@ -60,6 +60,7 @@ auto FailWith(ExitCode code, const std::string& hint, F&& f) {
 
 void AddRunCommand(CLI::App& program);
 void AddBenchCommand(CLI::App& program);
+void AddBenchCompareCommand(CLI::App& bench);
 void AddBenchOpCommand(CLI::App& program);
 void AddTuneCommand(CLI::App& program);
 void AddCompareCommand(CLI::App& program);

@@ -101,14 +101,4 @@ OpCost CostOf(const Plan& plan, int node) {
 int64_t ResidentBytes() { return StatusBytes("VmRSS: %lld"); }
 int64_t PeakResidentBytes() { return StatusBytes("VmHWM: %lld"); }
 
-void FailIfSlower(const ProfileDiff& diff, std::optional<double> percent) {
-  if (!percent) return;
-  std::string slower;
-  for (const ProfileDiffRow& row : diff.rows)
-    if (row.verdict == ProfileDiffRow::Verdict::kSlower && 100 * row.change > *percent)
-      slower += (slower.empty() ? "" : ", ") + row.name;
-  if (!slower.empty())
-    throw Failure(ExitCode::kRunFailed, StrCat("slower by more than ", *percent, " %: ", slower));
-}
-
 }  // namespace cli

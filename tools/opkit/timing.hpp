@@ -2,12 +2,10 @@
 #ifndef OPKIT_TOOLS_OPKIT_TIMING_HPP_
 #define OPKIT_TOOLS_OPKIT_TIMING_HPP_
 
-#include <optional>
 #include <vector>
 
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/net_benchmark.hpp"
-#include "opkit/profile/profile_diff.hpp"
 
 namespace cli {
 
@@ -39,10 +37,6 @@ opkit::OpCost CostOf(const opkit::Plan& plan, int node);
 // Runs with the bound inputs and times every node: medians, sums by operator, rates by the schemas'
 // costs. With several threads nodes may overlap; their sum is then longer than a run.
 opkit::NetBenchmark TimeNodes(opkit::Executor& executor, int runs);
-
-// Throws a Failure (kRunFailed) that names the rows that are significantly slower by more than
-// `percent`; does nothing without it.
-void FailIfSlower(const opkit::ProfileDiff& diff, std::optional<double> percent);
 
 // Return the resident size of the process in bytes, now and at its largest; 0 if the system does
 // not report it.

@@ -2,9 +2,8 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "file.hpp"
 #include "program.hpp"
-#include "timing.hpp"
+#include "times_diff.hpp"
 #include "trace_times.hpp"
 
 namespace cli {
@@ -14,24 +13,17 @@ using namespace opkit;
 
 struct DiffCommand {
   std::string before, after;
-  bool by_node = false, json = false;
-  double significance = 0.01;
-  std::optional<double> fail_above;  // percent
+  bool by_node = false;
+  TimesDiffOptions diff;
 };
 
 void Diff(const DiffCommand& command) {
   const TimesOf of = command.by_node ? TimesOf::kNodes : TimesOf::kOperators;
-  ProfileDiff diff = FailWith(ExitCode::kBadFile, "", [&] {
-    return CompareTimes(ReadTraceTimes(command.before, of), ReadTraceTimes(command.after, of),
-                        command.significance);
-  });
-  if (command.json) {
-    WriteFile("-", ToJson(diff) + "\n");
-  } else {
-    for (ProfileDiffRow& row : diff.rows) row.name = Printable(row.name);
-    WriteFile("-", ToString(diff));
-  }
-  FailIfSlower(diff, command.fail_above);
+  const auto read = [&](const std::string& path) {
+    return FailWith(ExitCode::kBadFile, "", [&] { return ReadTraceTimes(path, of); });
+  };
+  const std::vector<NamedTimes> before = read(command.before);
+  PrintTimesDiff(before, read(command.after), command.diff);
 }
 
 }  // namespace
@@ -50,14 +42,7 @@ void AddTraceCommand(CLI::App& program) {
       ->required()
       ->option_text(" ");
   diff->add_flag("--by-node", command->by_node, "Compares nodes instead of operators");
-  diff->add_option("--significance", command->significance,
-                   "Sets the largest p-value of a significant difference")
-      ->check(CLI::Range(1e-9, 0.5))
-      ->option_text("P=0.01");
-  diff->add_option("--fail-above", command->fail_above,
-                   "Exits with code 1 if something is significantly slower by more than PERCENT")
-      ->option_text("PERCENT");
-  diff->add_flag("--json", command->json, "Prints JSON instead of a table");
+  AddTimesDiffOptions(*diff, "an operator", true, &command->diff);
   diff->footer(
       "Compares medians and tests the difference by the Mann-Whitney test, corrected for the\n"
       "number of rows. Each trace needs about ten runs; on a busy machine, record them in "
