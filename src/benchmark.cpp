@@ -7,4 +7,5 @@
 #include "opkit/op/benchmark/impl/compare_kernels.ipp"
 #include "opkit/op/benchmark/impl/kernel_run.ipp"
 #include "opkit/op/benchmark/impl/plot.ipp"
+#include "opkit/profile/timing/impl/energy_counter.ipp"
 #include "opkit/profile/timing/impl/interleaved_times.ipp"
