@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <optional>
 
 #include "opkit/base/json/json_writer.hpp"
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/op/benchmark/benchmark_node.hpp"
 #include "opkit/op/benchmark/compare_kernels.hpp"
 #include "opkit/op/check/check_data.hpp"
-#include "opkit/op/kernel_candidates.hpp"
 #include "opkit/profile/mann_whitney.hpp"
 #include "opkit/profile/text_columns.hpp"
 
@@ -23,10 +22,9 @@ namespace detail {
 class KernelComparer {
  public:
   KernelComparer(const OperatorDef& def, const CompareKernelsOptions& options)
-      : def_(def), options_(options) {}
+      : options_(options), node_(def, MakeInputs(def), options.constants) {}
 
   KernelComparison Compare() {
-    MakeInputs();
     out_.name = Name();
     for (const int threads : options_.threads) AddCandidates(threads);
     std::vector<TimedCall> calls;
@@ -50,20 +48,13 @@ class KernelComparer {
     KernelRun run;
   };
 
-  void MakeInputs() {
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def_.type());
-    inputs_ = options_.inputs;
-    for (size_t i = inputs_.size(); i < options_.shapes.size(); ++i)
-      inputs_.push_back(
+  std::vector<Tensor> MakeInputs(const OperatorDef& def) const {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    std::vector<Tensor> inputs = options_.inputs;
+    for (size_t i = inputs.size(); i < options_.shapes.size(); ++i)
+      inputs.push_back(
           RandomTensor(options_.shapes[i], DTypeOf(schema, i), options_.seed * 31 + i));
-    if (inputs_.empty()) inputs_ = schema.MakeTestInputs(options_.dtype, options_.seed);
-    if (inputs_.size() != def_.inputs().size())
-      Throw(ErrorCode::kInvalidArgument, "comparing kernels of ", def_, " needs ",
-            def_.inputs().size(), " inputs, found ", inputs_.size(), " tensors and shapes");
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      infos_.push_back(IsConstant(i) ? TensorInfo::OfConstant(inputs_[i])
-                                     : TensorInfo::Of(inputs_[i]));
-    outputs_ = schema.InferOutputs(def_, infos_);
+    return inputs.empty() ? schema.MakeTestInputs(options_.dtype, options_.seed) : inputs;
   }
   // The dtype of the options if input i allows it, else the first that it allows.
   DType DTypeOf(const OpSchema& schema, size_t i) const {
@@ -71,35 +62,30 @@ class KernelComparer {
     const std::vector<DType>& allowed = schema.inputs()[i].dtypes;
     return std::ranges::count(allowed, options_.dtype) > 0 ? options_.dtype : allowed[0];
   }
-  bool IsConstant(size_t i) const { return i < options_.constants.size() && options_.constants[i]; }
   std::string Name() const {
-    std::string attributes, inputs;
-    for (const NamedAttribute& arg : def_.args())
-      attributes += StrCat(attributes.empty() ? "" : ",", arg.name, "=", arg.value);
-    for (const TensorInfo& info : infos_)
+    std::string inputs;
+    for (const TensorInfo& info : node_.inputs())
       inputs += StrCat(inputs.empty() ? " " : ", ", info.dtype, " ", ToString(info.shape));
-    return StrCat(def_.type(), attributes.empty() ? "" : StrCat("(", attributes, ")"), inputs);
+    return node_.name() + inputs;
   }
 
   void AddCandidates(int threads) {
     pools_.push_back(std::make_unique<ThreadPool>(threads));
     const PoolScope scope(*pools_.back());  // kernels may ask for the number of threads
-    for (const KernelCandidate& candidate : KernelCandidates(def_, infos_, outputs_)) {
-      if (!candidate.kernel && candidate.dropped.empty()) continue;
-      if (!IsWanted(candidate.backend)) continue;
+    for (const KernelCandidate& candidate : node_.Candidates(options_.backends)) {
       KernelTimes& row = out_.rows.emplace_back();
       row.backend = candidate.name();
       if (candidate.number > 0 && candidate.config.variant.empty())
         row.backend += StrCat(" #", candidate.number);
       row.layouts = LayoutsOf(candidate.config);
+      row.backend = BenchmarkNode::NameOf(candidate);
+      row.layouts = node_.LayoutsOf(candidate.config);
       row.threads = threads;
       row.refused = candidate.dropped;
       if (!row.refused.empty()) continue;
       try {
-        timed_.push_back(std::make_unique<Timed>(
-            Timed{out_.rows.size() - 1, pools_.back().get(),
-                  KernelRun(def_, *candidate.kernel, candidate.config, inputs_,
-                            {.cold = options_.cold, .constants = options_.constants})}));
+        timed_.push_back(std::make_unique<Timed>(Timed{out_.rows.size() - 1, pools_.back().get(),
+                                                       node_.Prepare(candidate, options_.cold)}));
       } catch (const UnsupportedOperatorFeature& error) {
         row.refused = error.message();
         continue;
@@ -109,20 +95,6 @@ class KernelComparer {
       row.bytes = static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
       row.data_bytes = row.bytes * static_cast<double>(timed_.back()->run.copies());
     }
-  }
-  bool IsWanted(const std::string& backend) const {
-    return options_.backends.empty() ||
-           std::ranges::find(options_.backends, backend) != options_.backends.end();
-  }
-  std::string LayoutsOf(const KernelConfig& config) const {
-    if (config.is_standard()) return "";
-    std::string out;
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      out += StrCat(i > 0 ? ", " : "", ToString(config.input_layout(i)));
-    out += " ->";
-    for (size_t o = 0; o < def_.outputs().size(); ++o)
-      out += StrCat(o > 0 ? ", " : " ", ToString(config.output_layout(o)));
-    return out;
   }
 
   // Compares the rows of one number of threads with the first of them.
@@ -151,11 +123,9 @@ class KernelComparer {
     }
   }
 
-  const OperatorDef& def_;
   const CompareKernelsOptions& options_;
+  const BenchmarkNode node_;
   KernelComparison out_;
-  std::vector<Tensor> inputs_;
-  std::vector<TensorInfo> infos_, outputs_;
   std::vector<std::unique_ptr<ThreadPool>> pools_;
   std::vector<std::unique_ptr<Timed>> timed_;
 };
