@@ -1,13 +1,15 @@
 // Benchmarks of kernels with Google Benchmark: BenchmarkOperator registers a benchmark for every
-// kernel, dtype and shape of an operator. Rates are computed from the cost in its schema.
+// kernel, configuration, dtype and shape of an operator. Rates come from the cost in its schema.
 #ifndef OPKIT_INTEROP_GOOGLE_BENCHMARK_HPP_
 #define OPKIT_INTEROP_GOOGLE_BENCHMARK_HPP_
 
 #include <benchmark/benchmark.h>
 
-#include "opkit/core/layout_registry.hpp"
-#include "opkit/device/copy.hpp"
+#include <memory>
+#include <set>
+
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/op/benchmark/benchmark_node.hpp"
 #include "opkit/op/check/check_cases.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -19,70 +21,75 @@ struct BenchmarkOptions {
   int num_outputs = -1;
   std::vector<Shape> input_shapes = {};
   std::vector<DType> dtypes = {};  // default: the dtypes of the schema's inputs, or float32
+  // By input: true for a constant, as a weight of a model, which kernels may prepare.
+  std::vector<bool> constants = {};
+  std::vector<std::string> backends = {};  // empty: all
+  std::vector<int> threads = {0};          // 0: those of the default pool
+  ColdData cold = ColdData::kNone;
   uint64_t seed = 1;
 };
 
 namespace detail {
 
-// The benchmark of one kernel: an operator with its inputs on the kernel's device, in the layouts
-// of the first configuration that the kernel proposes.
-class KernelBenchmark {
+// Makes a pool of so many threads this thread's pool, until the end of the scope; 0: does nothing.
+class BenchmarkPool {
  public:
-  KernelBenchmark(const Kernel* kernel, OperatorDef def, std::vector<Tensor> inputs)
-      : kernel_(kernel), def_(std::move(def)), inputs_(std::move(inputs)) {
-    def_.Device(kernel->device).Backends(kernel->backend);
+  explicit BenchmarkPool(int threads) {
+    if (threads != 0) scope_.emplace(pool_.emplace(threads));
   }
 
-  void operator()(benchmark::State& state) {
+ private:
+  std::optional<ThreadPool> pool_;
+  std::optional<PoolScope> scope_;
+};
+
+// The benchmark of one kernel in one configuration.
+struct KernelBenchmark {
+  void operator()(benchmark::State& state) const {
+    if (!candidate.dropped.empty()) return state.SkipWithError(candidate.dropped.c_str());
     try {
+      const BenchmarkPool pool(threads);
       Run(state);
     } catch (...) {
       state.SkipWithError(CurrentError().what());
     }
   }
-
- private:
-  void Run(benchmark::State& state) {
-    const OpSchema& schema = OpRegistry::Global().GetSchema(def_.type());
-    Workspace ws;
-    std::vector<TensorInfo> infos;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      Tensor* input = ws.CreateTensor(def_.inputs()[i]);
-      *input = Tensor(MemoryDevice(def_.device()));
-      Copy(inputs_[i], input);
-      infos.push_back(TensorInfo::Of(*input));
-    }
-    const std::optional<KernelConfig> config = FirstProposal(*kernel_, schema, def_, inputs_);
-    for (size_t i = 0; config && i < config->input_layouts.size(); ++i) {
-      Tensor* input = ws.GetTensor(def_.inputs()[i]);
-      *input = ConvertLayout(*input, config->input_layouts[i]);
-    }
-    // If the kernel refuses the node, this throws: with `.kernel` no other kernel takes its place.
-    const auto op =
-        CreateOperator(def_, &ws, {.kernel = kernel_, .config = config ? &*config : nullptr});
-    op->Run();  // allocates the outputs
+  void Run(benchmark::State& state) const {
+    KernelRun run = node->Prepare(candidate, cold);
     for (auto iteration : state) {
       static_cast<void>(iteration);
-      op->Run();
+      run.Run();
       benchmark::ClobberMemory();
     }
-    std::vector<TensorInfo> outputs;
-    for (const std::string& name : def_.outputs())
-      outputs.push_back(TensorInfo::Of(*ws.GetTensor(name)));
-    const OpCost cost = schema.Cost(def_, infos, outputs);
     auto rate = [&](double once) {
       return benchmark::Counter(once, benchmark::Counter::kIsIterationInvariantRate);
     };
+    const OpCost& cost = run.cost();
     if (cost.flops > 0) state.counters["FLOP/s"] = rate(static_cast<double>(cost.flops));
     state.counters["bytes/s"] =
         rate(static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written));
     state.counters["threads"] = static_cast<double>(NumThreads());
+    state.SetLabel(node->LayoutsOf(candidate.config));
   }
 
-  const Kernel* kernel_;
-  OperatorDef def_;
-  std::vector<Tensor> inputs_;
+  std::shared_ptr<const BenchmarkNode> node;
+  KernelCandidate candidate;
+  int threads;
+  ColdData cold;
 };
+
+// Lets Google Benchmark run the repetitions of all benchmarks in a random order, unless the
+// program's command line has --benchmark_enable_random_interleaving=false.
+inline void InterleaveRepetitions() {
+  static const bool done = [] {
+    char program[] = "benchmark", flag[] = "--benchmark_enable_random_interleaving=true";
+    char* arguments[] = {program, flag, nullptr};
+    int count = 2;
+    benchmark::Initialize(&count, arguments);
+    return true;
+  }();
+  static_cast<void>(done);
+}
 
 // Returns the shapes for a benchmark's name: "[2, 3]" if all are equal, else "[2, 3]x[3, 4]".
 inline std::string ShapesName(const std::vector<Tensor>& inputs) {
@@ -95,21 +102,46 @@ inline std::string ShapesName(const std::vector<Tensor>& inputs) {
   return alike && !inputs.empty() ? ToString(inputs[0].shape()) : out;
 }
 
-inline void RegisterKernelBenchmarks(const OpSchema& schema, const OperatorDef& def, DType dtype,
-                                     const std::vector<Tensor>& inputs) {
-  std::string attributes;
-  for (const NamedAttribute& arg : def.args())
-    attributes += StrCat(attributes.empty() ? "" : ",", arg.name, "=", arg.value);
-  if (!attributes.empty()) attributes = "(" + attributes + ")";
-  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(schema.name())) {
-    const std::string name =
-        StrCat(schema.name(), attributes, "/", kernel->device, "/", kernel->backend, "/", dtype,
-               inputs.empty() ? "" : "/" + ShapesName(inputs));
-    benchmark::RegisterBenchmark(name.c_str(), [runner = KernelBenchmark(kernel, def, inputs)](
-                                                   benchmark::State& state) mutable {
-      runner(state);
-    })->UseRealTime();  // other threads may do the work
+// Registers the kernels of a device type. If a proposal or inference fails, one row, of the kernel
+// "none", has the reason.
+inline void RegisterKernelBenchmarks(OperatorDef def, DeviceType device, DType dtype,
+                                     const std::vector<Tensor>& inputs,
+                                     const BenchmarkOptions& options) {
+  def.Device(device);
+  const std::string what = StrCat(dtype, inputs.empty() ? "" : "/" + ShapesName(inputs),
+                                  options.cold == ColdData::kWeights ? "/cold:weights"
+                                  : options.cold == ColdData::kAll   ? "/cold:all"
+                                                                     : "");
+  const auto add = [&](const std::string& kernel, int threads, auto&& run) {
+    const std::string name = StrCat(NodeName(def), "/", device, "/", kernel, "/", what,
+                                    threads != 0 ? StrCat("/threads:", threads) : "");
+    // Other threads may do the work.
+    benchmark::RegisterBenchmark(name.c_str(), std::forward<decltype(run)>(run))->UseRealTime();
+  };
+  for (const int threads : options.threads) {
+    try {
+      const BenchmarkPool pool(threads);
+      const auto node = std::make_shared<const BenchmarkNode>(def, inputs, options.constants);
+      for (KernelCandidate& one : node->Candidates(options.backends)) {
+        const std::string kernel = BenchmarkNode::NameOf(one);
+        add(kernel, threads, KernelBenchmark{node, std::move(one), threads, options.cold});
+      }
+    } catch (const Error& error) {
+      add("none", threads, [why = std::string(error.what())](benchmark::State& state) {
+        state.SkipWithError(why.c_str());
+      });
+    }
   }
+}
+
+inline void RegisterBenchmarks(const OperatorDef& def, DType dtype,
+                               const std::vector<Tensor>& inputs, const BenchmarkOptions& options) {
+  InterleaveRepetitions();
+  std::set<DeviceType> devices;
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
+    devices.insert(kernel->device);
+  for (const DeviceType device : devices)
+    RegisterKernelBenchmarks(def, device, dtype, inputs, options);
 }
 
 inline OperatorDef BenchmarkDef(const OpSchema& schema, const BenchmarkOptions& options) {
@@ -123,13 +155,15 @@ inline OperatorDef BenchmarkDef(const OpSchema& schema, const BenchmarkOptions& 
 }  // namespace detail
 
 // Registers benchmarks such as "Axpy(alpha=2)/cpu/reference/float32/[1024]": for every kernel that
-// is registered at this time, every dtype and every shape. All inputs have the same shape;
+// is registered at this time, in every configuration that it proposes ("onednn winograd", "onednn
+// #1"), every dtype, shape and number of threads ("/threads:2"). All inputs have the same shape;
 // options.input_shapes, with one shape for each input, adds a case. Without shapes, uses the inputs
 // of the schema's TestInputs. A kernel of another layout gets tensors in that layout; conversions
-// are not timed. Counters: FLOP/s, bytes/s, and the threads of the default pool. A kernel that
-// refuses the node reports the reason. Call it from main before benchmark::RunSpecifiedBenchmarks,
-// or from a static initialiser of the file that registers the operator. Throws kNotFound and
-// kInvalidArgument like CheckOperator.
+// are not timed. Counters: FLOP/s, bytes/s, and the threads; the label has the layouts. A kernel
+// that refuses the node reports the reason. With --benchmark_repetitions, the repetitions of all
+// benchmarks run in a random order, so that a machine that becomes slower slows all kernels alike.
+// Call it from main before benchmark::Initialize, or from a static initialiser of the file that
+// registers the operator. Throws kNotFound and kInvalidArgument like CheckOperator.
 //
 //   static const bool registered = BenchmarkOperator("Axpy", {{1024}, {1 << 20}});
 //   static const bool also = BenchmarkOperator("Conv1", {}, {.input_shapes = {{64, 1024}, {3}}});
@@ -142,7 +176,7 @@ inline bool BenchmarkOperator(const std::string& op, const std::vector<Shape>& s
   target.options.input_shapes = options.input_shapes;
   for (DType dtype : target.DTypes()) {
     const auto add = [&](const std::vector<Tensor>& inputs) {
-      detail::RegisterKernelBenchmarks(schema, target.def, dtype, inputs);
+      detail::RegisterBenchmarks(target.def, dtype, inputs, options);
     };
     for (const Shape& shape : shapes) add(target.Random({shape}, dtype, options.seed).inputs);
     if (!options.input_shapes.empty())
@@ -162,8 +196,8 @@ inline bool BenchmarkOperatorOn(const std::string& op, const std::vector<Tensor>
                                 BenchmarkOptions options = {}) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
   options.num_inputs = static_cast<int>(inputs.size());
-  detail::RegisterKernelBenchmarks(schema, detail::BenchmarkDef(schema, options),
-                                   inputs.empty() ? DType::kFloat32 : inputs[0].dtype(), inputs);
+  detail::RegisterBenchmarks(detail::BenchmarkDef(schema, options),
+                             inputs.empty() ? DType::kFloat32 : inputs[0].dtype(), inputs, options);
   return true;
 }
 

@@ -11,6 +11,9 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Returns the operator with the node's attributes: "MatMul(trans_b=1)".
+std::string NodeName(const OperatorDef& def);
+
 class BenchmarkNode {
  public:
   // `inputs` are on the host; `constants` as in KernelRun::Options. Throws kInvalidArgument for
@@ -19,8 +22,7 @@ class BenchmarkNode {
   BenchmarkNode(OperatorDef def, std::vector<Tensor> inputs, std::vector<bool> constants);
   BenchmarkNode(BenchmarkNode&&) = default;  // no copies: `infos_` points into `inputs_`
 
-  // Returns the operator with its attributes: "MatMul(trans_b=1)".
-  std::string name() const;
+  const OperatorDef& def() const { return def_; }
   const std::vector<TensorInfo>& inputs() const { return infos_; }
 
   // Returns every kernel in every configuration that it proposes, of these backends only unless the

@@ -22,11 +22,11 @@ OPKIT_COLD OPKIT_INLINE BenchmarkNode::BenchmarkNode(OperatorDef def, std::vecto
   outputs_ = schema.InferOutputs(def_, infos_);
 }
 
-OPKIT_COLD OPKIT_INLINE std::string BenchmarkNode::name() const {
+OPKIT_COLD OPKIT_INLINE std::string NodeName(const OperatorDef& def) {
   std::string attributes;
-  for (const NamedAttribute& arg : def_.args())
+  for (const NamedAttribute& arg : def.args())
     attributes += StrCat(attributes.empty() ? "" : ",", arg.name, "=", arg.value);
-  return attributes.empty() ? def_.type() : StrCat(def_.type(), "(", attributes, ")");
+  return attributes.empty() ? def.type() : StrCat(def.type(), "(", attributes, ")");
 }
 
 OPKIT_COLD OPKIT_INLINE std::vector<KernelCandidate> BenchmarkNode::Candidates(

@@ -66,7 +66,7 @@ class KernelComparer {
     std::string inputs;
     for (const TensorInfo& info : node_.inputs())
       inputs += StrCat(inputs.empty() ? " " : ", ", info.dtype, " ", ToString(info.shape));
-    return node_.name() + inputs;
+    return NodeName(node_.def()) + inputs;
   }
 
   void AddCandidates(int threads) {
