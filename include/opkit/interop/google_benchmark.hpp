@@ -69,7 +69,7 @@ struct KernelBenchmark {
     state.counters["bytes/s"] =
         rate(static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written));
     state.counters["threads"] = static_cast<double>(NumThreads());
-    state.SetLabel(node->LayoutsOf(candidate.config));
+    state.SetLabel(detail::LayoutsText(candidate.config));
   }
 
   std::shared_ptr<const BenchmarkNode> node;

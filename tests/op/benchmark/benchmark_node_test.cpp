@@ -59,8 +59,8 @@ TEST_CASE("a kernel is listed in each configuration, under a name of its own") {
   CHECK(BenchmarkNode::NameOf(found[0]) == "reference");
   CHECK(BenchmarkNode::NameOf(found[1]) == "reference fast");
   CHECK(BenchmarkNode::NameOf(found[2]) == "reference #2");
-  CHECK(node.LayoutsOf(found[0].config) == "");
-  CHECK(node.LayoutsOf(found[2].config) == "A -> A");
+  CHECK(detail::LayoutsText(found[0].config) == "");
+  CHECK(detail::LayoutsText(found[2].config) == "A -> A");
   node.Prepare(found[1], ColdData::kNone).Run();
   CHECK(g_variant == "fast");
   CHECK(node.Candidates({"eigen"}).empty());

@@ -32,8 +32,6 @@ class BenchmarkNode {
   // Returns the backend, "eigen", with the name of the variant or else the number of a further
   // configuration: "onednn winograd", "onednn #1".
   static std::string NameOf(const KernelCandidate& candidate);
-  // "nChw16c, oihw -> nChw16c"; empty if all are standard.
-  std::string LayoutsOf(const KernelConfig& config) const;
 
   // Makes a kernel ready. Throws the errors of KernelRun.
   KernelRun Prepare(const KernelCandidate& candidate, ColdData cold) const;

@@ -399,8 +399,8 @@ OPKIT_COLD OPKIT_INLINE std::vector<KernelCandidate> KernelSelector::CandidatesI
               layouts, [&](const Layout& known) { return ToString(known) == ToString(layout); }))
         layouts.push_back(layout);
   }
-  // Two values of different shapes have different descriptors. Their texts are equal where both are,
-  // for example, in blocks of 16 channels.
+  // Two values of different shapes have different descriptors. Their texts are equal where both
+  // are, for example, in blocks of 16 channels.
   std::vector<KernelCandidate> out;
   for (const Layout& layout : layouts) {
     std::vector<TensorInfo> infos = standard;

@@ -40,21 +40,8 @@ OPKIT_COLD OPKIT_INLINE std::vector<KernelCandidate> BenchmarkNode::Candidates(
 }
 
 OPKIT_COLD OPKIT_INLINE std::string BenchmarkNode::NameOf(const KernelCandidate& candidate) {
-  const std::string& variant = candidate.config.variant;
-  if (!variant.empty()) return StrCat(candidate.backend, " ", variant);
-  return candidate.number == 0 ? candidate.backend
-                               : StrCat(candidate.backend, " #", candidate.number);
-}
-
-OPKIT_COLD OPKIT_INLINE std::string BenchmarkNode::LayoutsOf(const KernelConfig& config) const {
-  if (config.is_standard()) return "";
-  std::string out;
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    out += StrCat(i > 0 ? ", " : "", ToString(config.input_layout(i)));
-  out += " ->";
-  for (size_t o = 0; o < def_.outputs().size(); ++o)
-    out += StrCat(o > 0 ? ", " : " ", ToString(config.output_layout(o)));
-  return out;
+  const bool is_numbered = candidate.number > 0 && candidate.config.variant.empty();
+  return is_numbered ? StrCat(candidate.backend, " #", candidate.number) : candidate.name();
 }
 
 OPKIT_COLD OPKIT_INLINE KernelRun BenchmarkNode::Prepare(const KernelCandidate& candidate,

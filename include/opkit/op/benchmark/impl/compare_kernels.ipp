@@ -74,12 +74,8 @@ class KernelComparer {
     const PoolScope scope(*pools_.back());  // kernels may ask for the number of threads
     for (const KernelCandidate& candidate : node_.Candidates(options_.backends)) {
       KernelTimes& row = out_.rows.emplace_back();
-      row.backend = candidate.name();
-      if (candidate.number > 0 && candidate.config.variant.empty())
-        row.backend += StrCat(" #", candidate.number);
-      row.layouts = LayoutsOf(candidate.config);
       row.backend = BenchmarkNode::NameOf(candidate);
-      row.layouts = node_.LayoutsOf(candidate.config);
+      row.layouts = LayoutsText(candidate.config);
       row.threads = threads;
       row.refused = candidate.dropped;
       if (!row.refused.empty()) continue;
