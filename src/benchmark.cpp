@@ -5,6 +5,7 @@
 #include "opkit/graph/tune/impl/tune.ipp"
 #include "opkit/graph/tune/impl/tuned_graph.ipp"
 #include "opkit/op/benchmark/impl/benchmark_node.ipp"
+#include "opkit/graph/tune/impl/tuning_cache.ipp"
 #include "opkit/op/benchmark/impl/compare_kernels.ipp"
 #include "opkit/op/benchmark/impl/kernel_run.ipp"
 #include "opkit/op/benchmark/impl/plot.ipp"
