@@ -195,6 +195,11 @@ TEST_CASE("what is no file is neither read nor updated") {
   CHECK(ErrorOf([&] { ReadFileIfPresent("/dev/zero"); }).message() ==
         "cannot read '/dev/zero': it is not a regular file");
   CHECK(Contains(ErrorOf([&] { ReadFileIfPresent(folder.path()); }).message(), "not a regular"));
+  const std::string path = folder.path() + "/link";
+  REQUIRE(symlink("/dev/null", path.c_str()) == 0);
+  CHECK(ErrorOf([&] { UpdateFile(path, same); }).message() ==
+        "cannot write '" + path + "': it is not a regular file");
+  CHECK(!std::filesystem::exists("/dev/null.lock"));
   CHECK(Contains(ErrorOf([&] { UpdateFile("/dev/null/file", same); }).message(),
                  "cannot write '/dev/null/file.lock': Not a directory"));
 }

@@ -210,10 +210,12 @@ OPKIT_INLINE void UpdateFile(const std::string& path,
                              FunctionRef<std::string(std::string_view bytes)> change,
                              double wait_s) {
   const std::string target = BehindLinks(path), temporary = target + ".new";
+  struct stat old;
+  if (stat(target.c_str(), &old) == 0 && !S_ISREG(old.st_mode))  // such as /dev/null
+    FailFile("write", path, "it is not a regular file");
   MakeFolders(target);
   const FileLock lock(target + ".lock", wait_s);
   const std::string bytes = change(ReadFileIfPresent(target));
-  struct stat old;
   const bool exists = stat(target.c_str(), &old) == 0;
   if (exists && access(target.c_str(), W_OK) != 0) FailFile("write", path);
   // A process that was killed leaves ".new"; only the holder of the lock writes it.
