@@ -272,6 +272,20 @@ def memory_plan_tables(rows):
 
 # --- the other results
 
+def of_peak(op, seconds, peak):
+    """The share of the ceiling that limits the nodes of an operator, as MachineRates::ShareOf: the rate of arithmetic, or
+    of the smallest level of memory that holds the bytes of a node."""
+    if not peak:
+        return ""
+    held = op["bytes"] / max(op["count"], 1)
+    levels = [*peak.get("caches", []),
+              {"name": "memory", "capacity": float("inf"), "bytes_per_second": peak["bytes_per_second"]}]
+    level = next(level for level in levels if held <= level["capacity"])
+    least, name = max((op["flops"] / peak["flops"], "FMA"),
+                      (op["bytes"] / level["bytes_per_second"], level["name"]))
+    return f"{share(least / seconds)} of {name}"
+
+
 def models_tables(report):
     lines, costly = [], []
     for row in report["models"]:
@@ -287,15 +301,11 @@ def models_tables(report):
         lines.append([row["model"], row["threads"], ms[0], spread[0], ms[1], spread[1], ms[2],
                       *both("first_result_ms"), *both("peak_memory_bytes", 2**20),
                       *both("memory_growth_bytes", 2**20)[2:], error])
-        peak = report["machine_peak"].get(str(row["threads"]),
-                                          {"flops": None, "bytes_per_second": None})
+        peak = report["machine_peak"].get(str(row["threads"]))
         for op in (op for op in row["operators"] if op["share"] >= 0.1):
             seconds = max(op["ms"], 1e-6) * 1e-3
-            rates = []
-            for amount, limit in ((op["flops"], peak["flops"]),
-                                  (op["bytes"], peak["bytes_per_second"])):
-                rates += [number(amount / seconds * 1e-9),
-                          share(amount / seconds / limit) if limit else ""]
+            rates = [*(number(op[key] / seconds * 1e-9) for key in ("flops", "bytes")),
+                     of_peak(op, seconds, peak)]
             costly.append([row["model"], row["threads"], f"{op['op']} x{op['count']}",
                            ", ".join(op["backends"]), number(op["ms"]), share(op["share"]), *rates])
     yield ("Milliseconds of a run and until the first result, MiB at the peak; `growth` is the "
@@ -303,8 +313,8 @@ def models_tables(report):
     yield table(["model<", "threads", "ms", "spread", "ONNX Runtime", "spread", "ratio", "first",
                  "ONNX Runtime", "ratio", "MiB", "ONNX Runtime", "ratio", "growth", "error"], lines)
     yield "Operators that take a tenth of a run or more, beside what the machine can do."
-    yield table(["model<", "threads", "operator<", "backend<", "ms", "share", "GFLOP/s", "of peak",
-                 "GB/s", "of peak"], costly)
+    yield table(["model<", "threads", "operator<", "backend<", "ms", "share", "GFLOP/s", "GB/s",
+                 "of peak"], costly)
     for failure in report.get("failures", []):
         yield f"Failed: {failure}"
 

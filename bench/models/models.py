@@ -2,7 +2,7 @@
 """Real models in opkit and in ONNX Runtime: latency, memory, time to the first result, outputs.
 
 usage: models.py --opkit PROGRAM --data FOLDER --json RESULT [--only NAME]... [--threads N]...
-                 [--rounds N] [--seconds S] [--peak MACHINE_PEAK_BENCH] [--backends NAME,...]
+                 [--rounds N] [--seconds S] [--backends NAME,...]
 
 Runs in a Python that has onnxruntime, numpy and pillow (./dev bench models makes one). Both sides
 take the same inputs and number of threads, each run in a process of its own that does nothing else,
@@ -182,18 +182,14 @@ def compare(model, inputs, options, onnxruntime, more=()):
     return {"error": error, "same_argmax": same_argmax}
 
 
-def machine_peak(program):
-    """{threads: (FLOP/s, bytes/s)}, the best of some tries."""
-    report = run([program, "--benchmark_format=json", "--benchmark_min_time=0.1",
-                  "--benchmark_repetitions=5"])
-    peak = {}
-    for row in report["benchmarks"]:
-        if row["run_type"] != "iteration":
-            continue
-        flops, moved = peak.get(row["threads"], (0, 0))
-        peak[row["threads"]] = (max(flops, row.get("items_per_second", 0)),
-                                max(moved, row.get("bytes_per_second", 0)))
-    return peak
+def machine_peak(opkit, threads):
+    """{threads: the rates of arithmetic, memory and caches} that `opkit` measures and keeps in a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([str(opkit), "bench-op", "Relu", "--input", "float32:8", "--seconds", "0.01", "--measure-peak",
+                        "--threads", ",".join(map(str, threads))], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "OPKIT_TUNING_CACHE": f"{folder}/tuning.json"})
+        found = json.loads((pathlib.Path(folder) / "peak.json").read_text())
+    return {entry["key"]["threads"]: entry for entry in found["peaks"]}
 
 
 def operators(model, inputs, threads, options):
@@ -217,14 +213,13 @@ def main():
     parser.add_argument("--threads", type=int, action="append")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1)
-    parser.add_argument("--peak", type=pathlib.Path)
     parser.add_argument("--backends", help="opkit's kernels, in the order of preference")
     options = parser.parse_args()
     import onnxruntime
     command = f"./dev bench {options.json.stem} ({options.rounds} rounds of {options.seconds:g} s)"
     if options.backends:
         os.environ["OPKIT_BACKENDS"] = options.backends
-    peaks = machine_peak(options.peak) if options.peak else {}
+    peaks = machine_peak(options.opkit, options.threads or (1, 2))
     results, failures = [], []
     with tempfile.TemporaryDirectory() as folder:
         for name, (path, makers) in MODELS.items():
@@ -252,8 +247,7 @@ def main():
                       f"Runtime {sides['onnxruntime']['median_ms']:.3f} ms", flush=True)
     write(options.json, {
         "head": {**head(command), "ONNX Runtime": onnxruntime.__version__},
-        "machine_peak": {str(threads): {"flops": peak[0], "bytes_per_second": peak[1]}
-                         for threads, peak in peaks.items()},
+        "machine_peak": peaks,
         "models": results, "failures": failures})
     if failures:
         raise Failure("\n".join(failures))

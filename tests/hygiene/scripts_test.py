@@ -324,6 +324,17 @@ class Summarize(unittest.TestCase):
         self.assertIn("Instructions a node of a walk (callgrind): chain 11.08.", lines)
         self.assertIn("polyline", self.pictures["task_graph.svg"])
 
+    def test_the_ceiling_of_an_operator_is_that_of_the_smallest_cache_that_holds_its_data(self):
+        peak = {"flops": 1e9, "bytes_per_second": 1e9,
+                "caches": [{"name": "L1", "capacity": 100, "bytes_per_second": 4e9}]}
+
+        def of_peak(flops, moved, count):
+            return summarize.of_peak({"flops": flops, "bytes": moved, "count": count}, 1e-6, peak)
+        self.assertEqual(of_peak(500, 400, 1), "50% of FMA")
+        self.assertEqual(of_peak(10, 400, 1), "40% of memory")
+        self.assertEqual(of_peak(10, 400, 4), "10% of L1")
+        self.assertEqual(summarize.of_peak({}, 1e-6, None), "")
+
     def test_compile_times_have_a_column_for_each_mode_and_goal(self):
         of = {"seconds": 1.0, "min": 0.9, "max": 1.2, "ratio": 0.5}
         lines = self.page("compile_time", peer={"name": "peer.hpp", **of}, rows={

@@ -5,7 +5,7 @@ bench_names() {
   local source
   for source in bench/*/*_bench.cpp; do
     source=${source#bench/}
-    [[ $source == models/* ]] || echo "${source%_bench.cpp}"
+    echo "${source%_bench.cpp}"
   done
   printf '%s\n' models models_eigen tuning compile_time
 }
@@ -20,8 +20,7 @@ record_bench() {
       make_peers
       fetch onnx "${models[@]}"
       "$peer_python" bench/models/models.py --opkit build/release/tools/opkit/opkit \
-        --data "$data_dir" --peak build/release/bench/models/machine_peak_bench --json "$2" \
-        "${backends[@]}" ||
+        --data "$data_dir" --json "$2" "${backends[@]}" ||
         bench_failed=$1
       ;;
     tuning)
@@ -56,7 +55,6 @@ bench_command() {
     case $name in
       models* | tuning)
         targets+=(opkit_cli)
-        [[ $name == tuning ]] || targets+=(machine_peak_bench)
         want espeak-ng has espeak-ng
         want_fonts
         want_venv
