@@ -130,20 +130,22 @@ class PeakThreads {
     RunJob(workers_[0]);
     WaitFor(ended_, workers_.size());
     int64_t begin = workers_[0].begin, late = begin, end = workers_[0].end;
-    double amount = 0;
+    double amount = 0, alone = 0;
     bool left_out = false;
     for (const Worker& worker : workers_) {
       begin = (std::min)(begin, worker.begin);
       late = (std::max)(late, worker.begin);
       end = (std::max)(end, worker.end);
       amount += worker.amount;
+      alone = (std::max)(alone, worker.amount / static_cast<double>(worker.end - worker.begin + 1));
       left_out |= worker.preempted || 4 * worker.spin > 5 * worker.least_spin;
     }
     nanoseconds_ = (std::max)(end - begin, int64_t{1});
     left_out |= 10 * (late - begin) > nanoseconds_;  // a thread had no processor at the start
     ++samples_;
     left_out_ += left_out;
-    return amount * 1e9 / static_cast<double>(nanoseconds_);
+    // Together they are no slower than one of them, which shows where another one had to wait.
+    return 1e9 * (std::max)(amount / static_cast<double>(nanoseconds_), alone);
   }
   int64_t nanoseconds() const { return nanoseconds_; }  // of the latest sample
   bool disturbed() const { return 2 * left_out_ > samples_; }
