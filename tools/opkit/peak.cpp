@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "opkit/base/output_file.hpp"
 #include "opkit/base/platform.hpp"
@@ -47,16 +46,20 @@ Json KeyOf(int threads) {
           {"threads", threads}};
 }
 
-// The entries of a file; none if it is absent or damaged.
-Json ReadPeaks(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  const Json json = Json::parse(text.str(), nullptr, false);
+// The entries of a file's text; none if it is empty or damaged.
+Json PeaksOf(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || json.value("version", Json()) != kVersion || !json.contains("peaks") ||
       !json["peaks"].is_array())
     return Json::array();
   return json["peaks"];
+}
+Json ReadPeaks(const std::string& path) {
+  try {
+    return PeaksOf(detail::ReadFileIfPresent(path));
+  } catch (const Error&) {
+    return Json::array();  // what cannot be read cannot be written either, which gets a warning
+  }
 }
 
 bool HasKey(const Json& entry, const Json& key) {
@@ -92,16 +95,14 @@ void Keep(const std::string& path, const Json& key, const MachineRates& rates) {
     entry["caches"].push_back({{"name", cache.name},
                                {"capacity", cache.capacity},
                                {"bytes_per_second", cache.bytes_per_second}});
-  // Reads the file again: another program may have added an entry meanwhile.
-  Json peaks = Json::array({entry});
-  for (const Json& other : ReadPeaks(path))
-    if (!HasKey(other, key)) peaks.push_back(other);
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   try {
-    SaveFile(path, Json{{"version", kVersion}, {"peaks", peaks}}.dump(
-                       1, ' ', false, Json::error_handler_t::replace) +
-                       "\n");
+    detail::UpdateFile(path, [&](std::string_view text) {
+      Json peaks = Json::array({entry});
+      for (const Json& other : PeaksOf(text))
+        if (!HasKey(other, key)) peaks.push_back(other);
+      const Json file = {{"version", kVersion}, {"peaks", peaks}};
+      return file.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    });
   } catch (const Error& failed) {
     std::fprintf(stderr, "opkit: warning: the measured peak is not kept: %s\n",
                  Describe(failed).c_str());
