@@ -55,26 +55,25 @@ def plain_name(name):
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name)
 
 
-def can_tune(opkit):
-    listed = subprocess.run([opkit, "--help"], capture_output=True, text=True, check=True).stdout
-    return re.search(r"(?m)^ +tune\b", listed) is not None
+def has_option(opkit, option):
+    """Whether `opkit tune` has the option."""
+    listed = subprocess.run([opkit, "tune", "--help"], capture_output=True, text=True, check=True).stdout
+    return option in listed
 
 
 def tune(opkit, name, model, inputs, threads, options, isa=None):
-    """The file of the tuned selection and the seconds that tuning took. None without a file, None for the seconds of
-    a file that was there."""
+    """The file of the tuned selection and the seconds that tuning took; None for those that there are not."""
     file_name = f"{plain_name(name)}-{threads}.selection"
     if options.tuned_selection and not isa:
         path = options.tuned_selection / file_name
         return (path if path.exists() else None), None
-    if not can_tune(opkit):
-        return None, None
     path = options.json.parent / "selections" / (isa or "") / file_name
     path.parent.mkdir(parents=True, exist_ok=True)
     cache = path.with_suffix(".cache")
     for old in (path, cache):  # so that the seconds are those of a first tuning
         old.unlink(missing_ok=True)
-    command = [opkit, "tune", model, "--threads", threads, *input_arguments(inputs), "-o", path, "--cache", cache,
+    command = [opkit, "tune", model, "--threads", threads, *input_arguments(inputs), "-o", path,
+               *(["--cache", cache] if has_option(opkit, "--cache") else []),
                *(["--budget", options.budget] if options.budget else [])]
     begin = time.perf_counter()
     ran = subprocess.run([str(part) for part in command], capture_output=True, text=True,
