@@ -281,7 +281,7 @@ TEST_CASE("without `required` a choice that cannot be made is passed over") {
   const auto compile = [](const Selection::Node& node) {
     PlanOptions options;
     options.selection.forced.nodes = {node};
-    options.selection.required = false;
+    options.selection.forced.nodes[0].required = false;
     return Compile(TwoNodes(), options).choice(0).kernel->backend;
   };
   CHECK(compile({"P", "reference"}) == "reference");

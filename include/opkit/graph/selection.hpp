@@ -47,6 +47,9 @@ struct Selection {
     // converted, whatever the kernel proposes for the layouts in which they come.
     std::string layouts = {};
     std::string variant = {};  // KernelConfig::variant; empty: any
+    // False: passed over where the graph has no such node or the node cannot have it. Not written
+    // by ToString.
+    bool required = true;
   };
 
   std::vector<Node> nodes;

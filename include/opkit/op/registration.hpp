@@ -62,6 +62,7 @@ using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Wor
 OPKIT_IMAGE_LOCAL bool RegisterFunction(const KernelRegistration& kernel,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendVersion(const char* backend, std::string version) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
                                                    std::string (*why_not)()) noexcept;
 
@@ -156,6 +157,11 @@ bool RegisterClass(const KernelRegistration&) {
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
+// Registers the version of the library behind a backend; tuning measures anew where it differs.
+#define OPKIT_REGISTER_BACKEND_VERSION(backend, version)            \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_VERSION);         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
+      ::opkit::detail::RegisterBackendVersion(backend, version)
 // Registers a function that returns the reason why the backend cannot run on this machine, else "":
 //   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \

@@ -78,7 +78,6 @@ class KernelSelector {
   struct Options {
     OperatorDef::BackendNeed backend_need = kPreferred;
     const Selection* forced = nullptr;
-    bool required = true;  // false: a forced choice that cannot be made is passed over
     const std::vector<Device>* devices = nullptr;  // devices for nodes that name none
     Selection::Objective objective = Selection::Objective::kTime;
   };

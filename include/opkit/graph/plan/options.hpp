@@ -24,13 +24,24 @@ struct PlanOptions {
   // Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
   struct SelectionOptions {
     // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
-    // kernel does not exist or does not take its node, or if the graph has no such node. Without
-    // `required` Compile passes over that choice instead.
+    // kernel does not exist or does not take its node, or if the graph has no such node. It passes
+    // over a choice that is not `required`.
     Selection forced = {};
-    bool required = true;
     // The quantity that selection makes small, for nodes without a forced kernel.
     // PlanOptions::memory.capacity_bytes bounds the memory of the whole plan.
     Selection::Objective objective = Selection::Objective::kTime;
+  };
+
+  // Kernels by measurement. A program that uses it includes opkit/graph/tune/tune.hpp.
+  struct TuningOptions {
+    enum class Use : uint8_t {
+      kNone,     // kernels by the order of the backends and their estimates
+      kCached,   // those that the cache has for this graph, its shapes and this machine, if any
+      kMeasure,  // the same; where the cache has none, Compile measures (Tune) and adds them
+    };
+    Use use = Use::kNone;
+    std::string cache = {};  // a file (TuningCache); empty: TuningCache::DefaultPath()
+    double seconds = 20;     // the time that Compile may measure, for each set of input shapes
   };
 
   // Where the values of a run lie, and which of the caller's memory the plan may use.
@@ -96,6 +107,7 @@ struct PlanOptions {
   // program or the plan must exist: Compile throws kNotFound instead of passing it over.
   OperatorDef::BackendNeed backend_need = kPreferred;
   SelectionOptions selection = {};
+  TuningOptions tuning = {};
   // Devices for nodes that name none, in the order of preference: {cuda, cpu} takes CUDA if it is
   // available and has a kernel. Values are copied between neighbours on different devices. Empty:
   // the CPU.

@@ -22,6 +22,11 @@ struct ViewedGraph {
   const GraphView view;
 };
 
+class PlanState;
+// Hook for TunedKernels of graph/tune/plan_tuning.hpp.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Selection(const PlanState&, const std::vector<TensorInfo>&)>
+    g_tuned_kernels{"PlanOptions::tuning", "opkit/graph/tune/tune.hpp"};
+
 // Shared by the copies of a Plan and by its executors. Thread-safe where a function says so.
 class PlanState final : public RefCounted {
  public:
@@ -105,6 +110,9 @@ class PlanState final : public RefCounted {
   // PlanOptions::devices.
   bool HasKernel(const OperatorDef& def) const;
   void FindDonated();
+  // Returns the forced kernels and, for the other nodes, those that tuning has found for these
+  // inputs; null if there are none.
+  const Selection* ForcedFor(const std::vector<TensorInfo>& inputs) const;
   IntrusivePtr<Specialization> MakeOf(const GraphView& view, std::vector<TensorInfo> inputs,
                                       const PlanOptions::MemoryOptions& memory) const;
 
@@ -120,6 +128,8 @@ class PlanState final : public RefCounted {
   std::optional<Explanation> explanation_;  // set if constants were released
   std::unique_ptr<ThreadPool> own_pool_;
   mutable ConvertedConstants converted_constants_;
+  // The forced and tuned kernels of the specializations.
+  mutable std::vector<std::unique_ptr<const Selection>> tuned_;
   mutable Mutex mutex_;
   ShapeCache<Specialization> specializations_;
 };

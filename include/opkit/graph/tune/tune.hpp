@@ -9,6 +9,8 @@
 #include "opkit/base/unique_function.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/plan.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
+#include "opkit/graph/tune/tuning_cache.hpp"
 #include "opkit/profile/timing/interleaved_times.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -35,6 +37,9 @@ struct TuneOptions {
   // The largest probability with which a plan that is as fast as the default may be taken for
   // faster by chance.
   double significance = 0.01;
+  // Where times that it has are taken from, and those that are measured go; null: none. The caller
+  // saves it.
+  TuningCache* cache = nullptr;
   // Called between measurements; tuning ends with what it has measured when it returns false.
   UniqueFunction<bool(const TuneProgress&)> progress = {};
   uint64_t seed = 1;             // of the random inputs and of the order of the runs
@@ -76,6 +81,7 @@ struct TuneResult {
   double predicted_ns = 0, lower_bound_ns = 0;
   int plans_measured = 0;    // to learn the costs of nodes
   int configurations = 0;    // of which a time is known
+  int from_cache = 0;        // of these, those that the cache had
   double seconds = 0;        // that tuning took
   bool is_complete = false;  // false: the time was over, or `progress` said stop
 };
@@ -100,12 +106,22 @@ struct TuneResult {
 //   Plan plan = Compile(graph, {.threads = 2, .selection = {.forced = tuned.selection}});
 TuneResult Tune(const Graph& graph, const TuneOptions& options = {});
 
+namespace detail {
+// Returns the kernels that the cache has for the plan's graph and these inputs; an empty selection
+// if it has none. With TuningOptions::Use::kMeasure measures first, on random inputs, and saves the
+// cache. Throws the errors of Tune.
+OPKIT_IMAGE_LOCAL Selection TunedKernels(const PlanState& state,
+                                         const std::vector<TensorInfo>& inputs);
+OPKIT_IMAGE_LOCAL inline const bool kFillsTunedKernels = g_tuned_kernels.Fill(&TunedKernels);
+}  // namespace detail
+
 // A table of the plans, and of the nodes whose kernel is not that of the default plan.
 std::string ToString(const TuneResult& result);
 
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS
+#include "opkit/graph/tune/impl/plan_tuning.ipp"
 #include "opkit/graph/tune/impl/tune.ipp"
 #endif
 

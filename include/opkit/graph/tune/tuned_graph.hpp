@@ -53,6 +53,9 @@ class OPKIT_IMAGE_LOCAL TunedGraph {
   // Returns the best assignment by the measured times. A configuration without a measured time
   // counts with a guess that favours it, so that it is tried if it could matter.
   Solution Solve(const CostTable& table) const;
+  // Calls `visit` with the key of each configuration and of each pair that Solve may look up; the
+  // second argument is true for a pair.
+  void ForEachKey(FunctionRef<void(const std::string& key, bool is_pair)> visit) const;
   // Appends the entries of a solution to a selection.
   void AppendTo(const Solution& solution, Selection& selection) const;
 
@@ -68,6 +71,8 @@ class OPKIT_IMAGE_LOCAL TunedGraph {
 
  private:
   class Builder;
+  // Returns the only reader of the node's only output if a kernel may compute both; else -1.
+  int NextOf(int node) const;
   void FindChoices(const KernelSelector::Options& options);
 
   const Specialization& plan_;

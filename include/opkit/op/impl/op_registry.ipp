@@ -176,6 +176,7 @@ struct OpRegistry::State {
   };
   // For each backend, an entry of the program and of each library that has set it.
   NameMap<std::vector<Rank>> ranks;
+  NameMap<std::string> versions;  // by backend
   NameMap<std::vector<Availability>> availability;
   // Returns the entry of an origin; null if it has none.
   template <class List>
@@ -380,6 +381,17 @@ OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_v
     for (const State::Rank& one : *known)
       if (one.origin.empty() || one.origin == origin) rank = (std::max)(rank, one.value);
   return rank;
+}
+
+OPKIT_COLD OPKIT_INLINE void OpRegistry::SetBackendVersion(std::string_view backend,
+                                                           std::string version) {
+  detail::MutexLock lock(state_->mutex);
+  state_->versions[backend] = std::move(version);
+}
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::BackendVersion(std::string_view backend) const {
+  detail::MutexLock lock(state_->mutex);
+  const std::string* const version = state_->versions.Find(backend);
+  return version ? *version : std::string();
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,

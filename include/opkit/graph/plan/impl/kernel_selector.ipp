@@ -107,7 +107,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
       continue;  // the plan of the body checks it
     const auto found = std::ranges::find(names_, one.node);
     if (found == names_.end()) {
-      if (!options_.required) continue;
+      if (!one.required) continue;
       std::vector<std::string> known = names_;
       StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
@@ -116,7 +116,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
     }
     const auto node = static_cast<int>(found - names_.begin());
     if (const std::string why = WhyNotForced(one, view_.graph().node(node)); !why.empty()) {
-      if (!options_.required) continue;
+      if (!one.required) continue;
       Throw(ErrorCode::kInvalidArgument, why);
     }
     const Selection::Node*& forced = forced_[node];
@@ -135,7 +135,7 @@ OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNotForced(const Selection
   if (!forced.op.empty() && forced.op != def.type())
     return StrCat("the selection says that node '", forced.node, "' is ", forced.op, ", but it is ",
                   ToString(def));
-  if (!options_.required &&
+  if (!forced.required &&
       std::ranges::none_of(OpRegistry::Global().FindKernels(def.type(), def.device().type),
                            [&](const Kernel* one) { return one->backend == forced.backend; }) &&
       !Chooses(def))
@@ -449,7 +449,17 @@ OPKIT_COLD OPKIT_INLINE IndexedVector<NodeRating::Rated> KernelSelector::AllCand
       rated.device = device;
     }
   };
-  ForEachDevice(node, add, out);
+  // A kernel may decline a node that another backend computes better by its estimates, unless the
+  // node asks for its backend.
+  const auto add_backends = [&](Device device, const OperatorDef& def) {
+    if (def.requires_backends()) return add(device, def);
+    std::vector<std::string> backends;
+    for (const Kernel* kernel : OpRegistry::Global().FindKernels(def.type(), device.type))
+      if (!std::ranges::count(backends, kernel->backend)) backends.push_back(kernel->backend);
+    for (const std::string& backend : backends)
+      add(device, OperatorDef(def).Backends(backend, kRequired));
+  };
+  ForEachDevice(node, add_backends, out);
   return out;
 }
 
@@ -460,7 +470,7 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
     FindPossibleLayouts();
     rating = Rate(node);
   }
-  if (rating.best < 0 && forced && !options_.required) {
+  if (rating.best < 0 && forced && !forced->required) {
     forced_[node] = nullptr;
     rating = Rate(node);
   }

@@ -116,10 +116,26 @@ OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
   }
 }
 
+OPKIT_INLINE const Selection* PlanState::ForcedFor(const std::vector<TensorInfo>& inputs) const {
+  const Selection& forced = options_.selection.forced;
+  if (options_.tuning.use == PlanOptions::TuningOptions::Use::kNone)
+    return forced.nodes.empty() ? nullptr : &forced;
+  auto both = std::make_unique<Selection>(forced);
+  for (Selection::Node& node : g_tuned_kernels(*this, inputs).nodes) {
+    if (forced.Find(node.node)) continue;
+    node.required = false;
+    both->nodes.push_back(std::move(node));
+  }
+  if (both->nodes.empty()) return nullptr;
+  tuned_.push_back(std::move(both));
+  return tuned_.back().get();
+}
+
 OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
     const GraphView& view, std::vector<TensorInfo> inputs,
     const PlanOptions::MemoryOptions& memory) const {
   const PreferenceScope scope(*preferences_);
+  const Selection* const forced = ForcedFor(inputs);
   return MakeIntrusive<Specialization>(
       view, std::move(inputs),
       Specialization::Options{
@@ -127,9 +143,7 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
           options_.schedule.deterministic,
           memory,
           &converted_constants_,
-          {options_.backend_need,
-           options_.selection.forced.nodes.empty() ? nullptr : &options_.selection.forced,
-           options_.selection.required, &options_.devices, options_.selection.objective},
+          {options_.backend_need, forced, &options_.devices, options_.selection.objective},
           donated_});
 }
 

@@ -74,8 +74,10 @@ OPKIT_COLD OPKIT_INLINE std::string WorkKey(const OperatorDef& def,
 }
 OPKIT_COLD OPKIT_INLINE std::string WayKey(const Kernel& kernel, Device device,
                                            const KernelConfig& config) {
+  const std::string version = OpRegistry::Global().BackendVersion(kernel.backend);
   std::string key = StrCat(kernel.origin.empty() ? "" : StrCat(kernel.origin, ": "), kernel.backend,
-                           " on ", ToString(device), ", ", SelectionLayouts(config));
+                           version.empty() ? "" : StrCat(" ", version), " on ", ToString(device),
+                           StrCat(", ", SelectionLayouts(config)));
   if (!config.variant.empty()) key += StrCat(", ", config.variant);
   return key;
 }

@@ -13,11 +13,13 @@
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/tune/cost_table.hpp"
 #include "opkit/graph/tune/node_times.hpp"
+#include "opkit/graph/tune/plan_tuning.hpp"
 #include "opkit/graph/tune/tune.hpp"
 #include "opkit/graph/tune/tuned_graph.hpp"
 #include "opkit/op/check/check_data.hpp"
 #include "opkit/profile/mann_whitney.hpp"
 #include "opkit/profile/text_columns.hpp"
+#include "opkit/version.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -36,11 +38,13 @@ class OPKIT_IMAGE_LOCAL Tuner {
   }
 
   TuneResult Tune() {
+    TakeFromCache();
     Measure(*default_);
     for (const std::string& backend : BackendsToTry()) TryBackend(backend);
     result_.is_complete = Explore();
     Compare();
     Report();
+    PutInCache();
     result_.seconds = Seconds();
     return std::move(result_);
   }
@@ -55,6 +59,45 @@ class OPKIT_IMAGE_LOCAL Tuner {
     double relative = 1;   // its median against the default's in the same moment
     double predicted = 0;  // ns
   };
+
+  // The text that stands before the keys of times in a cache.
+  std::string TimeKey(const std::string& key) const {
+    return StrCat("opkit ", OPKIT_VERSION_STRING, "; threads ", default_->executor.plan().threads(),
+                  "; ", key);
+  }
+  void TakeFromCache() {
+    if (!options_.cache) return;
+    for (const auto& graph : graphs_)
+      graph->ForEachKey([&](const std::string& key, bool is_pair) {
+        if (table_.Find(key)) return;
+        const std::optional<MeasuredTime> found = options_.cache->FindTime(TimeKey(key));
+        if (!found) return;
+        CallTimes times;
+        times.median = found->median_ns;
+        times.low = found->low_ns;
+        times.high = found->high_ns;
+        table_.AddSummary(key, times);
+        if (is_pair) table_.AddPair(key, true);
+        ++result_.from_cache;
+      });
+  }
+  void PutInCache() {
+    if (!options_.cache) return;
+    for (const auto& [key, times] : table_.times())
+      if (!times.ns.empty())
+        options_.cache->AddTime(TimeKey(key), {.median_ns = times.median,
+                                               .low_ns = times.low,
+                                               .high_ns = times.high,
+                                               .samples = static_cast<int64_t>(times.ns.size())});
+    std::vector<TensorInfo> inputs;
+    for (const NamedTensor& input : inputs_)
+      inputs.emplace_back(input.tensor.dtype(), input.tensor.shape());
+    options_.cache->AddPlan(
+        PlanKey(graph_, inputs, options_.plan, default_->executor.plan().threads()),
+        {.selection = ToString(result_.selection),
+         .tuned_ns = result_.plans[result_.best].times.median,
+         .default_ns = result_.plans[0].times.median});
+  }
 
   double Seconds() { return static_cast<double>(machine_clock_.Now() - begin_) * 1e-9; }
   bool IsTimeLeft(double share) {
@@ -118,8 +161,10 @@ class OPKIT_IMAGE_LOCAL Tuner {
   std::unique_ptr<Candidate> MakeFor(const Selection& selection, const std::string& name) {
     PlanOptions options = OptionsOfOthers();
     for (const Selection::Node& node : selection.nodes)
-      if (!options.selection.forced.Find(node.node)) options.selection.forced.nodes.push_back(node);
-    options.selection.required = false;
+      if (!options.selection.forced.Find(node.node)) {
+        options.selection.forced.nodes.push_back(node);
+        options.selection.forced.nodes.back().required = false;
+      }
     auto candidate = Make(graph_, name, options);
     candidate->asked = options.selection.forced;
     return candidate;

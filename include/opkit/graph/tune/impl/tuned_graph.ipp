@@ -55,6 +55,28 @@ OPKIT_COLD OPKIT_INLINE void TunedGraph::FindChoices(const KernelSelector::Optio
   }
 }
 
+OPKIT_COLD OPKIT_INLINE int TunedGraph::NextOf(int node) const {
+  const auto outputs = view_.outputs(node);
+  if (outputs.size() != 1 || outputs[0] < 0) return -1;
+  const int value = outputs[0];
+  if (view_.IsOutput(value) || view_.IsRewritten(value) || view_.consumers(value).size() != 1)
+    return -1;
+  const int next = view_.consumers(value)[0];
+  const bool is_read_once = std::ranges::count(view_.inputs(next), value) == 1;
+  return view_.outputs(next).size() == 1 && is_read_once ? next : -1;
+}
+OPKIT_COLD OPKIT_INLINE void TunedGraph::ForEachKey(
+    FunctionRef<void(const std::string& key, bool is_pair)> visit) const {
+  for (int node = 0; node < view_.num_nodes(); ++node)
+    for (const Choice& choice : choices_[node]) {
+      visit(choice.key, false);
+      const int next = choice.rated.candidate.kernel->fuse ? NextOf(node) : -1;
+      for (size_t i = 0; next >= 0 && i < choices_[next].size(); ++i)
+        visit(PairKey(choice.key, PartKey(work_[next], choices_[next][i].rated.candidate.config)),
+              true);
+    }
+}
+
 // Builds the assignment problem of a TunedGraph.
 class TunedGraph::Builder {
  public:
@@ -165,7 +187,7 @@ class TunedGraph::Builder {
   // Returns the least time of the kernel when it computes the next node too; infinity if none is
   // known.
   double CostWithNext(int node, const Choice& choice) const {
-    const int next = NextOf(node);
+    const int next = graph_.NextOf(node);
     double least = kNever;
     for (size_t i = 0; next >= 0 && i < graph_.choices_[next].size(); ++i)
       least = (std::min)(least, table_.Median(PairOf(choice.key, next, i), kNever));
@@ -174,18 +196,6 @@ class TunedGraph::Builder {
   std::string PairOf(const std::string& left, int next, size_t index) const {
     return PairKey(left, PartKey(graph_.work_[next], ConfigOf(graph_.choices_[next][index])));
   }
-  // Returns the only reader of the node's only output if a kernel may compute both; else -1.
-  int NextOf(int node) const {
-    const auto outputs = view_.outputs(node);
-    if (outputs.size() != 1 || outputs[0] < 0) return -1;
-    const int value = outputs[0];
-    if (view_.IsOutput(value) || view_.IsRewritten(value) || view_.consumers(value).size() != 1)
-      return -1;
-    const int next = view_.consumers(value)[0];
-    const bool is_read_once = std::ranges::count(view_.inputs(next), value) == 1;
-    return view_.outputs(next).size() == 1 && is_read_once ? next : -1;
-  }
-
   void AddStates(int node) {
     std::vector<State>& states = states_[node];
     std::vector<double>& costs = problem_.costs[Index(node)];
@@ -199,7 +209,7 @@ class TunedGraph::Builder {
     for (int input = 0; input < static_cast<int>(inputs.size()); ++input) {
       const int value = inputs[Index(input)];
       const int before = value < 0 ? -1 : view_.producer(value);
-      if (before < 0 || NextOf(before) != node || !MayFuse(before)) continue;
+      if (before < 0 || graph_.NextOf(before) != node || !MayFuse(before)) continue;
       std::vector<std::string> seen;
       for (size_t i = 0; i < graph_.choices_[node].size(); ++i) {
         std::string part = PartKey(graph_.work_[node], ConfigOf(graph_.choices_[node][i]));
@@ -334,7 +344,7 @@ class TunedGraph::Builder {
     for (int node = 0; node < view_.num_nodes(); ++node) {
       const State& state = solution.states[node];
       const Choice& choice = ChoiceOf(node, state);
-      const int next = NextOf(node);
+      const int next = graph_.NextOf(node);
       const bool absorbs =
           next >= 0 && solution.states[next].absorbed_by >= 0 &&
           view_.inputs(next)[Index(solution.states[next].absorbed_by)] == view_.outputs(node)[0];

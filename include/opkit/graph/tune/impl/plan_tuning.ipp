@@ -1,0 +1,125 @@
+// Definitions of TunedKernels.
+#ifndef OPKIT_GRAPH_TUNE_IMPL_PLAN_TUNING_IPP_
+#define OPKIT_GRAPH_TUNE_IMPL_PLAN_TUNING_IPP_
+
+#include "opkit/graph/graph_subgraph.hpp"
+#include "opkit/graph/passes.hpp"
+#include "opkit/graph/tune/plan_tuning.hpp"
+#include "opkit/graph/tune/tune.hpp"
+#include "opkit/version.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Hashes texts one after the other: two hashes of 64 bits (FNV-1a, from two starts).
+class TextsHash {
+ public:
+  void Add(std::string_view text) {
+    for (const char c : text) AddUnit(static_cast<unsigned char>(c));
+    AddUnit(0x1ff);  // no byte: "a", "bc" is another list than "ab", "c"
+  }
+  std::string text() const {
+    char text[40];
+    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(a_),
+                  static_cast<unsigned long long>(b_));
+    return text;
+  }
+
+ private:
+  void AddUnit(unsigned value) {
+    constexpr uint64_t kPrime = 1099511628211U;
+    a_ = (a_ ^ value) * kPrime;
+    b_ = (b_ ^ (value + 1)) * kPrime;
+  }
+  uint64_t a_ = 14695981039346656037U, b_ = 0x9e3779b97f4a7c15U;
+};
+
+OPKIT_COLD inline void AddToHash(const Graph& graph, TextsHash& hash) {
+  for (const Graph::Constant& constant : graph.constants()) {
+    hash.Add(constant.name);
+    hash.Add(ToString(TensorInfo::Of(constant.value)));
+  }
+  for (const OperatorDef& def : graph.nodes()) {
+    for (const std::string& text : {def.type(), def.name(), ToString(def.device())}) hash.Add(text);
+    hash.Add(StrCat(def.backends()));
+    for (const auto* names : {&def.inputs(), &def.outputs(), &def.control_inputs()}) {
+      for (const std::string& name : *names) hash.Add(name);
+      hash.Add("");
+    }
+    for (const NamedAttribute& arg : def.args()) {
+      hash.Add(arg.name);
+      hash.Add(StrCat(arg.value));
+    }
+    for (const NamedSubgraph& item : def.subgraphs()) {
+      hash.Add(item.name);
+      if (const auto* body = dynamic_cast<const GraphSubgraph*>(item.graph.get()))
+        AddToHash(body->graph, hash);
+    }
+  }
+  for (const std::string& output : graph.outputs()) hash.Add(output);
+}
+
+OPKIT_COLD OPKIT_INLINE std::string PlanKey(const Graph& graph,
+                                            const std::vector<TensorInfo>& inputs,
+                                            const PlanOptions& options, int threads) {
+  TextsHash hash;
+  AddToHash(graph, hash);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    hash.Add(graph.inputs()[i].name);
+    hash.Add(StrCat(ToString(inputs[i].dtype), ToString(inputs[i].shape)));
+  }
+  for (const OpRegistry::Backend& backend : OpRegistry::Global().Backends())
+    hash.Add(StrCat(backend.name, " ", OpRegistry::Global().BackendVersion(backend.name), " ",
+                    backend.kernels, backend.why_unavailable.empty() ? "" : " unavailable"));
+  for (const std::string& backend : options.backends) hash.Add(backend);
+  for (const Device device : options.devices) hash.Add(ToString(device));
+  hash.Add(ToString(options.selection.forced));
+  hash.Add(StrCat(static_cast<int>(options.backend_need), " ", options.memory.capacity_bytes, " ",
+                  options.schedule.deterministic, " ", static_cast<int>(options.schedule.mode)));
+  return StrCat("opkit ", OPKIT_VERSION_STRING, "; plan of ", graph.num_nodes(), " nodes ",
+                hash.text(), StrCat("; threads ", threads));
+}
+
+OPKIT_COLD OPKIT_INLINE TuningCache& SharedTuningCache(const std::string& path) {
+  // Never destroyed: plans may be made until the process ends.
+  static auto* const mutex = new Mutex;
+  static auto* const caches = new std::vector<std::unique_ptr<TuningCache>>;
+  const std::string file = path.empty() ? TuningCache::DefaultPath() : path;
+  MutexLock lock(*mutex);
+  for (const auto& one : *caches)
+    if (one->path() == file) return *one;
+  caches->push_back(std::make_unique<TuningCache>(file));
+  return *caches->back();
+}
+
+OPKIT_COLD OPKIT_INLINE Selection TunedKernels(const PlanState& state,
+                                               const std::vector<TensorInfo>& inputs) {
+  const PlanOptions& options = state.options();
+  TuningCache& cache = SharedTuningCache(options.tuning.cache);
+  const std::string key = PlanKey(state.graph(), inputs, options, state.pool().threads());
+  if (const std::optional<TunedPlan> found = cache.FindPlan(key))
+    return ParseSelection(found->selection);
+  if (options.tuning.use != PlanOptions::TuningOptions::Use::kMeasure) return {};
+  static const PassList* const no_passes = new PassList;  // the plan's graph has had them
+  TuneOptions tune;
+  tune.plan = options;
+  tune.plan.passes = no_passes;
+  tune.plan.partitioners.clear();
+  tune.plan.tuning = {};
+  tune.seconds = options.tuning.seconds;
+  tune.cache = &cache;
+  const Graph& all = state.graph();
+  Graph graph;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    graph.AddInput(all.inputs()[i].name, inputs[i].dtype, inputs[i].shape);
+  for (const Graph::Constant& constant : all.constants())
+    graph.AddConstant(constant.name, constant.value);
+  for (const OperatorDef& def : all.nodes()) graph.AddNode(def);
+  for (const std::string& output : all.outputs()) graph.AddOutput(output);
+  TuneResult result = Tune(graph, tune);
+  cache.Save();
+  return std::move(result.selection);
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_GRAPH_TUNE_IMPL_PLAN_TUNING_IPP_
