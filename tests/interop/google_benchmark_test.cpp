@@ -149,6 +149,23 @@ TEST_CASE("repetitions of kernels run in turns") {
   CHECK(changes > 5);  // one after the other would be a change or two
 }
 
+TEST_CASE("with the machine's peaks a row has the share of its ceiling") {
+  // 64 bytes in and 64 out are in L1, twice as many are not.
+  const MachineRates peak{1e9, 1e3, {{"L1", 128, 128e3}}, 1};
+  BenchmarkOptions options{.backends = {"reference"}, .threads = {1, 2}, .peaks = {peak}};
+  BenchmarkOperator("BenchNoted", {{16}, {32}}, options);
+  const std::string text = RunBenchmarks("BenchNoted.*/.(16|32)./", 8);
+  CAPTURE(text);
+  const auto shares = [&](const std::string& row) {
+    const size_t at = text.find("BenchNoted/cpu/reference/float32/" + row);
+    REQUIRE(at != text.npos);
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  CHECK(shares("[16]/threads:1/").find(" of_L1=") != std::string::npos);
+  CHECK(shares("[32]/threads:1/").find(" of_memory=") != std::string::npos);
+  CHECK(shares("[16]/threads:2/").find(" of_") == std::string::npos);  // of unknown rates
+}
+
 TEST_CASE("cold data lies elsewhere in each run") {
   BenchmarkOperator("BenchNoted", {{1 << 18}}, {.backends = {"reference"}, .cold = ColdData::kAll});
   NotedOp::places_seen.clear();

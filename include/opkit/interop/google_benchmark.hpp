@@ -11,6 +11,7 @@
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/benchmark/benchmark_node.hpp"
 #include "opkit/op/check/check_cases.hpp"
+#include "opkit/profile/machine_rates.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -26,6 +27,9 @@ struct BenchmarkOptions {
   std::vector<std::string> backends = {};  // empty: all
   std::vector<int> threads = {0};          // 0: those of the default pool
   ColdData cold = ColdData::kNone;
+  // Rates of this machine (MachinePeak), to compare with; those of a benchmark's number of threads
+  // are taken. A counter such as of_L2 is the share of that ceiling (PeakShare).
+  std::vector<MachineRates> peaks = {};
   uint64_t seed = 1;
 };
 
@@ -65,14 +69,25 @@ struct KernelBenchmark {
       return benchmark::Counter(once, benchmark::Counter::kIsIterationInvariantRate);
     };
     const OpCost& cost = run.cost();
-    if (cost.flops > 0) state.counters["FLOP/s"] = rate(static_cast<double>(cost.flops));
-    state.counters["bytes/s"] =
-        rate(static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written));
+    const auto flops = static_cast<double>(cost.flops);
+    const double bytes =
+        static_cast<double>(cost.bytes_read) + static_cast<double>(cost.bytes_written);
+    if (flops > 0) state.counters["FLOP/s"] = rate(flops);
+    state.counters["bytes/s"] = rate(bytes);
+    for (const MachineRates& peak : *peaks) {
+      if (peak.threads != NumThreads()) continue;
+      const MachineRates::Limit limit =
+          peak.LimitOf(flops, bytes, bytes * static_cast<double>(run.copies()));
+      // The rate of runs times the least time of one run is the share.
+      if (limit.seconds > 0)
+        state.counters["of_" + peak.CeilingName(limit.ceiling)] = rate(limit.seconds);
+    }
     state.counters["threads"] = static_cast<double>(NumThreads());
     state.SetLabel(detail::LayoutsText(candidate.config));
   }
 
   std::shared_ptr<const BenchmarkNode> node;
+  std::shared_ptr<const std::vector<MachineRates>> peaks;
   KernelCandidate candidate;
   int threads;
   ColdData cold;
@@ -118,13 +133,14 @@ inline void RegisterKernelBenchmarks(OperatorDef def, DeviceType device, DType d
     // Other threads may do the work.
     benchmark::RegisterBenchmark(name.c_str(), std::forward<decltype(run)>(run))->UseRealTime();
   };
+  const auto peaks = std::make_shared<const std::vector<MachineRates>>(options.peaks);
   for (const int threads : options.threads) {
     try {
       const BenchmarkPool pool(threads);
       const auto node = std::make_shared<const BenchmarkNode>(def, inputs, options.constants);
       for (KernelCandidate& one : node->Candidates(options.backends)) {
         const std::string kernel = BenchmarkNode::NameOf(one);
-        add(kernel, threads, KernelBenchmark{node, std::move(one), threads, options.cold});
+        add(kernel, threads, KernelBenchmark{node, peaks, std::move(one), threads, options.cold});
       }
     } catch (const Error& error) {
       add("none", threads, [why = std::string(error.what())](benchmark::State& state) {
@@ -159,11 +175,12 @@ inline OperatorDef BenchmarkDef(const OpSchema& schema, const BenchmarkOptions& 
 // #1"), every dtype, shape and number of threads ("/threads:2"). All inputs have the same shape;
 // options.input_shapes, with one shape for each input, adds a case. Without shapes, uses the inputs
 // of the schema's TestInputs. A kernel of another layout gets tensors in that layout; conversions
-// are not timed. Counters: FLOP/s, bytes/s, and the threads; the label has the layouts. A kernel
-// that refuses the node reports the reason. With --benchmark_repetitions, the repetitions of all
-// benchmarks run in a random order, so that a machine that becomes slower slows all kernels alike.
-// Call it from main before benchmark::Initialize, or from a static initialiser of the file that
-// registers the operator. Throws kNotFound and kInvalidArgument like CheckOperator.
+// are not timed. Counters: FLOP/s, bytes/s, the threads, and with options.peaks the share of the
+// machine's peak; the label has the layouts. A kernel that refuses the node reports the reason. With
+// --benchmark_repetitions, the repetitions of all benchmarks run in a random order, so that a
+// machine that becomes slower slows all kernels alike. Call it from main before
+// benchmark::Initialize, or from a static initialiser of the file that registers the operator.
+// Throws kNotFound and kInvalidArgument like CheckOperator.
 //
 //   static const bool registered = BenchmarkOperator("Axpy", {{1024}, {1 << 20}});
 //   static const bool also = BenchmarkOperator("Conv1", {}, {.input_shapes = {{64, 1024}, {3}}});
