@@ -98,7 +98,7 @@ void Bench(BenchCommand& command) {
   const auto inputs = MakeInputs(model.graph, command.model, true);
   const Stopwatch planning;
   command.model.release_constants = true;
-  Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model));
+  Executor executor(MakePlan(model.graph, inputs, command.model));
   for (const NamedTensor& input : inputs) executor.Bind(input.name, input.tensor);
   const double plan_ms = planning.ms();
   executor.Run();
@@ -152,6 +152,7 @@ void AddBenchCommand(CLI::App& program) {
   auto command = std::make_shared<BenchCommand>();
   CLI::App* app = program.add_subcommand("bench", "Measure a model's speed and memory");
   AddModelOptions(*app, &command->model);
+  AddTunedOptions(*app, &command->model);
   AddInputOptions(*app, &command->model);
   CLI::Option* seconds =
       app->add_option("--seconds", command->seconds,

@@ -2,16 +2,20 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <csignal>
 #include <set>
 
 #include "library.hpp"
 #include "npy.hpp"
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
+#include "opkit/graph/tune/plan_tuning.hpp"
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "opkit/op/random.hpp"
 #include "options.hpp"
+#include "terminal.hpp"
 
 namespace cli {
 namespace {
@@ -310,6 +314,17 @@ void AddModelOptions(CLI::App& app, ModelOptions* options) {
   AddPartitionOptions(app, &options->partition);
 }
 
+void AddTunedOptions(CLI::App& app, ModelOptions* options) {
+  app.add_flag(
+      "--tuned", options->tuned,
+      "Uses the kernels that were measured fastest for this model, these shapes and this "
+      "number of threads; measures them first (20 s at most) if the tuning cache has none");
+  app.add_option("--tuning-cache", options->tuning_cache,
+                 "Names the tuning cache (default: $OPKIT_TUNING_CACHE, else opkit/tuning.json in "
+                 "the user's cache folder)")
+      ->option_text("FILE");
+}
+
 void AddInputOptions(CLI::App& app, ModelOptions* options) {
   app.add_option("--input", options->inputs, "Reads the value of an input from a NumPy file")
       ->option_text("NAME=FILE.npy ...");
@@ -429,6 +444,10 @@ PlanOptions PlanOptionsOf(const ModelOptions& options) {
   PlanOptions plan;
   plan.partitioners = RequestsOf(options.partition);
   plan.memory.release_constants = options.release_constants;
+  if (options.tuned) {
+    plan.tuning.use = PlanOptions::TuningOptions::Use::kCached;
+    plan.tuning.cache = options.tuning_cache;
+  }
   if (!options.selection.empty())
     plan.selection.forced = FailWith(ExitCode::kBadFile, "it is in " + options.selection, [&] {
       const Storage file = MapFile(options.selection);
@@ -453,6 +472,66 @@ Plan MakePlan(const Graph& graph, const std::vector<Graph::Input>& inputs,
                   Describe(error) + "; with the inputs " + shapes,
                   "give shapes with --shape or --input; without them every open extent is 1");
   }
+}
+
+void WarnOf(const TuningCache& cache) {
+  for (const std::string& warning : cache.warnings())
+    std::fprintf(stderr, "opkit: %s\n", Printable(warning).c_str());
+}
+
+namespace {
+
+volatile std::sig_atomic_t g_interrupted = 0;
+
+// While it exists, Ctrl-C ends the tuning. A second Ctrl-C ends the program.
+class InterruptScope {
+ public:
+  InterruptScope()
+      : before_(std::signal(SIGINT, [](int) {
+          g_interrupted = 1;
+          std::signal(SIGINT, SIG_DFL);
+        })) {}
+  InterruptScope(const InterruptScope&) = delete;
+  ~InterruptScope() { std::signal(SIGINT, before_); }
+
+ private:
+  void (*before_)(int);
+};
+
+}  // namespace
+
+TuneResult TuneWithProgress(const Graph& graph, TuneOptions options) {
+  Progress bar("tuning", static_cast<int64_t>(options.seconds * 1000));
+  options.progress = [&](const TuneProgress& progress) {
+    bar.Update(static_cast<int64_t>(progress.seconds * 1000),
+               StrCat(progress.stage, ", ", Counted(static_cast<size_t>(progress.plans), "plan"),
+                      ", best ", Fixed(progress.speedup, 2), " times the default's speed"));
+    return g_interrupted == 0;
+  };
+  const InterruptScope scope;
+  TuneResult result = Tune(graph, options);
+  if (options.cache) {
+    options.cache->Save();
+    WarnOf(*options.cache);
+  }
+  return result;
+}
+
+Plan MakePlan(const Graph& graph, const std::vector<NamedTensor>& inputs,
+              const ModelOptions& options) {
+  const std::vector<Graph::Input> shapes = ShapesOf(inputs);
+  const Plan plan = MakePlan(graph, shapes, options);
+  if (!options.tuned || plan.state()->is_tuned()) return plan;
+  TuneOptions tune;
+  tune.plan = PlanOptionsOf(options);
+  tune.plan.tuning = {};
+  tune.plan.memory.release_constants = false;
+  tune.inputs = inputs;
+  tune.cache = &opkit::detail::SharedTuningCache(options.tuning_cache);
+  std::fprintf(stderr, "opkit: the tuning cache %s has no plan of this model; measuring\n",
+               Printable(tune.cache->path()).c_str());
+  TuneWithProgress(WithShapes(graph, shapes), std::move(tune));
+  return MakePlan(graph, shapes, options);
 }
 
 }  // namespace cli

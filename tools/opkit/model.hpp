@@ -8,6 +8,7 @@
 
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/partition/report.hpp"
+#include "opkit/graph/tune/tune.hpp"
 #include "opkit/interop/onnx/options.hpp"
 #include "partition.hpp"
 #include "program.hpp"
@@ -21,6 +22,8 @@ struct ModelOptions {
   std::vector<std::string> shapes;     // name=1x3x48x320
   std::vector<std::string> backends;   // in the order of preference; empty: all
   std::string selection;               // a file of kernels that nodes must have
+  bool tuned = false;                  // kernels by measurement, from the tuning cache
+  std::string tuning_cache;            // a file; empty: TuningCache::DefaultPath()
   int threads = 0;                     // 0: as many as there are CPUs
   uint64_t seed = 0;                   // seed of random inputs
   bool release_constants = false;  // see PlanOptions::MemoryOptions; for a model with a single plan
@@ -35,6 +38,8 @@ opkit::Arguments ParseAttributes(const std::vector<std::string>& settings);
 
 // Adds MODEL, --shape, --backends, --selection, --library, --threads, --partition, --option.
 void AddModelOptions(CLI::App& app, ModelOptions* options);
+// Adds --tuned and --tuning-cache.
+void AddTunedOptions(CLI::App& app, ModelOptions* options);
 // Adds --input and --seed, for commands that run the model.
 void AddInputOptions(CLI::App& app, ModelOptions* options);
 
@@ -65,6 +70,16 @@ opkit::PlanOptions PlanOptionsOf(const ModelOptions& options);
 // checked only if all shapes are known.
 opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::Graph::Input>& inputs,
                      const ModelOptions& options);
+
+// Does the same for these inputs. With --tuned, measures what the tuning cache does not have.
+opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::NamedTensor>& inputs,
+                     const ModelOptions& options);
+
+// Measures the kernels of a model, with a progress bar, and saves the cache. Ctrl-C ends the
+// measurement, which keeps what it has.
+opkit::TuneResult TuneWithProgress(const opkit::Graph& graph, opkit::TuneOptions options);
+// Prints the warnings of a cache on stderr.
+void WarnOf(const opkit::TuningCache& cache);
 
 }  // namespace cli
 

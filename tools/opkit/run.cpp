@@ -159,7 +159,7 @@ void RunModel(RunCommand& command) {
   OnnxModel model = LoadModel(command.model);
   const auto inputs = MakeInputs(model.graph, command.model, command.random);
   command.model.release_constants = true;
-  Executor executor(MakePlan(model.graph, ShapesOf(inputs), command.model));
+  Executor executor(MakePlan(model.graph, inputs, command.model));
   model = OnnxModel();  // the plan has all that a run reads
   for (const auto& folder : {command.output_dir, command.dump})
     if (folder) MakeFolder(*folder);  // fails before the run, not after it
@@ -209,6 +209,7 @@ void AddRunCommand(CLI::App& program) {
   auto command = std::make_shared<RunCommand>();
   CLI::App* app = program.add_subcommand("run", "Run a model on .npy files");
   AddModelOptions(*app, &command->model);
+  AddTunedOptions(*app, &command->model);
   AddInputOptions(*app, &command->model);
   app->add_flag("--random", command->random,
                 "Fills the inputs that are not given with random values");

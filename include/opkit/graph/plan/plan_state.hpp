@@ -82,6 +82,11 @@ class PlanState final : public RefCounted {
   // Replaces the forced kernels. Call it before Specialize makes the specialization for them.
   void SetSelection(Selection selection) { options_.selection.forced = std::move(selection); }
   const Recomputed& recomputed() const { return recomputed_; }
+  // True if some specialization has kernels that tuning has found.
+  bool is_tuned() const {
+    MutexLock lock(tuned_mutex_);
+    return !tuned_.empty();
+  }
   // True if steps run one after the other, in their order.
   bool IsWalked() const {
     return options_.schedule.deterministic || options_.schedule.mode == ReplayMode::kWalk ||
@@ -129,6 +134,7 @@ class PlanState final : public RefCounted {
   std::unique_ptr<ThreadPool> own_pool_;
   mutable ConvertedConstants converted_constants_;
   // The forced and tuned kernels of the specializations.
+  mutable Mutex tuned_mutex_;
   mutable std::vector<std::unique_ptr<const Selection>> tuned_;
   mutable Mutex mutex_;
   ShapeCache<Specialization> specializations_;

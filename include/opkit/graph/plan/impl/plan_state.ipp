@@ -127,6 +127,7 @@ OPKIT_INLINE const Selection* PlanState::ForcedFor(const std::vector<TensorInfo>
     both->nodes.push_back(std::move(node));
   }
   if (both->nodes.empty()) return nullptr;
+  MutexLock lock(tuned_mutex_);
   tuned_.push_back(std::move(both));
   return tuned_.back().get();
 }
