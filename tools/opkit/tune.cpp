@@ -1,11 +1,13 @@
 // opkit tune: measures which kernels run a model fastest, and keeps the choice in the tuning cache.
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 
 #include "file.hpp"
 #include "model.hpp"
 #include "opkit/graph/tune/plan_tuning.hpp"
 #include "options.hpp"
+#include "terminal.hpp"
 
 namespace cli {
 namespace {
@@ -17,6 +19,10 @@ struct TuneCommand {
   std::string output, explain, exported;
   std::vector<std::string> merged;
   double seconds = 20;
+  TuneObjective objective = TuneObjective::kTime;
+  int64_t most_bytes = 0;
+  int executors = 1;
+  bool pareto = false;
 };
 
 void TuneModel(TuneCommand& command) {
@@ -31,10 +37,28 @@ void TuneModel(TuneCommand& command) {
     options.seconds = command.seconds;
     options.seed = command.model.seed + 1;
     options.cache = &cache;
-    const TuneResult result =
-        TuneWithProgress(WithShapes(model.graph, ShapesOf(options.inputs)), std::move(options));
+    options.objective = command.objective;
+    options.most_bytes = command.most_bytes;
+    options.executors = command.executors;
+    options.pareto = command.pareto;
+    std::unique_ptr<EnergyCounter> energy;
+    if (command.objective == TuneObjective::kEnergy)
+      energy = FailWith(ExitCode::kRunFailed, "", [] { return OpenCpuEnergy(); });
+    options.energy = energy.get();
+    const TuneResult result = FailWith(ExitCode::kRunFailed, "", [&] {
+      return TuneWithProgress(WithShapes(model.graph, ShapesOf(options.inputs)),
+                              std::move(options));
+    });
     if (!command.output.empty()) WriteFile(command.output, ToString(result.selection));
-    WriteFile(command.explain.empty() ? "-" : command.explain, ToString(result));
+    std::string report = ToString(result);
+    if (command.pareto) {
+      report += "\nfaster or smaller than every other plan:\n";
+      for (const size_t i : result.Pareto())
+        report +=
+            StrCat("  ", result.plans[i].name, ": ", Fixed(result.plans[i].times.median * 1e-6, 3),
+                   " ms, ", result.plans[i].bytes, " bytes\n");
+    }
+    WriteFile(command.explain.empty() ? "-" : command.explain, report);
   } else {
     if (!cache.Save())
       throw Failure(ExitCode::kBadFile, "the tuning cache " + cache.path() + " cannot be written");
@@ -51,6 +75,24 @@ void AddTuneCommand(CLI::App& program) {
   CLI::App* app = program.add_subcommand("tune", "Measure which kernels run a model fastest");
   AddModelOptions(*app, &command->model);
   AddInputOptions(*app, &command->model);
+  app->add_option("--objective", command->objective,
+                  "Seeks the least time of a run, memory, or energy (RAPL, which only root may "
+                  "read)")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, TuneObjective>{{"time", TuneObjective::kTime},
+                                               {"memory", TuneObjective::kMemory},
+                                               {"energy", TuneObjective::kEnergy}}))
+      ->option_text("time|memory|energy=time");
+  app->add_option("--memory-bound", command->most_bytes,
+                  "Limits the bytes of the plan's arenas and converted weights")
+      ->check(WholeNumber(1))
+      ->option_text("BYTES");
+  app->add_option("--executors", command->executors,
+                  "Runs N executors at once and seeks the most runs a second")
+      ->check(WholeNumber(1, 1024))
+      ->option_text("N=1");
+  app->add_flag("--pareto", command->pareto,
+                "Also lists the plans that are faster or smaller than every other");
   app->add_option("--budget", command->seconds, "Limits the time that tuning takes")
       ->check(Seconds())
       ->option_text("S=20");

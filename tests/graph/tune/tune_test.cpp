@@ -2,14 +2,17 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstring>
 #include <random>
 
 #include "opkit/core/layout_registry.hpp"
+#include "opkit/graph/tune/plan_tuning.hpp"
 #include "opkit/op/fusion.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 #include "support/check_fails.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/tensors.hpp"
 
 namespace tune_test {
@@ -18,7 +21,8 @@ namespace {
 using namespace opkit;
 
 // The time that has passed by what the kernels of this file say they take.
-int64_t g_now = 0;
+std::atomic<int64_t> g_now = 0;
+std::atomic<int64_t> g_nanojoules = 0;
 int64_t g_conversion_ns = 0;
 
 class PlantedClock final : public TimingClock {
@@ -49,6 +53,7 @@ class PlantedOp : public Operator<CPUContext> {
   }
   bool RunOnDevice() override {
     g_now += ns_;
+    g_nanojoules += Name::kName == std::string("second") ? 10 * ns_ : ns_;
     const Tensor& x = Input(0);
     Tensor* y = Output(0, x.shape(), x.dtype());
     const auto* from = static_cast<const float*>(x.raw_data());
@@ -82,6 +87,7 @@ class SecondOp final : public PlantedOp<Second> {
   using PlantedOp::PlantedOp;
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     std::vector<KernelConfig> configs(1);
+    configs[0].scratch_bytes = query.def.args().Get<int64_t>("scratch", 0);
     if (query.def.args().Get<int64_t>("variant", 0) > 0) {
       configs.emplace_back();
       configs.back().variant = "variant";
@@ -122,6 +128,7 @@ OPERATOR_SCHEMA(Planted)
     .Arg<int64_t>("blocked", "ns; -1: none", -1)
     .Arg<bool>("follows", "blocked only where the input comes in blocks", false)
     .Arg<int64_t>("plain", "ns", 50'000)
+    .Arg<int64_t>("scratch", "bytes that \"second\" needs for a run", 0)
     .Arg<int64_t>("pair", "ns of this and the next node; 0: not computed together", 0)
     .Arg<std::string>("id", "tells nodes apart", "");
 OPERATOR_SCHEMA(PlantedPair)
@@ -143,7 +150,8 @@ OPKIT_REGISTER_BACKEND_RANK("tune_second", 80);
 OPKIT_REGISTER_BACKEND_RANK("tune_blocks", 70);
 
 struct Costs {
-  int64_t first = 1000, second = 1000, variant = 0, blocked = -1, plain = 50'000, pair = 0;
+  int64_t first = 1000, second = 1000, variant = 0, blocked = -1, plain = 50'000, pair = 0,
+          scratch = 0;
   bool follows = false;
 };
 OperatorDef Node(const std::vector<std::string>& inputs, const std::string& output,
@@ -155,6 +163,7 @@ OperatorDef Node(const std::vector<std::string>& inputs, const std::string& outp
       .Arg("blocked", costs.blocked)
       .Arg("plain", costs.plain)
       .Arg("pair", costs.pair)
+      .Arg("scratch", costs.scratch)
       .Arg("follows", costs.follows)
       .Arg("id", output);  // or equal nodes would become one
 }
@@ -343,6 +352,124 @@ TEST_CASE("the tuned plan is the fastest of all selections") {
     }
     CHECK(TimeOf(graph, result.selection) == least);
   }
+}
+
+TEST_CASE("a bound on the bytes, and memory as the objective") {
+  g_conversion_ns = 0;
+  // "second" is faster, and its variant needs no scratch.
+  const Graph graph = Chain({{.first = 3000, .second = 1000, .variant = 2000, .scratch = 4096}});
+  PlantedClock clock;
+  TuneOptions options;
+  options.plan.threads = 1;
+  options.seconds = 1;
+  options.clock = &clock;
+  CHECK(TimeOf(graph, Tune(graph, options).selection) == 1000);
+  options.most_bytes = 4000;
+  const TuneResult bounded = Tune(graph, options);
+  CHECK(TimeOf(graph, bounded.selection) == 2000);
+  CHECK(bounded.plans[bounded.best].bytes < 4000);
+  options.most_bytes = 0;
+  options.objective = TuneObjective::kMemory;
+  const TuneResult least = Tune(graph, options);
+  CHECK(TimeOf(graph, least.selection) == 2000);
+  const std::vector<size_t> pareto = least.Pareto();
+  REQUIRE(pareto.size() == 2);
+  CHECK(least.plans[pareto[0]].times.median == 1000);
+  CHECK(least.plans[pareto[1]].times.median == 2000);
+  CHECK(pareto[1] == least.best);
+  options.objective = TuneObjective::kTime;
+  options.most_bytes = 1;
+  const Graph large = Chain({{.first = 300, .second = 100, .scratch = 4096}, {.scratch = 64}});
+  CheckFails([&] { Tune(large, options); }, "takes at most 1 bytes; the smallest takes ");
+}
+
+TEST_CASE("energy as the objective takes the plan of least joules") {
+  g_conversion_ns = 0;
+  // Each planted ns of "first" takes a nanojoule, and of "second" ten.
+  class PlantedEnergy final : public EnergyCounter {
+   public:
+    double Joules() override { return static_cast<double>(g_nanojoules) * 1e-9; }
+  };
+  const Graph graph = Chain({{.first = 3000, .second = 1000}});
+  PlantedClock clock;
+  PlantedEnergy energy;
+  TuneOptions options;
+  options.plan.threads = 1;
+  options.seconds = 1;
+  options.clock = &clock;
+  options.energy = &energy;
+  CHECK(BackendOf(Tune(graph, options), "v0") == "tune_second");
+  options.objective = TuneObjective::kEnergy;
+  const TuneResult result = Tune(graph, options);
+  CHECK(BackendOf(result, "v0") == "tune_first");
+  CHECK(result.plans[0].joules == doctest::Approx(3e-6));
+  CHECK(Contains(ToString(result), "mJ a run"));
+  options.energy = nullptr;
+  CheckFails([&] { Tune(graph, options); }, "needs TuneOptions::energy");
+}
+
+TEST_CASE("several executors run at once") {
+  g_conversion_ns = 0;
+  const Graph graph = Chain({{.first = 3000, .second = 1000}});
+  PlantedClock clock;
+  TuneOptions options;
+  options.plan.threads = 1;
+  options.seconds = 1;
+  options.clock = &clock;
+  options.executors = 3;
+  const TuneResult result = Tune(graph, options);
+  CHECK(BackendOf(result, "v0") == "tune_second");
+  // The planted clock adds up the three, and a run in the mean is one of them.
+  CHECK(result.plans[0].times.median == 3000);
+  options.executors = 0;
+  CheckFails([&] { Tune(graph, options); }, "one executor or more");
+}
+
+TEST_CASE("a cache spares measurements, and a plan with tuning takes its kernels") {
+  g_conversion_ns = 0;
+  const Graph graph = Chain({{.first = 3000, .second = 1000}, {.first = 1000, .second = 3000}});
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/tuning.json";
+  PlanOptions plan;
+  plan.threads = 1;
+  plan.tuning.use = PlanOptions::TuningOptions::Use::kCached;
+  plan.tuning.cache = path;
+  CHECK(Compile(graph, plan).choice(0).kernel->backend == "tune_first");
+  PlantedClock clock;
+  TuningCache& cache = opkit::detail::SharedTuningCache(path);
+  TuneOptions options;
+  options.plan.threads = 1;
+  options.seconds = 1;
+  options.clock = &clock;
+  options.cache = &cache;
+  const TuneResult first = Tune(graph, options);
+  CHECK(first.from_cache == 0);
+  CHECK(cache.Save());
+  const Plan tuned = Compile(graph, plan);
+  CHECK(tuned.choice(0).kernel->backend == "tune_second");
+  CHECK(tuned.choice(1).kernel->backend == "tune_first");
+  // Another graph with an equal node: its times are known.
+  TuningCache read(path);
+  options.cache = &read;
+  const TuneResult again = Tune(graph, options);
+  CHECK(again.from_cache > 0);
+  CHECK(again.plans_measured < first.plans_measured);
+  CHECK(ToString(again.selection) == ToString(first.selection));
+  // Other options are another plan.
+  plan.schedule.deterministic = true;
+  CHECK(Compile(graph, plan).choice(0).kernel->backend == "tune_first");
+}
+
+TEST_CASE("a plan measures what the cache does not have, if it may") {
+  const Graph graph = Chain({{}});
+  const TemporaryFolder folder;
+  PlanOptions plan;
+  plan.threads = 1;
+  plan.tuning.use = PlanOptions::TuningOptions::Use::kMeasure;
+  plan.tuning.cache = folder.path() + "/tuning.json";
+  plan.tuning.seconds = 0.02;
+  CHECK(Compile(graph, plan).has_shapes());
+  CHECK(TuningCache(plan.tuning.cache).size() > 0);
 }
 
 TEST_CASE("tuning stops when it is told to, and keeps the default without a comparison") {

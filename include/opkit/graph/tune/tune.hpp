@@ -11,9 +11,17 @@
 #include "opkit/graph/plan.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/tune/tuning_cache.hpp"
+#include "opkit/profile/timing/energy_counter.hpp"
 #include "opkit/profile/timing/interleaved_times.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The quantity that Tune makes small.
+enum class TuneObjective : uint8_t {
+  kTime,    // of a run
+  kMemory,  // TuneResult::Plan::bytes; of equal plans the fastest
+  kEnergy,  // joules of a run, by TuneOptions::energy
+};
 
 // How far Tune has come.
 struct TuneProgress {
@@ -31,6 +39,16 @@ struct TuneOptions {
   // The inputs of the runs that are timed. Inputs that are missing get random elements; their
   // shapes must be known.
   std::vector<NamedTensor> inputs = {};
+  TuneObjective objective = TuneObjective::kTime;
+  // The most bytes that the chosen plan may take; 0: any number.
+  int64_t most_bytes = 0;
+  // Executors that run the plan at the same time, each on a thread of its own beside those of the
+  // plan. With more than one, times are those of a run in the mean: Tune then seeks the most runs a
+  // second, not the shortest run.
+  int executors = 1;
+  // Also tries plans that take less memory, for TuneResult::Pareto.
+  bool pareto = false;
+  EnergyCounter* energy = nullptr;  // needed for TuneObjective::kEnergy; else may be null
   // The time that tuning may take. It ends earlier when it has nothing left to try. The default
   // plan and one other are always measured.
   double seconds = 20;
@@ -53,7 +71,8 @@ struct TuneResult {
     std::string name;  // "default", "eigen first", "tuned 3"
     Selection selection;
     CallTimes times;       // of a run
-    int64_t bytes = 0;     // of its arenas, scratch included
+    int64_t bytes = 0;     // of its arenas, scratch included, and of its converted constants
+    double joules = -1;    // of a run; -1: not measured
     double speedup = 1;    // of its median against the default plan's
     double p = 1;          // probability of such a difference by chance (Mann-Whitney, Holm)
     double predicted = 0;  // ns, the sum of what was measured of its nodes; 0: not predicted
@@ -79,10 +98,12 @@ struct TuneResult {
   // The cost of the best assignment of kernels to nodes by what was measured, and the bound below
   // which no assignment can cost.
   double predicted_ns = 0, lower_bound_ns = 0;
-  int plans_measured = 0;    // to learn the costs of nodes
-  int configurations = 0;    // of which a time is known
-  int from_cache = 0;        // of these, those that the cache had
-  double seconds = 0;        // that tuning took
+  int plans_measured = 0;  // to learn the costs of nodes
+  int configurations = 0;  // of which a time is known
+  int from_cache = 0;      // of these, those that the cache had
+  double seconds = 0;      // that tuning took
+  // Returns the plans than which none is both faster and smaller, the fastest first: indices.
+  std::vector<size_t> Pareto() const;
   bool is_complete = false;  // false: the time was over, or `progress` said stop
 };
 
@@ -99,7 +120,8 @@ struct TuneResult {
 // 3. The fastest plans, the default and those of each backend run in turns. The fastest of them is
 //    the result, or the default if it is not faster beyond noise.
 //
-// Throws the errors of Compile and of runs; kInvalidArgument if the shape of an input is unknown.
+// Throws the errors of Compile and of runs; kInvalidArgument if the shape of an input is unknown,
+// and for kEnergy without a counter; kOutOfMemory if no plan that was found has at most most_bytes.
 //
 //   const TuneResult tuned = Tune(graph, {.plan = {.threads = 2}, .inputs = {{"X", x}}});
 //   std::puts(ToString(tuned).c_str());

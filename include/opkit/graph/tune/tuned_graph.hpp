@@ -52,7 +52,8 @@ class OPKIT_IMAGE_LOCAL TunedGraph {
 
   // Returns the best assignment by the measured times. A configuration without a measured time
   // counts with a guess that favours it, so that it is tried if it could matter.
-  Solution Solve(const CostTable& table) const;
+  // `ns_per_byte` is what a byte of a node's outputs, scratch or converted constants counts.
+  Solution Solve(const CostTable& table, double ns_per_byte = 0) const;
   // Calls `visit` with the key of each configuration and of each pair that Solve may look up; the
   // second argument is true for a pair.
   void ForEachKey(FunctionRef<void(const std::string& key, bool is_pair)> visit) const;

@@ -3,8 +3,10 @@
 #define OPKIT_GRAPH_TUNE_IMPL_TUNE_IPP_
 
 #include <algorithm>
+#include <barrier>
 #include <memory>
 #include <set>
+#include <thread>
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/graph/passes.hpp"
@@ -42,7 +44,10 @@ class OPKIT_IMAGE_LOCAL Tuner {
     Measure(*default_);
     for (const std::string& backend : BackendsToTry()) TryBackend(backend);
     result_.is_complete = Explore();
+    if (SeeksMemory()) ExploreMemory();
     Compare();
+    if (options_.energy) CompareEnergy();
+    Choose();
     Report();
     PutInCache();
     result_.seconds = Seconds();
@@ -50,14 +55,70 @@ class OPKIT_IMAGE_LOCAL Tuner {
   }
 
  private:
-  // A plan with its executor, ready to run.
+  // More executors of a plan, each with a thread.
+  class Crew {
+   public:
+    explicit Crew(std::vector<std::unique_ptr<Executor>> executors)
+        : executors_(std::move(executors)),
+          sync_(static_cast<ptrdiff_t>(executors_.size()) + 1),
+          errors_(executors_.size()) {
+      for (size_t i = 0; i < executors_.size(); ++i)
+        threads_.emplace_back([this, i] {
+          for (;;) {
+            sync_.arrive_and_wait();
+            if (is_over_) return;
+            try {
+              executors_[i]->Run();
+            } catch (...) {
+              errors_[i] = std::current_exception();
+            }
+            sync_.arrive_and_wait();
+          }
+        });
+    }
+    Crew(const Crew&) = delete;
+    ~Crew() {
+      is_over_ = true;
+      sync_.arrive_and_wait();
+      for (std::thread& thread : threads_) thread.join();
+    }
+    // Runs `first` on this thread, and the crew on its threads.
+    void Run(Executor& first) {
+      sync_.arrive_and_wait();
+      std::exception_ptr error;
+      try {
+        first.Run();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      sync_.arrive_and_wait();
+      for (std::exception_ptr& one : errors_)
+        if (std::exception_ptr found = std::exchange(one, nullptr); found && !error) error = found;
+      if (error) std::rethrow_exception(error);
+    }
+
+   private:
+    const std::vector<std::unique_ptr<Executor>> executors_;
+    std::barrier<> sync_;
+    std::vector<std::exception_ptr> errors_;
+    std::vector<std::thread> threads_;
+    bool is_over_ = false;  // the barrier publishes it
+  };
+  // A plan with its executors, ready to run.
   struct Candidate {
     Candidate(std::string its_name, Plan plan) : name(std::move(its_name)), executor(plan) {}
+    // Runs every executor once, at the same time.
+    void Run() {
+      if (!crew) return executor.Run();
+      crew->Run(executor);
+    }
     std::string name;
     Executor executor;
-    Selection asked;       // the choices that it was made for; empty for the default
-    double relative = 1;   // its median against the default's in the same moment
-    double predicted = 0;  // ns
+    std::unique_ptr<Crew> crew;  // of more executors; null: none
+    bool is_kept = false;        // has less memory than others
+    Selection asked;             // the choices that it was made for; empty for the default
+    double relative = 1;         // its median against the default's in the same moment
+    double predicted = 0;        // ns
   };
 
   // The text that stands before the keys of times in a cache.
@@ -89,6 +150,10 @@ class OPKIT_IMAGE_LOCAL Tuner {
                                                .low_ns = times.low,
                                                .high_ns = times.high,
                                                .samples = static_cast<int64_t>(times.ns.size())});
+    // Compile takes plans for the shortest run alone.
+    if (options_.objective != TuneObjective::kTime || options_.most_bytes > 0 ||
+        options_.executors > 1)
+      return;
     std::vector<TensorInfo> inputs;
     for (const NamedTensor& input : inputs_)
       inputs.emplace_back(input.tensor.dtype(), input.tensor.shape());
@@ -148,6 +213,13 @@ class OPKIT_IMAGE_LOCAL Tuner {
     auto candidate = std::make_unique<Candidate>(name, Compile(graph, options));
     for (const NamedTensor& input : inputs_) candidate->executor.Bind(input.name, input.tensor);
     candidate->executor.Run();
+    std::vector<std::unique_ptr<Executor>> more;
+    for (int i = 1; i < options_.executors; ++i) {
+      more.push_back(std::make_unique<Executor>(candidate->executor.plan()));
+      for (const NamedTensor& input : inputs_) more.back()->Bind(input.name, input.tensor);
+    }
+    if (!more.empty()) candidate->crew = std::make_unique<Crew>(std::move(more));
+    candidate->Run();
     return candidate;
   }
   PlanOptions OptionsOfOthers() const {
@@ -249,10 +321,10 @@ class OPKIT_IMAGE_LOCAL Tuner {
     std::unique_ptr<NodeTimes> times;
     if (!is_default) times = std::make_unique<NodeTimes>(candidate.executor, clock_);
     std::vector<double> base, own;
-    const auto run = [&](Executor& executor, NodeTimes& nodes, std::vector<double>& ns) {
+    const auto run = [&](Candidate& one, NodeTimes& nodes, std::vector<double>& ns) {
       for (int i = 0; i <= kWarm; ++i) {
         const int64_t begin = clock_.Now();
-        executor.Run();
+        one.Run();
         const int64_t end = clock_.Now();
         nodes.EndRun(i == kWarm);
         if (i == kWarm) ns.push_back(static_cast<double>(end - begin));
@@ -261,8 +333,8 @@ class OPKIT_IMAGE_LOCAL Tuner {
     const double begin = Seconds();
     for (int round = 0; round < kMost; ++round) {
       if (round >= kFewest && Seconds() - begin > kShare * options_.seconds) break;
-      run(default_->executor, base_times, base);
-      if (times) run(candidate.executor, *times, own);
+      run(*default_, base_times, base);
+      if (times) run(candidate, *times, own);
     }
     const double base_median = MedianOf(base);
     if (first_base_ == 0) first_base_ = base_median;
@@ -370,6 +442,28 @@ class OPKIT_IMAGE_LOCAL Tuner {
       if (guesses == 0) return true;
     }
   }
+  bool SeeksMemory() const {
+    return options_.objective == TuneObjective::kMemory || options_.most_bytes > 0 ||
+           options_.pareto;
+  }
+  // Measures the plans that are best if a byte counts as more and more time.
+  void ExploreMemory() {
+    std::set<std::string> seen;
+    for (const double ns_per_byte : {1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e2}) {
+      if (!IsTimeLeft(1)) return;
+      Selection selection;
+      solutions_.clear();
+      for (const auto& graph : graphs_) {
+        solutions_.push_back(graph->Solve(table_, ns_per_byte));
+        graph->AppendTo(solutions_.back(), selection);
+      }
+      if (!seen.insert(ToString(selection)).second) continue;
+      auto candidate = MakeFor(selection, StrCat("smaller ", seen.size()));
+      candidate->is_kept = true;
+      Measure(*candidate);
+      others_.push_back(std::move(candidate));
+    }
+  }
   // Notes the choices that the plan could not have.
   void NoteRefused(const Specialization& plan, const std::string& prefix) {
     const TunedGraph* const graph = GraphOf(prefix);
@@ -401,7 +495,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     };
     std::vector<size_t> tuned;
     for (size_t i = 0; i < others_.size(); ++i)
-      if (!is_backend(i)) tuned.push_back(i);
+      if (!is_backend(i) && !others_[i]->is_kept) tuned.push_back(i);
     if (tuned.size() <= kKept) return;
     // The latest has the best prediction.
     const auto slowest = std::max_element(tuned.begin(), tuned.end() - 1, [&](size_t a, size_t b) {
@@ -416,7 +510,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     std::vector<Candidate*> all = {default_.get()};
     for (const auto& one : others_) all.push_back(one.get());
     std::vector<TimedCall> calls;
-    for (Candidate* one : all) calls.push_back({[one] { one->executor.Run(); }});
+    for (Candidate* one : all) calls.push_back({[one] { one->Run(); }});
     TimingOptions timing;
     timing.seconds = (std::max)(0.2 * options_.seconds, options_.seconds - Seconds());
     timing.seconds = (std::min)(timing.seconds, 0.3 * options_.seconds);
@@ -429,7 +523,9 @@ class OPKIT_IMAGE_LOCAL Tuner {
       plan.name = all[i]->name;
       plan.selection = i == 0 ? ChoicesOf(all[i]->executor.plan()) : all[i]->asked;
       plan.times = std::move(times[i]);
-      plan.bytes = all[i]->executor.plan().memory().arena_bytes;
+      for (double& ns : plan.times.ns) ns /= options_.executors;
+      Summarize(plan.times);
+      plan.bytes = BytesOf(all[i]->executor.plan());
       plan.predicted = all[i]->predicted;
     }
     for (size_t i = 1; i < all.size(); ++i) {
@@ -439,12 +535,71 @@ class OPKIT_IMAGE_LOCAL Tuner {
       rows.push_back(&plan);
     }
     CorrectForComparisons(rows);
-    for (size_t i = 1; i < all.size(); ++i)
-      if (result_.plans[i].p < options_.significance &&
-          result_.plans[i].times.median < result_.plans[result_.best].times.median)
-        result_.best = i;
-    result_.selection = result_.plans[result_.best].selection;
-    best_ = all[result_.best];
+    compared_ = std::move(all);
+  }
+  static int64_t BytesOf(const Plan& plan) {
+    int64_t bytes = plan.memory().arena_bytes;
+    const auto latest = plan.state()->GetLatest();
+    for (const Graph::Constant& constant : latest->view().graph().constants())
+      if (latest->plan_view().FindValue(constant.name) < 0)
+        bytes +=
+            LayoutBytes(constant.value.layout(), constant.value.shape(), constant.value.dtype());
+    return bytes;
+  }
+  // Reads the energy of the plans, in turns.
+  void CompareEnergy() {
+    constexpr int kRounds = 7;
+    constexpr double kSeconds = 0.1;  // between two readings
+    std::vector<std::vector<double>> joules(compared_.size());
+    for (int round = 0; round < kRounds; ++round)
+      for (size_t i = 0; i < compared_.size(); ++i) {
+        const double before = options_.energy->Joules(), begin = Seconds();
+        int runs = 0;
+        do {
+          compared_[i]->Run();
+          ++runs;
+        } while (Seconds() - begin < kSeconds);
+        joules[i].push_back((options_.energy->Joules() - before) / (runs * options_.executors));
+      }
+    std::vector<TuneResult::Plan*> rows;
+    for (size_t i = 0; i < compared_.size(); ++i) {
+      result_.plans[i].joules = MedianOf(joules[i]);
+      if (i == 0 || options_.objective != TuneObjective::kEnergy) continue;
+      result_.plans[i].p = MannWhitneyTest(joules[0], joules[i]).p;
+      rows.push_back(&result_.plans[i]);
+    }
+    CorrectForComparisons(rows);
+  }
+  // Chooses among the plans that have run in turns.
+  void Choose() {
+    const std::vector<TuneResult::Plan>& plans = result_.plans;
+    const auto fits = [&](const TuneResult::Plan& plan) {
+      return options_.most_bytes == 0 || plan.bytes <= options_.most_bytes;
+    };
+    const auto smallest = std::ranges::min_element(plans, {}, &TuneResult::Plan::bytes);
+    if (!fits(*smallest))
+      Throw(ErrorCode::kOutOfMemory, "no plan that tuning has found takes at most ",
+            options_.most_bytes, " bytes; the smallest takes ", smallest->bytes);
+    size_t best = 0;
+    while (!fits(plans[best])) ++best;
+    // A plan that does not fit is no reason to want a significant difference.
+    const bool must_differ = best == 0;
+    for (size_t i = 0; i < plans.size(); ++i) {
+      if (!fits(plans[i])) continue;
+      const TuneResult::Plan& plan = plans[i];
+      const TuneResult::Plan& so_far = plans[best];
+      const bool is_significant = !must_differ || plan.p < options_.significance;
+      const bool is_faster = is_significant && plan.times.median < so_far.times.median;
+      bool is_better = is_faster;
+      if (options_.objective == TuneObjective::kMemory)
+        is_better = plan.bytes < so_far.bytes || (plan.bytes == so_far.bytes && is_faster);
+      if (options_.objective == TuneObjective::kEnergy)
+        is_better = is_significant && plan.joules < so_far.joules;
+      if (is_better) best = i;
+    }
+    result_.best = best;
+    result_.selection = plans[best].selection;
+    best_ = compared_[best];
   }
 
   void Report() {
@@ -490,7 +645,8 @@ class OPKIT_IMAGE_LOCAL Tuner {
   std::vector<std::unique_ptr<TunedGraph>> graphs_;  // the graph first, then its bodies
   std::vector<TunedGraph::Solution> solutions_;      // of the latest assignment, by graph
   std::vector<std::unique_ptr<Candidate>> others_;
-  std::vector<int> backends_;  // indices in others_
+  std::vector<int> backends_;         // indices in others_
+  std::vector<Candidate*> compared_;  // by plan of the result
   Candidate* best_ = nullptr;
   double first_base_ = 0;  // ns of the default plan in its first measurement
   CostTable table_;
@@ -505,7 +661,28 @@ OPKIT_COLD OPKIT_INLINE TuneResult Tune(const Graph& graph, const TuneOptions& o
           "Tune needs a time above 0 and a significance in (0, 1], "
           "found ",
           options.seconds, " s and ", options.significance);
+  if (options.executors < 1 || options.most_bytes < 0)
+    Throw(ErrorCode::kInvalidArgument, "Tune needs one executor or more and a bound of 0 bytes or ",
+          "more, found ", options.executors, " and ", options.most_bytes);
+  if (options.objective == TuneObjective::kEnergy && !options.energy)
+    Throw(ErrorCode::kInvalidArgument,
+          "Tune for energy needs TuneOptions::energy, such as OpenCpuEnergy()");
   return detail::Tuner(graph, options).Tune();
+}
+
+OPKIT_COLD OPKIT_INLINE std::vector<size_t> TuneResult::Pareto() const {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const auto is_beaten_by = [&](const Plan& other) {
+      return other.times.median <= plans[i].times.median && other.bytes <= plans[i].bytes &&
+             (other.times.median < plans[i].times.median || other.bytes < plans[i].bytes ||
+              &other < &plans[i]);  // the first of equal plans
+    };
+    if (std::ranges::none_of(plans, is_beaten_by)) found.push_back(i);
+  }
+  detail::StableSort(
+      found, [&](size_t a, size_t b) { return plans[a].times.median < plans[b].times.median; });
+  return found;
 }
 
 OPKIT_COLD OPKIT_INLINE std::string ToString(const TuneResult& result) {
@@ -515,8 +692,10 @@ OPKIT_COLD OPKIT_INLINE std::string ToString(const TuneResult& result) {
     std::snprintf(text, sizeof text, p < 0.001 ? "p < 0.001" : "p = %.3f", p);
     return std::string(text);
   };
+  const bool has_joules = !result.plans.empty() && result.plans[0].joules >= 0;
   std::vector<std::vector<std::string>> lines = {
       {"plan", "median us", "95 % interval", "speedup", "by chance", "bytes"}};
+  if (has_joules) lines[0].push_back("mJ a run");
   for (size_t i = 0; i < result.plans.size(); ++i) {
     const TuneResult::Plan& plan = result.plans[i];
     char speedup[32];
@@ -524,6 +703,10 @@ OPKIT_COLD OPKIT_INLINE std::string ToString(const TuneResult& result) {
     lines.push_back({StrCat(i == result.best ? "* " : "  ", plan.name), us(plan.times.median),
                      StrCat(us(plan.times.low), " to ", us(plan.times.high)), speedup,
                      i == 0 ? "" : percent(plan.p), StrCat(plan.bytes)});
+    if (!has_joules) continue;
+    char joules[32];
+    std::snprintf(joules, sizeof joules, "%.3f", plan.joules * 1e3);
+    lines.back().push_back(joules);
   }
   std::string out = detail::AlignColumns(lines, 1);
   out += StrCat("\n", result.plans_measured, " plans and ", result.configurations,

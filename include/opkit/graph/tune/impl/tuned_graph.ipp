@@ -80,8 +80,8 @@ OPKIT_COLD OPKIT_INLINE void TunedGraph::ForEachKey(
 // Builds the assignment problem of a TunedGraph.
 class TunedGraph::Builder {
  public:
-  Builder(const TunedGraph& graph, const CostTable& table)
-      : graph_(graph), view_(graph.view_), table_(table) {
+  Builder(const TunedGraph& graph, const CostTable& table, double ns_per_byte)
+      : graph_(graph), view_(graph.view_), table_(table), ns_per_byte_(ns_per_byte) {
     LearnRatios();
     states_.resize(Index(view_.num_nodes()));
     problem_.costs.resize(states_.size());
@@ -179,6 +179,27 @@ class TunedGraph::Builder {
     return kPreferDefault *
            (IsFaster(*times, *base) ? times->median : (std::max)(times->median, base->median));
   }
+  // Returns the bytes of a node's outputs that take no input's memory, scratch and constants in
+  // another layout.
+  double BytesOf(int node, size_t index) const {
+    const KernelConfig& config = ConfigOf(graph_.choices_[node][index]);
+    auto sum = static_cast<double>(config.scratch_bytes);
+    const auto add = [&](int value, const Layout& layout) {
+      const TensorInfo& info = graph_.types_[value];
+      if (info.shape.is_known() && info.dtype != DType::kUndefined)
+        sum += static_cast<double>(LayoutBytes(layout, info.shape.ToShape(), info.dtype));
+    };
+    const auto inputs = view_.inputs(node), outputs = view_.outputs(node);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] >= 0 && view_.IsConstant(inputs[i]) && !config.input_layout(i).is_standard())
+        add(inputs[i], config.input_layout(i));
+    for (size_t o = 0; o < outputs.size(); ++o)
+      if (outputs[o] >= 0 && std::ranges::none_of(config.inplace, [&](const auto& pair) {
+            return Index(pair.second) == o;
+          }))
+        add(outputs[o], config.output_layout(o));
+    return sum;
+  }
   static bool IsFaster(const CallTimes& times, const CallTimes& base) {
     constexpr double kSignificance = 0.01;
     if (times.ns.empty() || base.ns.empty()) return times.high < base.low;
@@ -203,7 +224,7 @@ class TunedGraph::Builder {
       const double cost = CostOf(node, i);
       if (cost == kNever) continue;
       states.push_back({i, -1});
-      costs.push_back(cost);
+      costs.push_back(cost + (ns_per_byte_ > 0 ? ns_per_byte_ * BytesOf(node, i) : 0));
     }
     const auto inputs = view_.inputs(node);
     for (int input = 0; input < static_cast<int>(inputs.size()); ++input) {
@@ -364,13 +385,15 @@ class TunedGraph::Builder {
   const TunedGraph& graph_;
   const GraphView& view_;
   const CostTable& table_;
+  const double ns_per_byte_;
   std::map<std::string, double> ratios_, smallest_;
   IndexedVector<std::vector<State>> states_;  // by node
   AssignmentProblem problem_;                 // its first nodes are those of the graph
 };
 
-OPKIT_COLD OPKIT_INLINE TunedGraph::Solution TunedGraph::Solve(const CostTable& table) const {
-  return Builder(*this, table).Solve();
+OPKIT_COLD OPKIT_INLINE TunedGraph::Solution TunedGraph::Solve(const CostTable& table,
+                                                               double ns_per_byte) const {
+  return Builder(*this, table, ns_per_byte).Solve();
 }
 
 OPKIT_COLD OPKIT_INLINE void TunedGraph::AppendTo(const Solution& solution,
