@@ -111,7 +111,7 @@ class PeakThreads {
   // `floats`: the greatest number of a job's.
   PeakThreads(int threads, int64_t floats, TimingClock& clock)
       : floats_(floats), clock_(clock), workers_(static_cast<size_t>(threads)) {
-    for (Worker& worker : workers_) worker.all = this;
+    for (Worker& worker : workers_) Allocate(worker);
     for (size_t i = 1; i < workers_.size(); ++i) {
       const int error = pthread_create(&workers_[i].thread, nullptr, &Work, &workers_[i]);
       if (error == 0) continue;
@@ -154,8 +154,9 @@ class PeakThreads {
   struct Worker {
     PeakThreads* all = nullptr;
     pthread_t thread{};
-    std::vector<float> memory;
+    std::unique_ptr<float[]> memory;
     float* arrays[3] = {};
+    bool is_written = false;
     int64_t begin = 0, end = 0, spin = 0, least_spin = INT64_MAX;
     double amount = 0;
     bool preempted = false;
@@ -188,7 +189,10 @@ class PeakThreads {
   }
 
   void RunJob(Worker& self) {
-    if (self.memory.empty()) Allocate(self);
+    // The thread that uses the memory writes it first, so that it lies near.
+    if (!self.is_written)
+      for (float* array : self.arrays) std::fill_n(array, floats_, 1.0f);
+    self.is_written = true;
     self.spin = clock_.Spin();
     self.least_spin = (std::min)(self.least_spin, self.spin);
     ready_.fetch_add(1, std::memory_order_acq_rel);
@@ -214,13 +218,13 @@ class PeakThreads {
     }
     return 3 * moved;
   }
-  // The thread that uses the memory writes it first, so that it lies near.
-  void Allocate(Worker& self) const {
+  void Allocate(Worker& worker) {
     constexpr int64_t kLine = 16, kApart = 10 * kLine;  // floats; keeps arrays in different sets
-    self.memory.assign(static_cast<size_t>(3 * (floats_ + kApart) + kLine), 1);
-    const auto address = reinterpret_cast<uintptr_t>(self.memory.data());
-    float* const first = self.memory.data() + (64 - address % 64) % 64 / sizeof(float);
-    for (int i = 0; i < 3; ++i) self.arrays[i] = first + i * (floats_ + kApart);
+    worker.all = this;
+    worker.memory.reset(new float[static_cast<size_t>(3 * (floats_ + kApart) + kLine)]);
+    const auto address = reinterpret_cast<uintptr_t>(worker.memory.get());
+    float* const first = worker.memory.get() + (64 - address % 64) % 64 / sizeof(float);
+    for (int i = 0; i < 3; ++i) worker.arrays[i] = first + i * (floats_ + kApart);
   }
 
   const PeakLoops loops_ = PeakLoopsOfMachine();
