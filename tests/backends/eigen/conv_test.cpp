@@ -1,6 +1,7 @@
 // Conv of the "eigen" backend: the same as the plain operator, however it is cut up.
 #include <doctest/doctest.h>
 
+#include "opkit/engine/parallel_for.hpp"
 #include "support/check_node.hpp"
 #include "support/compare_backends.hpp"
 #include "support/error_of.hpp"
@@ -166,12 +167,149 @@ TEST_CASE("Other shapes in the next run, and another type refused") {
                  "computes float32, and input 0 is float64"));
 }
 
+// Returns the names of the variants that the kernel proposes.
+std::vector<std::string> VariantsFor(const Shape& x, const Shape& w, const Arguments& args = {},
+                                     int threads = 1) {
+  const OperatorDef def("Conv", {"x", "w"}, {"y"}, args);
+  const std::vector<TensorInfo> inputs = {{DType::kFloat32, x}, {DType::kFloat32, w}};
+  const auto outputs = OpRegistry::Global().GetSchema("Conv").InferOutputs(def, inputs);
+  ThreadPool pool(threads);
+  const PoolScope scope(pool);
+  std::vector<std::string> names;
+  int64_t usual_bytes = 0;
+  for (const KernelConfig& config : ProposeOf("eigen", KernelQuery{def, inputs, outputs})) {
+    CHECK(config.cost_ns < 0);  // the first one is chosen where nothing was measured
+    usual_bytes = names.empty() ? config.scratch_bytes : usual_bytes;
+    CHECK(config.scratch_bytes >= usual_bytes);  // by plans of the least memory, too
+    names.push_back(config.variant);
+  }
+  return names;
+}
+// Compares the variant with the plain operator, on 1 and on 3 threads.
+void CompareWinograd(const Shape& x, const Shape& w, const Ints& pads, bool has_bias) {
+  INFO(ToString(x), " by ", ToString(w), ", pads ", pads);
+  Arguments args = {{"pads", pads}};
+  REQUIRE(VariantsFor(x, w, args) == std::vector<std::string>{"", "winograd"});
+  std::vector<Tensor> inputs = {Random(x, 1), Random(w, 2)};
+  if (has_bias) inputs.push_back(Random({w[0]}, 3));
+  const Tensor expected = Invoke("Conv", inputs, args, {.backends = "reference"})[0];
+  OperatorDef def("Conv", {"x", "w"}, {"y"}, args);
+  Workspace ws;
+  *ws.CreateTensor("x") = inputs[0];
+  *ws.CreateTensor("w") = inputs[1];
+  if (has_bias) *ws.CreateTensor("b") = inputs[2];
+  if (has_bias) def.Input("b");
+  KernelConfig config;
+  config.variant = "winograd";
+  std::vector<float> single;
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    const PoolScope scope(pool);
+    for (const Kernel* kernel : OpRegistry::Global().KernelsOf("Conv"))
+      if (kernel->backend == "eigen")
+        CreateOperator(def, &ws, {.kernel = kernel, .config = &config})->Run();
+    const std::vector<float> found = ws.GetTensor("y")->ToVector<float>();
+    CHECK(Difference(*ws.GetTensor("y"), expected, {.rtol = 1e-4, .atol = 1e-4}) == "");
+    if (threads == 3) CHECK(found == single);
+    single = found;
+  }
+}
+
+TEST_CASE("Winograd's algorithm is a variant that gives what the plain operator gives") {
+  CompareWinograd({1, 16, 22, 27}, {32, 16, 3, 3}, {1, 1, 1, 1}, true);
+  CompareWinograd({2, 19, 31, 26}, {33, 19, 3, 3}, {0, 0, 0, 0}, false);
+  CompareWinograd({1, 40, 20, 21}, {18, 40, 3, 3}, {3, 0, 1, 5}, true);  // pads alone, in corners
+  CompareWinograd({1, 17, 3, 850}, {31, 17, 3, 3}, {0, 1, 0, 1}, true);  // several tasks in a line
+  CompareWinograd({1, 192, 20, 20}, {16, 192, 3, 3}, {1, 1, 1, 1}, false);
+}
+
+TEST_CASE("A kernel proposes the variant where it may win, after its usual way") {
+  const std::vector<std::string> usual = {""}, both = {"", "winograd"};
+  CHECK(VariantsFor({1, 64, 56, 56}, {64, 64, 3, 3}) == both);
+  CHECK(VariantsFor({1, 64, 56, 56}, {64, 64, 3, 3}, {{"strides", Ints{2, 2}}}) == usual);
+  CHECK(VariantsFor({1, 64, 56, 56}, {64, 64, 3, 3}, {{"dilations", Ints{1, 2}}}) == usual);
+  CHECK(VariantsFor({1, 64, 56, 56}, {64, 32, 3, 3}, {{"group", 2}}) == usual);
+  CHECK(VariantsFor({1, 64, 56, 56}, {64, 64, 3, 5}) == usual);
+  CHECK(VariantsFor({1, 64, 9, 9}, {64, 64, 3, 3}) == usual);
+  CHECK(VariantsFor({1, 3, 56, 56}, {64, 3, 3, 3}) == usual);
+  CHECK(VariantsFor({1, 256, 56, 56}, {64, 256, 3, 3}) == usual);  // too much rounding
+  CHECK(VariantsFor({1, 64, 3000}, {64, 64, 3}) == usual);
+}
+
+// Counts the loops that are divided, and runs them here.
+struct CountingRunner : detail::LoopRunner {
+  int loops = 0;
+  CountingRunner() {
+    run = [](const detail::LoopRunner& self, int64_t n, int64_t, detail::RangeFunction body) {
+      ++const_cast<CountingRunner&>(static_cast<const CountingRunner&>(self)).loops;
+      body(0, n);
+    };
+  }
+};
+
+TEST_CASE("The variant of one thread divides no loop, and gives the same bits") {
+  const std::vector<std::string> both = {"", "threads=1"};
+  const Arguments pads = {{"pads", Ints{1, 1, 1, 1}}};
+  CHECK(VariantsFor({1, 64, 14, 14}, {64, 64, 3, 3}, pads, 3) == both);
+  CHECK(VariantsFor({1, 64, 14, 14}, {64, 64, 3, 3}, pads, 1) == std::vector<std::string>{""});
+  CHECK(VariantsFor({1, 4, 4, 4}, {4, 4, 3, 3}, pads, 3) == std::vector<std::string>{""});
+  CHECK(VariantsFor({9, 256, 40, 40}, {64, 256, 3, 3}, pads, 3) == std::vector<std::string>{""});
+  for (const int64_t size : {14, 2}) {  // by tiles, by columns
+    ThreadPool pool(3);
+    const PoolScope scope(pool);
+    Workspace ws;
+    *ws.CreateTensor("x") = Random({1, 256, size, size}, 1);
+    *ws.CreateTensor("w") = Random({512, 256, 3, 3}, 2);
+    const OperatorDef def("Conv", {"x", "w"}, {"y"}, pads);
+    std::vector<float> usual;
+    for (const char* variant : {"", "threads=1"}) {
+      KernelConfig config;
+      config.variant = variant;
+      CountingRunner runner;
+      for (const Kernel* kernel : OpRegistry::Global().KernelsOf("Conv"))
+        if (kernel->backend == "eigen") {
+          const auto conv = CreateOperator(def, &ws, {.kernel = kernel, .config = &config});
+          const detail::ScopedValue<const detail::LoopRunner*> counted(
+              detail::t_loop_runner, static_cast<const detail::LoopRunner*>(&runner));
+          conv->Run();
+        }
+      CHECK((runner.loops == 0) == (config.variant == "threads=1"));
+      const std::vector<float> found = ws.GetTensor("y")->ToVector<float>();
+      if (usual.empty()) usual = found;
+      CHECK(found == usual);
+    }
+  }
+}
+
+TEST_CASE("A variant made for one shape runs others, too") {
+  Workspace ws;
+  *ws.CreateTensor("w") = Random({32, 16, 3, 3}, 1);
+  const OperatorDef def("Conv", {"x", "w"}, {"y"});
+  KernelConfig config;
+  config.variant = "winograd";
+  std::unique_ptr<OperatorBase> conv;
+  for (const Kernel* kernel : OpRegistry::Global().KernelsOf("Conv"))
+    if (kernel->backend == "eigen") {
+      ws.CreateTensor("x");
+      conv = CreateOperator(def, &ws, {.kernel = kernel, .config = &config});
+    }
+  for (const int64_t size : {24, 5, 40}) {
+    *ws.GetTensor("x") = Random({1, 16, size, size}, 2);
+    conv->Run();
+    const std::vector<Tensor> inputs = {*ws.GetTensor("x"), *ws.GetTensor("w")};
+    const Tensor expected = Invoke("Conv", inputs, {}, {.backends = "reference"})[0];
+    CHECK(Difference(*ws.GetTensor("y"), expected, {.rtol = 1e-4, .atol = 1e-4}) == "");
+  }
+}
+
 TEST_CASE("Conv keeps the promises of its schema on every kernel") {
   const OperatorDef def("Conv", {"x", "w", "b"}, {"y"},
                         {{"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 1}}});
   CheckOptions options;
   options.compare.bitwise_threads = true;
   CheckNode(def, {Random({2, 30, 41, 43}, 1), Random({24, 30, 3, 2}, 2), Random({24}, 3)}, options);
+  CheckNode(OperatorDef("Conv", {"x", "w"}, {"y"}),
+            {Random({1, 32, 23, 24}, 1), Random({24, 32, 3, 3}, 2)});  // its variant, too
 }
 
 }  // namespace

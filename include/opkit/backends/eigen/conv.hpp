@@ -8,6 +8,7 @@
 #include "opkit/backends/eigen/support/conv_kernel.hpp"
 #include "opkit/backends/eigen/support/conv_plan.hpp"
 #include "opkit/backends/eigen/support/im2col.hpp"
+#include "opkit/backends/eigen/support/winograd.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -162,23 +163,34 @@ class ConvTasks {
   WindowBlock block_;
 };
 
-// A convolution of known sizes, computed by the algorithm that is fastest for them.
+// A convolution of known sizes, computed by the algorithm that is usually fastest for them, or by
+// the variant of that name.
 class ConvAlgorithm {
  public:
-  ConvAlgorithm(const ConvSizes& sizes, int64_t groups, int threads) {
-    if (Im2col::IsFaster(sizes))
+  ConvAlgorithm(const ConvSizes& sizes, int64_t groups, int threads, std::string_view variant) {
+    if (variant == kWinograd && Winograd::IsPromising(sizes, groups))
+      winograd_.emplace(sizes);
+    else if (Im2col::IsFaster(sizes))
       im2col_.emplace(sizes, groups);
     else
       plan_.emplace(sizes, groups, threads);
   }
+  // Returns the names of the variants for a convolution of these sizes.
+  static std::vector<const char*> Variants(const ConvSizes& sizes, int64_t groups) {
+    if (Winograd::IsPromising(sizes, groups)) return {kWinograd};
+    return {};
+  }
   int64_t ScratchBytes(int threads) const {
+    if (winograd_) return winograd_->ScratchBytes(threads);
     return im2col_ ? im2col_->ScratchBytes() : plan_->ScratchBytes(threads);
   }
   // Must be called before the first Run. A proposal needs no tables.
   void MakeTables() {
+    if (winograd_) winograd_->MakeTables();
     if (plan_) plan_->MakeTables();
   }
   void Run(const ConvData<float>& data, void* scratch, int threads) const {
+    if (winograd_) return winograd_->Run(data, scratch, threads);
     if (im2col_) return im2col_->Run(data, static_cast<float*>(scratch));
     plan_->Run(scratch, threads, [&](int64_t begin, int64_t end, float* memory) {
       ConvTasks tasks(*plan_, data, memory);
@@ -187,8 +199,12 @@ class ConvAlgorithm {
   }
 
  private:
-  std::optional<Im2col> im2col_;  // set if Im2col is the faster algorithm
-  std::optional<ConvPlan> plan_;  // set if im2col_ is not
+  static constexpr const char* kWinograd = "winograd";
+
+  // Exactly one of them is set.
+  std::optional<Winograd> winograd_;
+  std::optional<Im2col> im2col_;
+  std::optional<ConvPlan> plan_;
 };
 
 }  // namespace detail

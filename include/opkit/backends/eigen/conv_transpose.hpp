@@ -24,8 +24,9 @@ struct ConvTransposePlan : TaskPlan {
   int64_t lines = 1, outer_kernel = 1;
   int64_t block_outputs = 1, output_blocks = 1, block_lines = 1;
 
-  // The plan does not depend on the third argument, the number of threads.
-  ConvTransposePlan(ConvSizes all, int64_t group_count, int)
+  // The plan does not depend on the number of threads, and has no variants.
+  ConvTransposePlan(ConvSizes all, int64_t group_count, int /*threads*/,
+                    std::string_view /*variant*/)
       : sizes(std::move(all)), groups(group_count), line(sizes.axes.back()), outer(sizes.axes) {
     constexpr int64_t kBlockFloats = 64 * 1024;  // number of products that fit in the L2 cache
     constexpr double kTaskFlops = 1e6;           // about 10 us
@@ -54,6 +55,7 @@ struct ConvTransposePlan : TaskPlan {
     slot_bytes =
         ScratchSlots::RoundUp(block_outputs * block_lines * line_floats * int64_t{sizeof(float)});
   }
+  static std::vector<const char*> Variants(const ConvSizes&, int64_t) { return {}; }
   void MakeTables() {}  // has none
   // Runs all tasks. `scratch` must have ScratchBytes(threads) bytes.
   void Run(const ConvData<float>& data, void* scratch, int threads) const;

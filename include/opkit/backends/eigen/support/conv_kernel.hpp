@@ -3,14 +3,31 @@
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_KERNEL_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_CONV_KERNEL_HPP_
 
+#include <memory>
+#include <optional>
+
 #include "opkit/backends/eigen/backend.hpp"
+#include "opkit/engine/parallel_for.hpp"
 #include "opkit/ops/nn/conv.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// An Algorithm is constructed from the ConvSizes, the number of groups and the number of threads.
-// The kernel keeps it until a shape or the number of threads changes. The function kSizes returns
-// the ConvSizes; it takes the attributes, the number of groups and the shapes of X and W.
+// Runs the loops of this thread on this thread alone. `pool` has one thread.
+class OneThreadScope {
+ public:
+  explicit OneThreadScope(ThreadPool& pool) : pool_(pool) {}
+
+ private:
+  const ScopedValue<const LoopRunner*> no_runner_{t_loop_runner, nullptr};
+  const PoolScope pool_;
+};
+
+// An Algorithm is constructed from the ConvSizes, the number of groups, the number of threads and
+// the name of a variant; its function Variants returns the names other than the usual, empty one.
+// The kernel has one more variant, "threads=1": to divide work may take longer than it saves.
+// The kernel keeps the algorithm until a shape or the number of threads changes. The function
+// kSizes returns the ConvSizes; it takes the attributes, the number of groups and the shapes of X
+// and W.
 template <class Attributes, class Algorithm, auto kSizes>
 class ConvKernel final : public BasicConvOpBase<Attributes> {
  public:
@@ -18,16 +35,28 @@ class ConvKernel final : public BasicConvOpBase<Attributes> {
 
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     RequireFloat32(query);
-    KernelConfig config;
+    std::vector<KernelConfig> configs(1);
     const SymbolicShape &x = query.inputs[0].shape, &w = query.inputs[1].shape;
     const SymbolicShape& y = query.outputs[0].shape;
     if (x.is_known() && w.is_known() && y.is_known() && y.ToShape().numel() > 0) {
       const int64_t groups = ConvGroups(query.def);
       const ConvSizes sizes = kSizes(Attributes(query.def), groups, x.ToShape(), w.ToShape());
       const int threads = ThreadPool::Current().threads();
-      config.scratch_bytes = Algorithm(sizes, groups, threads).ScratchBytes(threads);
+      std::vector<const char*> variants = Algorithm::Variants(sizes, groups);
+      if (threads > 1 && MayPayOnOneThread(sizes, groups)) variants.push_back(kOneThread);
+      configs[0].scratch_bytes = Algorithm(sizes, groups, threads, "").ScratchBytes(threads);
+      // A variant requests at least the scratch of the usual way, so that a plan of the least
+      // memory does not choose one whose time nobody has measured.
+      for (const char* variant : variants) {
+        KernelConfig& config = configs.emplace_back(configs[0]);
+        config.variant = variant;
+        if (variant != kOneThread)
+          config.scratch_bytes =
+              (std::max)(config.scratch_bytes,
+                         Algorithm(sizes, groups, threads, variant).ScratchBytes(threads));
+      }
     }
-    return {config};
+    return configs;
   }
 
   bool RunOnDevice() override {
@@ -35,10 +64,14 @@ class ConvKernel final : public BasicConvOpBase<Attributes> {
     const Shape &x = this->Input(0).shape(), &w = this->Input(1).shape();
     Tensor* y = this->InferredOutput(0);
     if (y->numel() == 0) return true;
+    std::optional<OneThreadScope> one_thread;
+    if (single_) one_thread.emplace(*single_);
     const int threads = ThreadPool::Current().threads();
     if (!algorithm_ || x != x_shape_ || w != w_shape_ || threads != threads_) {
-      algorithm_ = std::make_unique<Algorithm>(kSizes(this->attributes_, this->groups_, x, w),
-                                               this->groups_, threads);
+      const KernelConfig* const config = this->config();
+      algorithm_ =
+          std::make_unique<Algorithm>(kSizes(this->attributes_, this->groups_, x, w), this->groups_,
+                                      threads, config ? config->variant : std::string());
       algorithm_->MakeTables();
       x_shape_ = x;
       w_shape_ = w;
@@ -50,6 +83,20 @@ class ConvKernel final : public BasicConvOpBase<Attributes> {
   }
 
  private:
+  static constexpr const char* kOneThread = "threads=1";
+  // True for a convolution of about 4 us to 1 ms. A smaller one is not divided in the usual way.
+  static bool MayPayOnOneThread(const ConvSizes& sizes, int64_t groups) {
+    constexpr double kLeastFlops = 5e5, kMostFlops = 1e8;
+    const double flops = 2.0 * static_cast<double>(sizes.batch * groups * sizes.outputs) *
+                         static_cast<double>(sizes.output_pixels) *
+                         static_cast<double>(sizes.channels * sizes.kernel);
+    return flops >= kLeastFlops && flops <= kMostFlops;
+  }
+
+  // Set for the variant "threads=1".
+  const std::unique_ptr<ThreadPool> single_{this->config() && this->config()->variant == kOneThread
+                                                ? std::make_unique<ThreadPool>(1)
+                                                : nullptr};
   // Made for the shapes and the number of threads below.
   std::unique_ptr<Algorithm> algorithm_;
   Shape x_shape_, w_shape_;
