@@ -46,7 +46,7 @@ class ConvKernel final : public BasicConvOpBase<Attributes> {
       if (threads > 1 && MayPayOnOneThread(sizes, groups)) variants.push_back(kOneThread);
       configs[0].scratch_bytes = Algorithm(sizes, groups, threads, "").ScratchBytes(threads);
       // A variant requests at least the scratch of the usual way, so that a plan of the least
-      // memory does not choose one whose time nobody has measured.
+      // memory does not choose one that may be slower.
       for (const char* variant : variants) {
         KernelConfig& config = configs.emplace_back(configs[0]);
         config.variant = variant;
