@@ -55,12 +55,6 @@ def plain_name(name):
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name)
 
 
-def has_option(opkit, option):
-    """Whether `opkit tune` has the option."""
-    listed = subprocess.run([opkit, "tune", "--help"], capture_output=True, text=True, check=True).stdout
-    return option in listed
-
-
 def tune(opkit, name, model, inputs, threads, options, isa=None):
     """The file of the tuned selection and the seconds that tuning took; None for those that there are not."""
     file_name = f"{plain_name(name)}-{threads}.selection"
@@ -72,8 +66,7 @@ def tune(opkit, name, model, inputs, threads, options, isa=None):
     cache = path.with_suffix(".cache")
     for old in (path, cache):  # so that the seconds are those of a first tuning
         old.unlink(missing_ok=True)
-    command = [opkit, "tune", model, "--threads", threads, *input_arguments(inputs), "-o", path,
-               *(["--cache", cache] if has_option(opkit, "--cache") else []),
+    command = [opkit, "tune", model, "--threads", threads, *input_arguments(inputs), "-o", path, "--cache", cache,
                *(["--budget", options.budget] if options.budget else [])]
     begin = time.perf_counter()
     ran = subprocess.run([str(part) for part in command], capture_output=True, text=True,
