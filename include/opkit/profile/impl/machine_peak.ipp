@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "opkit/base/error.hpp"
+#include "opkit/base/index.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/base/strings.hpp"
 #include "opkit/profile/machine_peak.hpp"
@@ -221,7 +222,7 @@ class PeakThreads {
   void Allocate(Worker& worker) {
     constexpr int64_t kLine = 16, kApart = 10 * kLine;  // floats; keeps arrays in different sets
     worker.all = this;
-    worker.memory.reset(new float[static_cast<size_t>(3 * (floats_ + kApart) + kLine)]);
+    worker.memory.reset(new float[Index(3 * (floats_ + kApart) + kLine)]);
     const auto address = reinterpret_cast<uintptr_t>(worker.memory.get());
     float* const first = worker.memory.get() + (64 - address % 64) % 64 / sizeof(float);
     for (int i = 0; i < 3; ++i) worker.arrays[i] = first + i * (floats_ + kApart);
