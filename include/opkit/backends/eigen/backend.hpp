@@ -11,8 +11,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 inline constexpr const char* kEigenBackend = "eigen";
 inline constexpr int kEigenRank = 100;
 OPKIT_REGISTER_BACKEND_RANK(kEigenBackend, kEigenRank);
-OPKIT_REGISTER_BACKEND_VERSION(kEigenBackend, StrCat(EIGEN_WORLD_VERSION, ".", EIGEN_MAJOR_VERSION,
-                                                     ".", EIGEN_MINOR_VERSION));
 
 // Throws UnsupportedOperatorFeature unless the first input is known to be float32. For Propose of
 // kernels for float32.

@@ -12,9 +12,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 inline constexpr const char* kOnednnBackend = "onednn";
 inline constexpr int kOnednnRank = 200;
 OPKIT_REGISTER_BACKEND_RANK(kOnednnBackend, kOnednnRank);
-OPKIT_REGISTER_BACKEND_VERSION(kOnednnBackend,
-                               StrCat(dnnl_version()->major, ".", dnnl_version()->minor, ".",
-                                      dnnl_version()->patch));
 
 // Throws UnsupportedOperatorFeature unless inputs before `first_other` and output 0 have known
 // shapes, at least one element and the given dtype. For Propose.
