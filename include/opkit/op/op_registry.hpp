@@ -96,9 +96,10 @@ class OpRegistry {
   void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
   int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
-  // Sets the version of a backend, which tuning writes beside what it measures: other code has
-  // other times. BackendVersion returns an empty text where none is set.
-  void SetBackendVersion(std::string_view backend, std::string version);
+  // Sets the function that returns the version of a backend. Tuning writes it beside the times that
+  // it measures, because other code has other times. BackendVersion returns an empty text without
+  // such a function.
+  void SetBackendVersion(std::string_view backend, std::string (*version)());
   std::string BackendVersion(std::string_view backend) const;
   // Sets the function that returns the reason why a backend cannot run on this machine; empty if it
   // can run. The function is called once, at the first node that a kernel of the backend might run.

@@ -62,7 +62,8 @@ using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Wor
 OPKIT_IMAGE_LOCAL bool RegisterFunction(const KernelRegistration& kernel,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
-OPKIT_IMAGE_LOCAL bool RegisterBackendVersion(const char* backend, std::string version) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendVersion(const char* backend,
+                                              std::string (*version)()) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
                                                    std::string (*why_not)()) noexcept;
 
@@ -157,11 +158,13 @@ bool RegisterClass(const KernelRegistration&) {
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
-// Registers the version of the library behind a backend; tuning measures anew where it differs.
-#define OPKIT_REGISTER_BACKEND_VERSION(backend, version)            \
+// Registers a function that returns the version of the library behind a backend; tuning measures
+// anew where it differs: OPKIT_REGISTER_BACKEND_VERSION("mine", [] { return "2.1"; });
+#define OPKIT_REGISTER_BACKEND_VERSION(backend, ...)                \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_VERSION);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
-      ::opkit::detail::RegisterBackendVersion(backend, version)
+      ::opkit::detail::RegisterBackendVersion(backend,              \
+                                              []() -> std::string { return (__VA_ARGS__)(); })
 // Registers a function that returns the reason why the backend cannot run on this machine, else "":
 //   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \

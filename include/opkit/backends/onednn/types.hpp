@@ -12,10 +12,10 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 using OnednnType = dnnl::memory::data_type;
 
 // With the number of the instructions that it may use: kernels of others have other times.
-OPKIT_REGISTER_BACKEND_VERSION(kOnednnBackend,
-                               StrCat(dnnl_version()->major, ".", dnnl_version()->minor, ".",
-                                      dnnl_version()->patch, " isa ",
-                                      static_cast<unsigned>(dnnl::get_effective_cpu_isa())));
+OPKIT_REGISTER_BACKEND_VERSION(kOnednnBackend, [] {
+  return StrCat(dnnl_version()->major, ".", dnnl_version()->minor, ".", dnnl_version()->patch,
+                " isa ", static_cast<unsigned>(dnnl::get_effective_cpu_isa()));
+});
 
 inline OnednnType OnednnTypeOf(DType dtype) {
   return dtype == DType::kBFloat16 ? OnednnType::bf16 : OnednnType::f32;

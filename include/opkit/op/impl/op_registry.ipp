@@ -176,7 +176,7 @@ struct OpRegistry::State {
   };
   // For each backend, an entry of the program and of each library that has set it.
   NameMap<std::vector<Rank>> ranks;
-  NameMap<std::string> versions;  // by backend
+  NameMap<std::string (*)()> versions;  // by backend
   NameMap<std::vector<Availability>> availability;
   // Returns the entry of an origin; null if it has none.
   template <class List>
@@ -384,14 +384,17 @@ OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_v
 }
 
 OPKIT_COLD OPKIT_INLINE void OpRegistry::SetBackendVersion(std::string_view backend,
-                                                           std::string version) {
+                                                           std::string (*version)()) {
   detail::MutexLock lock(state_->mutex);
-  state_->versions[backend] = std::move(version);
+  state_->versions[backend] = version;
 }
 OPKIT_COLD OPKIT_INLINE std::string OpRegistry::BackendVersion(std::string_view backend) const {
-  detail::MutexLock lock(state_->mutex);
-  const std::string* const version = state_->versions.Find(backend);
-  return version ? *version : std::string();
+  std::string (*version)() = nullptr;
+  {
+    detail::MutexLock lock(state_->mutex);
+    if (auto* const known = state_->versions.Find(backend)) version = *known;
+  }
+  return version ? version() : std::string();
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,

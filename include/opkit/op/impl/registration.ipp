@@ -52,8 +52,8 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
     OpRegistry::Global().SetBackendRank(backend, rank);
   });
 }
-OPKIT_INLINE bool RegisterBackendVersion(const char* backend, std::string version) noexcept {
-  return Registered([&] { OpRegistry::Global().SetBackendVersion(backend, std::move(version)); });
+OPKIT_INLINE bool RegisterBackendVersion(const char* backend, std::string (*version)()) noexcept {
+  return Registered([&] { OpRegistry::Global().SetBackendVersion(backend, version); });
 }
 
 }}}  // namespace opkit::detail

@@ -24,8 +24,9 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-OPKIT_REGISTER_BACKEND_VERSION(kEigenBackend, StrCat(EIGEN_WORLD_VERSION, ".", EIGEN_MAJOR_VERSION,
-                                                     ".", EIGEN_MINOR_VERSION));
+OPKIT_REGISTER_BACKEND_VERSION(kEigenBackend, [] {
+  return StrCat(EIGEN_WORLD_VERSION, ".", EIGEN_MAJOR_VERSION, ".", EIGEN_MINOR_VERSION);
+});
 
 // Neighbouring floats as a vector for Eigen's array expressions.
 using FloatArray = Eigen::Map<Eigen::ArrayXf>;
