@@ -33,7 +33,7 @@ SECTIONS = {
     "Graphs": ["docs/graphs.md", "docs/command-line.md", "docs/memory-planning.md",
                "docs/partitioners.md"],
     "Backends": ["docs/backends.md", "docs/onednn.md", "docs/cuda.md"],
-    "Profiler": ["docs/benchmarking.md", "docs/profiling.md", "docs/profile-tracks.md"],
+    "Profiler": ["docs/benchmarking.md", "docs/tuning.md", "docs/profiling.md", "docs/profile-tracks.md"],
     "Reference": ["docs/reference.md", "docs/operators.md"],
     "Project": ["docs/architecture.md", "docs/testing.md", "CONTRIBUTING.md", "CHANGELOG.md",
                 "SECURITY.md"],

@@ -26,6 +26,12 @@ struct Explanation {
     double conversion_ns = 0;  // estimated time to convert the inputs that have other layouts
     std::string why_not;       // the reason against it; empty for the chosen candidate
   };
+  // A kernel's time in the tuning cache, alone, without the conversions before it.
+  struct Measured {
+    std::string way;                                // "eigen 3.4.0 on cpu, standard"
+    double median_ns = 0, low_ns = 0, high_ns = 0;  // with the 95 % confidence interval
+    bool is_chosen = false;
+  };
   struct Node;
   // A graph that a node runs and that is planned together with the node's graph.
   struct Body {
@@ -47,6 +53,10 @@ struct Explanation {
     int64_t bytes = 0;
     double ns = 0;
     std::vector<Body> bodies = {};
+    // With PlanOptions::tuning: what the cache has of the node, or of the first of several nodes,
+    // the fastest first. The chosen way is not the first where conversions cost more than it saves,
+    // or where the difference is noise.
+    std::vector<Measured> measured = {};
 
     bool is_converter() const { return chosen < 0; }
   };
@@ -65,9 +75,9 @@ struct Explanation {
 
 std::string ToString(const Explanation& explanation);
 // Writes JSON with the names of the members above: {"nodes": [{"name", "text", "parts", "chosen",
-// "runner_up", "candidates": [{"backend", …}]} or, for a converter, {"name", "text", "from", "to",
-// "bytes", "ns"}, …], "converters", …}. A node that runs graphs has "bodies": [{"name", "nodes"},
-// …].
+// "runner_up", "candidates": [{"backend", …}], "measured": [{"way", …}]} or, for a converter,
+// {"name", "text", "from", "to", "bytes", "ns"}, …], "converters", …}. A node that runs graphs has
+// "bodies": [{"name", "nodes"}, …].
 std::string ToJson(const Explanation& explanation);
 
 }}  // namespace opkit

@@ -448,7 +448,16 @@ TEST_CASE("a cache spares measurements, and a plan with tuning takes its kernels
   const Plan tuned = Compile(graph, plan);
   CHECK(tuned.choice(0).kernel->backend == "tune_second");
   CHECK(tuned.choice(1).kernel->backend == "tune_first");
-  // Another graph with an equal node: its times are known.
+  const Explanation explanation = tuned.Explain();
+  REQUIRE(explanation.nodes.size() == 2);
+  REQUIRE(explanation.nodes[0].measured.size() >= 2);
+  CHECK(explanation.nodes[0].measured[0].way == "tune_second on cpu, standard");
+  CHECK(explanation.nodes[0].measured[0].median_ns == 1000);
+  CHECK(explanation.nodes[0].measured[0].is_chosen);
+  CHECK(Contains(ToString(explanation),
+                 "    measured tune_second on cpu, standard: 1.000 us (1.000 to 1.000), chosen"));
+  CHECK(Contains(ToJson(explanation), "\"measured\": [{\"way\": \"tune_second on cpu"));
+  // With another cache in memory, the times of the file are known.
   TuningCache read(path);
   options.cache = &read;
   const TuneResult again = Tune(graph, options);

@@ -42,6 +42,10 @@ inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::
       text += StrCat(indent, next ? "    then " : "    not ", DescribeCandidate(one), ": ",
                      one.why_not, "\n");
     }
+    for (const Explanation::Measured& one : node.measured)
+      text += StrCat(indent, "    measured ", one.way, ": ", Microseconds(one.median_ns), " us (",
+                     Microseconds(one.low_ns), " to ", Microseconds(one.high_ns),
+                     one.is_chosen ? "), chosen\n" : ")\n");
     for (const Explanation::Body& body : node.bodies) {
       text += StrCat(indent, "  ", body.name, ":\n");
       AppendNodes(body.nodes, indent + "    ", text);
@@ -68,6 +72,15 @@ inline void WriteNodes(const std::vector<Explanation::Node>& nodes, JsonWriter& 
       json.Member("conversion_ns", one.conversion_ns).Member("why_not", one.why_not).EndObject();
     }
     json.EndArray();
+    if (!node.measured.empty()) {
+      json.Key("measured").BeginArray();
+      for (const Explanation::Measured& one : node.measured) {
+        json.BeginObject().Member("way", one.way).Member("median_ns", one.median_ns);
+        json.Member("low_ns", one.low_ns).Member("high_ns", one.high_ns);
+        json.Member("is_chosen", one.is_chosen).EndObject();
+      }
+      json.EndArray();
+    }
     if (!node.bodies.empty()) {
       json.Key("bodies").BeginArray();
       for (const Explanation::Body& body : node.bodies) {

@@ -27,6 +27,10 @@ class PlanState;
 OPKIT_IMAGE_LOCAL inline constinit Hook<Selection(const PlanState&, const std::vector<TensorInfo>&)>
     g_tuned_kernels{"PlanOptions::tuning", "opkit/graph/tune/tune.hpp"};
 
+// Hook for AddMeasured of graph/tune/tune.hpp.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const PlanState&, Explanation&)> g_add_measured{
+    "PlanOptions::tuning", "opkit/graph/tune/tune.hpp"};
+
 // Shared by the copies of a Plan and by its executors. Thread-safe where a function says so.
 class PlanState final : public RefCounted {
  public:

@@ -15,6 +15,10 @@ namespace detail {
 OPKIT_IMAGE_LOCAL std::string PlanKey(const Graph& graph, const std::vector<TensorInfo>& inputs,
                                       const PlanOptions& options, int threads);
 
+// Returns the key under which a cache has a time: the text of a CostTable, behind the version of
+// opkit and the number of threads.
+OPKIT_IMAGE_LOCAL std::string TimeKey(const std::string& key, int threads);
+
 // Returns the cache of this path, which is read once in a process. An empty path is that of
 // TuningCache::DefaultPath().
 OPKIT_IMAGE_LOCAL TuningCache& SharedTuningCache(const std::string& path);

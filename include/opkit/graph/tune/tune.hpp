@@ -135,6 +135,9 @@ namespace detail {
 OPKIT_IMAGE_LOCAL Selection TunedKernels(const PlanState& state,
                                          const std::vector<TensorInfo>& inputs);
 OPKIT_IMAGE_LOCAL inline const bool kFillsTunedKernels = g_tuned_kernels.Fill(&TunedKernels);
+// Adds what the cache has of the nodes of the plan's latest specialization.
+OPKIT_IMAGE_LOCAL void AddMeasured(const PlanState& state, Explanation& explanation);
+OPKIT_IMAGE_LOCAL inline const bool kFillsAddMeasured = g_add_measured.Fill(&AddMeasured);
 }  // namespace detail
 
 // A table of the plans, and of the nodes whose kernel is not that of the default plan.

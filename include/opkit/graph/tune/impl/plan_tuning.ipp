@@ -2,10 +2,14 @@
 #ifndef OPKIT_GRAPH_TUNE_IMPL_PLAN_TUNING_IPP_
 #define OPKIT_GRAPH_TUNE_IMPL_PLAN_TUNING_IPP_
 
+#include "opkit/base/algorithm.hpp"
+#include "opkit/graph/explanation.hpp"
 #include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/passes.hpp"
+#include "opkit/graph/tune/node_times.hpp"
 #include "opkit/graph/tune/plan_tuning.hpp"
 #include "opkit/graph/tune/tune.hpp"
+#include "opkit/graph/tune/tuned_graph.hpp"
 #include "opkit/version.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -79,6 +83,10 @@ OPKIT_COLD OPKIT_INLINE std::string PlanKey(const Graph& graph,
                 hash.text(), StrCat("; threads ", threads));
 }
 
+OPKIT_COLD OPKIT_INLINE std::string TimeKey(const std::string& key, int threads) {
+  return StrCat("opkit ", OPKIT_VERSION_STRING, "; threads ", threads, "; ", key);
+}
+
 OPKIT_COLD OPKIT_INLINE TuningCache& SharedTuningCache(const std::string& path) {
   // Never destroyed: plans may be made until the process ends.
   static auto* const mutex = new Mutex;
@@ -118,6 +126,37 @@ OPKIT_COLD OPKIT_INLINE Selection TunedKernels(const PlanState& state,
   TuneResult result = Tune(graph, tune);
   cache.Save();
   return std::move(result.selection);
+}
+
+OPKIT_COLD inline void AddMeasuredOf(const Specialization& plan, const std::string& prefix,
+                                     const PlanState& state,
+                                     std::vector<Explanation::Node>& nodes) {
+  const TuningCache& cache = SharedTuningCache(state.options().tuning.cache);
+  KernelSelector::Options options;
+  options.backend_need = state.options().backend_need;
+  options.devices = &state.options().devices;
+  const TunedGraph graph(plan, prefix, options);
+  for (int step = 0; step < plan.schedule().size(); ++step) {
+    const int node = plan.schedule().original_of(step);
+    const std::vector<int> parts = plan.PartsOf(node);
+    if (parts.empty()) continue;
+    Explanation::Node& out = nodes[Index(step)];
+    const NodeChoice& chosen = plan.plan_choice(parts[0]);
+    const std::string way = WayKey(*chosen.kernel, chosen.device, chosen.config);
+    for (const TunedGraph::Choice& choice : graph.choices(parts[0]))
+      if (const auto time = cache.FindTime(TimeKey(choice.key, state.pool().threads())))
+        out.measured.push_back(
+            {choice.way, time->median_ns, time->low_ns, time->high_ns, choice.way == way});
+    StableSort(out.measured,
+               [](const auto& a, const auto& b) { return a.median_ns < b.median_ns; });
+    size_t number = 0;
+    for (const std::unique_ptr<PlannedBody>& body : plan.BodiesOf(node))
+      AddMeasuredOf(*body->plan, prefix + SelectionPrefix(graph.name(parts[0]), body->name), state,
+                    out.bodies[number++].nodes);
+  }
+}
+OPKIT_COLD OPKIT_INLINE void AddMeasured(const PlanState& state, Explanation& explanation) {
+  AddMeasuredOf(*state.GetLatest(), "", state, explanation.nodes);
 }
 
 }}}  // namespace opkit::detail

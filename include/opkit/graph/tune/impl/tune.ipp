@@ -121,17 +121,15 @@ class OPKIT_IMAGE_LOCAL Tuner {
     double predicted = 0;        // ns
   };
 
-  // The text that stands before the keys of times in a cache.
-  std::string TimeKey(const std::string& key) const {
-    return StrCat("opkit ", OPKIT_VERSION_STRING, "; threads ", default_->executor.plan().threads(),
-                  "; ", key);
+  std::string CacheKey(const std::string& key) const {
+    return TimeKey(key, default_->executor.plan().threads());
   }
   void TakeFromCache() {
     if (!options_.cache) return;
     for (const auto& graph : graphs_)
       graph->ForEachKey([&](const std::string& key, bool is_pair) {
         if (table_.Find(key)) return;
-        const std::optional<MeasuredTime> found = options_.cache->FindTime(TimeKey(key));
+        const std::optional<MeasuredTime> found = options_.cache->FindTime(CacheKey(key));
         if (!found) return;
         CallTimes times;
         times.median = found->median_ns;
@@ -146,10 +144,10 @@ class OPKIT_IMAGE_LOCAL Tuner {
     if (!options_.cache) return;
     for (const auto& [key, times] : table_.times())
       if (!times.ns.empty())
-        options_.cache->AddTime(TimeKey(key), {.median_ns = times.median,
-                                               .low_ns = times.low,
-                                               .high_ns = times.high,
-                                               .samples = static_cast<int64_t>(times.ns.size())});
+        options_.cache->AddTime(CacheKey(key), {.median_ns = times.median,
+                                                .low_ns = times.low,
+                                                .high_ns = times.high,
+                                                .samples = static_cast<int64_t>(times.ns.size())});
     // Compile takes plans for the shortest run alone.
     if (options_.objective != TuneObjective::kTime || options_.most_bytes > 0 ||
         options_.executors > 1)
