@@ -562,12 +562,12 @@ class BenchOp(Cli):
         # It is measured again if the entries are of another machine, a busy one, or damaged.
         entry["flops"] = 1
         file.write_text(json.dumps({"version": 1, "peaks": [
-            {**entry, "key": {**entry["key"], "cpu": "another"}, "disturbed": False},
+            {**entry, "key": {**entry["key"], "machine": "another"}, "disturbed": False},
             {**entry, "disturbed": True}, {**entry, "disturbed": False, "caches": 5}, 7]}))
         self.assertNotIn("fewer", self.opkit(*arguments, environment=here))
         found = json.loads(file.read_text())["peaks"]
-        self.assertEqual([one["key"]["cpu"] for one in found if one != 7],
-                         [entry["key"]["cpu"], "another"])
+        self.assertEqual([one["key"]["machine"] for one in found if one != 7],
+                         [entry["key"]["machine"], "another"])
         self.assertGreater(found[0]["flops"], 1e8)
         file.write_text('{"version": 1, "peaks": [')
         self.opkit(*arguments, environment=here)

@@ -1,13 +1,12 @@
 #include "peak.hpp"
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "opkit/base/output_file.hpp"
-#include "opkit/base/platform.hpp"
+#include "opkit/graph/tune/machine_key.hpp"
+#include "opkit/graph/tune/tuning_cache.hpp"
 #include "program.hpp"
 
 namespace cli {
@@ -18,33 +17,8 @@ using Json = nlohmann::json;
 
 constexpr int kVersion = 1;  // of the file; a file of another version counts as an empty one
 
-std::string CpuModel() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name") || line.starts_with("CPU part"))
-      if (const size_t colon = line.find(": "); colon != line.npos) return line.substr(colon + 2);
-  return "unknown";
-}
-
-// The instruction sets between which MachinePeak chooses.
-std::string InstructionSets() {
-  std::string out;
-#if defined(__x86_64__)
-  for (const auto& [name, has] : {std::pair{"avx2", __builtin_cpu_supports("avx2")},
-                                  {"fma", __builtin_cpu_supports("fma")},
-                                  {"avx512f", __builtin_cpu_supports("avx512f")}})
-    if (has) out += out.empty() ? name : std::string(" ") + name;
-#endif
-  return out;
-}
-
 // Names the machine and the threads that rates belong to.
-Json KeyOf(int threads) {
-  return {{"cpu", CpuModel()},
-          {"instruction_sets", InstructionSets()},
-          {"processors", detail::AvailableCpus()},
-          {"threads", threads}};
-}
+Json KeyOf(int threads) { return {{"machine", MachineKey()}, {"threads", threads}}; }
 
 // The entries of a file's text; none if it is empty or damaged.
 Json PeaksOf(std::string_view text) {
@@ -118,17 +92,9 @@ void AddMeasurePeakOption(CLI::App& app, bool* measure) {
 }
 
 std::string PeakFile() {
-  const auto variable = [](const char* name) {
-    const char* const text = std::getenv(name);
-    return std::string(text ? text : "");
-  };
-  if (const std::string cache = variable("OPKIT_TUNING_CACHE"); !cache.empty())
-    return (std::filesystem::path(cache).parent_path() / "peak.json").string();
-  if (const std::string folder = variable("XDG_CACHE_HOME"); !folder.empty())
-    return folder + "/opkit/peak.json";
-  if (const std::string home = variable("HOME"); !home.empty())
-    return home + "/.cache/opkit/peak.json";
-  return {};
+  const std::string cache = TuningCache::DefaultPath();
+  if (cache.empty()) return {};
+  return (std::filesystem::path(cache).parent_path() / "peak.json").string();
 }
 
 MachineRates PeakOf(int threads, bool measure) {

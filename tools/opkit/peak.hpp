@@ -15,14 +15,14 @@ namespace cli {
 // Adds --measure-peak.
 void AddMeasurePeakOption(CLI::App& app, bool* measure);
 
-// The file of measured peaks: peak.json in the folder of $OPKIT_TUNING_CACHE, else in
-// $XDG_CACHE_HOME/opkit, else in $HOME/.cache/opkit; empty if none is set.
+// The file of measured peaks: peak.json in the folder of TuningCache::DefaultPath(); empty if that
+// is empty.
 std::string PeakFile();
 
-// Returns the rates of `threads` threads. They come from the file if it has those of a machine with
-// this CPU model, instruction sets and number of processors, unless `measure`; else they are
-// measured, and written to the file. A damaged file counts as an empty one. Rates that were
-// measured while other programs ran get a warning, and are measured again the next time.
+// Returns the rates of `threads` threads. They come from the file if it has those of this machine
+// (MachineKey), unless `measure`; else they are measured, and written to the file. A damaged file
+// counts as an empty one. Rates that were measured while other programs ran get a warning, and are
+// measured again the next time.
 opkit::MachineRates PeakOf(int threads, bool measure);
 
 }  // namespace cli
