@@ -84,8 +84,8 @@ class Report(unittest.TestCase):
         self.assertEqual(self.page.value("document.querySelectorAll('#roofline circle').length"), 1)
         self.assertIn("Conv: 0.00333 GFLOP/s, 0.00667 GB/s, 0.01 % of L1",
                       self.page.value("document.querySelector('#roofline circle').textContent"))
-        # A roof for the cache and one for memory.
-        self.assertEqual(self.page.value("document.querySelectorAll('#roofline .roof').length"), 2)
+        # A roof for each cache and one for memory; the first goes on along the rate of arithmetic.
+        self.assertEqual(self.page.value("document.querySelectorAll('#roofline .roof').length"), 3)
 
     def test_the_graph_is_coloured_by_time_and_a_click_selects_the_run(self):
         boxes = "[...document.querySelectorAll('#graph rect')]"

@@ -122,7 +122,7 @@ Profile Large(int spans) {
 
 int main(int argc, char** argv) {
   ProfileTableOptions table;
-  table.peak = {100e9, 10e9, {{"L1", 32768, 50e9}}};
+  table.peak = {100e9, 10e9, {{"L1", 32768, 80e9}, {"L2", 1 << 20, 30e9}}};
   if (argc > 2)
     SaveReport(Large(std::atoi(argv[2])), argv[1], table);
   else

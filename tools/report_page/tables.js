@@ -86,15 +86,16 @@ function makeRoofline() {
       'operations for each byte');
   add('text', {class: 'axis-text', x: 12, y: (top + bottom) / 2, 'text-anchor': 'middle',
                transform: `rotate(-90 12 ${(top + bottom) / 2})`}, 'GFLOP/s');
-  for (const level of [...caches, {name: 'memory', bytes}]) {
-    if (!(level.bytes > 0)) continue;
+  const levels = [...caches, {name: 'memory', bytes}].filter(level => level.bytes > 0);
+  levels.forEach((level, i) => {
     const low = Math.max(10 ** x0, 10 ** y0 / level.bytes);
     const end = Math.max(low, flops / level.bytes), first = Math.min(low * level.bytes, flops);
+    // The first level's line goes on along the rate of arithmetic.
     add('path', {class: 'roof', d: `M${px(low)} ${py(first)}L${px(end)} ${py(flops)}` +
-                                   (level.name === 'memory' ? `L${right} ${py(flops)}` : '')});
+                                   (i === 0 ? `L${right} ${py(flops)}` : '')});
     if (caches.length && first < flops)
-      add('text', {class: 'axis-text', x: px(low) + 3, y: py(first) - 3}, level.name);
-  }
+      add('text', {class: 'axis-text', x: px(low) + 10, y: py(first) + 12}, level.name);
+  });
   const longest = Math.max(...points.map(({row}) => row.total_ns));
   points.sort((a, b) => b.row.total_ns - a.row.total_ns);
   points.forEach(({row, x, y}, i) => {
