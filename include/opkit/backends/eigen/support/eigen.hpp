@@ -22,7 +22,12 @@
 #pragma GCC diagnostic pop
 #endif
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+OPKIT_REGISTER_BACKEND_VERSION(kEigenBackend, StrCat(EIGEN_WORLD_VERSION, ".", EIGEN_MAJOR_VERSION,
+                                                     ".", EIGEN_MINOR_VERSION));
+
+namespace detail {
 
 OPKIT_REGISTER_BACKEND_VERSION(kEigenBackend, [] {
   return StrCat(EIGEN_WORLD_VERSION, ".", EIGEN_MAJOR_VERSION, ".", EIGEN_MINOR_VERSION);
@@ -32,6 +37,7 @@ OPKIT_REGISTER_BACKEND_VERSION(kEigenBackend, [] {
 using FloatArray = Eigen::Map<Eigen::ArrayXf>;
 using ConstFloatArray = Eigen::Map<const Eigen::ArrayXf>;
 
-}}}  // namespace opkit::detail
+}  // namespace detail
+}}  // namespace opkit
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_EIGEN_HPP_
