@@ -602,6 +602,21 @@ class BenchOp(Cli):
         self.assertIn("MatMul float32 [2, 3], float32 [3, 4]\n", out)
         self.assertIn("MatMul float32 [2, 3], float32 [3, 5]\n", out)
 
+    def test_counters(self):
+        self.refuses(USAGE, ["bench-op", "Relu", "--input", "float32:8", "--counters", "cycles,cache_mises"],
+                     "there is no counter 'cache_mises'", "did you mean 'cache_misses'?")
+        run = subprocess.run([program, "bench-op", "Relu", "--input", "float32:100000", "--backends",
+                              "reference", "--seconds", "0.02", "--counters", "task_clock,page_faults",
+                              "--json", "c.json"], cwd=self.folder, capture_output=True, text=True)
+        if run.returncode == RUN_FAILED:  # a container may forbid all counters
+            self.assertRegex(run.stderr, r"\Aopkit: error: cannot count task_clock: \w")
+            return
+        header, row = run.stdout.splitlines()[1:3]
+        self.assertIn("task_clock  page_faults  against the first", header)
+        counts = json.loads((self.folder / "c.json").read_text())["benchmarks"][0]
+        self.assertGreater(counts["task_clock"], 1000)  # ns for 100,000 elements
+        self.assertLess(counts["page_faults"], 10)  # all memory has been touched before
+
     def test_samples_as_json_and_their_comparison(self):
         arguments = ["bench-op", "Relu", "--input", "float32:1000", "--backends", "reference",
                      "--seconds", "0.1"]

@@ -26,7 +26,8 @@ struct FakeSource final : CounterSource {
     size_t names;
   };
   std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
-                                       std::vector<std::string>* absent) override {
+                                       std::vector<std::string>* absent,
+                                       CounterSource::Threads) override {
     if (absent) absent->push_back("last: it is a fake");
     return std::make_unique<Fake>(names.size());
   }
@@ -99,6 +100,39 @@ TEST_CASE("the system's counters count, or give the reason why not") {
     CAPTURE(table.counted[i]);
     CHECK((row.counts[i] == 0) == absent);
   }
+}
+
+TEST_CASE("threads that start later count where it is wanted") {
+  const auto touch = [] {
+    const std::vector<char> memory(64 << 20, 1);
+    CHECK(memory.back() == 1);
+  };
+  for (const CounterSource::Threads threads :
+       {CounterSource::Threads::kThis, CounterSource::Threads::kThisAndNew}) {
+    std::vector<std::string> absent;
+    const auto counters = PerfCounters().Open({"page_faults"}, &absent, threads);
+    uint64_t before = 0, after = 0;
+    counters->Read(&before);
+    std::thread([&] { std::thread(touch).join(); }).join();
+    counters->Read(&after);
+    CAPTURE(after - before);
+    // Pages of 2 MiB are the largest that the system takes for them.
+    const bool counted = after - before >= 32;
+    CHECK(counted == (absent.empty() && threads == CounterSource::Threads::kThisAndNew));
+  }
+}
+
+TEST_CASE("an absent counter has its name and the reason") {
+  const std::vector<std::string> names = {"cycles", "context_switches"};
+  std::vector<std::string> absent;
+  PerfCounters().Open(names, &absent, CounterSource::Threads::kThisAndNew);
+  for (const std::string& one : absent) {
+    CHECK((one.starts_with("cycles: ") || one.starts_with("context_switches: ")));
+    CHECK((Contains(one, "has no such counter") || Contains(one, "may not count")));
+  }
+  CHECK(Contains(detail::WhyNotCounted(ENOENT), "has no such counter"));
+  CHECK(Contains(detail::WhyNotCounted(EACCES), "may not count"));
+  CHECK(detail::WhyNotCounted(EMFILE) == std::strerror(EMFILE));
 }
 
 TEST_CASE("names that no counter has, and more than there is room for, are Errors") {

@@ -22,7 +22,7 @@ using namespace opkit;
 
 struct BenchOpCommand {
   std::string op, sweep, json, plot, compare;
-  std::vector<std::string> inputs, constants, attributes, libraries, backends;
+  std::vector<std::string> inputs, constants, attributes, libraries, backends, counters;
   std::vector<int> threads = {1};
   ColdData cold = ColdData::kNone;
   double seconds = 1;
@@ -121,6 +121,7 @@ CompareKernelsOptions OptionsOf(const BenchOpCommand& command, const std::vector
   options.backends = command.backends;
   options.threads = command.threads;
   options.cold = command.cold;
+  options.counters = command.counters;
   options.timing.seconds = command.seconds;
   options.significance = command.diff.significance;
   return options;
@@ -153,6 +154,13 @@ std::string PlotOf(const BenchOpCommand& command, const Sweep& sweep,
   return ToSvg(found, options);
 }
 
+void RequireCounters(const std::vector<std::string>& names) {
+  std::vector<std::string> absent;
+  FailWith(ExitCode::kUsage, "",
+           [&] { PerfCounters().Open(names, &absent, CounterSource::Threads::kThisAndNew); });
+  if (!absent.empty()) throw Failure(ExitCode::kRunFailed, "cannot count " + absent[0]);
+}
+
 void BenchOp(const BenchOpCommand& command) {
   if (command.diff.fail_above && command.compare.empty())
     throw Failure(ExitCode::kUsage, "--fail-above compares with the file of --compare OLD.json");
@@ -169,6 +177,7 @@ void BenchOp(const BenchOpCommand& command) {
   if (!command.plot.empty()) plot.emplace(command.plot);
   std::vector<NamedTimes> before;
   if (!command.compare.empty()) before = ReadBenchmarkTimes(command.compare);
+  if (!command.counters.empty()) RequireCounters(command.counters);
   std::vector<MachineRates> peaks;
   for (const int threads : command.threads)
     if (command.peak || command.measure_peak || plot)
@@ -230,6 +239,12 @@ void AddBenchOpCommand(CLI::App& program) {
   app->add_flag("--peak", command->peak,
                 "Prints the share of the processor's peak, which it measures the first time");
   AddMeasurePeakOption(*app, &command->measure_peak);
+  app->add_option("--counters", command->counters,
+                  "Adds counts of one run: cycles, instructions, cache_references, cache_misses, "
+                  "branches, branch_misses, task_clock, page_faults, ...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->option_text("NAME,...");
   app->add_option("--json", command->json,
                   "Writes every sample in Google Benchmark's JSON; - is standard output")
       ->option_text("FILE");

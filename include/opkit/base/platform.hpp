@@ -163,8 +163,10 @@ void GetCurrentThreadName(char (&name)[16]);
 void MakeSignalStack();
 
 // Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
-// `config` are those of perf_event_open(2).
-int OpenThreadCounter(uint32_t type, uint64_t config);
+// `config` are those of perf_event_open(2). With `kernel`, counts what happens in the kernel
+// too, which the system may forbid. With `new_threads`, counts also on the threads that this thread
+// starts from now on, and on theirs.
+int OpenThreadCounter(uint32_t type, uint64_t config, bool kernel, bool new_threads);
 // Returns the present count; 0 if the counter cannot be read. The count is scaled up if several
 // counters had to share one of the processor's counters.
 uint64_t ReadThreadCounter(int file);

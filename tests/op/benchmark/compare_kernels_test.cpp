@@ -24,6 +24,23 @@ struct PlantedClock final : TimingClock {
 PlantedClock g_clock;
 int g_threads = 0;
 
+// Counters that kernels move: ten of the first for a run, and three of the second for its threads.
+uint64_t g_counts[2] = {};
+struct PlantedSource final : CounterSource {
+  struct Counters final : ThreadCounters {
+    void Read(uint64_t* values) noexcept override { std::copy_n(g_counts, 2, values); }
+  };
+  std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
+                                       std::vector<std::string>* absent,
+                                       CounterSource::Threads threads) override {
+    CHECK(threads == CounterSource::Threads::kThisAndNew);
+    ++opened;
+    if (names[0] == "absent") absent->push_back("absent: it is planted");
+    return std::make_unique<Counters>();
+  }
+  int opened = 0;
+};
+
 // y = x, by a kernel whose runs take a planted time: `ns` plus up to `noise`, in turns.
 template <int kNs, int kNoise>
 class PlantedOp : public Operator<CPUContext> {
@@ -35,6 +52,8 @@ class PlantedOp : public Operator<CPUContext> {
     if (HasArgument("fails")) Throw(ErrorCode::kUnsupported, "failed in its run");
     g_clock.now += kNs + kNoise * (++runs_ % 3) / 2;
     g_threads = NumThreads();
+    g_counts[0] += 10'000;
+    g_counts[1] += static_cast<uint64_t>(3 * g_threads);
     return true;
   }
 
@@ -188,6 +207,40 @@ TEST_CASE("each number of threads has its rows, and kernels run with so many") {
   options.threads = {2};
   CompareKernels("ComparePlanted", options);
   CHECK(g_threads == 2);
+}
+
+TEST_CASE("counters have a column each, for one run on all of its threads") {
+  CompareKernelsOptions options = Planted();
+  PlantedSource source;
+  options.backends = {"half", "twice", "saturday"};
+  options.threads = {1, 2};
+  options.counters = {"cycles", "misses"};
+  options.counter_source = &source;
+  const KernelComparison found = CompareKernels("ComparePlanted", options);
+  for (const int threads : {1, 2})
+    for (const char* backend : {"half", "twice"})
+      CHECK(Row(found, backend, threads).counts == std::vector<double>{10'000, 3.0 * threads});
+  CHECK(Row(found, "saturday").counts.empty());
+  const std::string text = ToString(found);
+  CHECK(Contains(text, "of peak  cycles  misses  "));
+  CHECK(Contains(text, "10k       6"));
+  CHECK(Contains(ToJson({&found, 1}), "\"cycles\": 10000, \"misses\": 6}"));
+}
+
+TEST_CASE("a counter that is absent is an Error before anything is timed") {
+  CompareKernelsOptions options = Planted();
+  PlantedSource source;
+  options.counters = {"absent"};
+  options.counter_source = &source;
+  const int64_t begin = g_clock.now;
+  const Error error = ErrorOf([&] { CompareKernels("ComparePlanted", options); });
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  CHECK(Contains(error.message(), "cannot count absent: it is planted"));
+  CHECK(g_clock.now == begin);
+  options.counter_source = nullptr;
+  options.counters = {"cycels"};
+  CHECK(Contains(ErrorOf([&] { CompareKernels("ComparePlanted", options); }).message(),
+                 "there is no counter 'cycels' (did you mean 'cycles'?"));
 }
 
 TEST_CASE("Google Benchmark's JSON has a repetition for each sample") {

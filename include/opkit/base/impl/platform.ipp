@@ -214,7 +214,7 @@ OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
+OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config, bool kernel, bool new_threads) {
   // The first version of perf_event_attr (PERF_ATTR_SIZE_VER0); its header would bring 200 macros.
   struct {
     uint32_t type, size;
@@ -222,7 +222,8 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
     uint32_t wakeup_events, breakpoint_type;
     uint64_t config1;
   } wanted = {};
-  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2, kExcludeKernel = 1 << 5;
+  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2;
+  constexpr uint64_t kInherit = 1 << 1, kExcludeKernel = 1 << 5;
   constexpr int kThisThread = 0, kAnyCpu = -1, kNoGroup = -1;
   constexpr unsigned long kCloseOnExec = 8;
   static_assert(sizeof wanted == 64);
@@ -230,15 +231,10 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  // Counting in the kernel may be forbidden.
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {
-    wanted.flags = flags;
-    const long file =
-        syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
-    if (file >= 0) return static_cast<int>(file);
-    if (errno != EACCES && errno != EPERM) break;
-  }
-  return -errno;
+  wanted.flags = (new_threads ? kInherit : 0) | (kernel ? 0 : kExcludeKernel);
+  const long file =
+      syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
+  return file >= 0 ? static_cast<int>(file) : -errno;
 }
 
 OPKIT_INLINE uint64_t ReadThreadCounter(int file) {

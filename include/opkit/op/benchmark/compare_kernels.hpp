@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "opkit/op/benchmark/kernel_run.hpp"
+#include "opkit/profile/counters.hpp"
 #include "opkit/profile/machine_rates.hpp"
 #include "opkit/profile/timing/interleaved_times.hpp"
 
@@ -33,6 +34,10 @@ struct CompareKernelsOptions {
   // none.
   std::vector<MachineRates> peaks = {};
   double significance = 0.01;
+  // Counters of the processor, such as "cycles", "instructions", "cache_misses" (PerfCounters lists
+  // them), on all threads of a run.
+  std::vector<std::string> counters = {};
+  CounterSource* counter_source = nullptr;  // null: PerfCounters()
   uint64_t seed = 1;
   TimingClock* clock = nullptr;  // null: that of the machine
 };
@@ -57,15 +62,21 @@ struct KernelTimes {
   // probability of such a difference by chance (Mann-Whitney, corrected for the number of rows).
   double speedup = 1, p = 1;
   Verdict verdict = Verdict::kFirst;
+  // The counts of one run, for each of CompareKernelsOptions::counters: the mean of runs after the
+  // timed ones, so that counting takes no time from those.
+  std::vector<double> counts = {};
 };
 
 struct KernelComparison {
   std::string name;  // "MatMul(trans_b=1) float32 [64, 64], float32 [64, 64]"
   std::vector<KernelTimes> rows;
+  std::vector<std::string> counters = {};  // the names of the rows' counts
 };
 
 // Times every kernel of the operator, in every configuration that it proposes. Throws kNotFound for
-// an unknown operator or backend, and kInvalidArgument for inputs that the operator does not take.
+// an unknown operator or backend; kInvalidArgument for inputs that the operator does not take, and
+// for the name of no counter; kUnsupported, with the reason, for a counter that the system does not
+// give.
 //
 //   std::puts(ToString(CompareKernels("MatMul", {.shapes = {{64, 64}, {64, 64}}})).c_str());
 KernelComparison CompareKernels(const std::string& op, const CompareKernelsOptions& options = {});

@@ -26,6 +26,8 @@ class KernelComparer {
 
   KernelComparison Compare() {
     out_.name = Name();
+    out_.counters = options_.counters;
+    if (!out_.counters.empty()) OpenCounters();  // refuses an absent one before the work begins
     for (const int threads : options_.threads) AddCandidates(threads);
     std::vector<TimedCall> calls;
     for (const std::unique_ptr<Timed>& one : timed_) {
@@ -38,6 +40,8 @@ class KernelComparer {
     std::vector<CallTimes> times = TimeInterleaved(calls, options_.timing, options_.clock);
     for (size_t i = 0; i < times.size(); ++i) out_.rows[timed_[i]->row].times = std::move(times[i]);
     for (size_t t = 0; t < options_.threads.size(); ++t) Judge(t);
+    if (!out_.counters.empty())
+      for (const std::unique_ptr<ThreadPool>& pool : pools_) Count(*pool);
     return std::move(out_);
   }
 
@@ -93,6 +97,36 @@ class KernelComparer {
     }
   }
 
+  std::unique_ptr<ThreadCounters> OpenCounters() const {
+    CounterSource& source = options_.counter_source ? *options_.counter_source : PerfCounters();
+    std::vector<std::string> absent;
+    auto counters = source.Open(out_.counters, &absent, CounterSource::Threads::kThisAndNew);
+    if (!absent.empty()) Throw(ErrorCode::kUnsupported, "cannot count ", absent[0]);
+    return counters;
+  }
+  // Counts runs of the kernels that were timed on `timed_on`, on a pool of the same size: its
+  // threads start after the counters are opened, so they count, and no other threads do.
+  void Count(const ThreadPool& timed_on) {
+    const std::unique_ptr<ThreadCounters> counters = OpenCounters();
+    ThreadPool pool(timed_on.threads());
+    const PoolScope scope(pool);
+    constexpr double kNs = 20e6;  // of each kernel, about
+    for (const std::unique_ptr<Timed>& one : timed_) {
+      if (one->pool != &timed_on) continue;
+      KernelTimes& row = out_.rows[one->row];
+      const auto runs =
+          static_cast<int>(std::clamp(kNs / (std::max)(row.times.median, 1.0), 5.0, 1000.0));
+      one->run.Run();
+      std::vector<uint64_t> before(out_.counters.size()), after(out_.counters.size());
+      counters->Read(before.data());
+      for (int run = 0; run < runs; ++run) one->run.Run();
+      counters->Read(after.data());
+      for (size_t i = 0; i < after.size(); ++i)
+        row.counts.push_back((static_cast<double>(after[i]) - static_cast<double>(before[i])) /
+                             runs);
+    }
+  }
+
   // Compares the rows of one number of threads with the first of them.
   void Judge(size_t t) {
     KernelTimes* first = nullptr;
@@ -125,6 +159,16 @@ class KernelComparer {
   std::vector<std::unique_ptr<ThreadPool>> pools_;
   std::vector<std::unique_ptr<Timed>> timed_;
 };
+
+// "0.25", "812", "12.3k", "4.56M".
+inline std::string CountText(double count) {
+  int thousands = 0;
+  for (; count >= 10'000 && thousands < 4; ++thousands) count /= 1000;
+  const char* const units[] = {"", "k", "M", "G", "T"};
+  char text[32] = "";
+  std::snprintf(text, sizeof text, "%.4g%s", count, units[thousands]);
+  return text;
+}
 
 inline std::string VerdictText(const KernelTimes& row) {
   using Verdict = KernelTimes::Verdict;
@@ -167,6 +211,8 @@ OPKIT_COLD OPKIT_INLINE std::string ToString(const KernelComparison& comparison)
   std::vector<std::vector<std::string>> lines = {{"kernel", "layouts", "threads", "median us",
                                                   "95 % interval", "GFLOP/s", "GB/s", "of peak",
                                                   "against the first"}};
+  // The counts stand before the verdict.
+  lines[0].insert(lines[0].end() - 1, comparison.counters.begin(), comparison.counters.end());
   std::string refused;
   for (const KernelTimes& row : comparison.rows) {
     if (!row.refused.empty()) {
@@ -180,6 +226,8 @@ OPKIT_COLD OPKIT_INLINE std::string ToString(const KernelComparison& comparison)
                 times.disturbed ? " (disturbed)" : ""),
          number(row.flops / times.median), number(row.bytes / times.median), ToString(row.of_peak),
          detail::VerdictText(row)});
+    for (const double count : row.counts)
+      lines.back().insert(lines.back().end() - 1, detail::CountText(count));
   }
   return StrCat(comparison.name, "\n", detail::AlignColumns(lines, 2), refused);
 }
@@ -207,6 +255,8 @@ OPKIT_COLD OPKIT_INLINE std::string ToJson(std::span<const KernelComparison> com
         if (row.bytes > 0) json.Member("bytes_per_second", 1e9 * row.bytes / row.times.ns[i]);
         if (row.of_peak.share > 0)
           json.Member("of_peak", row.of_peak.share).Member("ceiling", row.of_peak.ceiling);
+        for (size_t c = 0; c < row.counts.size(); ++c)
+          json.Member(comparison.counters[c], row.counts[c]);
         json.EndObject();
       }
     }
