@@ -300,7 +300,6 @@ def definitions(tree):
 
 # What registers an operator in a header of ops/ or of a backend.
 REGISTRATION = re.compile(r"\b(?:OPKIT_)?(?:REGISTER_(?!BACKEND_(?:RANK|VERSION))\w+|(?:STANDARD_)?OPERATOR_SCHEMA|OP)\(")
-REGISTRATION = re.compile(r"\b(?:OPKIT_)?(?:REGISTER_(?!BACKEND_RANK|BACKEND_VERSION)\w+|(?:STANDARD_)?OPERATOR_SCHEMA|OP)\(")
 
 
 DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n]*\\\n)*[^\n]*)\n", re.MULTILINE)

@@ -24,9 +24,6 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_REGISTER_BACKEND_VERSION(kEigenBackend, StrCat(EIGEN_WORLD_VERSION, ".", EIGEN_MAJOR_VERSION,
-                                                     ".", EIGEN_MINOR_VERSION));
-
 namespace detail {
 
 OPKIT_REGISTER_BACKEND_VERSION(kEigenBackend, [] {

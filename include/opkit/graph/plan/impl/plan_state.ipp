@@ -78,7 +78,7 @@ OPKIT_INLINE Explanation PlanState::Explain() const {
   const PreferenceScope scope(*preferences_);
   Explanation explanation = explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
   explanation.recomputed_nodes = recomputed_.nodes;
-  // Without their elements, the constants no longer tell which kernels take them.
+  // Kernels may read constants, which have lost their elements if there is an explanation already.
   if (options_.tuning.use != PlanOptions::TuningOptions::Use::kNone && !explanation_)
     g_add_measured(*this, explanation);
   return explanation;
