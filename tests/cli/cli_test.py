@@ -530,6 +530,65 @@ class Bench(Cli):
         self.assertLess(report["peak_memory_bytes"], 100 << 20)
 
 
+class Tune(Cli):
+    def test_the_choice_is_kept_and_used(self):
+        cache = self.folder / "mine.json"
+        model, shape = self.affine(), ("--shape", "x=4x3")
+        out = self.opkit("tune", model, *shape, "--threads", 1, "--budget", "0.2", "--cache", cache,
+                         "-o", "model.selection")
+        for text in ("plan ", "median us", "* ", " nodes have another kernel than by default"):
+            self.assertIn(text, out)
+        kept = json.loads(cache.read_text())
+        kinds = [next(iter(entry)) for entry in kept["machines"][0]["entries"]]
+        self.assertEqual(kinds.count("plan"), 1)
+        self.assertGreater(kinds.count("time"), 0)
+        selection = (self.folder / "model.selection").read_text()
+        self.assertIn("\treference\t" if "reference" in selection else "\teigen\t", selection)
+        self.opkit("run", model, *shape, "--threads", 1, "--random", "--selection", "model.selection")
+
+        # The cache has the plan: nothing is measured.
+        explained = self.opkit("run", model, *shape, "--threads", 1, "--random", "--tuned", "--tuning-cache",
+                               cache, "--explain", "-")
+        self.assertIn("    measured ", explained)
+        self.assertEqual(self.stderr, "")
+        # It has none for other shapes or another number of threads, and run says so.
+        self.opkit("run", model, "--shape", "x=2x3", "--threads", 1, "--random", "--tuned", "--tuning-cache", cache,
+                   "--tuning-budget", "0.1")
+        self.assertIn(f"the tuning cache {cache} has no plan of this model; measuring", self.stderr)
+        self.opkit("run", model, "--shape", "x=2x3", "--threads", 1, "--random", "--tuned", "--tuning-cache", cache)
+        self.assertEqual(self.stderr, "")
+
+    def test_explains_to_a_file(self):
+        self.assertEqual(self.opkit("tune", self.affine(), "--budget", "0.1", "--explain", "why.txt"), "")
+        self.assertIn("speedup", (self.folder / "why.txt").read_text())
+
+    def test_objectives(self):
+        arguments = ["tune", self.affine(), "--threads", 1, "--budget", "0.1"]
+        self.assertIn("faster or smaller than every other plan:",
+                      self.opkit(*arguments, "--objective", "memory", "--pareto", "--executors", 2))
+        self.refuses(USAGE, [*arguments, "--objective", "beauty"], "--objective")
+        self.refuses(RUN_FAILED, [*arguments, "--memory-bound", 1], "takes at most 1 bytes")
+
+    def test_merges_and_exports_without_a_model(self):
+        first, second, both = (self.folder / name for name in ("a.json", "b.json", "c.json"))
+        self.opkit("tune", self.affine(), "--threads", 1, "--budget", "0.1", "--cache", first)
+        self.opkit("tune", self.affine(), "--threads", 1, "--shape", "x=2x3", "--budget", "0.1", "--cache", second)
+        self.opkit("tune", "--cache", first, "--merge", second, "--export", both)
+        entries = json.loads(both.read_text())["machines"][0]["entries"]
+        self.assertEqual(sum("plan" in entry for entry in entries), 2)
+        self.refuses(BAD_FILE, ["tune", "--cache", first, "--merge", "absent.json"], "absent.json")
+        (self.folder / "foreign.json").write_text("{}")
+        self.refuses(BAD_FILE, ["tune", "--cache", first, "--merge", "foreign.json"], "foreign.json")
+
+    def test_a_cache_that_cannot_be_written_is_a_warning(self):
+        (self.folder / "file").write_text("")
+        self.opkit("tune", self.affine(), "--budget", "0.1", "--cache", self.folder / "file/cache.json")
+        self.assertIn("file/cache.json", self.stderr)
+
+    def test_needs_a_model(self):
+        self.refuses(USAGE, ["tune"], "expected the file of a model")
+
+
 class BenchOp(Cli):
     def test_kernels_of_an_operator_in_a_table(self):
         out = self.opkit("bench-op", "Relu", "--input", "float32:8x8", "--seconds", "0.05",

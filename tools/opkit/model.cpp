@@ -315,14 +315,17 @@ void AddModelOptions(CLI::App& app, ModelOptions* options) {
 }
 
 void AddTunedOptions(CLI::App& app, ModelOptions* options) {
-  app.add_flag(
-      "--tuned", options->tuned,
-      "Uses the kernels that were measured fastest for this model, these shapes and this "
-      "number of threads; measures them first (20 s at most) if the tuning cache has none");
+  app.add_flag("--tuned", options->tuned,
+               "Uses the kernels that were measured fastest for this model, these shapes and this "
+               "number of threads; measures them first if the tuning cache has none");
   app.add_option("--tuning-cache", options->tuning_cache,
                  "Names the tuning cache (default: $OPKIT_TUNING_CACHE, else opkit/tuning.json in "
                  "the user's cache folder)")
       ->option_text("FILE");
+  app.add_option("--tuning-budget", options->tuning_seconds,
+                 "Limits the time that --tuned measures")
+      ->check(Seconds())
+      ->option_text("S=20");
 }
 
 void AddInputOptions(CLI::App& app, ModelOptions* options) {
@@ -527,6 +530,7 @@ Plan MakePlan(const Graph& graph, const std::vector<NamedTensor>& inputs,
   tune.plan.tuning = {};
   tune.plan.memory.release_constants = false;
   tune.inputs = inputs;
+  tune.seconds = options.tuning_seconds;
   tune.cache = &opkit::detail::SharedTuningCache(options.tuning_cache);
   std::fprintf(stderr, "opkit: the tuning cache %s has no plan of this model; measuring\n",
                Printable(tune.cache->path()).c_str());

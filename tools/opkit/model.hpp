@@ -24,6 +24,7 @@ struct ModelOptions {
   std::string selection;               // a file of kernels that nodes must have
   bool tuned = false;                  // kernels by measurement, from the tuning cache
   std::string tuning_cache;            // a file; empty: TuningCache::DefaultPath()
+  double tuning_seconds = 20;          // that --tuned may measure
   int threads = 0;                     // 0: as many as there are CPUs
   uint64_t seed = 0;                   // seed of random inputs
   bool release_constants = false;  // see PlanOptions::MemoryOptions; for a model with a single plan
@@ -38,7 +39,7 @@ opkit::Arguments ParseAttributes(const std::vector<std::string>& settings);
 
 // Adds MODEL, --shape, --backends, --selection, --library, --threads, --partition, --option.
 void AddModelOptions(CLI::App& app, ModelOptions* options);
-// Adds --tuned and --tuning-cache.
+// Adds --tuned, --tuning-cache and --tuning-budget.
 void AddTunedOptions(CLI::App& app, ModelOptions* options);
 // Adds --input and --seed, for commands that run the model.
 void AddInputOptions(CLI::App& app, ModelOptions* options);
