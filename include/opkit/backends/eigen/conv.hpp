@@ -176,9 +176,12 @@ class ConvAlgorithm {
       plan_.emplace(sizes, groups, threads);
   }
   // Returns the names of the variants for a convolution of these sizes.
-  static std::vector<const char*> Variants(const ConvSizes& sizes, int64_t groups) {
-    if (Winograd::IsPromising(sizes, groups)) return {kWinograd};
-    return {};
+  static std::vector<std::string_view> Variants(const ConvSizes& sizes, int64_t groups,
+                                                int threads) {
+    std::vector<std::string_view> names;
+    if (Winograd::IsPromising(sizes, groups)) names.push_back(kWinograd);
+    if (threads > 1 && MayPayOnOneThread(sizes, groups)) names.push_back(kOneThread);
+    return names;
   }
   int64_t ScratchBytes(int threads) const {
     if (winograd_) return winograd_->ScratchBytes(threads);
@@ -199,7 +202,16 @@ class ConvAlgorithm {
   }
 
  private:
-  static constexpr const char* kWinograd = "winograd";
+  static constexpr std::string_view kWinograd = "winograd";
+  // True for a convolution of about 4 to 200 us. A smaller one is not divided in the usual way; a
+  // larger one gains by more threads.
+  static bool MayPayOnOneThread(const ConvSizes& sizes, int64_t groups) {
+    constexpr double kLeastFlops = 5e5, kMostFlops = 3e7;
+    const double flops = 2.0 * static_cast<double>(sizes.batch * groups * sizes.outputs) *
+                         static_cast<double>(sizes.output_pixels) *
+                         static_cast<double>(sizes.channels * sizes.kernel);
+    return flops >= kLeastFlops && flops <= kMostFlops;
+  }
 
   // Exactly one of them is set.
   std::optional<Winograd> winograd_;

@@ -55,7 +55,7 @@ struct ConvTransposePlan : TaskPlan {
     slot_bytes =
         ScratchSlots::RoundUp(block_outputs * block_lines * line_floats * int64_t{sizeof(float)});
   }
-  static std::vector<const char*> Variants(const ConvSizes&, int64_t) { return {}; }
+  static std::vector<std::string_view> Variants(const ConvSizes&, int64_t, int) { return {}; }
   void MakeTables() {}  // has none
   // Runs all tasks. `scratch` must have ScratchBytes(threads) bytes.
   void Run(const ConvData<float>& data, void* scratch, int threads) const;

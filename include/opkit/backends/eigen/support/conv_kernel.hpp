@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "opkit/backends/eigen/backend.hpp"
 #include "opkit/engine/parallel_for.hpp"
@@ -22,12 +23,14 @@ class OneThreadScope {
   const PoolScope pool_;
 };
 
+// The variant in which a kernel runs on the caller's thread alone.
+inline constexpr std::string_view kOneThread = "threads=1";
+
 // An Algorithm is constructed from the ConvSizes, the number of groups, the number of threads and
 // the name of a variant; its function Variants returns the names other than the usual, empty one.
-// The kernel has one more variant, "threads=1": to divide work may take longer than it saves.
-// The kernel keeps the algorithm until a shape or the number of threads changes. The function
-// kSizes returns the ConvSizes; it takes the attributes, the number of groups and the shapes of X
-// and W.
+// If kOneThread is among them, the kernel runs the usual algorithm on one thread. The kernel keeps
+// the algorithm until a shape or the number of threads changes. The function kSizes returns the
+// ConvSizes; it takes the attributes, the number of groups and the shapes of X and W.
 template <class Attributes, class Algorithm, auto kSizes>
 class ConvKernel final : public BasicConvOpBase<Attributes> {
  public:
@@ -42,12 +45,10 @@ class ConvKernel final : public BasicConvOpBase<Attributes> {
       const int64_t groups = ConvGroups(query.def);
       const ConvSizes sizes = kSizes(Attributes(query.def), groups, x.ToShape(), w.ToShape());
       const int threads = ThreadPool::Current().threads();
-      std::vector<const char*> variants = Algorithm::Variants(sizes, groups);
-      if (threads > 1 && MayPayOnOneThread(sizes, groups)) variants.push_back(kOneThread);
       configs[0].scratch_bytes = Algorithm(sizes, groups, threads, "").ScratchBytes(threads);
       // A variant requests at least the scratch of the usual way, so that a plan of the least
       // memory does not choose one that may be slower.
-      for (const char* variant : variants) {
+      for (const std::string_view variant : Algorithm::Variants(sizes, groups, threads)) {
         KernelConfig& config = configs.emplace_back(configs[0]);
         config.variant = variant;
         if (variant != kOneThread)
@@ -83,16 +84,6 @@ class ConvKernel final : public BasicConvOpBase<Attributes> {
   }
 
  private:
-  static constexpr const char* kOneThread = "threads=1";
-  // True for a convolution of about 4 us to 1 ms. A smaller one is not divided in the usual way.
-  static bool MayPayOnOneThread(const ConvSizes& sizes, int64_t groups) {
-    constexpr double kLeastFlops = 5e5, kMostFlops = 1e8;
-    const double flops = 2.0 * static_cast<double>(sizes.batch * groups * sizes.outputs) *
-                         static_cast<double>(sizes.output_pixels) *
-                         static_cast<double>(sizes.channels * sizes.kernel);
-    return flops >= kLeastFlops && flops <= kMostFlops;
-  }
-
   // Set for the variant "threads=1".
   const std::unique_ptr<ThreadPool> single_{this->config() && this->config()->variant == kOneThread
                                                 ? std::make_unique<ThreadPool>(1)
