@@ -312,7 +312,8 @@ class OPKIT_IMAGE_LOCAL Tuner {
 
   // Runs the candidate and the default plan in turns, and takes the times of the candidate's nodes.
   void Measure(Candidate& candidate) {
-    constexpr int kFewest = 5, kMost = 100, kWarm = 1;
+    constexpr int kFewest = 5, kMost = 100, kWarm = 1, kFewestOfSlow = 2;
+    constexpr double kSlow = 3;      // against the default plan: nobody will choose it
     constexpr double kShare = 0.03;  // of the whole time, for one plan
     const bool is_default = &candidate == default_.get();
     NodeTimes base_times(default_->executor, clock_);
@@ -331,6 +332,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     const double begin = Seconds();
     for (int round = 0; round < kMost; ++round) {
       if (round >= kFewest && Seconds() - begin > kShare * options_.seconds) break;
+      if (round >= kFewestOfSlow && !own.empty() && own.back() > kSlow * base.back()) break;
       run(*default_, base_times, base);
       if (times) run(candidate, *times, own);
     }
@@ -506,7 +508,12 @@ class OPKIT_IMAGE_LOCAL Tuner {
   void Compare() {
     stage_ = "comparing";
     std::vector<Candidate*> all = {default_.get()};
-    for (const auto& one : others_) all.push_back(one.get());
+    double fastest = 1;
+    for (const auto& one : others_) fastest = (std::min)(fastest, one->relative);
+    // A plan that was much slower when its nodes were timed would only take time.
+    constexpr double kHopeless = 1.3;
+    for (const auto& one : others_)
+      if (one->relative < kHopeless * fastest || one->is_kept) all.push_back(one.get());
     std::vector<TimedCall> calls;
     for (Candidate* one : all) calls.push_back({[one] { one->Run(); }});
     TimingOptions timing;
