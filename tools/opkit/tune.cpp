@@ -45,10 +45,9 @@ void TuneModel(TuneCommand& command) {
     if (command.objective == TuneObjective::kEnergy)
       energy = FailWith(ExitCode::kRunFailed, "", [] { return OpenCpuEnergy(); });
     options.energy = energy.get();
-    const TuneResult result = FailWith(ExitCode::kRunFailed, "", [&] {
-      return TuneWithProgress(WithShapes(model.graph, ShapesOf(options.inputs)),
-                              std::move(options));
-    });
+    const Graph graph = WithShapes(model.graph, ShapesOf(options.inputs));
+    const TuneResult result = FailWith(ExitCode::kRunFailed, "",
+                                       [&] { return TuneWithProgress(graph, std::move(options)); });
     if (!command.output.empty()) WriteFile(command.output, ToString(result.selection));
     std::string report = ToString(result);
     if (command.pareto) {
