@@ -3,12 +3,15 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/graph/tune/plan_tuning.hpp"
 #include "opkit/op/fusion.hpp"
+#include "opkit/op/observers.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
 #include "support/check_fails.hpp"
@@ -479,6 +482,53 @@ TEST_CASE("a plan measures what the cache does not have, if it may") {
   plan.tuning.seconds = 0.02;
   CHECK(Compile(graph, plan).has_shapes());
   CHECK(TuningCache(plan.tuning.cache).size() > 0);
+}
+
+// Takes 2 ms, or nothing.
+template <int kMs>
+class SleepOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(kMs));
+    Output(0, Input(0).shape(), Input(0).dtype())->CopyFrom(Input(0));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(TuneSleeps).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR_WITH_ENGINE(TuneSleeps, tune_first, SleepOp<2>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(TuneSleeps, tune_second, SleepOp<0>);
+
+TEST_CASE("new shapes run at once, and take over tuned kernels between two runs") {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, SymbolicShape{Sym("N")});
+  graph.AddNode(OperatorDef("TuneSleeps", {"X"}, {"Y"}));
+  graph.AddOutput("Y");
+  const TemporaryFolder folder;
+  PlanOptions options;
+  options.threads = 1;
+  options.tuning.use = PlanOptions::TuningOptions::Use::kMeasure;
+  options.tuning.online = true;
+  options.tuning.seconds = 0.2;
+  options.tuning.cache = folder / "tuning.json";
+  const Plan plan = Compile(graph, options);
+  Executor executor(plan);
+  for (const int64_t extent : {2, 3}) {
+    Tensor x(Shape{extent}, DType::kFloat32);
+    x.mutable_data<float>()[0] = 5;
+    executor.Run({{"X", x}});
+    CHECK(plan.choice(0).kernel->backend == "tune_first");
+    auto* const runs = Observe<RunCountObserver>(executor.op(0));
+    int count = 0;
+    for (; count < 100'000 && plan.choice(0).kernel->backend == "tune_first"; ++count)
+      CHECK(executor.Run({{"X", x}}).Get("Y").data<float>()[0] == 5);
+    CHECK(plan.choice(0).kernel->backend == "tune_second");
+    CHECK(runs->runs() == count);  // the observer goes with the node
+    executor.op(0).DetachObserver(runs);
+  }
+  // A plan that ends in the middle of a measurement waits for it only.
+  const Plan short_lived = Compile(graph, options);
+  Executor(short_lived).Run({{"X", Tensor(Shape{4}, DType::kFloat32)}});
 }
 
 TEST_CASE("tuning stops when it is told to, and keeps the default without a comparison") {

@@ -246,6 +246,11 @@ class Executor::Impl {
 
   void Prepare() {
     has_outputs_ = false;
+    if (const int selections = state().selections(); selections != selections_) [[unlikely]] {
+      selections_ = selections;
+      bound_plans_.Clear();
+      is_stale_ = changed_ = true;
+    }
     if (changed_) [[unlikely]]
       Rebind();
     for (Input& input : bindings_.inputs())
@@ -318,7 +323,8 @@ class Executor::Impl {
   }
   // Makes the bound plan for these inputs the current one.
   void Select(const std::vector<TensorInfo>& infos) {
-    if (current_ && detail::SameTypes(current_->inputs(), infos)) return UseArenas(*current_);
+    if (current_ && !is_stale_ && detail::SameTypes(current_->inputs(), infos))
+      return UseArenas(*current_);
     detail::MutexLock lock(current_mutex_);
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
     if (found)
@@ -330,6 +336,7 @@ class Executor::Impl {
     for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
     current_ = std::move(found);
     if (made) bound_plans_.Add(std::move(made));
+    is_stale_ = false;
   }
   void UseArenas(detail::BoundPlan& plan) {
     // If an arena must grow, all kept plans first release their arenas to free the memory.
@@ -457,6 +464,8 @@ class Executor::Impl {
   detail::SharedArenas arenas_;
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
+  int selections_ = 0;           // of PlanState::selections(), as the bound plans have them
+  bool is_stale_ = false;        // `current_` has kernels of an earlier selection
   detail::Mutex current_mutex_;  // guards `current_`, which Cancel reads from any thread
   std::vector<int> asked_for_;   // nodes whose operators may have observers
   detail::IndexedVector<char> is_asked_for_;  // by node

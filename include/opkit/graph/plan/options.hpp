@@ -42,6 +42,10 @@ struct PlanOptions {
     Use use = Use::kNone;
     std::string cache = {};  // a file (TuningCache); empty: TuningCache::DefaultPath()
     double seconds = 20;     // the time that Compile may measure, for each set of input shapes
+    // With kMeasure: a thread of the plan measures, while runs take the kernels by the usual rules.
+    // Executors take over the tuned plan between two runs. The plan's end waits for the measurement
+    // of a plan that is in progress.
+    bool online = false;
   };
 
   // Where the values of a run lie, and which of the caller's memory the plan may use.

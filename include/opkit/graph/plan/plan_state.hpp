@@ -3,7 +3,9 @@
 #ifndef OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 #define OPKIT_GRAPH_PLAN_PLAN_STATE_HPP_
 
+#include <atomic>
 #include <optional>
+#include <thread>
 
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/graph/plan/explain_selection.hpp"
@@ -30,6 +32,22 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Selection(const PlanState&, const std::v
 // Hook for AddMeasured of graph/tune/tune.hpp.
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const PlanState&, Explanation&)> g_add_measured{
     "PlanOptions::tuning", "opkit/graph/tune/tune.hpp"};
+
+// The threads of a plan that measure in the background.
+class BackgroundThreads {
+ public:
+  BackgroundThreads() = default;
+  BackgroundThreads(const BackgroundThreads&) = delete;
+  // Waits for the threads, which IsOver asks to end.
+  ~BackgroundThreads();
+  void Start(UniqueFunction<void()> work);
+  // Relaxed: a thread that reads the flag a little later only ends a little later.
+  bool IsOver() const { return is_over_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> is_over_{false};
+  std::vector<std::thread> threads_;
+};
 
 // Shared by the copies of a Plan and by its executors. Thread-safe where a function says so.
 class PlanState final : public RefCounted {
@@ -86,6 +104,13 @@ class PlanState final : public RefCounted {
   // Replaces the forced kernels. Call it before Specialize makes the specialization for them.
   void SetSelection(Selection selection) { options_.selection.forced = std::move(selection); }
   const Recomputed& recomputed() const { return recomputed_; }
+  // The threads that measure for PlanOptions::tuning.online.
+  BackgroundThreads& background() const { return background_; }
+  // Makes the next run with these inputs select its kernels again. Thread-safe.
+  void SelectAgain(const std::vector<TensorInfo>& inputs) const;
+  // The number of calls of SelectAgain. Relaxed: a run that reads the number too early takes its
+  // kernels over one run later, and Specialize orders everything else by its mutex.
+  int selections() const { return selections_.load(std::memory_order_relaxed); }
   // True if some specialization has kernels that tuning has found.
   bool is_tuned() const {
     MutexLock lock(tuned_mutex_);
@@ -142,6 +167,9 @@ class PlanState final : public RefCounted {
   mutable std::vector<std::unique_ptr<const Selection>> tuned_;
   mutable Mutex mutex_;
   ShapeCache<Specialization> specializations_;
+  mutable std::vector<std::vector<TensorInfo>> stale_;  // the inputs of SelectAgain
+  mutable std::atomic<int> selections_{0};
+  mutable BackgroundThreads background_;  // its end waits for threads that use all of the above
 };
 
 }}}  // namespace opkit::detail

@@ -36,6 +36,12 @@ class ShapeCache {
     entries_.insert(entries_.begin(), std::move(entry));
     if (entries_.size() > max_entries_) entries_.pop_back();
   }
+  void Remove(const std::vector<TensorInfo>& inputs) {
+    std::erase_if(entries_, [&](const IntrusivePtr<Entry>& entry) {
+      return SameTypes(entry->inputs(), inputs);
+    });
+  }
+  void Clear() { entries_.clear(); }
   template <class F>
   void ForEach(F f) const {
     for (const IntrusivePtr<Entry>& entry : entries_) f(*entry);

@@ -31,6 +31,11 @@ OPKIT_INLINE IntrusivePtr<Specialization> PlanState::Specialize(
     const std::vector<TensorInfo>& inputs, std::unique_ptr<BoundNodes>* nodes) {
   MutexLock lock(mutex_);
   IntrusivePtr<Specialization> found = specializations_.Find(inputs);
+  const auto is_stale = [&](const std::vector<TensorInfo>& one) { return SameTypes(one, inputs); };
+  if (std::erase_if(stale_, is_stale) > 0) {
+    specializations_.Remove(inputs);
+    found = {};
+  }
   if (!found) {
     found = Make(inputs);
     specializations_.Add(found);
@@ -117,6 +122,20 @@ OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
             "', which is ", why, ", and the caller reads it after a run");
     donated_.push_back(value);
   }
+}
+
+OPKIT_COLD OPKIT_INLINE BackgroundThreads::~BackgroundThreads() {
+  is_over_.store(true, std::memory_order_relaxed);
+  for (std::thread& thread : threads_) thread.join();
+}
+OPKIT_COLD OPKIT_INLINE void BackgroundThreads::Start(UniqueFunction<void()> work) {
+  threads_.emplace_back([work = std::move(work)]() mutable { work(); });
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::SelectAgain(const std::vector<TensorInfo>& inputs) const {
+  MutexLock lock(mutex_);
+  stale_.push_back(inputs);
+  selections_.fetch_add(1, std::memory_order_relaxed);
 }
 
 OPKIT_INLINE const Selection* PlanState::ForcedFor(const std::vector<TensorInfo>& inputs) const {

@@ -99,23 +99,20 @@ OPKIT_COLD OPKIT_INLINE TuningCache& SharedTuningCache(const std::string& path) 
   return *caches->back();
 }
 
-OPKIT_COLD OPKIT_INLINE Selection TunedKernels(const PlanState& state,
-                                               const std::vector<TensorInfo>& inputs) {
-  const PlanOptions& options = state.options();
-  TuningCache& cache = SharedTuningCache(options.tuning.cache);
-  const std::string key = PlanKey(state.graph(), inputs, options, state.pool().threads());
-  if (const std::optional<TunedPlan> found = cache.FindPlan(key))
-    return ParseSelection(found->selection);
-  if (options.tuning.use != PlanOptions::TuningOptions::Use::kMeasure) return {};
+// Measures the plan of these inputs and adds it to its cache.
+OPKIT_COLD inline Selection MeasurePlan(const Graph& all, const std::vector<TensorInfo>& inputs,
+                                        PlanOptions options, const BackgroundThreads* background) {
   static const PassList* const no_passes = new PassList;  // the plan's graph has had them
+  TuningCache& cache = SharedTuningCache(options.tuning.cache);
   TuneOptions tune;
-  tune.plan = options;
+  tune.seconds = options.tuning.seconds;
+  tune.cache = &cache;
+  if (background)
+    tune.progress = [background](const TuneProgress&) { return !background->IsOver(); };
+  tune.plan = std::move(options);
   tune.plan.passes = no_passes;
   tune.plan.partitioners.clear();
   tune.plan.tuning = {};
-  tune.seconds = options.tuning.seconds;
-  tune.cache = &cache;
-  const Graph& all = state.graph();
   Graph graph;
   for (size_t i = 0; i < inputs.size(); ++i)
     graph.AddInput(all.inputs()[i].name, inputs[i].dtype, inputs[i].shape);
@@ -126,6 +123,28 @@ OPKIT_COLD OPKIT_INLINE Selection TunedKernels(const PlanState& state,
   TuneResult result = Tune(graph, tune);
   cache.Save();
   return std::move(result.selection);
+}
+
+OPKIT_COLD OPKIT_INLINE Selection TunedKernels(const PlanState& state,
+                                               const std::vector<TensorInfo>& inputs) {
+  const PlanOptions& options = state.options();
+  const TuningCache& cache = SharedTuningCache(options.tuning.cache);
+  const std::string key = PlanKey(state.graph(), inputs, options, state.pool().threads());
+  if (const std::optional<TunedPlan> found = cache.FindPlan(key))
+    return ParseSelection(found->selection);
+  if (options.tuning.use != PlanOptions::TuningOptions::Use::kMeasure) return {};
+  if (!options.tuning.online) return MeasurePlan(state.graph(), inputs, options, nullptr);
+  std::vector<TensorInfo> types;  // without pointers to the caller's data
+  for (const TensorInfo& input : inputs) types.emplace_back(input.dtype, input.shape);
+  state.background().Start([&state, types = std::move(types)] {
+    try {
+      MeasurePlan(state.graph(), types, state.options(), &state.background());
+      if (!state.background().IsOver()) state.SelectAgain(types);
+    } catch (const std::exception&) {
+      // Runs keep the kernels that they have; an error of the graph is one of theirs too.
+    }
+  });
+  return {};
 }
 
 OPKIT_COLD inline void AddMeasuredOf(const Specialization& plan, const std::string& prefix,

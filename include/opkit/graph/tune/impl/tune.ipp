@@ -33,7 +33,10 @@ class OPKIT_IMAGE_LOCAL Tuner {
         clock_(options.clock ? *options.clock : machine_clock_),
         begin_(machine_clock_.Now()) {
     MakeInputs(graph);
-    default_ = Make(graph, "default", options_.plan);
+    PlanOptions first = options_.plan;
+    first.tuning = {};
+    first.memory.release_constants = false;  // the other plans need them
+    default_ = Make(graph, "default", first);
     // The other plans start from the default's graph, whose passes and partitioners have run.
     graph_ = default_->executor.plan().graph();
     FindGraphs(*default_->executor.plan().state()->GetLatest(), "");
@@ -225,8 +228,18 @@ class OPKIT_IMAGE_LOCAL Tuner {
     PlanOptions options = options_.plan;
     options.passes = no_passes;
     options.partitioners.clear();
+    options.tuning = {};
     options.memory.release_constants = false;
     return options;
+  }
+  // Returns null if the plan does not fit PlanOptions::memory.capacity_bytes.
+  std::unique_ptr<Candidate> MakeOther(const std::string& name, const PlanOptions& options) {
+    try {
+      return Make(graph_, name, options);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kOutOfMemory) throw;
+      return nullptr;
+    }
   }
   std::unique_ptr<Candidate> MakeFor(const Selection& selection, const std::string& name) {
     PlanOptions options = OptionsOfOthers();
@@ -235,8 +248,8 @@ class OPKIT_IMAGE_LOCAL Tuner {
         options.selection.forced.nodes.push_back(node);
         options.selection.forced.nodes.back().required = false;
       }
-    auto candidate = Make(graph_, name, options);
-    candidate->asked = options.selection.forced;
+    auto candidate = MakeOther(name, options);
+    if (candidate) candidate->asked = options.selection.forced;
     return candidate;
   }
 
@@ -273,9 +286,9 @@ class OPKIT_IMAGE_LOCAL Tuner {
   void TryBackend(const std::string& backend) {
     PlanOptions options = OptionsOfOthers();
     options.backends.insert(options.backends.begin(), backend);
-    auto candidate = Make(graph_, backend + " first", options);
-    if (ToString(candidate->executor.plan().selection()) ==
-        ToString(default_->executor.plan().selection()))
+    auto candidate = MakeOther(backend + " first", options);
+    if (!candidate || ToString(candidate->executor.plan().selection()) ==
+                          ToString(default_->executor.plan().selection()))
       return;
     candidate->asked = ChoicesOf(candidate->executor.plan());
     Measure(*candidate);
@@ -434,6 +447,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
       const bool is_new = seen.insert(ToString(selection)).second;
       if (!is_new) return true;
       auto candidate = MakeFor(selection, StrCat("tuned ", number));
+      if (!candidate) return true;  // the same times would give the same plan again
       candidate->predicted = result_.predicted_ns;
       NoteRefused(*candidate->executor.plan().state()->GetLatest(), "");
       Measure(*candidate);
@@ -459,6 +473,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
       }
       if (!seen.insert(ToString(selection)).second) continue;
       auto candidate = MakeFor(selection, StrCat("smaller ", seen.size()));
+      if (!candidate) continue;
       candidate->is_kept = true;
       Measure(*candidate);
       others_.push_back(std::move(candidate));
