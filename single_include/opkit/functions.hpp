@@ -1240,6 +1240,17 @@ inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 // Counts the CPUs that the calling thread may run on; at least 1.
 int AvailableCpus();
 
+// Calls visit(cpu), in rising order, for each CPU that the calling thread may run on; for none if
+// the system has more CPUs than a cpu_set_t.
+template <class F>
+void VisitAvailableCpus(F&& visit) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(static_cast<size_t>(cpu), &set)) visit(cpu);
+}
+
 // Returns the CPU that the calling thread runs on now.
 inline int CurrentCpu() { return sched_getcpu(); }
 
@@ -1278,8 +1289,10 @@ void GetCurrentThreadName(char (&name)[16]);
 void MakeSignalStack();
 
 // Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
-// `config` are those of perf_event_open(2).
-int OpenThreadCounter(uint32_t type, uint64_t config);
+// `config` are those of perf_event_open(2). With `kernel`, counts what happens in the kernel
+// too, which the system may forbid. With `new_threads`, counts also on the threads that this thread
+// starts from now on, and on theirs.
+int OpenThreadCounter(uint32_t type, uint64_t config, bool kernel, bool new_threads);
 // Returns the present count; 0 if the counter cannot be read. The count is scaled up if several
 // counters had to share one of the processor's counters.
 uint64_t ReadThreadCounter(int file);
@@ -1288,8 +1301,24 @@ inline void CloseThreadCounter(int file) { close(file); }
 // Returns how often the system has taken the processor away from the calling thread so far, though
 // the thread had work (involuntary context switches).
 int64_t ThreadPreemptions();
+// Returns the milliseconds since 1970, by a clock that may be set back.
+int64_t UnixMs();
 // Returns the size in bytes of the processor's last cache; 32 MiB if the system does not know it.
 int64_t LastCacheBytes();
+
+// Reads up to `room` bytes from the start of a file, which may be one of /proc and have no size.
+// Returns the number of bytes; 0 for a file that cannot be read.
+size_t ReadStartOfFile(const char* path, char* to, size_t room);
+// A cache of the processor that holds data.
+struct CpuCache {
+  int level = 0;  // 1 is the nearest to the core
+  int64_t bytes = 0;
+  int shared_by = 1;  // processors that share it
+};
+constexpr int kMostCpuCaches = 4;
+// Fills `caches` from the smallest level on and returns their number; 0 if the system does not know
+// them.
+int CpuCaches(CpuCache (&caches)[kMostCpuCaches]);
 
 // A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {
@@ -4825,6 +4854,10 @@ struct KernelConfig {
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
   int64_t scratch_bytes = 0;                 // bytes for a run; see OperatorBase::Scratch
   double cost_ns = -1;                       // an estimate; negative: none
+  // Names one of several ways in which the kernel can run a node with the same layouts: "winograd",
+  // "threads=1". The kernel reads the name of the chosen one in its constructor. Empty: the usual
+  // way. Configurations with equal layouts have different names. Printable characters in one line.
+  std::string variant;
 
   Layout input_layout(size_t i) const {
     return i < input_layouts.size() ? input_layouts[i] : Layout();
@@ -4842,6 +4875,11 @@ struct KernelConfig {
 };
 
 namespace detail {
+
+// Returns the name of a kernel's configuration in texts, "onednn" or "onednn winograd".
+inline std::string WithVariant(const std::string& backend, const std::string& variant) {
+  return variant.empty() ? backend : StrCat(backend, " ", variant);
+}
 
 // Makes an operator for a node: a function (const OperatorDef&, Workspace*), which may also take
 // the chosen configuration as a third argument: const KernelConfig*, null if none was chosen.
@@ -5459,6 +5497,11 @@ class OpRegistry {
   void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
   int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
+  // Sets the function that returns the version of a backend. Tuning writes it beside the times that
+  // it measures, because other code has other times. BackendVersion returns an empty text without
+  // such a function.
+  void SetBackendVersion(std::string_view backend, std::string (*version)());
+  std::string BackendVersion(std::string_view backend) const;
   // Sets the function that returns the reason why a backend cannot run on this machine; empty if it
   // can run. The function is called once, at the first node that a kernel of the backend might run.
   // Kernels of an unavailable backend are dropped with the reason. A function from library `origin`
@@ -7090,6 +7133,8 @@ using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Wor
 OPKIT_IMAGE_LOCAL bool RegisterFunction(const KernelRegistration& kernel,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendVersion(const char* backend,
+                                              std::string (*version)()) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
                                                    std::string (*why_not)()) noexcept;
 
@@ -7184,6 +7229,13 @@ bool RegisterClass(const KernelRegistration&) {
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
+// Registers a function that returns the version of the library behind a backend; tuning measures
+// anew where it differs: OPKIT_REGISTER_BACKEND_VERSION("mine", [] { return "2.1"; });
+#define OPKIT_REGISTER_BACKEND_VERSION(backend, ...)                \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_VERSION);         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
+      ::opkit::detail::RegisterBackendVersion(backend,              \
+                                              []() -> std::string { return (__VA_ARGS__)(); })
 // Registers a function that returns the reason why the backend cannot run on this machine, else "":
 //   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
@@ -8734,6 +8786,7 @@ typedef struct opkit_config {
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
   int64_t scratch_bytes;  /* scratch of one run */
   double cost_ns;         /* estimated time of one run; negative: unknown */
+  const char* variant;    /* since 1.4: names one of several ways with equal layouts; null: usual */
 } opkit_config;
 /* Receives the configurations that a kernel proposes, the best first. `add` copies. */
 typedef struct opkit_proposals opkit_proposals;
@@ -11766,9 +11819,72 @@ OPKIT_INLINE int64_t ThreadPreemptions() {
   return usage.ru_nivcsw;
 }
 
+OPKIT_INLINE int64_t UnixMs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
 OPKIT_INLINE int64_t LastCacheBytes() {
   const int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return bytes > 0 ? bytes : int64_t{32} << 20;
+}
+
+// Reads the first bytes of a small file; an empty text if there is no such file.
+template <size_t kSize>
+void ReadSmallFile(const char* path, char (&text)[kSize]) {
+  text[0] = 0;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  const ssize_t length = read(file, text, kSize - 1);
+  text[length > 0 ? length : 0] = 0;
+  close(file);
+}
+// Counts the processors in a list such as "0-3,8,10-11".
+inline int CountCpusIn(const char* list) {
+  int count = 0;
+  while (*list >= '0' && *list <= '9') {
+    char* end;
+    const long first = std::strtol(list, &end, 10);
+    const long last = *end == '-' ? std::strtol(end + 1, &end, 10) : first;
+    count += static_cast<int>(last - first) + 1;
+    list = *end == ',' ? end + 1 : end;
+  }
+  return count;
+}
+
+OPKIT_INLINE int CpuCaches(CpuCache (&caches)[kMostCpuCaches]) {
+  int count = 0;
+  for (int index = 0; index < 8 && count < kMostCpuCaches; ++index) {
+    char path[80], text[256];
+    const auto fact = [&](const char* name) {
+      std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index,
+                    name);
+      ReadSmallFile(path, text);
+      return text;
+    };
+    CpuCache cache;
+    cache.level = std::atoi(fact("level"));
+    if (cache.level <= 0) break;
+    if (fact("type")[0] == 'I') continue;  // instructions
+    char* unit;
+    cache.bytes = std::strtol(fact("size"), &unit, 10);
+    if (*unit == 'K') cache.bytes <<= 10;
+    if (*unit == 'M') cache.bytes <<= 20;
+    const int shared = CountCpusIn(fact("shared_cpu_list"));
+    cache.shared_by = shared > 0 ? shared : 1;
+    if (cache.bytes > 0) caches[count++] = cache;
+  }
+  if (count > 0) return count;
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  for (int level = 1; level <= 3; ++level) {
+    const long bytes = sysconf(level == 1   ? _SC_LEVEL1_DCACHE_SIZE
+                               : level == 2 ? _SC_LEVEL2_CACHE_SIZE
+                                            : _SC_LEVEL3_CACHE_SIZE);
+    if (bytes > 0)
+      caches[count++] = {level, bytes, level == 3 && online > 0 ? static_cast<int>(online) : 1};
+  }
+  return count;
 }
 
 OPKIT_INLINE int AvailableCpus() {
@@ -11850,6 +11966,20 @@ OPKIT_INLINE void GetCurrentThreadName(char (&name)[16]) {
   if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) name[0] = 0;
 }
 
+OPKIT_INLINE size_t ReadStartOfFile(const char* path, char* to, size_t room) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return 0;
+  size_t size = 0;
+  while (size < room) {
+    const ssize_t got = read(file, to + size, room - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  close(file);
+  return size;
+}
+
 OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
   FileMapping out;
   // Without O_NONBLOCK opening a pipe would wait for its writer.
@@ -11874,7 +12004,7 @@ OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
+OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config, bool kernel, bool new_threads) {
   // The first version of perf_event_attr (PERF_ATTR_SIZE_VER0); its header would bring 200 macros.
   struct {
     uint32_t type, size;
@@ -11882,7 +12012,8 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
     uint32_t wakeup_events, breakpoint_type;
     uint64_t config1;
   } wanted = {};
-  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2, kExcludeKernel = 1 << 5;
+  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2;
+  constexpr uint64_t kInherit = 1 << 1, kExcludeKernel = 1 << 5;
   constexpr int kThisThread = 0, kAnyCpu = -1, kNoGroup = -1;
   constexpr unsigned long kCloseOnExec = 8;
   static_assert(sizeof wanted == 64);
@@ -11890,15 +12021,10 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  // Counting in the kernel may be forbidden.
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {
-    wanted.flags = flags;
-    const long file =
-        syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
-    if (file >= 0) return static_cast<int>(file);
-    if (errno != EACCES && errno != EPERM) break;
-  }
-  return -errno;
+  wanted.flags = (new_threads ? kInherit : 0) | (kernel ? 0 : kExcludeKernel);
+  const long file =
+      syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
+  return file >= 0 ? static_cast<int>(file) : -errno;
 }
 
 OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
@@ -14802,6 +14928,7 @@ struct OpRegistry::State {
   };
   // For each backend, an entry of the program and of each library that has set it.
   NameMap<std::vector<Rank>> ranks;
+  NameMap<std::string (*)()> versions;  // by backend
   NameMap<std::vector<Availability>> availability;
   // Returns the entry of an origin; null if it has none.
   template <class List>
@@ -15006,6 +15133,20 @@ OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_v
     for (const State::Rank& one : *known)
       if (one.origin.empty() || one.origin == origin) rank = (std::max)(rank, one.value);
   return rank;
+}
+
+OPKIT_COLD OPKIT_INLINE void OpRegistry::SetBackendVersion(std::string_view backend,
+                                                           std::string (*version)()) {
+  detail::MutexLock lock(state_->mutex);
+  state_->versions[backend] = version;
+}
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::BackendVersion(std::string_view backend) const {
+  std::string (*version)() = nullptr;
+  {
+    detail::MutexLock lock(state_->mutex);
+    if (auto* const known = state_->versions.Find(backend)) version = *known;
+  }
+  return version ? version() : std::string();
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
@@ -16068,6 +16209,9 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
                    " inputs and ", outputs, " outputs"));
   if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+  for (const char c : config.variant)
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f)
+      wrong("has a variant whose name contains a control character");
 }
 
 // Makes the operator of the given kernel, or of the first kernel that accepts the node.
@@ -16651,6 +16795,9 @@ struct KernelCandidate {
   std::string dropped;  // why it cannot be chosen; empty if it can be
   std::string backend;  // the kernel's backend
   int number = 0;       // index of the configuration in the kernel's proposals
+
+  // Returns the backend and the variant, "onednn winograd".
+  std::string name() const { return detail::WithVariant(backend, config.variant); }
 };
 
 // Returns the candidates for a node, best first: the kernels of the backends that the node, or a
@@ -16678,6 +16825,11 @@ OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
 // Empty if the kernel can run the node, or if this is not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                              const OperatorDef& def, const Workspace& ws);
+// Returns the layouts of a configuration as text, "NHWC, standard -> NHWC"; empty if all are the
+// standard layout.
+OPKIT_IMAGE_LOCAL std::string LayoutsText(const KernelConfig& config);
+// True if two configurations have the same layouts.
+OPKIT_IMAGE_LOCAL bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b);
 // Returns the reason why no conversion supports a layout of the configuration; empty if conversions
 // support all layouts.
 OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
@@ -16758,6 +16910,9 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
     UseSelection();
     OpRegistry::Global().SetBackendRank(backend, rank);
   });
+}
+OPKIT_INLINE bool RegisterBackendVersion(const char* backend, std::string (*version)()) noexcept {
+  return Registered([&] { OpRegistry::Global().SetBackendVersion(backend, version); });
 }
 
 }}}  // namespace opkit::detail
@@ -20059,6 +20214,27 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
   return proposed.empty() ? "" : kNothingConverts;
 }
 
+OPKIT_COLD OPKIT_INLINE std::string LayoutsText(const KernelConfig& config) {
+  if (config.is_standard()) return {};
+  std::string text;
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
+    text += layouts == &config.input_layouts ? "" : " -> ";
+    if (layouts->empty()) text += "standard";
+    for (size_t i = 0; i < layouts->size(); ++i)
+      text += (i == 0 ? "" : ", ") + ToString((*layouts)[i]);
+  }
+  return text;
+}
+OPKIT_INLINE bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b) {
+  const size_t inputs = (std::max)(a.input_layouts.size(), b.input_layouts.size());
+  for (size_t i = 0; i < inputs; ++i)
+    if (a.input_layout(i) != b.input_layout(i)) return false;
+  const size_t outputs = (std::max)(a.output_layouts.size(), b.output_layouts.size());
+  for (size_t o = 0; o < outputs; ++o)
+    if (a.output_layout(o) != b.output_layout(o)) return false;
+  return true;
+}
+
 OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
     for (size_t i = 0; i < layouts->size(); ++i) {
@@ -20141,7 +20317,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
         candidate.dropped = error.message();
       }
     }
-    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
+    refused += StrCat("\n  backend ", candidate.name(), ": ", candidate.dropped);
   }
   detail::ThrowNoKernel(def, refused);
 } catch (...) {
@@ -21335,6 +21511,7 @@ class OPKIT_IMAGE_LOCAL AbiConfig {
   opkit_config config_{};
   std::vector<const char*> inputs_, outputs_;
   std::vector<int32_t> inplace_;
+  const std::string variant_;
 };
 
 // Reads a configuration. Throws kInvalidArgument for a struct that is no valid configuration;
@@ -22373,7 +22550,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& 
 }
 
 OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
-                                             size_t num_outputs) {
+                                             size_t num_outputs)
+    : variant_(config.variant) {
   NameLayouts(config.input_layouts, num_inputs, inputs_);
   NameLayouts(config.output_layouts, num_outputs, outputs_);
   for (const auto& [input, output] : config.inplace) {
@@ -22387,6 +22565,7 @@ OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t 
   config_.inplace = inplace_.data();
   config_.scratch_bytes = config.scratch_bytes;
   config_.cost_ns = config.cost_ns;
+  if (!variant_.empty()) config_.variant = variant_.c_str();
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
@@ -22426,6 +22605,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
     read.inplace.emplace_back(config.inplace[2 * i], config.inplace[2 * i + 1]);
   read.scratch_bytes = config.scratch_bytes;
   read.cost_ns = config.cost_ns;
+  if (OPKIT_ABI_HAS(&config, variant)) read.variant = TextOfAbi(config.variant);
   return read;
 }
 

@@ -1241,6 +1241,17 @@ inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 // Counts the CPUs that the calling thread may run on; at least 1.
 int AvailableCpus();
 
+// Calls visit(cpu), in rising order, for each CPU that the calling thread may run on; for none if
+// the system has more CPUs than a cpu_set_t.
+template <class F>
+void VisitAvailableCpus(F&& visit) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(static_cast<size_t>(cpu), &set)) visit(cpu);
+}
+
 // Returns the CPU that the calling thread runs on now.
 inline int CurrentCpu() { return sched_getcpu(); }
 
@@ -1279,8 +1290,10 @@ void GetCurrentThreadName(char (&name)[16]);
 void MakeSignalStack();
 
 // Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
-// `config` are those of perf_event_open(2).
-int OpenThreadCounter(uint32_t type, uint64_t config);
+// `config` are those of perf_event_open(2). With `kernel`, counts what happens in the kernel
+// too, which the system may forbid. With `new_threads`, counts also on the threads that this thread
+// starts from now on, and on theirs.
+int OpenThreadCounter(uint32_t type, uint64_t config, bool kernel, bool new_threads);
 // Returns the present count; 0 if the counter cannot be read. The count is scaled up if several
 // counters had to share one of the processor's counters.
 uint64_t ReadThreadCounter(int file);
@@ -1289,8 +1302,24 @@ inline void CloseThreadCounter(int file) { close(file); }
 // Returns how often the system has taken the processor away from the calling thread so far, though
 // the thread had work (involuntary context switches).
 int64_t ThreadPreemptions();
+// Returns the milliseconds since 1970, by a clock that may be set back.
+int64_t UnixMs();
 // Returns the size in bytes of the processor's last cache; 32 MiB if the system does not know it.
 int64_t LastCacheBytes();
+
+// Reads up to `room` bytes from the start of a file, which may be one of /proc and have no size.
+// Returns the number of bytes; 0 for a file that cannot be read.
+size_t ReadStartOfFile(const char* path, char* to, size_t room);
+// A cache of the processor that holds data.
+struct CpuCache {
+  int level = 0;  // 1 is the nearest to the core
+  int64_t bytes = 0;
+  int shared_by = 1;  // processors that share it
+};
+constexpr int kMostCpuCaches = 4;
+// Fills `caches` from the smallest level on and returns their number; 0 if the system does not know
+// them.
+int CpuCaches(CpuCache (&caches)[kMostCpuCaches]);
 
 // A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {
@@ -4826,6 +4855,10 @@ struct KernelConfig {
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
   int64_t scratch_bytes = 0;                 // bytes for a run; see OperatorBase::Scratch
   double cost_ns = -1;                       // an estimate; negative: none
+  // Names one of several ways in which the kernel can run a node with the same layouts: "winograd",
+  // "threads=1". The kernel reads the name of the chosen one in its constructor. Empty: the usual
+  // way. Configurations with equal layouts have different names. Printable characters in one line.
+  std::string variant;
 
   Layout input_layout(size_t i) const {
     return i < input_layouts.size() ? input_layouts[i] : Layout();
@@ -4843,6 +4876,11 @@ struct KernelConfig {
 };
 
 namespace detail {
+
+// Returns the name of a kernel's configuration in texts, "onednn" or "onednn winograd".
+inline std::string WithVariant(const std::string& backend, const std::string& variant) {
+  return variant.empty() ? backend : StrCat(backend, " ", variant);
+}
 
 // Makes an operator for a node: a function (const OperatorDef&, Workspace*), which may also take
 // the chosen configuration as a third argument: const KernelConfig*, null if none was chosen.
@@ -5460,6 +5498,11 @@ class OpRegistry {
   void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
   int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
+  // Sets the function that returns the version of a backend. Tuning writes it beside the times that
+  // it measures, because other code has other times. BackendVersion returns an empty text without
+  // such a function.
+  void SetBackendVersion(std::string_view backend, std::string (*version)());
+  std::string BackendVersion(std::string_view backend) const;
   // Sets the function that returns the reason why a backend cannot run on this machine; empty if it
   // can run. The function is called once, at the first node that a kernel of the backend might run.
   // Kernels of an unavailable backend are dropped with the reason. A function from library `origin`
@@ -7091,6 +7134,8 @@ using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Wor
 OPKIT_IMAGE_LOCAL bool RegisterFunction(const KernelRegistration& kernel,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendVersion(const char* backend,
+                                              std::string (*version)()) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
                                                    std::string (*why_not)()) noexcept;
 
@@ -7185,6 +7230,13 @@ bool RegisterClass(const KernelRegistration&) {
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
+// Registers a function that returns the version of the library behind a backend; tuning measures
+// anew where it differs: OPKIT_REGISTER_BACKEND_VERSION("mine", [] { return "2.1"; });
+#define OPKIT_REGISTER_BACKEND_VERSION(backend, ...)                \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_VERSION);         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
+      ::opkit::detail::RegisterBackendVersion(backend,              \
+                                              []() -> std::string { return (__VA_ARGS__)(); })
 // Registers a function that returns the reason why the backend cannot run on this machine, else "":
 //   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
@@ -8878,10 +8930,17 @@ struct Explanation {
     std::string device = {};  // "cuda"; empty for the CPU
     std::string place;        // FILE:LINE of the kernel's registration; empty if there is no kernel
     int config = 0;           // index among the configurations that the kernel proposes
-    std::string layouts;      // "NHWC, standard -> NHWC"; empty if all are the standard layout
-    double cost_ns = -1;      // the kernel's estimate; negative: none
+    std::string variant = {};  // name of the configuration's variant, "winograd"; may be empty
+    std::string layouts;       // "NHWC, standard -> NHWC"; empty if all are the standard layout
+    double cost_ns = -1;       // the kernel's estimate; negative: none
     double conversion_ns = 0;  // estimated time to convert the inputs that have other layouts
     std::string why_not;       // the reason against it; empty for the chosen candidate
+  };
+  // A kernel's time in the tuning cache, alone, without the conversions before it.
+  struct Measured {
+    std::string way;                                // "eigen 3.4.0 on cpu, standard"
+    double median_ns = 0, low_ns = 0, high_ns = 0;  // with the 95 % confidence interval
+    bool is_chosen = false;
   };
   struct Node;
   // A graph that a node runs and that is planned together with the node's graph.
@@ -8904,6 +8963,10 @@ struct Explanation {
     int64_t bytes = 0;
     double ns = 0;
     std::vector<Body> bodies = {};
+    // With PlanOptions::tuning: what the cache has of the node, or of the first of several nodes,
+    // the fastest first. The chosen way is not the first where conversions cost more than it saves,
+    // or where the difference is noise.
+    std::vector<Measured> measured = {};
 
     bool is_converter() const { return chosen < 0; }
   };
@@ -8922,9 +8985,9 @@ struct Explanation {
 
 std::string ToString(const Explanation& explanation);
 // Writes JSON with the names of the members above: {"nodes": [{"name", "text", "parts", "chosen",
-// "runner_up", "candidates": [{"backend", …}]} or, for a converter, {"name", "text", "from", "to",
-// "bytes", "ns"}, …], "converters", …}. A node that runs graphs has "bodies": [{"name", "nodes"},
-// …].
+// "runner_up", "candidates": [{"backend", …}], "measured": [{"way", …}]} or, for a converter,
+// {"name", "text", "from", "to", "bytes", "ns"}, …], "converters", …}. A node that runs graphs has
+// "bodies": [{"name", "nodes"}, …].
 std::string ToJson(const Explanation& explanation);
 
 }}  // namespace opkit
@@ -8988,6 +9051,9 @@ struct NodeChoice {
   detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the kernel's library loaded
   // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
   std::string passed_over;
+
+  // Returns the backend and the variant of the configuration, "onednn winograd".
+  std::string name() const { return detail::WithVariant(kernel->backend, config.variant); }
 };
 
 }}  // namespace opkit
@@ -9211,10 +9277,20 @@ struct Selection {
     // prefix: "y/body/z".
     std::string node;
     std::string backend;  // "eigen"
-    int config = -1;      // index among the configurations that the kernel proposes; -1: any
+    // Index among the configurations that the kernel proposes and that have the node's `layouts`
+    // and `variant`; -1: any.
+    int config = -1;
     std::string op = {};  // operator type; empty: any
     // One of PlanOptions::devices ("cuda:1"), for a node that names no device; empty: any.
     std::string device = {};
+    // The layouts of the configuration, of its inputs and its outputs: "NHWC, standard -> NHWC", or
+    // "standard" if all are; empty: any. Where they are set, inputs that come in other layouts are
+    // converted, whatever the kernel proposes for the layouts in which they come.
+    std::string layouts = {};
+    std::string variant = {};  // KernelConfig::variant; empty: any
+    // False: passed over where the graph has no such node or the node cannot have it. Not written
+    // by ToString.
+    bool required = true;
   };
 
   std::vector<Node> nodes;
@@ -9223,8 +9299,9 @@ struct Selection {
   const Node* Find(std::string_view node) const;
 };
 
-// Writes a line "node TAB op TAB backend TAB config TAB device" for each node; without "TAB device"
-// if that is empty. A backslash, a tab and an end of line in a field are written \\, \t and \n.
+// Writes a line "node TAB op TAB backend TAB config TAB device TAB layouts TAB variant" for each
+// node; without the last fields if they are empty. A backslash, a tab and an end of line in a field
+// are written \\, \t and \n.
 std::string ToString(const Selection& selection);
 // Parses the text of ToString. Throws kInvalidArgument, with the line, for any other text.
 Selection ParseSelection(std::string_view text);
@@ -9254,11 +9331,28 @@ struct PlanOptions {
   // Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
   struct SelectionOptions {
     // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
-    // kernel does not exist or does not take its node.
+    // kernel does not exist or does not take its node, or if the graph has no such node. It passes
+    // over a choice that is not `required`.
     Selection forced = {};
     // The quantity that selection makes small, for nodes without a forced kernel.
     // PlanOptions::memory.capacity_bytes bounds the memory of the whole plan.
     Selection::Objective objective = Selection::Objective::kTime;
+  };
+
+  // Kernels by measurement. A program that uses it includes opkit/graph/tune/tune.hpp.
+  struct TuningOptions {
+    enum class Use : uint8_t {
+      kNone,     // kernels by the order of the backends and their estimates
+      kCached,   // those that the cache has for this graph, its shapes and this machine, if any
+      kMeasure,  // the same; where the cache has none, Compile measures (Tune) and adds them
+    };
+    Use use = Use::kNone;
+    std::string cache = {};  // a file (TuningCache); empty: TuningCache::DefaultPath()
+    double seconds = 20;     // the time that Compile may measure, for each set of input shapes
+    // With kMeasure: a thread of the plan measures, while runs take the kernels by the usual rules.
+    // Executors take over the tuned plan between two runs. The plan's end waits for the measurement
+    // of a plan that is in progress.
+    bool online = false;
   };
 
   // Where the values of a run lie, and which of the caller's memory the plan may use.
@@ -9324,6 +9418,7 @@ struct PlanOptions {
   // program or the plan must exist: Compile throws kNotFound instead of passing it over.
   OperatorDef::BackendNeed backend_need = kPreferred;
   SelectionOptions selection = {};
+  TuningOptions tuning = {};
   // Devices for nodes that name none, in the order of preference: {cuda, cpu} takes CUDA if it is
   // available and has a kernel. Values are copied between neighbours on different devices. Empty:
   // the CPU.
@@ -9445,6 +9540,10 @@ std::string ToDot(const Plan& plan, const DotOptions& options = {});
 #define OPKIT_GRAPH_EXECUTOR_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+class BoundPlan;
+class NodeTimes;  // opkit/graph/tune/node_times.hpp
+}  // namespace detail
 
 struct NamedTensor {
   std::string name;
@@ -9556,6 +9655,10 @@ class Executor : public detail::Observable<Executor> {
   std::string ExplainMode() const;
 
  private:
+  friend class detail::NodeTimes;
+  // The operators of the last run, converters included. Throws like op().
+  detail::BoundPlan& bound();
+
   class Impl;
   Impl* const impl_;  // owned
 };
@@ -10922,6 +11025,7 @@ typedef struct opkit_config {
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
   int64_t scratch_bytes;  /* scratch of one run */
   double cost_ns;         /* estimated time of one run; negative: unknown */
+  const char* variant;    /* since 1.4: names one of several ways with equal layouts; null: usual */
 } opkit_config;
 /* Receives the configurations that a kernel proposes, the best first. `add` copies. */
 typedef struct opkit_proposals opkit_proposals;
@@ -12196,6 +12300,7 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 #include <limits>
 #include <list>
 #include <numeric>
+#include <thread>
 
 // ---- opkit/base/impl/strings.ipp
 // The definitions of opkit/base/strings.hpp.
@@ -12517,9 +12622,72 @@ OPKIT_INLINE int64_t ThreadPreemptions() {
   return usage.ru_nivcsw;
 }
 
+OPKIT_INLINE int64_t UnixMs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
 OPKIT_INLINE int64_t LastCacheBytes() {
   const int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return bytes > 0 ? bytes : int64_t{32} << 20;
+}
+
+// Reads the first bytes of a small file; an empty text if there is no such file.
+template <size_t kSize>
+void ReadSmallFile(const char* path, char (&text)[kSize]) {
+  text[0] = 0;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  const ssize_t length = read(file, text, kSize - 1);
+  text[length > 0 ? length : 0] = 0;
+  close(file);
+}
+// Counts the processors in a list such as "0-3,8,10-11".
+inline int CountCpusIn(const char* list) {
+  int count = 0;
+  while (*list >= '0' && *list <= '9') {
+    char* end;
+    const long first = std::strtol(list, &end, 10);
+    const long last = *end == '-' ? std::strtol(end + 1, &end, 10) : first;
+    count += static_cast<int>(last - first) + 1;
+    list = *end == ',' ? end + 1 : end;
+  }
+  return count;
+}
+
+OPKIT_INLINE int CpuCaches(CpuCache (&caches)[kMostCpuCaches]) {
+  int count = 0;
+  for (int index = 0; index < 8 && count < kMostCpuCaches; ++index) {
+    char path[80], text[256];
+    const auto fact = [&](const char* name) {
+      std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index,
+                    name);
+      ReadSmallFile(path, text);
+      return text;
+    };
+    CpuCache cache;
+    cache.level = std::atoi(fact("level"));
+    if (cache.level <= 0) break;
+    if (fact("type")[0] == 'I') continue;  // instructions
+    char* unit;
+    cache.bytes = std::strtol(fact("size"), &unit, 10);
+    if (*unit == 'K') cache.bytes <<= 10;
+    if (*unit == 'M') cache.bytes <<= 20;
+    const int shared = CountCpusIn(fact("shared_cpu_list"));
+    cache.shared_by = shared > 0 ? shared : 1;
+    if (cache.bytes > 0) caches[count++] = cache;
+  }
+  if (count > 0) return count;
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  for (int level = 1; level <= 3; ++level) {
+    const long bytes = sysconf(level == 1   ? _SC_LEVEL1_DCACHE_SIZE
+                               : level == 2 ? _SC_LEVEL2_CACHE_SIZE
+                                            : _SC_LEVEL3_CACHE_SIZE);
+    if (bytes > 0)
+      caches[count++] = {level, bytes, level == 3 && online > 0 ? static_cast<int>(online) : 1};
+  }
+  return count;
 }
 
 OPKIT_INLINE int AvailableCpus() {
@@ -12601,6 +12769,20 @@ OPKIT_INLINE void GetCurrentThreadName(char (&name)[16]) {
   if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) name[0] = 0;
 }
 
+OPKIT_INLINE size_t ReadStartOfFile(const char* path, char* to, size_t room) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return 0;
+  size_t size = 0;
+  while (size < room) {
+    const ssize_t got = read(file, to + size, room - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  close(file);
+  return size;
+}
+
 OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
   FileMapping out;
   // Without O_NONBLOCK opening a pipe would wait for its writer.
@@ -12625,7 +12807,7 @@ OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
+OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config, bool kernel, bool new_threads) {
   // The first version of perf_event_attr (PERF_ATTR_SIZE_VER0); its header would bring 200 macros.
   struct {
     uint32_t type, size;
@@ -12633,7 +12815,8 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
     uint32_t wakeup_events, breakpoint_type;
     uint64_t config1;
   } wanted = {};
-  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2, kExcludeKernel = 1 << 5;
+  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2;
+  constexpr uint64_t kInherit = 1 << 1, kExcludeKernel = 1 << 5;
   constexpr int kThisThread = 0, kAnyCpu = -1, kNoGroup = -1;
   constexpr unsigned long kCloseOnExec = 8;
   static_assert(sizeof wanted == 64);
@@ -12641,15 +12824,10 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  // Counting in the kernel may be forbidden.
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {
-    wanted.flags = flags;
-    const long file =
-        syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
-    if (file >= 0) return static_cast<int>(file);
-    if (errno != EACCES && errno != EPERM) break;
-  }
-  return -errno;
+  wanted.flags = (new_threads ? kInherit : 0) | (kernel ? 0 : kExcludeKernel);
+  const long file =
+      syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
+  return file >= 0 ? static_cast<int>(file) : -errno;
 }
 
 OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
@@ -15400,6 +15578,7 @@ struct OpRegistry::State {
   };
   // For each backend, an entry of the program and of each library that has set it.
   NameMap<std::vector<Rank>> ranks;
+  NameMap<std::string (*)()> versions;  // by backend
   NameMap<std::vector<Availability>> availability;
   // Returns the entry of an origin; null if it has none.
   template <class List>
@@ -15604,6 +15783,20 @@ OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_v
     for (const State::Rank& one : *known)
       if (one.origin.empty() || one.origin == origin) rank = (std::max)(rank, one.value);
   return rank;
+}
+
+OPKIT_COLD OPKIT_INLINE void OpRegistry::SetBackendVersion(std::string_view backend,
+                                                           std::string (*version)()) {
+  detail::MutexLock lock(state_->mutex);
+  state_->versions[backend] = version;
+}
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::BackendVersion(std::string_view backend) const {
+  std::string (*version)() = nullptr;
+  {
+    detail::MutexLock lock(state_->mutex);
+    if (auto* const known = state_->versions.Find(backend)) version = *known;
+  }
+  return version ? version() : std::string();
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
@@ -16666,6 +16859,9 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
                    " inputs and ", outputs, " outputs"));
   if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+  for (const char c : config.variant)
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f)
+      wrong("has a variant whose name contains a control character");
 }
 
 // Makes the operator of the given kernel, or of the first kernel that accepts the node.
@@ -17359,6 +17555,9 @@ struct KernelCandidate {
   std::string dropped;  // why it cannot be chosen; empty if it can be
   std::string backend;  // the kernel's backend
   int number = 0;       // index of the configuration in the kernel's proposals
+
+  // Returns the backend and the variant, "onednn winograd".
+  std::string name() const { return detail::WithVariant(backend, config.variant); }
 };
 
 // Returns the candidates for a node, best first: the kernels of the backends that the node, or a
@@ -17386,6 +17585,11 @@ OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
 // Empty if the kernel can run the node, or if this is not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                              const OperatorDef& def, const Workspace& ws);
+// Returns the layouts of a configuration as text, "NHWC, standard -> NHWC"; empty if all are the
+// standard layout.
+OPKIT_IMAGE_LOCAL std::string LayoutsText(const KernelConfig& config);
+// True if two configurations have the same layouts.
+OPKIT_IMAGE_LOCAL bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b);
 // Returns the reason why no conversion supports a layout of the configuration; empty if conversions
 // support all layouts.
 OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
@@ -17466,6 +17670,9 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
     UseSelection();
     OpRegistry::Global().SetBackendRank(backend, rank);
   });
+}
+OPKIT_INLINE bool RegisterBackendVersion(const char* backend, std::string (*version)()) noexcept {
+  return Registered([&] { OpRegistry::Global().SetBackendVersion(backend, version); });
 }
 
 }}}  // namespace opkit::detail
@@ -18938,9 +19145,10 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Returns the device, the layouts and the estimated times of a candidate.
-inline std::string EstimateOf(const Explanation::Candidate& one) {
-  std::string text;
+// Returns the backend, the variant, the device, the layouts and the estimated times of a candidate.
+inline std::string DescribeCandidate(const Explanation::Candidate& one) {
+  std::string text = one.backend;
+  if (!one.variant.empty()) text += " " + one.variant;
   if (!one.device.empty()) text += " on " + one.device;
   if (!one.layouts.empty()) text += StrCat(", ", one.layouts);
   if (one.cost_ns >= 0) text += StrCat(", about ", Microseconds(one.cost_ns), " us");
@@ -18960,14 +19168,18 @@ inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::
       continue;
     }
     const Explanation::Candidate& chosen = node.candidates[Index(node.chosen)];
-    text += StrCat(chosen.backend, EstimateOf(chosen), "\n");
+    text += DescribeCandidate(chosen) + "\n";
     for (const std::string& part : node.parts) text += StrCat(indent, "    is ", part, "\n");
     for (const Explanation::Candidate& one : node.candidates) {
       if (&one == &chosen) continue;
       const bool next = node.runner_up >= 0 && &one == &node.candidates[Index(node.runner_up)];
-      text += StrCat(indent, next ? "    then " : "    not ", one.backend, EstimateOf(one), ": ",
-                     StrCat(one.why_not, "\n"));
+      text += StrCat(indent, next ? "    then " : "    not ", DescribeCandidate(one), ": ",
+                     one.why_not, "\n");
     }
+    for (const Explanation::Measured& one : node.measured)
+      text += StrCat(indent, "    measured ", one.way, ": ", Microseconds(one.median_ns), " us (",
+                     Microseconds(one.low_ns), " to ", Microseconds(one.high_ns),
+                     one.is_chosen ? "), chosen\n" : ")\n");
     for (const Explanation::Body& body : node.bodies) {
       text += StrCat(indent, "  ", body.name, ":\n");
       AppendNodes(body.nodes, indent + "    ", text);
@@ -18989,10 +19201,20 @@ inline void WriteNodes(const std::vector<Explanation::Node>& nodes, JsonWriter& 
     for (const Explanation::Candidate& one : node.candidates) {
       json.BeginObject().Member("backend", one.backend).Member("device", one.device);
       json.Member("place", one.place).Member("config", one.config);
+      json.Member("variant", one.variant);
       json.Member("layouts", one.layouts).Member("cost_ns", one.cost_ns);
       json.Member("conversion_ns", one.conversion_ns).Member("why_not", one.why_not).EndObject();
     }
     json.EndArray();
+    if (!node.measured.empty()) {
+      json.Key("measured").BeginArray();
+      for (const Explanation::Measured& one : node.measured) {
+        json.BeginObject().Member("way", one.way).Member("median_ns", one.median_ns);
+        json.Member("low_ns", one.low_ns).Member("high_ns", one.high_ns);
+        json.Member("is_chosen", one.is_chosen).EndObject();
+      }
+      json.EndArray();
+    }
     if (!node.bodies.empty()) {
       json.Key("bodies").BeginArray();
       for (const Explanation::Body& body : node.bodies) {
@@ -19409,8 +19631,12 @@ OPKIT_INLINE std::string ToString(const Selection& selection) {
     detail::AppendField(text, one.node, '\t');
     detail::AppendField(text, one.op, '\t');
     detail::AppendField(text, one.backend, '\t');
-    detail::AppendField(text, StrCat(one.config), one.device.empty() ? '\n' : '\t');
-    if (!one.device.empty()) detail::AppendField(text, one.device, '\n');
+    detail::AppendField(text, StrCat(one.config), '\t');
+    detail::AppendField(text, one.device, '\t');
+    detail::AppendField(text, one.layouts, '\t');
+    detail::AppendField(text, one.variant, '\t');
+    while (text.back() == '\t') text.pop_back();  // a tab inside a field is written \t
+    text += '\n';
   }
   return text;
 }
@@ -19427,14 +19653,15 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
     one.op = detail::TakeField(line, at);
     one.backend = detail::TakeField(line, at);
     const std::string config = detail::TakeField(line, at);
-    if (at < line.size()) one.device = detail::TakeField(line, at);
+    for (std::string* field : {&one.device, &one.layouts, &one.variant})
+      if (at < line.size()) *field = detail::TakeField(line, at);
     const auto [rest, error] =
         std::from_chars(config.data(), config.data() + config.size(), one.config);
     if (error != std::errc() || rest != config.data() + config.size() || one.config < -1 ||
         at < line.size() || one.node.empty() || one.backend.empty())
       Throw(ErrorCode::kInvalidArgument, "line ", number, " of a selection is '", line,
             "'; expected node, operator, backend, the number of a configuration and perhaps a "
-            "device, with tabs between them");
+            "device, layouts and a variant, with tabs between them");
   }
   return selection;
 }
@@ -19947,13 +20174,25 @@ class KernelSelector {
   Selection ForcedInside(int node, std::string_view body) const;
   // Rates a node's candidates with the layouts that its inputs have now.
   NodeRating Rate(int node) const;
+  // Finds the layouts in which each value can be made, whatever is chosen for the other nodes.
+  void FindPossibleLayouts();
+  // Returns a node's candidates for all layouts in which its inputs can be made: kernels propose
+  // what suits the layouts in which inputs come. Each kernel, device and configuration is listed
+  // once. Call FindPossibleLayouts first.
+  IndexedVector<NodeRating::Rated> AllCandidates(int node) const;
 
  private:
   void Select(int node, NodeChoice& choice);
   // Returns the node with the backends that it requires; nullopt if the graph's node is enough.
   std::optional<OperatorDef> Restricted(int node) const;
+  // Calls `visit` with each device that the node may run on and the node on that device. Lists
+  // the other devices of the options, with the reason, in `dropped`.
+  using VisitDevice = FunctionRef<void(Device, const OperatorDef&)>;
+  void ForEachDevice(int node, VisitDevice visit, IndexedVector<NodeRating::Rated>& dropped) const;
   // Adds the candidates of one device.
   void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
+  // Returns the candidates on one device for all layouts in which inputs can be made.
+  std::vector<KernelCandidate> CandidatesInAnyLayout(const OperatorDef& def, int node) const;
   // Returns why an input cannot be copied to the device where the node reads it; empty if all can.
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
@@ -19965,7 +20204,12 @@ class KernelSelector {
     return options_.devices && !options_.devices->empty() && def.device() == Device{};
   }
   void FindForced();
-  void CheckForcedDevice(const Selection::Node& forced, const OperatorDef& def) const;
+  // Returns the index of the candidate that is forced; -1: none of them.
+  static int FindForced(const Selection::Node& forced,
+                        const std::vector<KernelCandidate>& candidates);
+  // Returns why the node cannot have its forced kernel; empty if nothing speaks against it.
+  std::string WhyNotForced(const Selection::Node& forced, const OperatorDef& def) const;
+  // Returns null for a node without a forced kernel.
   const Selection::Node* Forced(int node) const {
     return forced_.empty() ? nullptr : forced_[node];
   }
@@ -19976,15 +20220,23 @@ class KernelSelector {
   // A configuration whose constructor has refused the node.
   struct Refusal {
     const Kernel* kernel;
-    int config;
+    int number;
+    KernelConfig config;
     std::string why;
   };
   IndexedVector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
   // Both by node, and empty if nothing is forced: its forced kernel or null; its selection name.
   IndexedVector<const Selection::Node*> forced_;
   IndexedVector<std::string> names_;
+  // By value: the layouts in which it can be made besides the standard layout. Empty until needed.
+  IndexedVector<std::vector<Layout>> possible_;
 };
 
+// Returns the layouts of a configuration as selections write them: "standard" if all are.
+std::string SelectionLayouts(const KernelConfig& config);
+// Returns the entry of a node with this kernel and configuration.
+Selection::Node SelectionEntry(std::string name, const std::string& op, const Kernel& kernel,
+                               Device device, const KernelConfig& config, int number);
 // Returns a node's name in selections: its first output, or its own name if it has no output.
 const std::string& SelectionName(const OperatorDef& def);
 // Returns the names of a graph's nodes in selections. If several nodes have the same first output,
@@ -20537,6 +20789,12 @@ class ShapeCache {
     entries_.insert(entries_.begin(), std::move(entry));
     if (entries_.size() > max_entries_) entries_.pop_back();
   }
+  void Remove(const std::vector<TensorInfo>& inputs) {
+    std::erase_if(entries_, [&](const IntrusivePtr<Entry>& entry) {
+      return SameTypes(entry->inputs(), inputs);
+    });
+  }
+  void Clear() { entries_.clear(); }
   template <class F>
   void ForEach(F f) const {
     for (const IntrusivePtr<Entry>& entry : entries_) f(*entry);
@@ -20571,6 +20829,31 @@ struct ViewedGraph {
 
   Graph graph;
   const GraphView view;
+};
+
+class PlanState;
+// Hook for TunedKernels of graph/tune/plan_tuning.hpp.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Selection(const PlanState&, const std::vector<TensorInfo>&)>
+    g_tuned_kernels{"PlanOptions::tuning", "opkit/graph/tune/tune.hpp"};
+
+// Hook for AddMeasured of graph/tune/tune.hpp.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const PlanState&, Explanation&)> g_add_measured{
+    "PlanOptions::tuning", "opkit/graph/tune/tune.hpp"};
+
+// The threads of a plan that measure in the background.
+class BackgroundThreads {
+ public:
+  BackgroundThreads() = default;
+  BackgroundThreads(const BackgroundThreads&) = delete;
+  // Waits for the threads, which IsOver asks to end.
+  ~BackgroundThreads();
+  void Start(UniqueFunction<void()> work);
+  // Relaxed: a thread that reads the flag a little later only ends a little later.
+  bool IsOver() const { return is_over_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> is_over_{false};
+  std::vector<std::thread> threads_;
 };
 
 // Shared by the copies of a Plan and by its executors. Thread-safe where a function says so.
@@ -20628,6 +20911,18 @@ class PlanState final : public RefCounted {
   // Replaces the forced kernels. Call it before Specialize makes the specialization for them.
   void SetSelection(Selection selection) { options_.selection.forced = std::move(selection); }
   const Recomputed& recomputed() const { return recomputed_; }
+  // The threads that measure for PlanOptions::tuning.online.
+  BackgroundThreads& background() const { return background_; }
+  // Makes the next run with these inputs select its kernels again. Thread-safe.
+  void SelectAgain(const std::vector<TensorInfo>& inputs) const;
+  // The number of calls of SelectAgain. Relaxed: a run that reads the number too early takes its
+  // kernels over one run later, and Specialize orders everything else by its mutex.
+  int selections() const { return selections_.load(std::memory_order_relaxed); }
+  // True if some specialization has kernels that tuning has found.
+  bool is_tuned() const {
+    MutexLock lock(tuned_mutex_);
+    return !tuned_.empty();
+  }
   // True if steps run one after the other, in their order.
   bool IsWalked() const {
     return options_.schedule.deterministic || options_.schedule.mode == ReplayMode::kWalk ||
@@ -20656,6 +20951,9 @@ class PlanState final : public RefCounted {
   // PlanOptions::devices.
   bool HasKernel(const OperatorDef& def) const;
   void FindDonated();
+  // Returns the forced kernels and, for the other nodes, those that tuning has found for these
+  // inputs; null if there are none.
+  const Selection* ForcedFor(const std::vector<TensorInfo>& inputs) const;
   IntrusivePtr<Specialization> MakeOf(const GraphView& view, std::vector<TensorInfo> inputs,
                                       const PlanOptions::MemoryOptions& memory) const;
 
@@ -20671,8 +20969,14 @@ class PlanState final : public RefCounted {
   std::optional<Explanation> explanation_;  // set if constants were released
   std::unique_ptr<ThreadPool> own_pool_;
   mutable ConvertedConstants converted_constants_;
+  // The forced and tuned kernels of the specializations.
+  mutable Mutex tuned_mutex_;
+  mutable std::vector<std::unique_ptr<const Selection>> tuned_;
   mutable Mutex mutex_;
   ShapeCache<Specialization> specializations_;
+  mutable std::vector<std::vector<TensorInfo>> stale_;  // the inputs of SelectAgain
+  mutable std::atomic<int> selections_{0};
+  mutable BackgroundThreads background_;  // its end waits for threads that use all of the above
 };
 
 }}}  // namespace opkit::detail
@@ -20814,9 +21118,9 @@ OPKIT_COLD inline void DescribeSteps(const Specialization& found, const std::str
     const int node = found.schedule().original_of(step);
     const NodeChoice& choice = found.choice(node);
     const Kernel& kernel = *choice.kernel;
-    out += StrCat(indent, step, " ", ToString(found.view().graph().node(node)), ": ",
-                  kernel.backend, StrCat(", ", kernel.Place()),
-                  TypesText(found.view(), node, found.types()), PassedOver(choice.passed_over));
+    out += StrCat(indent, step, " ", ToString(found.view().graph().node(node)), ": ", choice.name(),
+                  StrCat(", ", kernel.Place()), TypesText(found.view(), node, found.types()),
+                  PassedOver(choice.passed_over));
     for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(node)) {
       out += StrCat(indent, "  ", body->name, ":\n");
       DescribeSteps(*body->plan, indent + "    ", out);
@@ -20908,8 +21212,8 @@ OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::s
     const std::string& name = names[node];
     const NodeChoice& choice = found.plan_choice(node);
     if (choice.computed_by >= 0) continue;
-    selection.nodes.push_back({prefix + name, choice.kernel->backend, choice.config_number,
-                               graph.node(node).type(), ToString(choice.device)});
+    selection.nodes.push_back(SelectionEntry(prefix + name, graph.node(node).type(), *choice.kernel,
+                                             choice.device, choice.config, choice.config_number));
     for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(found.NodeOf(node)))
       AppendSelection(*body->plan, prefix + SelectionPrefix(name, body->name), selection);
   }
@@ -21128,8 +21432,7 @@ OPKIT_INLINE std::string ToDot(const Plan& plan, const DotOptions& options) {
   const auto found = plan.state()->Latest();
   std::vector<std::string> backends;
   for (int node = 0; node < found->view().num_nodes(); ++node)
-    backends.push_back(found->PartsOf(node).empty() ? std::string()
-                                                    : found->choice(node).kernel->backend);
+    backends.push_back(found->PartsOf(node).empty() ? std::string() : found->choice(node).name());
   return detail::DrawDot(found->view().graph(), &found->types(), options, &backends);
 }
 
@@ -21606,6 +21909,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     LeaveDonated(specialization_->memory().NumberOf(specialization_->ValueOf(plan_output)));
   }
   const Specialization& specialization() const { return *specialization_; }
+  BoundNodes& nodes() const { return *nodes_; }
   const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
   // Returns the blob of a value, by its number in the plan's view.
@@ -22161,11 +22465,15 @@ class Executor::Impl {
     bindings_.ThrowUnknown(name);
   }
 
-  OperatorBase& op(int node) {
-    plan_.graph().node(node);  // throws kOutOfRange for an index that the graph does not have
+  detail::BoundPlan& bound() {
     if (!current_)
       Throw(ErrorCode::kFailedPrecondition,
             "the executor has no operators before its first run, which makes them for its shapes");
+    return *current_;
+  }
+  OperatorBase& op(int node) {
+    plan_.graph().node(node);  // throws kOutOfRange for an index that the graph does not have
+    bound();
     if (is_asked_for_.empty()) is_asked_for_.assign(detail::Index(plan_.graph().num_nodes()), 0);
     if (!std::exchange(is_asked_for_[node], 1)) asked_for_.push_back(node);
     return current_->op(node);
@@ -22291,6 +22599,11 @@ class Executor::Impl {
 
   void Prepare() {
     has_outputs_ = false;
+    if (const int selections = state().selections(); selections != selections_) [[unlikely]] {
+      selections_ = selections;
+      bound_plans_.Clear();
+      is_stale_ = changed_ = true;
+    }
     if (changed_) [[unlikely]]
       Rebind();
     for (Input& input : bindings_.inputs())
@@ -22363,7 +22676,8 @@ class Executor::Impl {
   }
   // Makes the bound plan for these inputs the current one.
   void Select(const std::vector<TensorInfo>& infos) {
-    if (current_ && detail::SameTypes(current_->inputs(), infos)) return UseArenas(*current_);
+    if (current_ && !is_stale_ && detail::SameTypes(current_->inputs(), infos))
+      return UseArenas(*current_);
     detail::MutexLock lock(current_mutex_);
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
     if (found)
@@ -22375,6 +22689,7 @@ class Executor::Impl {
     for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
     current_ = std::move(found);
     if (made) bound_plans_.Add(std::move(made));
+    is_stale_ = false;
   }
   void UseArenas(detail::BoundPlan& plan) {
     // If an arena must grow, all kept plans first release their arenas to free the memory.
@@ -22502,6 +22817,8 @@ class Executor::Impl {
   detail::SharedArenas arenas_;
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
+  int selections_ = 0;           // of PlanState::selections(), as the bound plans have them
+  bool is_stale_ = false;        // `current_` has kernels of an earlier selection
   detail::Mutex current_mutex_;  // guards `current_`, which Cancel reads from any thread
   std::vector<int> asked_for_;   // nodes whose operators may have observers
   detail::IndexedVector<char> is_asked_for_;  // by node
@@ -22526,6 +22843,7 @@ OPKIT_INLINE NamedTensors Executor::outputs() const { return impl_->outputs(); }
 OPKIT_INLINE const Tensor& Executor::output(std::string_view name) const {
   return impl_->output(name);
 }
+OPKIT_INLINE detail::BoundPlan& Executor::bound() { return impl_->bound(); }
 OPKIT_INLINE OperatorBase& Executor::op(int node) { return impl_->op(node); }
 OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMode(); }
 
@@ -27565,6 +27883,27 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
   return proposed.empty() ? "" : kNothingConverts;
 }
 
+OPKIT_COLD OPKIT_INLINE std::string LayoutsText(const KernelConfig& config) {
+  if (config.is_standard()) return {};
+  std::string text;
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
+    text += layouts == &config.input_layouts ? "" : " -> ";
+    if (layouts->empty()) text += "standard";
+    for (size_t i = 0; i < layouts->size(); ++i)
+      text += (i == 0 ? "" : ", ") + ToString((*layouts)[i]);
+  }
+  return text;
+}
+OPKIT_INLINE bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b) {
+  const size_t inputs = (std::max)(a.input_layouts.size(), b.input_layouts.size());
+  for (size_t i = 0; i < inputs; ++i)
+    if (a.input_layout(i) != b.input_layout(i)) return false;
+  const size_t outputs = (std::max)(a.output_layouts.size(), b.output_layouts.size());
+  for (size_t o = 0; o < outputs; ++o)
+    if (a.output_layout(o) != b.output_layout(o)) return false;
+  return true;
+}
+
 OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
     for (size_t i = 0; i < layouts->size(); ++i) {
@@ -27647,7 +27986,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
         candidate.dropped = error.message();
       }
     }
-    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
+    refused += StrCat("\n  backend ", candidate.name(), ": ", candidate.dropped);
   }
   detail::ThrowNoKernel(def, refused);
 } catch (...) {
@@ -28529,6 +28868,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
       continue;  // the plan of the body checks it
     const auto found = std::ranges::find(names_, one.node);
     if (found == names_.end()) {
+      if (!one.required) continue;
       std::vector<std::string> known = names_;
       StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
@@ -28536,30 +28876,39 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
             "; nodes are known by their first output, after the passes");
     }
     const auto node = static_cast<int>(found - names_.begin());
-    const OperatorDef& def = view_.graph().node(node);
-    if (!one.op.empty() && one.op != def.type())
-      Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
-            one.op, ", but it is ", def);
-    CheckForcedDevice(one, def);
+    if (const std::string why = WhyNotForced(one, view_.graph().node(node)); !why.empty()) {
+      if (!one.required) continue;
+      Throw(ErrorCode::kInvalidArgument, why);
+    }
     const Selection::Node*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
-                   forced->device != one.device))
+                   forced->device != one.device || forced->layouts != one.layouts ||
+                   forced->variant != one.variant))
       Throw(ErrorCode::kInvalidArgument, "the selection has two kernels for node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
-            " and ", one.config);
+            StrCat(" ", forced->layouts, " and ", one.config, " ", one.layouts));
     forced = &one;
   }
 }
 
-OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const Selection::Node& forced,
-                                                               const OperatorDef& def) const {
-  if (forced.device.empty() || forced.device == ToString(def.device())) return;
+OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNotForced(const Selection::Node& forced,
+                                                                 const OperatorDef& def) const {
+  if (!forced.op.empty() && forced.op != def.type())
+    return StrCat("the selection says that node '", forced.node, "' is ", forced.op, ", but it is ",
+                  ToString(def));
+  if (!forced.required &&
+      std::ranges::none_of(OpRegistry::Global().FindKernels(def.type(), def.device().type),
+                           [&](const Kernel* one) { return one->backend == forced.backend; }) &&
+      !Chooses(def))
+    return StrCat("the operator has no kernel '", forced.backend, "'");
+  if (forced.device.empty() || forced.device == ToString(def.device())) return {};
   if (Chooses(def))
     for (const Device device : *options_.devices)
-      if (forced.device == ToString(device)) return;
-  Throw(ErrorCode::kInvalidArgument, "the selection has node '", forced.node, "' run on ",
-        forced.device, ", but it may not: ", def, " runs on ",
-        def.device() == Device{} ? "those of PlanOptions::devices" : "the device that it names");
+      if (forced.device == ToString(device)) return {};
+  return StrCat(
+      "the selection has node '", forced.node, "' run on ", forced.device,
+      ", but it may not: ", ToString(def), " runs on ",
+      def.device() == Device{} ? "those of PlanOptions::devices" : "the device that it names");
 }
 
 OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
@@ -28593,7 +28942,10 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
   if (!candidate.dropped.empty()) return candidate.dropped;
   if (!refused_.empty())
     for (const Refusal& one : refused_[node])
-      if (one.kernel == candidate.kernel && one.config == candidate.number) return one.why;
+      if (one.kernel == candidate.kernel && one.number == candidate.number &&
+          one.config.variant == candidate.config.variant &&
+          HaveSameLayouts(one.config, candidate.config))
+        return one.why;
   const auto why_no_layout = [&](std::span<const int> values, const std::vector<Layout>& layouts,
                                  const char* kind) -> std::string {
     for (size_t i = 0; i < layouts.size(); ++i) {
@@ -28691,47 +29043,92 @@ OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
                            : StrCat("comes later in the order of backends, which prefers ", first);
 }
 
-OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
-  NodeRating rating;
+OPKIT_INLINE void KernelSelector::ForEachDevice(int node, VisitDevice visit,
+                                                IndexedVector<NodeRating::Rated>& dropped) const {
   const OperatorDef& def = view_.graph().node(node);
   const std::optional<OperatorDef> restricted = Restricted(node);
   const OperatorDef& asked = restricted ? *restricted : def;
-  if (!Chooses(def)) {
-    RateOn(def.device(), asked, node, rating);
-    return rating;
-  }
+  if (!Chooses(def)) return visit(def.device(), asked);
   const Selection::Node* const forced = Forced(node);
   for (const Device device : *options_.devices) {
     if (forced && !forced->device.empty() && forced->device != ToString(device)) continue;
-    const OperatorDef there = OperatorDef(asked).Device(device);
     std::string why = WhyNoDevice(device);
     if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
       why = StrCat("the operator has no kernel for ", device);
     if (why.empty()) {
-      RateOn(device, there, node, rating);
+      visit(device, OperatorDef(asked).Device(device));
       continue;
     }
-    NodeRating::Rated& rated = rating.candidates.emplace_back();
+    NodeRating::Rated& rated = dropped.emplace_back();
     rated.candidate.dropped = std::move(why);
     rated.candidate.backend = ToString(device);
     rated.device = device;
   }
+}
+
+OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
+  NodeRating rating;
+  const auto rate = [&](Device device, const OperatorDef& def) {
+    RateOn(device, def, node, rating);
+  };
+  ForEachDevice(node, rate, rating.candidates);
   return rating;
+}
+
+OPKIT_COLD OPKIT_INLINE std::string SelectionLayouts(const KernelConfig& config) {
+  std::string text = LayoutsText(config);
+  return text.empty() ? "standard" : text;
+}
+OPKIT_COLD OPKIT_INLINE Selection::Node SelectionEntry(std::string name, const std::string& op,
+                                                       const Kernel& kernel, Device device,
+                                                       const KernelConfig& config, int number) {
+  return {std::move(name),  kernel.backend,
+          number,           op,
+          ToString(device), kernel.propose ? SelectionLayouts(config) : "",
+          config.variant};
+}
+OPKIT_COLD OPKIT_INLINE int KernelSelector::FindForced(
+    const Selection::Node& forced, const std::vector<KernelCandidate>& candidates) {
+  int first = -1;
+  for (int i = 0; const KernelCandidate& candidate : candidates) {
+    const bool has_layouts =
+        forced.layouts.empty() || forced.layouts == SelectionLayouts(candidate.config);
+    const bool has_variant = (forced.layouts.empty() && forced.variant.empty()) ||
+                             forced.variant == candidate.config.variant;
+    if (candidate.dropped.empty() && has_layouts && has_variant) {
+      if (forced.config < 0 || forced.config == candidate.number) return i;
+      if (first < 0 && !forced.layouts.empty()) first = i;
+    }
+    ++i;
+  }
+  return first;
 }
 
 OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, int node,
                                          NodeRating& rating) const {
   const Selection::Node* const forced = Forced(node);
+  const bool is_forced =
+      forced && (forced->config >= 0 || !forced->layouts.empty() || !forced->variant.empty());
   const NodeDevices devices(def);
   const std::string no_copy = WhyNoCopy(node, devices);
-  for (KernelCandidate& candidate :
-       KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)))) {
+  std::vector<KernelCandidate> candidates =
+      KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)));
+  int wanted = is_forced ? FindForced(*forced, candidates) : -1;
+  if (is_forced && wanted < 0 && !possible_.empty()) {
+    candidates = CandidatesInAnyLayout(def, node);
+    wanted = FindForced(*forced, candidates);
+  }
+  for (int i = 0; KernelCandidate & candidate : candidates) {
     candidate.dropped = WhyNot(node, candidate);
     if (candidate.dropped.empty()) candidate.dropped = no_copy;
-    if (candidate.dropped.empty() && forced && forced->config >= 0 &&
-        forced->config != candidate.number)
-      candidate.dropped = StrCat("the selection asks for configuration ", forced->config, ", not ",
-                                 candidate.number);
+    if (const int place = i++; candidate.dropped.empty() && is_forced && place != wanted)
+      candidate.dropped =
+          forced->layouts.empty() && forced->variant.empty()
+              ? StrCat("the selection asks for configuration ", forced->config, ", not ",
+                       candidate.number)
+              : StrCat("the selection asks for ", forced->layouts,
+                       forced->variant.empty() ? "" : StrCat(" ", forced->variant), ", not ",
+                       SelectionLayouts(candidate.config), " ", candidate.config.variant);
     const bool can_run = candidate.dropped.empty();
     NodeRating::Rated& rated = rating.candidates.emplace_back();
     rated.candidate = std::move(candidate);
@@ -28745,13 +29142,104 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
   }
 }
 
+// True if two candidates are the same configuration of a kernel.
+inline bool IsSame(const KernelCandidate& a, const KernelCandidate& b) {
+  return a.kernel == b.kernel && a.dropped == b.dropped && a.config.variant == b.config.variant &&
+         HaveSameLayouts(a.config, b.config);
+}
+OPKIT_COLD OPKIT_INLINE std::vector<KernelCandidate> KernelSelector::CandidatesInAnyLayout(
+    const OperatorDef& def, int node) const {
+  std::vector<TensorInfo> standard = types_.Of(view_.inputs(node));
+  std::vector<Layout> layouts = {Layout()};
+  const auto inputs = view_.inputs(node);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] < 0) continue;
+    standard[i].layout = Layout();
+    for (const Layout& layout : possible_[inputs[i]])
+      if (std::ranges::none_of(
+              layouts, [&](const Layout& known) { return ToString(known) == ToString(layout); }))
+        layouts.push_back(layout);
+  }
+  // Two values of different shapes have different descriptors. Their texts are equal where both
+  // are, for example, in blocks of 16 channels.
+  std::vector<KernelCandidate> out;
+  for (const Layout& layout : layouts) {
+    std::vector<TensorInfo> infos = standard;
+    const std::string text = ToString(layout);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] >= 0)
+        for (const Layout& possible : possible_[inputs[i]])
+          if (ToString(possible) == text) infos[i].layout = possible;
+    std::vector<KernelCandidate> asked =
+        KernelCandidates(def, infos, types_.Of(view_.outputs(node)));
+    const size_t before = out.size();
+    for (KernelCandidate& one : asked)
+      if (std::none_of(out.begin(), out.begin() + static_cast<ptrdiff_t>(before),
+                       [&](const KernelCandidate& other) { return IsSame(one, other); }))
+        out.push_back(std::move(one));
+  }
+  return out;
+}
+
+OPKIT_COLD OPKIT_INLINE void KernelSelector::FindPossibleLayouts() {
+  possible_.assign(Index(view_.num_values()), {});
+  auto forced = std::exchange(forced_, {});  // of other nodes
+  for (const int node : view_.order()) {
+    const auto outputs = view_.outputs(node);
+    for (const NodeRating::Rated& rated : AllCandidates(node))
+      for (size_t o = 0; o < outputs.size() && rated.candidate.dropped.empty(); ++o) {
+        Layout layout = rated.candidate.config.output_layout(o);
+        if (outputs[o] < 0 || layout.is_standard()) continue;
+        std::vector<Layout>& possible = possible_[outputs[o]];
+        if (!std::ranges::count(possible, layout)) possible.push_back(std::move(layout));
+      }
+  }
+  forced_ = std::move(forced);
+}
+
+OPKIT_COLD OPKIT_INLINE IndexedVector<NodeRating::Rated> KernelSelector::AllCandidates(
+    int node) const {
+  IndexedVector<NodeRating::Rated> out;
+  const auto add = [&](Device device, const OperatorDef& def) {
+    const std::string no_copy = WhyNoCopy(node, NodeDevices(def));
+    for (KernelCandidate& candidate : CandidatesInAnyLayout(def, node)) {
+      candidate.dropped = WhyNot(node, candidate);
+      if (candidate.dropped.empty()) candidate.dropped = no_copy;
+      NodeRating::Rated& rated = out.emplace_back();
+      rated.candidate = std::move(candidate);
+      rated.device = device;
+    }
+  };
+  // A kernel may decline a node that another backend computes better by its estimates, unless the
+  // node asks for its backend.
+  const auto add_backends = [&](Device device, const OperatorDef& def) {
+    if (def.requires_backends()) return add(device, def);
+    std::vector<std::string> backends;
+    for (const Kernel* kernel : OpRegistry::Global().FindKernels(def.type(), device.type))
+      if (!std::ranges::count(backends, kernel->backend)) backends.push_back(kernel->backend);
+    for (const std::string& backend : backends)
+      add(device, OperatorDef(def).Backends(backend, kRequired));
+  };
+  ForEachDevice(node, add_backends, out);
+  return out;
+}
+
 OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   NodeRating rating = Rate(node);
+  const Selection::Node* const forced = Forced(node);
+  if (rating.best < 0 && forced && !forced->layouts.empty() && possible_.empty()) {
+    FindPossibleLayouts();
+    rating = Rate(node);
+  }
+  if (rating.best < 0 && forced && !forced->required) {
+    forced_[node] = nullptr;
+    rating = Rate(node);
+  }
   const int count = static_cast<int>(rating.candidates.size());
   std::string passed_over;
   for (int i = 0; i < (rating.best < 0 ? count : rating.best); ++i)
     passed_over +=
-        StrCat("\n  backend ", rating.candidates[i].candidate.backend, ": ", rating.WhyNot(i));
+        StrCat("\n  backend ", rating.candidates[i].candidate.name(), ": ", rating.WhyNot(i));
   if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
   KernelCandidate& best = rating.candidates[rating.best].candidate;
   const Device device = rating.candidates[rating.best].device;
@@ -28785,7 +29273,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
                                                                 NodeChoice& choice) {
   const RegistryUse use;
   if (refused_.empty()) refused_.resize(Index(view_.num_nodes()));
-  refused_[node].push_back({choice.kernel, choice.config_number, why});
+  refused_[node].push_back({choice.kernel, choice.config_number, choice.config, why});
   const KernelConfig before = std::move(choice.config);
   const Device device = choice.device;
   Select(node, choice);
@@ -30082,19 +30570,6 @@ OPKIT_INLINE void Specialization::PlanMemory(const Options& options) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Returns the layouts as text, "NHWC, standard -> NHWC"; empty if all are standard.
-OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
-  if (config.is_standard()) return {};
-  std::string text;
-  for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
-    text += layouts == &config.input_layouts ? "" : " -> ";
-    if (layouts->empty()) text += "standard";
-    for (size_t i = 0; i < layouts->size(); ++i)
-      text += (i == 0 ? "" : ", ") + ToString((*layouts)[i]);
-  }
-  return text;
-}
-
 OPKIT_COLD inline void ExplainConverter(const TensorInfo& from, const TensorInfo& to,
                                         Explanation::Node& out) {
   const Shape shape = from.shape.ToShape();
@@ -30123,6 +30598,7 @@ OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explan
     if (rated.device != Device{} && candidate.kernel) one.device = ToString(rated.device);
     one.place = candidate.kernel ? candidate.kernel->Place() : "";
     one.config = candidate.number;
+    one.variant = candidate.config.variant;
     one.layouts = LayoutsText(candidate.config);
     one.cost_ns = candidate.config.cost_ns;
     one.conversion_ns = rated.conversion_ns;
@@ -30211,6 +30687,11 @@ OPKIT_INLINE IntrusivePtr<Specialization> PlanState::Specialize(
     const std::vector<TensorInfo>& inputs, std::unique_ptr<BoundNodes>* nodes) {
   MutexLock lock(mutex_);
   IntrusivePtr<Specialization> found = specializations_.Find(inputs);
+  const auto is_stale = [&](const std::vector<TensorInfo>& one) { return SameTypes(one, inputs); };
+  if (std::erase_if(stale_, is_stale) > 0) {
+    specializations_.Remove(inputs);
+    found = {};
+  }
   if (!found) {
     found = Make(inputs);
     specializations_.Add(found);
@@ -30258,6 +30739,9 @@ OPKIT_INLINE Explanation PlanState::Explain() const {
   const PreferenceScope scope(*preferences_);
   Explanation explanation = explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
   explanation.recomputed_nodes = recomputed_.nodes;
+  // Kernels may read constants, which have lost their elements if there is an explanation already.
+  if (options_.tuning.use != PlanOptions::TuningOptions::Use::kNone && !explanation_)
+    g_add_measured(*this, explanation);
   return explanation;
 }
 
@@ -30296,10 +30780,41 @@ OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
   }
 }
 
+OPKIT_COLD OPKIT_INLINE BackgroundThreads::~BackgroundThreads() {
+  is_over_.store(true, std::memory_order_relaxed);
+  for (std::thread& thread : threads_) thread.join();
+}
+OPKIT_COLD OPKIT_INLINE void BackgroundThreads::Start(UniqueFunction<void()> work) {
+  threads_.emplace_back([work = std::move(work)]() mutable { work(); });
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::SelectAgain(const std::vector<TensorInfo>& inputs) const {
+  MutexLock lock(mutex_);
+  stale_.push_back(inputs);
+  selections_.fetch_add(1, std::memory_order_relaxed);
+}
+
+OPKIT_INLINE const Selection* PlanState::ForcedFor(const std::vector<TensorInfo>& inputs) const {
+  const Selection& forced = options_.selection.forced;
+  if (options_.tuning.use == PlanOptions::TuningOptions::Use::kNone)
+    return forced.nodes.empty() ? nullptr : &forced;
+  auto both = std::make_unique<Selection>(forced);
+  for (Selection::Node& node : g_tuned_kernels(*this, inputs).nodes) {
+    if (forced.Find(node.node)) continue;
+    node.required = false;
+    both->nodes.push_back(std::move(node));
+  }
+  if (both->nodes.empty()) return nullptr;
+  MutexLock lock(tuned_mutex_);
+  tuned_.push_back(std::move(both));
+  return tuned_.back().get();
+}
+
 OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
     const GraphView& view, std::vector<TensorInfo> inputs,
     const PlanOptions::MemoryOptions& memory) const {
   const PreferenceScope scope(*preferences_);
+  const Selection* const forced = ForcedFor(inputs);
   return MakeIntrusive<Specialization>(
       view, std::move(inputs),
       Specialization::Options{
@@ -30307,9 +30822,7 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
           options_.schedule.deterministic,
           memory,
           &converted_constants_,
-          {options_.backend_need,
-           options_.selection.forced.nodes.empty() ? nullptr : &options_.selection.forced,
-           &options_.devices, options_.selection.objective},
+          {options_.backend_need, forced, &options_.devices, options_.selection.objective},
           donated_});
 }
 
@@ -31188,6 +31701,46 @@ OPKIT_COLD OPKIT_INLINE void FitByRecomputation(PlanState& state) {
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_RECOMPUTED_GRAPH_IPP_
 
+// ---- opkit/base/svg/svg_writer.hpp
+// SvgWriter: appends an SVG document to a string. The toolkit's pictures are drawn with it, so that
+// they look alike, and every name in them is escaped.
+#ifndef OPKIT_BASE_SVG_SVG_WRITER_HPP_
+#define OPKIT_BASE_SVG_SVG_WRITER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Returns `text` for an element or an attribute in double quotes: &, <, > and " are escaped,
+// control characters become spaces, and bytes that are not UTF-8 become U+FFFD.
+std::string EscapeXml(std::string_view text);
+
+class SvgWriter {
+ public:
+  // Begins a document of this many pixels, on white, so that it can be read on a page of any
+  // colour.
+  SvgWriter(int width, int height);
+
+  // Appends `form` and replaces each '@' in it by the next part.
+  void Add(std::string_view form, std::initializer_list<Text> parts);
+  void Line(double x1, double y1, double x2, double y2, std::string_view attributes);
+  // Appends a text, which is escaped.
+  void Label(double x, double y, std::string_view attributes, std::string_view text);
+  // Appends a label that ends with "…" if it is longer than `most` characters. A tooltip has the
+  // whole text then.
+  void CutLabel(double x, double y, std::string_view attributes, std::string_view text,
+                size_t most);
+  // Formats a coordinate.
+  static std::string Rounded(double value, int digits = 2);
+
+  std::string Finish() &&;
+
+ private:
+  std::string out_;
+};
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_SVG_SVG_WRITER_HPP_
+
 // ---- opkit/graph/print/impl/memory_svg.ipp
 // ToSvg's definition: scales, axes, rectangles and the legend.
 #ifndef OPKIT_GRAPH_PRINT_IMPL_MEMORY_SVG_IPP_
@@ -31201,7 +31754,7 @@ class MemorySvg {
  public:
   OPKIT_COLD MemorySvg(const std::vector<MemoryInterval>& buffers, const MemoryPlan& plan,
                        const MemorySvgOptions& options)
-      : buffers_(buffers), plan_(plan), options_(options) {
+      : buffers_(buffers), plan_(plan), options_(options), svg_(options.width, options.height) {
     if (plan.offsets.size() != buffers.size())
       Throw(ErrorCode::kInvalidArgument, "expected an offset for each of ", buffers.size(),
             " buffers, found ", plan.offsets.size());
@@ -31221,42 +31774,24 @@ class MemorySvg {
   }
 
   OPKIT_COLD std::string Draw() {
-    Add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="@" height="@" viewBox="0 0 @ @")"
-        R"( font-family="sans-serif" font-size="12">)"
-        "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-        {options_.width, options_.height, options_.width, options_.height});
-    Add("<text x=\"@\" y=\"24\" font-size=\"17\" font-weight=\"bold\">@</text>\n",
-        {kLeft, EscapeXml(options_.title)});
-    Add("<text x=\"@\" y=\"44\" fill=\"#444\">@ arena, lower bound @, ratio @; @ without sharing; "
+    svg_.Add("<text x=\"@\" y=\"24\" font-size=\"17\" font-weight=\"bold\">@</text>\n",
+             {kLeft, EscapeXml(options_.title)});
+    svg_.Add(
+        "<text x=\"@\" y=\"44\" fill=\"#444\">@ arena, lower bound @, ratio @; @ without sharing; "
         "@ buffers, @</text>\n",
         {kLeft, FormatBytes(plan_.arena_bytes), FormatBytes(plan_.lower_bound_bytes),
-         Rounded(plan_.ratio(), 4), FormatBytes(plan_.naive_bytes), buffers_.size(),
+         SvgWriter::Rounded(plan_.ratio(), 4), FormatBytes(plan_.naive_bytes), buffers_.size(),
          EscapeXml(plan_.method)});
     DrawAxes();
     for (size_t i = 0; i < buffers_.size(); ++i) DrawBuffer(i);
     DrawBound();
     DrawLegend();
-    return out_ + "</svg>\n";
+    return std::move(svg_).Finish();
   }
 
  private:
   static constexpr int kLeft = 86, kRight = 24, kTop = 62, kBottom = 52;
 
-  // Appends `form` and replaces each '@' in it by the next part.
-  OPKIT_COLD void Add(std::string_view form, std::initializer_list<Text> parts) {
-    for (const Text& part : parts) {
-      out_ += form.substr(0, form.find('@'));
-      part.AppendTo(out_);
-      form.remove_prefix(form.find('@') + 1);
-    }
-    out_ += form;
-  }
-  static std::string Rounded(double value, int digits = 2) {
-    char text[64];
-    const auto end =
-        std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
-    return std::string(text, end.ptr);
-  }
   // Returns a text such as "1.5 MiB".
   OPKIT_COLD static std::string FormatBytes(int64_t bytes) {
     const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -31268,18 +31803,6 @@ class MemorySvg {
                                    std::chars_format::general, value >= 1000 ? 4 : 3);
     return std::string(digits, end.ptr) + " " + kUnits[unit];
   }
-  OPKIT_COLD static std::string EscapeXml(std::string_view text) {
-    constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
-    std::string out;
-    for (const char c : text) {
-      const size_t entity = std::string_view("&<>\"").find(c);
-      if (entity != std::string_view::npos)
-        out += kEntities[entity];
-      else
-        out += static_cast<unsigned char>(c) < 32 ? ' ' : c;  // XML has no control characters
-    }
-    return out;
-  }
   static double Length(const MemoryInterval& buffer) {
     return static_cast<double>(buffer.upper) - static_cast<double>(buffer.lower);
   }
@@ -31289,13 +31812,6 @@ class MemorySvg {
   double Y(double address) const {
     const int bottom = options_.height - kBottom;
     return bottom - address / top_ * (bottom - kTop);
-  }
-  void Line(double x1, double y1, double x2, double y2, const char* style) {
-    Add("<line x1=\"@\" y1=\"@\" x2=\"@\" y2=\"@\" @/>\n",
-        {Rounded(x1), Rounded(y1), Rounded(x2), Rounded(y2), style});
-  }
-  void Label(double x, double y, const char* style, std::string_view text) {
-    Add("<text x=\"@\" y=\"@\" @>@</text>\n", {Rounded(x), Rounded(y), style, EscapeXml(text)});
   }
 
   // Draws grid lines that are 1, 2, 5, 10, … steps of time apart (about eight at most), and lines
@@ -31307,18 +31823,19 @@ class MemorySvg {
     while (bytes * 6 < top_) bytes *= 2;
     for (double time = step * std::trunc(begin_ / step); time <= end_; time += step) {
       if (time < begin_) continue;
-      Line(X(time), kTop, X(time), Y(0), kGrid);
-      Label(X(time), Y(0) + 17, "text-anchor=\"middle\"", StrCat(static_cast<int64_t>(time)));
+      svg_.Line(X(time), kTop, X(time), Y(0), kGrid);
+      svg_.Label(X(time), Y(0) + 17, "text-anchor=\"middle\"", StrCat(static_cast<int64_t>(time)));
     }
     for (double address = 0; address <= top_; address += bytes) {
-      Line(kLeft, Y(address), X(end_), Y(address), kGrid);
-      Label(kLeft - 8, Y(address) + 4, "text-anchor=\"end\"",
-            FormatBytes(static_cast<int64_t>(address)));
+      svg_.Line(kLeft, Y(address), X(end_), Y(address), kGrid);
+      svg_.Label(kLeft - 8, Y(address) + 4, "text-anchor=\"end\"",
+                 FormatBytes(static_cast<int64_t>(address)));
     }
-    Label((kLeft + X(end_)) / 2, options_.height - 14, "text-anchor=\"middle\"",
-          options_.time_label);
-    Add("<text transform=\"translate(18 @) rotate(-90)\" text-anchor=\"middle\">address</text>\n",
-        {Rounded((kTop + Y(0)) / 2)});
+    svg_.Label((kLeft + X(end_)) / 2, options_.height - 14, "text-anchor=\"middle\"",
+               options_.time_label);
+    svg_.Add(
+        "<text transform=\"translate(18 @) rotate(-90)\" text-anchor=\"middle\">address</text>\n",
+        {SvgWriter::Rounded((kTop + Y(0)) / 2)});
   }
 
   // Returns a colour from blue (0) to red (1).
@@ -31335,41 +31852,43 @@ class MemorySvg {
     const double y = Y(offset + static_cast<double>(buffer.size)), height = Y(offset) - y;
     const double life = std::log(Length(buffer) / shortest_);  // colours have a logarithmic scale
     const std::string name = options_.names.empty() ? std::to_string(i) : options_.names[i];
-    Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"@\" fill=\"@\" stroke=\"#333\" "
+    svg_.Add(
+        "<rect x=\"@\" y=\"@\" width=\"@\" height=\"@\" fill=\"@\" stroke=\"#333\" "
         "stroke-width=\"0.5\"><title>@: @ at @, live from @ to @</title></rect>\n",
-        {Rounded(x), Rounded(y), Rounded(width), Rounded(height),
+        {SvgWriter::Rounded(x), SvgWriter::Rounded(y), SvgWriter::Rounded(width),
+         SvgWriter::Rounded(height),
          Colour(longest_ > shortest_ ? life / std::log(longest_ / shortest_) : 0), EscapeXml(name),
          FormatBytes(buffer.size), plan_.offsets[i], buffer.lower, buffer.upper});
     // Draw a label if there is room for it; a character is about 7 pixels wide.
     if (height >= 13 && width >= 7 * static_cast<double>(name.size()) + 6)
-      Label(x + width / 2, y + height / 2 + 4, "text-anchor=\"middle\" pointer-events=\"none\"",
-            name);
+      svg_.Label(x + width / 2, y + height / 2 + 4,
+                 "text-anchor=\"middle\" pointer-events=\"none\"", name);
   }
 
   void DrawBound() {
     if (plan_.lower_bound_bytes <= 0) return;
     const double y = Y(static_cast<double>(plan_.lower_bound_bytes));
-    Line(kLeft, y, X(end_), y, "stroke=\"#c00\" stroke-dasharray=\"6 4\"");
-    Label(X(end_) - 4, y + 14, "text-anchor=\"end\" fill=\"#c00\"", "lower bound");
+    svg_.Line(kLeft, y, X(end_), y, "stroke=\"#c00\" stroke-dasharray=\"6 4\"");
+    svg_.Label(X(end_) - 4, y + 14, "text-anchor=\"end\" fill=\"#c00\"", "lower bound");
   }
 
   OPKIT_COLD void DrawLegend() {
     const double y = options_.height - 24;
     constexpr int kSteps = 8, kWidth = 16;
     const double left = options_.width - kRight - kSteps * kWidth - 60;
-    Label(left - 6, y + 10, "text-anchor=\"end\"", "lives short");
+    svg_.Label(left - 6, y + 10, "text-anchor=\"end\"", "lives short");
     for (int i = 0; i < kSteps; ++i)
-      Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"12\" fill=\"@\"/>\n",
-          {Rounded(left + i * kWidth), Rounded(y), kWidth,
-           Colour(static_cast<double>(i) / (kSteps - 1))});
-    Label(left + kSteps * kWidth + 6, y + 10, "", "long");
+      svg_.Add("<rect x=\"@\" y=\"@\" width=\"@\" height=\"12\" fill=\"@\"/>\n",
+               {SvgWriter::Rounded(left + i * kWidth), SvgWriter::Rounded(y), kWidth,
+                Colour(static_cast<double>(i) / (kSteps - 1))});
+    svg_.Label(left + kSteps * kWidth + 6, y + 10, "", "long");
   }
 
   const std::vector<MemoryInterval>& buffers_;
   const MemoryPlan& plan_;
   const MemorySvgOptions& options_;
   double begin_ = 0, end_ = 0, shortest_ = 1, longest_ = 1, top_ = 1;
-  std::string out_;
+  SvgWriter svg_;
 };
 
 }  // namespace detail
@@ -35302,6 +35821,75 @@ OPKIT_INLINE std::vector<int> OrderForFootprint(const GraphView& view,
 
 #endif  // OPKIT_GRAPH_MEMORY_IMPL_NODE_ORDER_IPP_
 
+// ---- opkit/base/svg/impl/svg_writer.ipp
+// SvgWriter's definitions.
+#ifndef OPKIT_BASE_SVG_IMPL_SVG_WRITER_IPP_
+#define OPKIT_BASE_SVG_IMPL_SVG_WRITER_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_COLD OPKIT_INLINE std::string EscapeXml(std::string_view text) {
+  constexpr const char* kEntities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
+  std::string out;
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    if (length == 0)
+      out += "\xEF\xBF\xBD";
+    else if (const size_t entity = std::string_view("&<>\"").find(text[0]); entity != text.npos)
+      out += kEntities[entity];
+    else if (static_cast<unsigned char>(text[0]) < 32)
+      out += ' ';  // XML has no control characters
+    else
+      out += text.substr(0, length);
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out;
+}
+
+OPKIT_COLD OPKIT_INLINE SvgWriter::SvgWriter(int width, int height) {
+  Add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="@" height="@" viewBox="0 0 @ @")"
+      R"( font-family="sans-serif" font-size="12">)"
+      "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+      {width, height, width, height});
+}
+OPKIT_COLD OPKIT_INLINE void SvgWriter::Add(std::string_view form,
+                                            std::initializer_list<Text> parts) {
+  for (const Text& part : parts) {
+    out_ += form.substr(0, form.find('@'));
+    part.AppendTo(out_);
+    form.remove_prefix(form.find('@') + 1);
+  }
+  out_ += form;
+}
+OPKIT_COLD OPKIT_INLINE void SvgWriter::Line(double x1, double y1, double x2, double y2,
+                                             std::string_view attributes) {
+  Add("<line x1=\"@\" y1=\"@\" x2=\"@\" y2=\"@\" @/>\n",
+      {Rounded(x1), Rounded(y1), Rounded(x2), Rounded(y2), attributes});
+}
+OPKIT_COLD OPKIT_INLINE void SvgWriter::Label(double x, double y, std::string_view attributes,
+                                              std::string_view text) {
+  Add("<text x=\"@\" y=\"@\" @>@</text>\n", {Rounded(x), Rounded(y), attributes, EscapeXml(text)});
+}
+OPKIT_COLD OPKIT_INLINE void SvgWriter::CutLabel(double x, double y, std::string_view attributes,
+                                                 std::string_view text, size_t most) {
+  size_t end = 0;
+  for (size_t shown = 0; end < text.size() && shown < most; ++shown)
+    end += (std::max)(Utf8Length(text.substr(end)), size_t{1});
+  if (end >= text.size()) return Label(x, y, attributes, text);
+  Add("<text x=\"@\" y=\"@\" @>@…<title>@</title></text>\n",
+      {Rounded(x), Rounded(y), attributes, EscapeXml(text.substr(0, end)), EscapeXml(text)});
+}
+OPKIT_COLD OPKIT_INLINE std::string SvgWriter::Rounded(double value, int digits) {
+  char text[400];  // the longest number has 309 digits
+  const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
+  return std::string(text, end.ptr);
+}
+OPKIT_COLD OPKIT_INLINE std::string SvgWriter::Finish() && { return std::move(out_) + "</svg>\n"; }
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_SVG_IMPL_SVG_WRITER_IPP_
+
 // ---- opkit/graph/memory/impl/problem.ipp
 // Definitions: makes a MemoryProblem from buffers and their conflicts.
 #ifndef OPKIT_GRAPH_MEMORY_IMPL_PROBLEM_IPP_
@@ -35556,6 +36144,7 @@ class OPKIT_IMAGE_LOCAL AbiConfig {
   opkit_config config_{};
   std::vector<const char*> inputs_, outputs_;
   std::vector<int32_t> inplace_;
+  const std::string variant_;
 };
 
 // Reads a configuration. Throws kInvalidArgument for a struct that is no valid configuration;
@@ -36859,7 +37448,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& 
 }
 
 OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
-                                             size_t num_outputs) {
+                                             size_t num_outputs)
+    : variant_(config.variant) {
   NameLayouts(config.input_layouts, num_inputs, inputs_);
   NameLayouts(config.output_layouts, num_outputs, outputs_);
   for (const auto& [input, output] : config.inplace) {
@@ -36873,6 +37463,7 @@ OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t 
   config_.inplace = inplace_.data();
   config_.scratch_bytes = config.scratch_bytes;
   config_.cost_ns = config.cost_ns;
+  if (!variant_.empty()) config_.variant = variant_.c_str();
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
@@ -36912,6 +37503,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
     read.inplace.emplace_back(config.inplace[2 * i], config.inplace[2 * i + 1]);
   read.scratch_bytes = config.scratch_bytes;
   read.cost_ns = config.cost_ns;
+  if (OPKIT_ABI_HAS(&config, variant)) read.variant = TextOfAbi(config.variant);
   return read;
 }
 

@@ -1240,6 +1240,17 @@ inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 // Counts the CPUs that the calling thread may run on; at least 1.
 int AvailableCpus();
 
+// Calls visit(cpu), in rising order, for each CPU that the calling thread may run on; for none if
+// the system has more CPUs than a cpu_set_t.
+template <class F>
+void VisitAvailableCpus(F&& visit) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(static_cast<size_t>(cpu), &set)) visit(cpu);
+}
+
 // Returns the CPU that the calling thread runs on now.
 inline int CurrentCpu() { return sched_getcpu(); }
 
@@ -1278,8 +1289,10 @@ void GetCurrentThreadName(char (&name)[16]);
 void MakeSignalStack();
 
 // Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
-// `config` are those of perf_event_open(2).
-int OpenThreadCounter(uint32_t type, uint64_t config);
+// `config` are those of perf_event_open(2). With `kernel`, counts what happens in the kernel
+// too, which the system may forbid. With `new_threads`, counts also on the threads that this thread
+// starts from now on, and on theirs.
+int OpenThreadCounter(uint32_t type, uint64_t config, bool kernel, bool new_threads);
 // Returns the present count; 0 if the counter cannot be read. The count is scaled up if several
 // counters had to share one of the processor's counters.
 uint64_t ReadThreadCounter(int file);
@@ -1288,8 +1301,24 @@ inline void CloseThreadCounter(int file) { close(file); }
 // Returns how often the system has taken the processor away from the calling thread so far, though
 // the thread had work (involuntary context switches).
 int64_t ThreadPreemptions();
+// Returns the milliseconds since 1970, by a clock that may be set back.
+int64_t UnixMs();
 // Returns the size in bytes of the processor's last cache; 32 MiB if the system does not know it.
 int64_t LastCacheBytes();
+
+// Reads up to `room` bytes from the start of a file, which may be one of /proc and have no size.
+// Returns the number of bytes; 0 for a file that cannot be read.
+size_t ReadStartOfFile(const char* path, char* to, size_t room);
+// A cache of the processor that holds data.
+struct CpuCache {
+  int level = 0;  // 1 is the nearest to the core
+  int64_t bytes = 0;
+  int shared_by = 1;  // processors that share it
+};
+constexpr int kMostCpuCaches = 4;
+// Fills `caches` from the smallest level on and returns their number; 0 if the system does not know
+// them.
+int CpuCaches(CpuCache (&caches)[kMostCpuCaches]);
 
 // A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {
@@ -4825,6 +4854,10 @@ struct KernelConfig {
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
   int64_t scratch_bytes = 0;                 // bytes for a run; see OperatorBase::Scratch
   double cost_ns = -1;                       // an estimate; negative: none
+  // Names one of several ways in which the kernel can run a node with the same layouts: "winograd",
+  // "threads=1". The kernel reads the name of the chosen one in its constructor. Empty: the usual
+  // way. Configurations with equal layouts have different names. Printable characters in one line.
+  std::string variant;
 
   Layout input_layout(size_t i) const {
     return i < input_layouts.size() ? input_layouts[i] : Layout();
@@ -4842,6 +4875,11 @@ struct KernelConfig {
 };
 
 namespace detail {
+
+// Returns the name of a kernel's configuration in texts, "onednn" or "onednn winograd".
+inline std::string WithVariant(const std::string& backend, const std::string& variant) {
+  return variant.empty() ? backend : StrCat(backend, " ", variant);
+}
 
 // Makes an operator for a node: a function (const OperatorDef&, Workspace*), which may also take
 // the chosen configuration as a third argument: const KernelConfig*, null if none was chosen.
@@ -5459,6 +5497,11 @@ class OpRegistry {
   void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
   int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
+  // Sets the function that returns the version of a backend. Tuning writes it beside the times that
+  // it measures, because other code has other times. BackendVersion returns an empty text without
+  // such a function.
+  void SetBackendVersion(std::string_view backend, std::string (*version)());
+  std::string BackendVersion(std::string_view backend) const;
   // Sets the function that returns the reason why a backend cannot run on this machine; empty if it
   // can run. The function is called once, at the first node that a kernel of the backend might run.
   // Kernels of an unavailable backend are dropped with the reason. A function from library `origin`
@@ -7090,6 +7133,8 @@ using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Wor
 OPKIT_IMAGE_LOCAL bool RegisterFunction(const KernelRegistration& kernel,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendVersion(const char* backend,
+                                              std::string (*version)()) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
                                                    std::string (*why_not)()) noexcept;
 
@@ -7184,6 +7229,13 @@ bool RegisterClass(const KernelRegistration&) {
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
+// Registers a function that returns the version of the library behind a backend; tuning measures
+// anew where it differs: OPKIT_REGISTER_BACKEND_VERSION("mine", [] { return "2.1"; });
+#define OPKIT_REGISTER_BACKEND_VERSION(backend, ...)                \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_VERSION);         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
+      ::opkit::detail::RegisterBackendVersion(backend,              \
+                                              []() -> std::string { return (__VA_ARGS__)(); })
 // Registers a function that returns the reason why the backend cannot run on this machine, else "":
 //   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
@@ -8734,6 +8786,7 @@ typedef struct opkit_config {
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
   int64_t scratch_bytes;  /* scratch of one run */
   double cost_ns;         /* estimated time of one run; negative: unknown */
+  const char* variant;    /* since 1.4: names one of several ways with equal layouts; null: usual */
 } opkit_config;
 /* Receives the configurations that a kernel proposes, the best first. `add` copies. */
 typedef struct opkit_proposals opkit_proposals;
@@ -11677,6 +11730,7 @@ class Library {
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <thread>
 
 // ---- opkit/base/impl/strings.ipp
 // The definitions of opkit/base/strings.hpp.
@@ -11998,9 +12052,72 @@ OPKIT_INLINE int64_t ThreadPreemptions() {
   return usage.ru_nivcsw;
 }
 
+OPKIT_INLINE int64_t UnixMs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
 OPKIT_INLINE int64_t LastCacheBytes() {
   const int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return bytes > 0 ? bytes : int64_t{32} << 20;
+}
+
+// Reads the first bytes of a small file; an empty text if there is no such file.
+template <size_t kSize>
+void ReadSmallFile(const char* path, char (&text)[kSize]) {
+  text[0] = 0;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  const ssize_t length = read(file, text, kSize - 1);
+  text[length > 0 ? length : 0] = 0;
+  close(file);
+}
+// Counts the processors in a list such as "0-3,8,10-11".
+inline int CountCpusIn(const char* list) {
+  int count = 0;
+  while (*list >= '0' && *list <= '9') {
+    char* end;
+    const long first = std::strtol(list, &end, 10);
+    const long last = *end == '-' ? std::strtol(end + 1, &end, 10) : first;
+    count += static_cast<int>(last - first) + 1;
+    list = *end == ',' ? end + 1 : end;
+  }
+  return count;
+}
+
+OPKIT_INLINE int CpuCaches(CpuCache (&caches)[kMostCpuCaches]) {
+  int count = 0;
+  for (int index = 0; index < 8 && count < kMostCpuCaches; ++index) {
+    char path[80], text[256];
+    const auto fact = [&](const char* name) {
+      std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index,
+                    name);
+      ReadSmallFile(path, text);
+      return text;
+    };
+    CpuCache cache;
+    cache.level = std::atoi(fact("level"));
+    if (cache.level <= 0) break;
+    if (fact("type")[0] == 'I') continue;  // instructions
+    char* unit;
+    cache.bytes = std::strtol(fact("size"), &unit, 10);
+    if (*unit == 'K') cache.bytes <<= 10;
+    if (*unit == 'M') cache.bytes <<= 20;
+    const int shared = CountCpusIn(fact("shared_cpu_list"));
+    cache.shared_by = shared > 0 ? shared : 1;
+    if (cache.bytes > 0) caches[count++] = cache;
+  }
+  if (count > 0) return count;
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  for (int level = 1; level <= 3; ++level) {
+    const long bytes = sysconf(level == 1   ? _SC_LEVEL1_DCACHE_SIZE
+                               : level == 2 ? _SC_LEVEL2_CACHE_SIZE
+                                            : _SC_LEVEL3_CACHE_SIZE);
+    if (bytes > 0)
+      caches[count++] = {level, bytes, level == 3 && online > 0 ? static_cast<int>(online) : 1};
+  }
+  return count;
 }
 
 OPKIT_INLINE int AvailableCpus() {
@@ -12082,6 +12199,20 @@ OPKIT_INLINE void GetCurrentThreadName(char (&name)[16]) {
   if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) name[0] = 0;
 }
 
+OPKIT_INLINE size_t ReadStartOfFile(const char* path, char* to, size_t room) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return 0;
+  size_t size = 0;
+  while (size < room) {
+    const ssize_t got = read(file, to + size, room - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  close(file);
+  return size;
+}
+
 OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
   FileMapping out;
   // Without O_NONBLOCK opening a pipe would wait for its writer.
@@ -12106,7 +12237,7 @@ OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
+OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config, bool kernel, bool new_threads) {
   // The first version of perf_event_attr (PERF_ATTR_SIZE_VER0); its header would bring 200 macros.
   struct {
     uint32_t type, size;
@@ -12114,7 +12245,8 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
     uint32_t wakeup_events, breakpoint_type;
     uint64_t config1;
   } wanted = {};
-  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2, kExcludeKernel = 1 << 5;
+  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2;
+  constexpr uint64_t kInherit = 1 << 1, kExcludeKernel = 1 << 5;
   constexpr int kThisThread = 0, kAnyCpu = -1, kNoGroup = -1;
   constexpr unsigned long kCloseOnExec = 8;
   static_assert(sizeof wanted == 64);
@@ -12122,15 +12254,10 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  // Counting in the kernel may be forbidden.
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {
-    wanted.flags = flags;
-    const long file =
-        syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
-    if (file >= 0) return static_cast<int>(file);
-    if (errno != EACCES && errno != EPERM) break;
-  }
-  return -errno;
+  wanted.flags = (new_threads ? kInherit : 0) | (kernel ? 0 : kExcludeKernel);
+  const long file =
+      syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
+  return file >= 0 ? static_cast<int>(file) : -errno;
 }
 
 OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
@@ -15034,6 +15161,7 @@ struct OpRegistry::State {
   };
   // For each backend, an entry of the program and of each library that has set it.
   NameMap<std::vector<Rank>> ranks;
+  NameMap<std::string (*)()> versions;  // by backend
   NameMap<std::vector<Availability>> availability;
   // Returns the entry of an origin; null if it has none.
   template <class List>
@@ -15238,6 +15366,20 @@ OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_v
     for (const State::Rank& one : *known)
       if (one.origin.empty() || one.origin == origin) rank = (std::max)(rank, one.value);
   return rank;
+}
+
+OPKIT_COLD OPKIT_INLINE void OpRegistry::SetBackendVersion(std::string_view backend,
+                                                           std::string (*version)()) {
+  detail::MutexLock lock(state_->mutex);
+  state_->versions[backend] = version;
+}
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::BackendVersion(std::string_view backend) const {
+  std::string (*version)() = nullptr;
+  {
+    detail::MutexLock lock(state_->mutex);
+    if (auto* const known = state_->versions.Find(backend)) version = *known;
+  }
+  return version ? version() : std::string();
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
@@ -16300,6 +16442,9 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
                    " inputs and ", outputs, " outputs"));
   if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+  for (const char c : config.variant)
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f)
+      wrong("has a variant whose name contains a control character");
 }
 
 // Makes the operator of the given kernel, or of the first kernel that accepts the node.
@@ -16883,6 +17028,9 @@ struct KernelCandidate {
   std::string dropped;  // why it cannot be chosen; empty if it can be
   std::string backend;  // the kernel's backend
   int number = 0;       // index of the configuration in the kernel's proposals
+
+  // Returns the backend and the variant, "onednn winograd".
+  std::string name() const { return detail::WithVariant(backend, config.variant); }
 };
 
 // Returns the candidates for a node, best first: the kernels of the backends that the node, or a
@@ -16910,6 +17058,11 @@ OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
 // Empty if the kernel can run the node, or if this is not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                              const OperatorDef& def, const Workspace& ws);
+// Returns the layouts of a configuration as text, "NHWC, standard -> NHWC"; empty if all are the
+// standard layout.
+OPKIT_IMAGE_LOCAL std::string LayoutsText(const KernelConfig& config);
+// True if two configurations have the same layouts.
+OPKIT_IMAGE_LOCAL bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b);
 // Returns the reason why no conversion supports a layout of the configuration; empty if conversions
 // support all layouts.
 OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
@@ -16990,6 +17143,9 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
     UseSelection();
     OpRegistry::Global().SetBackendRank(backend, rank);
   });
+}
+OPKIT_INLINE bool RegisterBackendVersion(const char* backend, std::string (*version)()) noexcept {
+  return Registered([&] { OpRegistry::Global().SetBackendVersion(backend, version); });
 }
 
 }}}  // namespace opkit::detail
@@ -20981,10 +21137,17 @@ struct Explanation {
     std::string device = {};  // "cuda"; empty for the CPU
     std::string place;        // FILE:LINE of the kernel's registration; empty if there is no kernel
     int config = 0;           // index among the configurations that the kernel proposes
-    std::string layouts;      // "NHWC, standard -> NHWC"; empty if all are the standard layout
-    double cost_ns = -1;      // the kernel's estimate; negative: none
+    std::string variant = {};  // name of the configuration's variant, "winograd"; may be empty
+    std::string layouts;       // "NHWC, standard -> NHWC"; empty if all are the standard layout
+    double cost_ns = -1;       // the kernel's estimate; negative: none
     double conversion_ns = 0;  // estimated time to convert the inputs that have other layouts
     std::string why_not;       // the reason against it; empty for the chosen candidate
+  };
+  // A kernel's time in the tuning cache, alone, without the conversions before it.
+  struct Measured {
+    std::string way;                                // "eigen 3.4.0 on cpu, standard"
+    double median_ns = 0, low_ns = 0, high_ns = 0;  // with the 95 % confidence interval
+    bool is_chosen = false;
   };
   struct Node;
   // A graph that a node runs and that is planned together with the node's graph.
@@ -21007,6 +21170,10 @@ struct Explanation {
     int64_t bytes = 0;
     double ns = 0;
     std::vector<Body> bodies = {};
+    // With PlanOptions::tuning: what the cache has of the node, or of the first of several nodes,
+    // the fastest first. The chosen way is not the first where conversions cost more than it saves,
+    // or where the difference is noise.
+    std::vector<Measured> measured = {};
 
     bool is_converter() const { return chosen < 0; }
   };
@@ -21025,9 +21192,9 @@ struct Explanation {
 
 std::string ToString(const Explanation& explanation);
 // Writes JSON with the names of the members above: {"nodes": [{"name", "text", "parts", "chosen",
-// "runner_up", "candidates": [{"backend", …}]} or, for a converter, {"name", "text", "from", "to",
-// "bytes", "ns"}, …], "converters", …}. A node that runs graphs has "bodies": [{"name", "nodes"},
-// …].
+// "runner_up", "candidates": [{"backend", …}], "measured": [{"way", …}]} or, for a converter,
+// {"name", "text", "from", "to", "bytes", "ns"}, …], "converters", …}. A node that runs graphs has
+// "bodies": [{"name", "nodes"}, …].
 std::string ToJson(const Explanation& explanation);
 
 }}  // namespace opkit
@@ -21091,6 +21258,9 @@ struct NodeChoice {
   detail::IntrusivePtr<detail::RefCounted> owner;  // keeps the kernel's library loaded
   // Better candidates that could not be chosen, "\n  backend NAME: why" for each.
   std::string passed_over;
+
+  // Returns the backend and the variant of the configuration, "onednn winograd".
+  std::string name() const { return detail::WithVariant(kernel->backend, config.variant); }
 };
 
 }}  // namespace opkit
@@ -21314,10 +21484,20 @@ struct Selection {
     // prefix: "y/body/z".
     std::string node;
     std::string backend;  // "eigen"
-    int config = -1;      // index among the configurations that the kernel proposes; -1: any
+    // Index among the configurations that the kernel proposes and that have the node's `layouts`
+    // and `variant`; -1: any.
+    int config = -1;
     std::string op = {};  // operator type; empty: any
     // One of PlanOptions::devices ("cuda:1"), for a node that names no device; empty: any.
     std::string device = {};
+    // The layouts of the configuration, of its inputs and its outputs: "NHWC, standard -> NHWC", or
+    // "standard" if all are; empty: any. Where they are set, inputs that come in other layouts are
+    // converted, whatever the kernel proposes for the layouts in which they come.
+    std::string layouts = {};
+    std::string variant = {};  // KernelConfig::variant; empty: any
+    // False: passed over where the graph has no such node or the node cannot have it. Not written
+    // by ToString.
+    bool required = true;
   };
 
   std::vector<Node> nodes;
@@ -21326,8 +21506,9 @@ struct Selection {
   const Node* Find(std::string_view node) const;
 };
 
-// Writes a line "node TAB op TAB backend TAB config TAB device" for each node; without "TAB device"
-// if that is empty. A backslash, a tab and an end of line in a field are written \\, \t and \n.
+// Writes a line "node TAB op TAB backend TAB config TAB device TAB layouts TAB variant" for each
+// node; without the last fields if they are empty. A backslash, a tab and an end of line in a field
+// are written \\, \t and \n.
 std::string ToString(const Selection& selection);
 // Parses the text of ToString. Throws kInvalidArgument, with the line, for any other text.
 Selection ParseSelection(std::string_view text);
@@ -21357,11 +21538,28 @@ struct PlanOptions {
   // Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
   struct SelectionOptions {
     // Kernels that nodes must have, whatever the order of the backends. Compile throws if such a
-    // kernel does not exist or does not take its node.
+    // kernel does not exist or does not take its node, or if the graph has no such node. It passes
+    // over a choice that is not `required`.
     Selection forced = {};
     // The quantity that selection makes small, for nodes without a forced kernel.
     // PlanOptions::memory.capacity_bytes bounds the memory of the whole plan.
     Selection::Objective objective = Selection::Objective::kTime;
+  };
+
+  // Kernels by measurement. A program that uses it includes opkit/graph/tune/tune.hpp.
+  struct TuningOptions {
+    enum class Use : uint8_t {
+      kNone,     // kernels by the order of the backends and their estimates
+      kCached,   // those that the cache has for this graph, its shapes and this machine, if any
+      kMeasure,  // the same; where the cache has none, Compile measures (Tune) and adds them
+    };
+    Use use = Use::kNone;
+    std::string cache = {};  // a file (TuningCache); empty: TuningCache::DefaultPath()
+    double seconds = 20;     // the time that Compile may measure, for each set of input shapes
+    // With kMeasure: a thread of the plan measures, while runs take the kernels by the usual rules.
+    // Executors take over the tuned plan between two runs. The plan's end waits for the measurement
+    // of a plan that is in progress.
+    bool online = false;
   };
 
   // Where the values of a run lie, and which of the caller's memory the plan may use.
@@ -21427,6 +21625,7 @@ struct PlanOptions {
   // program or the plan must exist: Compile throws kNotFound instead of passing it over.
   OperatorDef::BackendNeed backend_need = kPreferred;
   SelectionOptions selection = {};
+  TuningOptions tuning = {};
   // Devices for nodes that name none, in the order of preference: {cuda, cpu} takes CUDA if it is
   // available and has a kernel. Values are copied between neighbours on different devices. Empty:
   // the CPU.
@@ -21525,6 +21724,10 @@ Plan Compile(const Graph& graph, const PlanOptions& options = {});
 #define OPKIT_GRAPH_EXECUTOR_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+class BoundPlan;
+class NodeTimes;  // opkit/graph/tune/node_times.hpp
+}  // namespace detail
 
 struct NamedTensor {
   std::string name;
@@ -21636,6 +21839,10 @@ class Executor : public detail::Observable<Executor> {
   std::string ExplainMode() const;
 
  private:
+  friend class detail::NodeTimes;
+  // The operators of the last run, converters included. Throws like op().
+  detail::BoundPlan& bound();
+
   class Impl;
   Impl* const impl_;  // owned
 };
@@ -23428,6 +23635,27 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
   return proposed.empty() ? "" : kNothingConverts;
 }
 
+OPKIT_COLD OPKIT_INLINE std::string LayoutsText(const KernelConfig& config) {
+  if (config.is_standard()) return {};
+  std::string text;
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
+    text += layouts == &config.input_layouts ? "" : " -> ";
+    if (layouts->empty()) text += "standard";
+    for (size_t i = 0; i < layouts->size(); ++i)
+      text += (i == 0 ? "" : ", ") + ToString((*layouts)[i]);
+  }
+  return text;
+}
+OPKIT_INLINE bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b) {
+  const size_t inputs = (std::max)(a.input_layouts.size(), b.input_layouts.size());
+  for (size_t i = 0; i < inputs; ++i)
+    if (a.input_layout(i) != b.input_layout(i)) return false;
+  const size_t outputs = (std::max)(a.output_layouts.size(), b.output_layouts.size());
+  for (size_t o = 0; o < outputs; ++o)
+    if (a.output_layout(o) != b.output_layout(o)) return false;
+  return true;
+}
+
 OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
     for (size_t i = 0; i < layouts->size(); ++i) {
@@ -23510,7 +23738,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
         candidate.dropped = error.message();
       }
     }
-    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
+    refused += StrCat("\n  backend ", candidate.name(), ": ", candidate.dropped);
   }
   detail::ThrowNoKernel(def, refused);
 } catch (...) {
@@ -25989,9 +26217,10 @@ inline std::string AlignColumns(const std::vector<std::vector<std::string>>& lin
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Returns the device, the layouts and the estimated times of a candidate.
-inline std::string EstimateOf(const Explanation::Candidate& one) {
-  std::string text;
+// Returns the backend, the variant, the device, the layouts and the estimated times of a candidate.
+inline std::string DescribeCandidate(const Explanation::Candidate& one) {
+  std::string text = one.backend;
+  if (!one.variant.empty()) text += " " + one.variant;
   if (!one.device.empty()) text += " on " + one.device;
   if (!one.layouts.empty()) text += StrCat(", ", one.layouts);
   if (one.cost_ns >= 0) text += StrCat(", about ", Microseconds(one.cost_ns), " us");
@@ -26011,14 +26240,18 @@ inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::
       continue;
     }
     const Explanation::Candidate& chosen = node.candidates[Index(node.chosen)];
-    text += StrCat(chosen.backend, EstimateOf(chosen), "\n");
+    text += DescribeCandidate(chosen) + "\n";
     for (const std::string& part : node.parts) text += StrCat(indent, "    is ", part, "\n");
     for (const Explanation::Candidate& one : node.candidates) {
       if (&one == &chosen) continue;
       const bool next = node.runner_up >= 0 && &one == &node.candidates[Index(node.runner_up)];
-      text += StrCat(indent, next ? "    then " : "    not ", one.backend, EstimateOf(one), ": ",
-                     StrCat(one.why_not, "\n"));
+      text += StrCat(indent, next ? "    then " : "    not ", DescribeCandidate(one), ": ",
+                     one.why_not, "\n");
     }
+    for (const Explanation::Measured& one : node.measured)
+      text += StrCat(indent, "    measured ", one.way, ": ", Microseconds(one.median_ns), " us (",
+                     Microseconds(one.low_ns), " to ", Microseconds(one.high_ns),
+                     one.is_chosen ? "), chosen\n" : ")\n");
     for (const Explanation::Body& body : node.bodies) {
       text += StrCat(indent, "  ", body.name, ":\n");
       AppendNodes(body.nodes, indent + "    ", text);
@@ -26040,10 +26273,20 @@ inline void WriteNodes(const std::vector<Explanation::Node>& nodes, JsonWriter& 
     for (const Explanation::Candidate& one : node.candidates) {
       json.BeginObject().Member("backend", one.backend).Member("device", one.device);
       json.Member("place", one.place).Member("config", one.config);
+      json.Member("variant", one.variant);
       json.Member("layouts", one.layouts).Member("cost_ns", one.cost_ns);
       json.Member("conversion_ns", one.conversion_ns).Member("why_not", one.why_not).EndObject();
     }
     json.EndArray();
+    if (!node.measured.empty()) {
+      json.Key("measured").BeginArray();
+      for (const Explanation::Measured& one : node.measured) {
+        json.BeginObject().Member("way", one.way).Member("median_ns", one.median_ns);
+        json.Member("low_ns", one.low_ns).Member("high_ns", one.high_ns);
+        json.Member("is_chosen", one.is_chosen).EndObject();
+      }
+      json.EndArray();
+    }
     if (!node.bodies.empty()) {
       json.Key("bodies").BeginArray();
       for (const Explanation::Body& body : node.bodies) {
@@ -26460,8 +26703,12 @@ OPKIT_INLINE std::string ToString(const Selection& selection) {
     detail::AppendField(text, one.node, '\t');
     detail::AppendField(text, one.op, '\t');
     detail::AppendField(text, one.backend, '\t');
-    detail::AppendField(text, StrCat(one.config), one.device.empty() ? '\n' : '\t');
-    if (!one.device.empty()) detail::AppendField(text, one.device, '\n');
+    detail::AppendField(text, StrCat(one.config), '\t');
+    detail::AppendField(text, one.device, '\t');
+    detail::AppendField(text, one.layouts, '\t');
+    detail::AppendField(text, one.variant, '\t');
+    while (text.back() == '\t') text.pop_back();  // a tab inside a field is written \t
+    text += '\n';
   }
   return text;
 }
@@ -26478,14 +26725,15 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
     one.op = detail::TakeField(line, at);
     one.backend = detail::TakeField(line, at);
     const std::string config = detail::TakeField(line, at);
-    if (at < line.size()) one.device = detail::TakeField(line, at);
+    for (std::string* field : {&one.device, &one.layouts, &one.variant})
+      if (at < line.size()) *field = detail::TakeField(line, at);
     const auto [rest, error] =
         std::from_chars(config.data(), config.data() + config.size(), one.config);
     if (error != std::errc() || rest != config.data() + config.size() || one.config < -1 ||
         at < line.size() || one.node.empty() || one.backend.empty())
       Throw(ErrorCode::kInvalidArgument, "line ", number, " of a selection is '", line,
             "'; expected node, operator, backend, the number of a configuration and perhaps a "
-            "device, with tabs between them");
+            "device, layouts and a variant, with tabs between them");
   }
   return selection;
 }
@@ -26856,13 +27104,25 @@ class KernelSelector {
   Selection ForcedInside(int node, std::string_view body) const;
   // Rates a node's candidates with the layouts that its inputs have now.
   NodeRating Rate(int node) const;
+  // Finds the layouts in which each value can be made, whatever is chosen for the other nodes.
+  void FindPossibleLayouts();
+  // Returns a node's candidates for all layouts in which its inputs can be made: kernels propose
+  // what suits the layouts in which inputs come. Each kernel, device and configuration is listed
+  // once. Call FindPossibleLayouts first.
+  IndexedVector<NodeRating::Rated> AllCandidates(int node) const;
 
  private:
   void Select(int node, NodeChoice& choice);
   // Returns the node with the backends that it requires; nullopt if the graph's node is enough.
   std::optional<OperatorDef> Restricted(int node) const;
+  // Calls `visit` with each device that the node may run on and the node on that device. Lists
+  // the other devices of the options, with the reason, in `dropped`.
+  using VisitDevice = FunctionRef<void(Device, const OperatorDef&)>;
+  void ForEachDevice(int node, VisitDevice visit, IndexedVector<NodeRating::Rated>& dropped) const;
   // Adds the candidates of one device.
   void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
+  // Returns the candidates on one device for all layouts in which inputs can be made.
+  std::vector<KernelCandidate> CandidatesInAnyLayout(const OperatorDef& def, int node) const;
   // Returns why an input cannot be copied to the device where the node reads it; empty if all can.
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
@@ -26874,7 +27134,12 @@ class KernelSelector {
     return options_.devices && !options_.devices->empty() && def.device() == Device{};
   }
   void FindForced();
-  void CheckForcedDevice(const Selection::Node& forced, const OperatorDef& def) const;
+  // Returns the index of the candidate that is forced; -1: none of them.
+  static int FindForced(const Selection::Node& forced,
+                        const std::vector<KernelCandidate>& candidates);
+  // Returns why the node cannot have its forced kernel; empty if nothing speaks against it.
+  std::string WhyNotForced(const Selection::Node& forced, const OperatorDef& def) const;
+  // Returns null for a node without a forced kernel.
   const Selection::Node* Forced(int node) const {
     return forced_.empty() ? nullptr : forced_[node];
   }
@@ -26885,15 +27150,23 @@ class KernelSelector {
   // A configuration whose constructor has refused the node.
   struct Refusal {
     const Kernel* kernel;
-    int config;
+    int number;
+    KernelConfig config;
     std::string why;
   };
   IndexedVector<std::vector<Refusal>> refused_;  // by node; empty before the first refusal
   // Both by node, and empty if nothing is forced: its forced kernel or null; its selection name.
   IndexedVector<const Selection::Node*> forced_;
   IndexedVector<std::string> names_;
+  // By value: the layouts in which it can be made besides the standard layout. Empty until needed.
+  IndexedVector<std::vector<Layout>> possible_;
 };
 
+// Returns the layouts of a configuration as selections write them: "standard" if all are.
+std::string SelectionLayouts(const KernelConfig& config);
+// Returns the entry of a node with this kernel and configuration.
+Selection::Node SelectionEntry(std::string name, const std::string& op, const Kernel& kernel,
+                               Device device, const KernelConfig& config, int number);
 // Returns a node's name in selections: its first output, or its own name if it has no output.
 const std::string& SelectionName(const OperatorDef& def);
 // Returns the names of a graph's nodes in selections. If several nodes have the same first output,
@@ -27446,6 +27719,12 @@ class ShapeCache {
     entries_.insert(entries_.begin(), std::move(entry));
     if (entries_.size() > max_entries_) entries_.pop_back();
   }
+  void Remove(const std::vector<TensorInfo>& inputs) {
+    std::erase_if(entries_, [&](const IntrusivePtr<Entry>& entry) {
+      return SameTypes(entry->inputs(), inputs);
+    });
+  }
+  void Clear() { entries_.clear(); }
   template <class F>
   void ForEach(F f) const {
     for (const IntrusivePtr<Entry>& entry : entries_) f(*entry);
@@ -27480,6 +27759,31 @@ struct ViewedGraph {
 
   Graph graph;
   const GraphView view;
+};
+
+class PlanState;
+// Hook for TunedKernels of graph/tune/plan_tuning.hpp.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Selection(const PlanState&, const std::vector<TensorInfo>&)>
+    g_tuned_kernels{"PlanOptions::tuning", "opkit/graph/tune/tune.hpp"};
+
+// Hook for AddMeasured of graph/tune/tune.hpp.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(const PlanState&, Explanation&)> g_add_measured{
+    "PlanOptions::tuning", "opkit/graph/tune/tune.hpp"};
+
+// The threads of a plan that measure in the background.
+class BackgroundThreads {
+ public:
+  BackgroundThreads() = default;
+  BackgroundThreads(const BackgroundThreads&) = delete;
+  // Waits for the threads, which IsOver asks to end.
+  ~BackgroundThreads();
+  void Start(UniqueFunction<void()> work);
+  // Relaxed: a thread that reads the flag a little later only ends a little later.
+  bool IsOver() const { return is_over_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> is_over_{false};
+  std::vector<std::thread> threads_;
 };
 
 // Shared by the copies of a Plan and by its executors. Thread-safe where a function says so.
@@ -27537,6 +27841,18 @@ class PlanState final : public RefCounted {
   // Replaces the forced kernels. Call it before Specialize makes the specialization for them.
   void SetSelection(Selection selection) { options_.selection.forced = std::move(selection); }
   const Recomputed& recomputed() const { return recomputed_; }
+  // The threads that measure for PlanOptions::tuning.online.
+  BackgroundThreads& background() const { return background_; }
+  // Makes the next run with these inputs select its kernels again. Thread-safe.
+  void SelectAgain(const std::vector<TensorInfo>& inputs) const;
+  // The number of calls of SelectAgain. Relaxed: a run that reads the number too early takes its
+  // kernels over one run later, and Specialize orders everything else by its mutex.
+  int selections() const { return selections_.load(std::memory_order_relaxed); }
+  // True if some specialization has kernels that tuning has found.
+  bool is_tuned() const {
+    MutexLock lock(tuned_mutex_);
+    return !tuned_.empty();
+  }
   // True if steps run one after the other, in their order.
   bool IsWalked() const {
     return options_.schedule.deterministic || options_.schedule.mode == ReplayMode::kWalk ||
@@ -27565,6 +27881,9 @@ class PlanState final : public RefCounted {
   // PlanOptions::devices.
   bool HasKernel(const OperatorDef& def) const;
   void FindDonated();
+  // Returns the forced kernels and, for the other nodes, those that tuning has found for these
+  // inputs; null if there are none.
+  const Selection* ForcedFor(const std::vector<TensorInfo>& inputs) const;
   IntrusivePtr<Specialization> MakeOf(const GraphView& view, std::vector<TensorInfo> inputs,
                                       const PlanOptions::MemoryOptions& memory) const;
 
@@ -27580,8 +27899,14 @@ class PlanState final : public RefCounted {
   std::optional<Explanation> explanation_;  // set if constants were released
   std::unique_ptr<ThreadPool> own_pool_;
   mutable ConvertedConstants converted_constants_;
+  // The forced and tuned kernels of the specializations.
+  mutable Mutex tuned_mutex_;
+  mutable std::vector<std::unique_ptr<const Selection>> tuned_;
   mutable Mutex mutex_;
   ShapeCache<Specialization> specializations_;
+  mutable std::vector<std::vector<TensorInfo>> stale_;  // the inputs of SelectAgain
+  mutable std::atomic<int> selections_{0};
+  mutable BackgroundThreads background_;  // its end waits for threads that use all of the above
 };
 
 }}}  // namespace opkit::detail
@@ -27723,9 +28048,9 @@ OPKIT_COLD inline void DescribeSteps(const Specialization& found, const std::str
     const int node = found.schedule().original_of(step);
     const NodeChoice& choice = found.choice(node);
     const Kernel& kernel = *choice.kernel;
-    out += StrCat(indent, step, " ", ToString(found.view().graph().node(node)), ": ",
-                  kernel.backend, StrCat(", ", kernel.Place()),
-                  TypesText(found.view(), node, found.types()), PassedOver(choice.passed_over));
+    out += StrCat(indent, step, " ", ToString(found.view().graph().node(node)), ": ", choice.name(),
+                  StrCat(", ", kernel.Place()), TypesText(found.view(), node, found.types()),
+                  PassedOver(choice.passed_over));
     for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(node)) {
       out += StrCat(indent, "  ", body->name, ":\n");
       DescribeSteps(*body->plan, indent + "    ", out);
@@ -27817,8 +28142,8 @@ OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::s
     const std::string& name = names[node];
     const NodeChoice& choice = found.plan_choice(node);
     if (choice.computed_by >= 0) continue;
-    selection.nodes.push_back({prefix + name, choice.kernel->backend, choice.config_number,
-                               graph.node(node).type(), ToString(choice.device)});
+    selection.nodes.push_back(SelectionEntry(prefix + name, graph.node(node).type(), *choice.kernel,
+                                             choice.device, choice.config, choice.config_number));
     for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(found.NodeOf(node)))
       AppendSelection(*body->plan, prefix + SelectionPrefix(name, body->name), selection);
   }
@@ -28446,6 +28771,7 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     LeaveDonated(specialization_->memory().NumberOf(specialization_->ValueOf(plan_output)));
   }
   const Specialization& specialization() const { return *specialization_; }
+  BoundNodes& nodes() const { return *nodes_; }
   const IntrusivePtr<Specialization>& shared_specialization() const { return specialization_; }
   const std::vector<TensorInfo>& inputs() const { return specialization_->inputs(); }
   // Returns the blob of a value, by its number in the plan's view.
@@ -29001,11 +29327,15 @@ class Executor::Impl {
     bindings_.ThrowUnknown(name);
   }
 
-  OperatorBase& op(int node) {
-    plan_.graph().node(node);  // throws kOutOfRange for an index that the graph does not have
+  detail::BoundPlan& bound() {
     if (!current_)
       Throw(ErrorCode::kFailedPrecondition,
             "the executor has no operators before its first run, which makes them for its shapes");
+    return *current_;
+  }
+  OperatorBase& op(int node) {
+    plan_.graph().node(node);  // throws kOutOfRange for an index that the graph does not have
+    bound();
     if (is_asked_for_.empty()) is_asked_for_.assign(detail::Index(plan_.graph().num_nodes()), 0);
     if (!std::exchange(is_asked_for_[node], 1)) asked_for_.push_back(node);
     return current_->op(node);
@@ -29131,6 +29461,11 @@ class Executor::Impl {
 
   void Prepare() {
     has_outputs_ = false;
+    if (const int selections = state().selections(); selections != selections_) [[unlikely]] {
+      selections_ = selections;
+      bound_plans_.Clear();
+      is_stale_ = changed_ = true;
+    }
     if (changed_) [[unlikely]]
       Rebind();
     for (Input& input : bindings_.inputs())
@@ -29203,7 +29538,8 @@ class Executor::Impl {
   }
   // Makes the bound plan for these inputs the current one.
   void Select(const std::vector<TensorInfo>& infos) {
-    if (current_ && detail::SameTypes(current_->inputs(), infos)) return UseArenas(*current_);
+    if (current_ && !is_stale_ && detail::SameTypes(current_->inputs(), infos))
+      return UseArenas(*current_);
     detail::MutexLock lock(current_mutex_);
     detail::IntrusivePtr<detail::BoundPlan> found = bound_plans_.Find(infos), made;
     if (found)
@@ -29215,6 +29551,7 @@ class Executor::Impl {
     for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
     current_ = std::move(found);
     if (made) bound_plans_.Add(std::move(made));
+    is_stale_ = false;
   }
   void UseArenas(detail::BoundPlan& plan) {
     // If an arena must grow, all kept plans first release their arenas to free the memory.
@@ -29342,6 +29679,8 @@ class Executor::Impl {
   detail::SharedArenas arenas_;
   detail::ShapeCache<detail::BoundPlan> bound_plans_;
   detail::IntrusivePtr<detail::BoundPlan> current_;
+  int selections_ = 0;           // of PlanState::selections(), as the bound plans have them
+  bool is_stale_ = false;        // `current_` has kernels of an earlier selection
   detail::Mutex current_mutex_;  // guards `current_`, which Cancel reads from any thread
   std::vector<int> asked_for_;   // nodes whose operators may have observers
   detail::IndexedVector<char> is_asked_for_;  // by node
@@ -29366,6 +29705,7 @@ OPKIT_INLINE NamedTensors Executor::outputs() const { return impl_->outputs(); }
 OPKIT_INLINE const Tensor& Executor::output(std::string_view name) const {
   return impl_->output(name);
 }
+OPKIT_INLINE detail::BoundPlan& Executor::bound() { return impl_->bound(); }
 OPKIT_INLINE OperatorBase& Executor::op(int node) { return impl_->op(node); }
 OPKIT_INLINE std::string Executor::ExplainMode() const { return impl_->ExplainMode(); }
 
@@ -31158,6 +31498,7 @@ class OPKIT_IMAGE_LOCAL AbiConfig {
   opkit_config config_{};
   std::vector<const char*> inputs_, outputs_;
   std::vector<int32_t> inplace_;
+  const std::string variant_;
 };
 
 // Reads a configuration. Throws kInvalidArgument for a struct that is no valid configuration;
@@ -32671,6 +33012,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
       continue;  // the plan of the body checks it
     const auto found = std::ranges::find(names_, one.node);
     if (found == names_.end()) {
+      if (!one.required) continue;
       std::vector<std::string> known = names_;
       StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
       Throw(ErrorCode::kNotFound, "the selection has a kernel for node '", one.node,
@@ -32678,30 +33020,39 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
             "; nodes are known by their first output, after the passes");
     }
     const auto node = static_cast<int>(found - names_.begin());
-    const OperatorDef& def = view_.graph().node(node);
-    if (!one.op.empty() && one.op != def.type())
-      Throw(ErrorCode::kInvalidArgument, "the selection says that node '", one.node, "' is ",
-            one.op, ", but it is ", def);
-    CheckForcedDevice(one, def);
+    if (const std::string why = WhyNotForced(one, view_.graph().node(node)); !why.empty()) {
+      if (!one.required) continue;
+      Throw(ErrorCode::kInvalidArgument, why);
+    }
     const Selection::Node*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
-                   forced->device != one.device))
+                   forced->device != one.device || forced->layouts != one.layouts ||
+                   forced->variant != one.variant))
       Throw(ErrorCode::kInvalidArgument, "the selection has two kernels for node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
-            " and ", one.config);
+            StrCat(" ", forced->layouts, " and ", one.config, " ", one.layouts));
     forced = &one;
   }
 }
 
-OPKIT_COLD OPKIT_INLINE void KernelSelector::CheckForcedDevice(const Selection::Node& forced,
-                                                               const OperatorDef& def) const {
-  if (forced.device.empty() || forced.device == ToString(def.device())) return;
+OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNotForced(const Selection::Node& forced,
+                                                                 const OperatorDef& def) const {
+  if (!forced.op.empty() && forced.op != def.type())
+    return StrCat("the selection says that node '", forced.node, "' is ", forced.op, ", but it is ",
+                  ToString(def));
+  if (!forced.required &&
+      std::ranges::none_of(OpRegistry::Global().FindKernels(def.type(), def.device().type),
+                           [&](const Kernel* one) { return one->backend == forced.backend; }) &&
+      !Chooses(def))
+    return StrCat("the operator has no kernel '", forced.backend, "'");
+  if (forced.device.empty() || forced.device == ToString(def.device())) return {};
   if (Chooses(def))
     for (const Device device : *options_.devices)
-      if (forced.device == ToString(device)) return;
-  Throw(ErrorCode::kInvalidArgument, "the selection has node '", forced.node, "' run on ",
-        forced.device, ", but it may not: ", def, " runs on ",
-        def.device() == Device{} ? "those of PlanOptions::devices" : "the device that it names");
+      if (forced.device == ToString(device)) return {};
+  return StrCat(
+      "the selection has node '", forced.node, "' run on ", forced.device,
+      ", but it may not: ", ToString(def), " runs on ",
+      def.device() == Device{} ? "those of PlanOptions::devices" : "the device that it names");
 }
 
 OPKIT_COLD OPKIT_INLINE std::optional<OperatorDef> KernelSelector::Restricted(int node) const {
@@ -32735,7 +33086,10 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
   if (!candidate.dropped.empty()) return candidate.dropped;
   if (!refused_.empty())
     for (const Refusal& one : refused_[node])
-      if (one.kernel == candidate.kernel && one.config == candidate.number) return one.why;
+      if (one.kernel == candidate.kernel && one.number == candidate.number &&
+          one.config.variant == candidate.config.variant &&
+          HaveSameLayouts(one.config, candidate.config))
+        return one.why;
   const auto why_no_layout = [&](std::span<const int> values, const std::vector<Layout>& layouts,
                                  const char* kind) -> std::string {
     for (size_t i = 0; i < layouts.size(); ++i) {
@@ -32833,47 +33187,92 @@ OPKIT_COLD OPKIT_INLINE std::string NodeRating::WhyNot(int i) const {
                            : StrCat("comes later in the order of backends, which prefers ", first);
 }
 
-OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
-  NodeRating rating;
+OPKIT_INLINE void KernelSelector::ForEachDevice(int node, VisitDevice visit,
+                                                IndexedVector<NodeRating::Rated>& dropped) const {
   const OperatorDef& def = view_.graph().node(node);
   const std::optional<OperatorDef> restricted = Restricted(node);
   const OperatorDef& asked = restricted ? *restricted : def;
-  if (!Chooses(def)) {
-    RateOn(def.device(), asked, node, rating);
-    return rating;
-  }
+  if (!Chooses(def)) return visit(def.device(), asked);
   const Selection::Node* const forced = Forced(node);
   for (const Device device : *options_.devices) {
     if (forced && !forced->device.empty() && forced->device != ToString(device)) continue;
-    const OperatorDef there = OperatorDef(asked).Device(device);
     std::string why = WhyNoDevice(device);
     if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
       why = StrCat("the operator has no kernel for ", device);
     if (why.empty()) {
-      RateOn(device, there, node, rating);
+      visit(device, OperatorDef(asked).Device(device));
       continue;
     }
-    NodeRating::Rated& rated = rating.candidates.emplace_back();
+    NodeRating::Rated& rated = dropped.emplace_back();
     rated.candidate.dropped = std::move(why);
     rated.candidate.backend = ToString(device);
     rated.device = device;
   }
+}
+
+OPKIT_INLINE NodeRating KernelSelector::Rate(int node) const {
+  NodeRating rating;
+  const auto rate = [&](Device device, const OperatorDef& def) {
+    RateOn(device, def, node, rating);
+  };
+  ForEachDevice(node, rate, rating.candidates);
   return rating;
+}
+
+OPKIT_COLD OPKIT_INLINE std::string SelectionLayouts(const KernelConfig& config) {
+  std::string text = LayoutsText(config);
+  return text.empty() ? "standard" : text;
+}
+OPKIT_COLD OPKIT_INLINE Selection::Node SelectionEntry(std::string name, const std::string& op,
+                                                       const Kernel& kernel, Device device,
+                                                       const KernelConfig& config, int number) {
+  return {std::move(name),  kernel.backend,
+          number,           op,
+          ToString(device), kernel.propose ? SelectionLayouts(config) : "",
+          config.variant};
+}
+OPKIT_COLD OPKIT_INLINE int KernelSelector::FindForced(
+    const Selection::Node& forced, const std::vector<KernelCandidate>& candidates) {
+  int first = -1;
+  for (int i = 0; const KernelCandidate& candidate : candidates) {
+    const bool has_layouts =
+        forced.layouts.empty() || forced.layouts == SelectionLayouts(candidate.config);
+    const bool has_variant = (forced.layouts.empty() && forced.variant.empty()) ||
+                             forced.variant == candidate.config.variant;
+    if (candidate.dropped.empty() && has_layouts && has_variant) {
+      if (forced.config < 0 || forced.config == candidate.number) return i;
+      if (first < 0 && !forced.layouts.empty()) first = i;
+    }
+    ++i;
+  }
+  return first;
 }
 
 OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, int node,
                                          NodeRating& rating) const {
   const Selection::Node* const forced = Forced(node);
+  const bool is_forced =
+      forced && (forced->config >= 0 || !forced->layouts.empty() || !forced->variant.empty());
   const NodeDevices devices(def);
   const std::string no_copy = WhyNoCopy(node, devices);
-  for (KernelCandidate& candidate :
-       KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)))) {
+  std::vector<KernelCandidate> candidates =
+      KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)));
+  int wanted = is_forced ? FindForced(*forced, candidates) : -1;
+  if (is_forced && wanted < 0 && !possible_.empty()) {
+    candidates = CandidatesInAnyLayout(def, node);
+    wanted = FindForced(*forced, candidates);
+  }
+  for (int i = 0; KernelCandidate & candidate : candidates) {
     candidate.dropped = WhyNot(node, candidate);
     if (candidate.dropped.empty()) candidate.dropped = no_copy;
-    if (candidate.dropped.empty() && forced && forced->config >= 0 &&
-        forced->config != candidate.number)
-      candidate.dropped = StrCat("the selection asks for configuration ", forced->config, ", not ",
-                                 candidate.number);
+    if (const int place = i++; candidate.dropped.empty() && is_forced && place != wanted)
+      candidate.dropped =
+          forced->layouts.empty() && forced->variant.empty()
+              ? StrCat("the selection asks for configuration ", forced->config, ", not ",
+                       candidate.number)
+              : StrCat("the selection asks for ", forced->layouts,
+                       forced->variant.empty() ? "" : StrCat(" ", forced->variant), ", not ",
+                       SelectionLayouts(candidate.config), " ", candidate.config.variant);
     const bool can_run = candidate.dropped.empty();
     NodeRating::Rated& rated = rating.candidates.emplace_back();
     rated.candidate = std::move(candidate);
@@ -32887,13 +33286,104 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
   }
 }
 
+// True if two candidates are the same configuration of a kernel.
+inline bool IsSame(const KernelCandidate& a, const KernelCandidate& b) {
+  return a.kernel == b.kernel && a.dropped == b.dropped && a.config.variant == b.config.variant &&
+         HaveSameLayouts(a.config, b.config);
+}
+OPKIT_COLD OPKIT_INLINE std::vector<KernelCandidate> KernelSelector::CandidatesInAnyLayout(
+    const OperatorDef& def, int node) const {
+  std::vector<TensorInfo> standard = types_.Of(view_.inputs(node));
+  std::vector<Layout> layouts = {Layout()};
+  const auto inputs = view_.inputs(node);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] < 0) continue;
+    standard[i].layout = Layout();
+    for (const Layout& layout : possible_[inputs[i]])
+      if (std::ranges::none_of(
+              layouts, [&](const Layout& known) { return ToString(known) == ToString(layout); }))
+        layouts.push_back(layout);
+  }
+  // Two values of different shapes have different descriptors. Their texts are equal where both
+  // are, for example, in blocks of 16 channels.
+  std::vector<KernelCandidate> out;
+  for (const Layout& layout : layouts) {
+    std::vector<TensorInfo> infos = standard;
+    const std::string text = ToString(layout);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] >= 0)
+        for (const Layout& possible : possible_[inputs[i]])
+          if (ToString(possible) == text) infos[i].layout = possible;
+    std::vector<KernelCandidate> asked =
+        KernelCandidates(def, infos, types_.Of(view_.outputs(node)));
+    const size_t before = out.size();
+    for (KernelCandidate& one : asked)
+      if (std::none_of(out.begin(), out.begin() + static_cast<ptrdiff_t>(before),
+                       [&](const KernelCandidate& other) { return IsSame(one, other); }))
+        out.push_back(std::move(one));
+  }
+  return out;
+}
+
+OPKIT_COLD OPKIT_INLINE void KernelSelector::FindPossibleLayouts() {
+  possible_.assign(Index(view_.num_values()), {});
+  auto forced = std::exchange(forced_, {});  // of other nodes
+  for (const int node : view_.order()) {
+    const auto outputs = view_.outputs(node);
+    for (const NodeRating::Rated& rated : AllCandidates(node))
+      for (size_t o = 0; o < outputs.size() && rated.candidate.dropped.empty(); ++o) {
+        Layout layout = rated.candidate.config.output_layout(o);
+        if (outputs[o] < 0 || layout.is_standard()) continue;
+        std::vector<Layout>& possible = possible_[outputs[o]];
+        if (!std::ranges::count(possible, layout)) possible.push_back(std::move(layout));
+      }
+  }
+  forced_ = std::move(forced);
+}
+
+OPKIT_COLD OPKIT_INLINE IndexedVector<NodeRating::Rated> KernelSelector::AllCandidates(
+    int node) const {
+  IndexedVector<NodeRating::Rated> out;
+  const auto add = [&](Device device, const OperatorDef& def) {
+    const std::string no_copy = WhyNoCopy(node, NodeDevices(def));
+    for (KernelCandidate& candidate : CandidatesInAnyLayout(def, node)) {
+      candidate.dropped = WhyNot(node, candidate);
+      if (candidate.dropped.empty()) candidate.dropped = no_copy;
+      NodeRating::Rated& rated = out.emplace_back();
+      rated.candidate = std::move(candidate);
+      rated.device = device;
+    }
+  };
+  // A kernel may decline a node that another backend computes better by its estimates, unless the
+  // node asks for its backend.
+  const auto add_backends = [&](Device device, const OperatorDef& def) {
+    if (def.requires_backends()) return add(device, def);
+    std::vector<std::string> backends;
+    for (const Kernel* kernel : OpRegistry::Global().FindKernels(def.type(), device.type))
+      if (!std::ranges::count(backends, kernel->backend)) backends.push_back(kernel->backend);
+    for (const std::string& backend : backends)
+      add(device, OperatorDef(def).Backends(backend, kRequired));
+  };
+  ForEachDevice(node, add_backends, out);
+  return out;
+}
+
 OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   NodeRating rating = Rate(node);
+  const Selection::Node* const forced = Forced(node);
+  if (rating.best < 0 && forced && !forced->layouts.empty() && possible_.empty()) {
+    FindPossibleLayouts();
+    rating = Rate(node);
+  }
+  if (rating.best < 0 && forced && !forced->required) {
+    forced_[node] = nullptr;
+    rating = Rate(node);
+  }
   const int count = static_cast<int>(rating.candidates.size());
   std::string passed_over;
   for (int i = 0; i < (rating.best < 0 ? count : rating.best); ++i)
     passed_over +=
-        StrCat("\n  backend ", rating.candidates[i].candidate.backend, ": ", rating.WhyNot(i));
+        StrCat("\n  backend ", rating.candidates[i].candidate.name(), ": ", rating.WhyNot(i));
   if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
   KernelCandidate& best = rating.candidates[rating.best].candidate;
   const Device device = rating.candidates[rating.best].device;
@@ -32927,7 +33417,7 @@ OPKIT_COLD OPKIT_INLINE bool KernelSelector::SelectAfterRefusal(int node, const 
                                                                 NodeChoice& choice) {
   const RegistryUse use;
   if (refused_.empty()) refused_.resize(Index(view_.num_nodes()));
-  refused_[node].push_back({choice.kernel, choice.config_number, why});
+  refused_[node].push_back({choice.kernel, choice.config_number, choice.config, why});
   const KernelConfig before = std::move(choice.config);
   const Device device = choice.device;
   Select(node, choice);
@@ -34224,19 +34714,6 @@ OPKIT_INLINE void Specialization::PlanMemory(const Options& options) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Returns the layouts as text, "NHWC, standard -> NHWC"; empty if all are standard.
-OPKIT_COLD inline std::string LayoutsText(const KernelConfig& config) {
-  if (config.is_standard()) return {};
-  std::string text;
-  for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
-    text += layouts == &config.input_layouts ? "" : " -> ";
-    if (layouts->empty()) text += "standard";
-    for (size_t i = 0; i < layouts->size(); ++i)
-      text += (i == 0 ? "" : ", ") + ToString((*layouts)[i]);
-  }
-  return text;
-}
-
 OPKIT_COLD inline void ExplainConverter(const TensorInfo& from, const TensorInfo& to,
                                         Explanation::Node& out) {
   const Shape shape = from.shape.ToShape();
@@ -34265,6 +34742,7 @@ OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explan
     if (rated.device != Device{} && candidate.kernel) one.device = ToString(rated.device);
     one.place = candidate.kernel ? candidate.kernel->Place() : "";
     one.config = candidate.number;
+    one.variant = candidate.config.variant;
     one.layouts = LayoutsText(candidate.config);
     one.cost_ns = candidate.config.cost_ns;
     one.conversion_ns = rated.conversion_ns;
@@ -34353,6 +34831,11 @@ OPKIT_INLINE IntrusivePtr<Specialization> PlanState::Specialize(
     const std::vector<TensorInfo>& inputs, std::unique_ptr<BoundNodes>* nodes) {
   MutexLock lock(mutex_);
   IntrusivePtr<Specialization> found = specializations_.Find(inputs);
+  const auto is_stale = [&](const std::vector<TensorInfo>& one) { return SameTypes(one, inputs); };
+  if (std::erase_if(stale_, is_stale) > 0) {
+    specializations_.Remove(inputs);
+    found = {};
+  }
   if (!found) {
     found = Make(inputs);
     specializations_.Add(found);
@@ -34400,6 +34883,9 @@ OPKIT_INLINE Explanation PlanState::Explain() const {
   const PreferenceScope scope(*preferences_);
   Explanation explanation = explanation_ ? *explanation_ : ExplainSelection(*GetLatest());
   explanation.recomputed_nodes = recomputed_.nodes;
+  // Kernels may read constants, which have lost their elements if there is an explanation already.
+  if (options_.tuning.use != PlanOptions::TuningOptions::Use::kNone && !explanation_)
+    g_add_measured(*this, explanation);
   return explanation;
 }
 
@@ -34438,10 +34924,41 @@ OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
   }
 }
 
+OPKIT_COLD OPKIT_INLINE BackgroundThreads::~BackgroundThreads() {
+  is_over_.store(true, std::memory_order_relaxed);
+  for (std::thread& thread : threads_) thread.join();
+}
+OPKIT_COLD OPKIT_INLINE void BackgroundThreads::Start(UniqueFunction<void()> work) {
+  threads_.emplace_back([work = std::move(work)]() mutable { work(); });
+}
+
+OPKIT_COLD OPKIT_INLINE void PlanState::SelectAgain(const std::vector<TensorInfo>& inputs) const {
+  MutexLock lock(mutex_);
+  stale_.push_back(inputs);
+  selections_.fetch_add(1, std::memory_order_relaxed);
+}
+
+OPKIT_INLINE const Selection* PlanState::ForcedFor(const std::vector<TensorInfo>& inputs) const {
+  const Selection& forced = options_.selection.forced;
+  if (options_.tuning.use == PlanOptions::TuningOptions::Use::kNone)
+    return forced.nodes.empty() ? nullptr : &forced;
+  auto both = std::make_unique<Selection>(forced);
+  for (Selection::Node& node : g_tuned_kernels(*this, inputs).nodes) {
+    if (forced.Find(node.node)) continue;
+    node.required = false;
+    both->nodes.push_back(std::move(node));
+  }
+  if (both->nodes.empty()) return nullptr;
+  MutexLock lock(tuned_mutex_);
+  tuned_.push_back(std::move(both));
+  return tuned_.back().get();
+}
+
 OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
     const GraphView& view, std::vector<TensorInfo> inputs,
     const PlanOptions::MemoryOptions& memory) const {
   const PreferenceScope scope(*preferences_);
+  const Selection* const forced = ForcedFor(inputs);
   return MakeIntrusive<Specialization>(
       view, std::move(inputs),
       Specialization::Options{
@@ -34449,9 +34966,7 @@ OPKIT_COLD OPKIT_INLINE IntrusivePtr<Specialization> PlanState::MakeOf(
           options_.schedule.deterministic,
           memory,
           &converted_constants_,
-          {options_.backend_need,
-           options_.selection.forced.nodes.empty() ? nullptr : &options_.selection.forced,
-           &options_.devices, options_.selection.objective},
+          {options_.backend_need, forced, &options_.devices, options_.selection.objective},
           donated_});
 }
 
@@ -36739,7 +37254,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& 
 }
 
 OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
-                                             size_t num_outputs) {
+                                             size_t num_outputs)
+    : variant_(config.variant) {
   NameLayouts(config.input_layouts, num_inputs, inputs_);
   NameLayouts(config.output_layouts, num_outputs, outputs_);
   for (const auto& [input, output] : config.inplace) {
@@ -36753,6 +37269,7 @@ OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t 
   config_.inplace = inplace_.data();
   config_.scratch_bytes = config.scratch_bytes;
   config_.cost_ns = config.cost_ns;
+  if (!variant_.empty()) config_.variant = variant_.c_str();
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
@@ -36792,6 +37309,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
     read.inplace.emplace_back(config.inplace[2 * i], config.inplace[2 * i + 1]);
   read.scratch_bytes = config.scratch_bytes;
   read.cost_ns = config.cost_ns;
+  if (OPKIT_ABI_HAS(&config, variant)) read.variant = TextOfAbi(config.variant);
   return read;
 }
 

@@ -1237,6 +1237,17 @@ inline int64_t CurrentThreadId() { return syscall(SYS_gettid); }
 // Counts the CPUs that the calling thread may run on; at least 1.
 int AvailableCpus();
 
+// Calls visit(cpu), in rising order, for each CPU that the calling thread may run on; for none if
+// the system has more CPUs than a cpu_set_t.
+template <class F>
+void VisitAvailableCpus(F&& visit) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(static_cast<size_t>(cpu), &set)) visit(cpu);
+}
+
 // Returns the CPU that the calling thread runs on now.
 inline int CurrentCpu() { return sched_getcpu(); }
 
@@ -1275,8 +1286,10 @@ void GetCurrentThreadName(char (&name)[16]);
 void MakeSignalStack();
 
 // Starts a Linux counter on the calling thread and returns its descriptor, or -errno. `type` and
-// `config` are those of perf_event_open(2).
-int OpenThreadCounter(uint32_t type, uint64_t config);
+// `config` are those of perf_event_open(2). With `kernel`, counts what happens in the kernel
+// too, which the system may forbid. With `new_threads`, counts also on the threads that this thread
+// starts from now on, and on theirs.
+int OpenThreadCounter(uint32_t type, uint64_t config, bool kernel, bool new_threads);
 // Returns the present count; 0 if the counter cannot be read. The count is scaled up if several
 // counters had to share one of the processor's counters.
 uint64_t ReadThreadCounter(int file);
@@ -1285,8 +1298,24 @@ inline void CloseThreadCounter(int file) { close(file); }
 // Returns how often the system has taken the processor away from the calling thread so far, though
 // the thread had work (involuntary context switches).
 int64_t ThreadPreemptions();
+// Returns the milliseconds since 1970, by a clock that may be set back.
+int64_t UnixMs();
 // Returns the size in bytes of the processor's last cache; 32 MiB if the system does not know it.
 int64_t LastCacheBytes();
+
+// Reads up to `room` bytes from the start of a file, which may be one of /proc and have no size.
+// Returns the number of bytes; 0 for a file that cannot be read.
+size_t ReadStartOfFile(const char* path, char* to, size_t room);
+// A cache of the processor that holds data.
+struct CpuCache {
+  int level = 0;  // 1 is the nearest to the core
+  int64_t bytes = 0;
+  int shared_by = 1;  // processors that share it
+};
+constexpr int kMostCpuCaches = 4;
+// Fills `caches` from the smallest level on and returns their number; 0 if the system does not know
+// them.
+int CpuCaches(CpuCache (&caches)[kMostCpuCaches]);
 
 // A file mapped into memory for reading. MapFile of interop/mapped_file.hpp owns a mapping.
 struct FileMapping {
@@ -4822,6 +4851,10 @@ struct KernelConfig {
   std::vector<std::pair<int, int>> inplace;  // {input, output} that may share memory
   int64_t scratch_bytes = 0;                 // bytes for a run; see OperatorBase::Scratch
   double cost_ns = -1;                       // an estimate; negative: none
+  // Names one of several ways in which the kernel can run a node with the same layouts: "winograd",
+  // "threads=1". The kernel reads the name of the chosen one in its constructor. Empty: the usual
+  // way. Configurations with equal layouts have different names. Printable characters in one line.
+  std::string variant;
 
   Layout input_layout(size_t i) const {
     return i < input_layouts.size() ? input_layouts[i] : Layout();
@@ -4839,6 +4872,11 @@ struct KernelConfig {
 };
 
 namespace detail {
+
+// Returns the name of a kernel's configuration in texts, "onednn" or "onednn winograd".
+inline std::string WithVariant(const std::string& backend, const std::string& variant) {
+  return variant.empty() ? backend : StrCat(backend, " ", variant);
+}
 
 // Makes an operator for a node: a function (const OperatorDef&, Workspace*), which may also take
 // the chosen configuration as a third argument: const KernelConfig*, null if none was chosen.
@@ -5456,6 +5494,11 @@ class OpRegistry {
   void SetBackendRank(std::string_view backend, int rank, const std::string& origin = {});
   int BackendRank(std::string_view backend, std::string_view origin = {}) const;
   static constexpr int kUnranked = -1;
+  // Sets the function that returns the version of a backend. Tuning writes it beside the times that
+  // it measures, because other code has other times. BackendVersion returns an empty text without
+  // such a function.
+  void SetBackendVersion(std::string_view backend, std::string (*version)());
+  std::string BackendVersion(std::string_view backend) const;
   // Sets the function that returns the reason why a backend cannot run on this machine; empty if it
   // can run. The function is called once, at the first node that a kernel of the backend might run.
   // Kernels of an unavailable backend are dropped with the reason. A function from library `origin`
@@ -7087,6 +7130,8 @@ using CreateFunction = std::unique_ptr<OperatorBase> (*)(const OperatorDef&, Wor
 OPKIT_IMAGE_LOCAL bool RegisterFunction(const KernelRegistration& kernel,
                                         CreateFunction create) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendRank(const char* backend, int rank) noexcept;
+OPKIT_IMAGE_LOCAL bool RegisterBackendVersion(const char* backend,
+                                              std::string (*version)()) noexcept;
 OPKIT_IMAGE_LOCAL bool RegisterBackendAvailability(const char* backend,
                                                    std::string (*why_not)()) noexcept;
 
@@ -7181,6 +7226,13 @@ bool RegisterClass(const KernelRegistration&) {
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_RANK);         \
   [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_rank_) = \
       ::opkit::detail::RegisterBackendRank(backend, rank)
+// Registers a function that returns the version of the library behind a backend; tuning measures
+// anew where it differs: OPKIT_REGISTER_BACKEND_VERSION("mine", [] { return "2.1"; });
+#define OPKIT_REGISTER_BACKEND_VERSION(backend, ...)                \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_REGISTER_BACKEND_VERSION);         \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_version_) = \
+      ::opkit::detail::RegisterBackendVersion(backend,              \
+                                              []() -> std::string { return (__VA_ARGS__)(); })
 // Registers a function that returns the reason why the backend cannot run on this machine, else "":
 //   OPKIT_REGISTER_BACKEND_AVAILABILITY("avx512", [] { return HasAvx512() ? "" : "no AVX-512"; });
 #define OPKIT_REGISTER_BACKEND_AVAILABILITY(backend, ...)                \
@@ -8603,7 +8655,8 @@ bool ProfileByEnvironment();
 
 // ---- opkit/profile/counters.hpp
 // Counts what the processor and the system do on a thread: cycles, cache misses, page faults. The
-// profiler records these counts for each span (ProfileOptions::counters).
+// profiler records these counts for each span (ProfileOptions::counters), CompareKernels for each
+// kernel.
 #ifndef OPKIT_PROFILE_COUNTERS_HPP_
 #define OPKIT_PROFILE_COUNTERS_HPP_
 
@@ -8613,19 +8666,25 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class ThreadCounters {
  public:
   virtual ~ThreadCounters() = default;
-  // Writes the counts so far of the thread that called Open: a number for each name given to Open,
-  // in their order.
+  // Writes the counts so far of the threads that count: a number for each name given to Open, in
+  // their order.
   virtual void Read(uint64_t* values) noexcept = 0;
 };
 
 // A provider of counters. Lives as long as the process.
 class CounterSource {
  public:
+  // The threads that count.
+  enum class Threads : uint8_t {
+    kThis,        // the thread that calls Open
+    kThisAndNew,  // also the threads that it starts from then on, and those that they start
+  };
   // Begins to count on the calling thread. A counter that is not available reads as 0; its name and
   // the reason are appended to `absent` unless that is null. Throws kInvalidArgument for an unknown
   // name.
   virtual std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
-                                               std::vector<std::string>* absent) = 0;
+                                               std::vector<std::string>* absent,
+                                               Threads threads = Threads::kThis) = 0;
 
  protected:
   ~CounterSource() = default;
@@ -8633,7 +8692,9 @@ class CounterSource {
 
 // Returns the counters of Linux (perf_event_open(2)): "cycles", "instructions", "cache_references",
 // "cache_misses", "branches", "branch_misses", "page_faults", "context_switches", "cpu_migrations"
-// and "task_clock" (ns). They leave out the kernel's part if the system forbids to count it. A
+// and "task_clock" (ns). They leave out the kernel's part if the system forbids to count it;
+// "context_switches" and "cpu_migrations" happen in the kernel alone, and are then absent. With
+// kThisAndNew the counters of the hardware count the program's part only, on every machine. A
 // processor with fewer counters than requested counts them in turns; the numbers are then scaled.
 CounterSource& PerfCounters();
 
@@ -8699,26 +8760,50 @@ void SavePerfettoTrace(const Profile& profile, const std::string& path);
 #endif  // OPKIT_PROFILE_PERFETTO_TRACE_HPP_
 
 // ---- opkit/profile/machine_rates.hpp
-// MachineRates: how fast a machine computes and moves bytes. MachinePeak (machine_peak.hpp)
-// measures it.
+// MachineRates: how fast a machine computes, and moves bytes to and from each level of its memory.
+// MachinePeak (machine_peak.hpp) measures it. PeakShare says how near a piece of work comes to it.
 #ifndef OPKIT_PROFILE_MACHINE_RATES_HPP_
 #define OPKIT_PROFILE_MACHINE_RATES_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+// The rate of a cache.
+struct CacheCeiling {
+  std::string name;             // "L2"
+  double capacity = 0;          // bytes that the caches of all threads together hold
+  double bytes_per_second = 0;  // to and from it
+};
+
+// The share of the machine's peak that a piece of work reaches.
+struct PeakShare {
+  double share = 0;     // 1: as fast as the ceiling; 0: unknown
+  std::string ceiling;  // what limits the work: "FMA" (multiply-adds), "L2", "memory"; or empty
+};
+// "71 % of L2", with the reasons that are possible if it is above 100 %; "" if it is unknown.
+std::string ToString(const PeakShare& share);
+
 // Rates that one or more threads reach together.
 struct MachineRates {
-  double flops = 0;  // float32 operations per second; a multiply-add is two
-  double bytes = 0;  // bytes to and from memory per second
+  double flops = 0;                       // float32 operations per second; a multiply-add is two
+  double bytes = 0;                       // bytes to and from memory per second
+  std::vector<CacheCeiling> caches = {};  // from the smallest on; empty: unknown
+  int threads = 1;
+  // True if the machine was busy with other work while it was measured: see MachinePeak.
+  bool disturbed = false;
 
-  // Returns the share of this machine's peak that `its_flops` operations and `its_bytes` bytes in
-  // `ns` reach: the machine's time for the operations or the bytes (the longer one), over `ns`
-  // (Williams, Waterman, Patterson: Roofline, 2009). 0 if a rate is unknown: NaN or not above 0.
-  double ShareOf(double its_flops, double its_bytes, int64_t ns) const {
-    if (!(flops > 0) || !(bytes > 0) || ns <= 0) return 0;
-    const double compute = its_flops / flops, traffic = its_bytes / bytes;
-    return (compute > traffic ? compute : traffic) / (static_cast<double>(ns) * 1e-9);
-  }
+  // The time that a piece of work needs at these rates.
+  struct Limit {
+    double seconds = 0;  // 0: a rate is unknown, NaN or not above 0
+    size_t ceiling = 0;  // 0: FMA; i + 1: caches[i]; above: memory
+  };
+  // The time of `its_flops` operations, or of `its_bytes` bytes that flow from the smallest level
+  // that holds `data_bytes`, the data that the work touches; the longer one of the two (Williams,
+  // Waterman, Patterson: Roofline, 2009). Data that comes from elsewhere, as in a model's run, only
+  // takes longer.
+  Limit LimitOf(double its_flops, double its_bytes, double data_bytes) const;
+  std::string CeilingName(size_t ceiling) const;
+  // Compares the limit with the time `ns` that the work took.
+  PeakShare ShareOf(double its_flops, double its_bytes, double data_bytes, int64_t ns) const;
 };
 
 }}  // namespace opkit
@@ -8758,9 +8843,9 @@ struct ProfileTableRow {
   int64_t p50 = 0, p90 = 0, p99 = 0;
   // Sums over all runs, counted by their schemas (ProfileOptions::shapes).
   uint64_t flops = 0, bytes = 0;
-  // Rate of these flops and bytes as a share of the machine's maximum (roofline: Williams,
-  // Waterman, Patterson 2009); 0 if unknown.
-  double of_peak = 0;
+  // The time that the machine needs at its peak for the flops and bytes of all runs, over `total`
+  // (the roofline). Each run's bytes count as if they came from the smallest cache that holds them.
+  PeakShare of_peak;
   int64_t allocated = 0;  // bytes allocated by the operator itself (ProfileOptions::memory)
   // Counts in the order of ProfileTable::counted: sums over all runs and the spans inside them.
   std::vector<uint64_t> counts;
@@ -9255,9 +9340,72 @@ OPKIT_INLINE int64_t ThreadPreemptions() {
   return usage.ru_nivcsw;
 }
 
+OPKIT_INLINE int64_t UnixMs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
 OPKIT_INLINE int64_t LastCacheBytes() {
   const int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return bytes > 0 ? bytes : int64_t{32} << 20;
+}
+
+// Reads the first bytes of a small file; an empty text if there is no such file.
+template <size_t kSize>
+void ReadSmallFile(const char* path, char (&text)[kSize]) {
+  text[0] = 0;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  const ssize_t length = read(file, text, kSize - 1);
+  text[length > 0 ? length : 0] = 0;
+  close(file);
+}
+// Counts the processors in a list such as "0-3,8,10-11".
+inline int CountCpusIn(const char* list) {
+  int count = 0;
+  while (*list >= '0' && *list <= '9') {
+    char* end;
+    const long first = std::strtol(list, &end, 10);
+    const long last = *end == '-' ? std::strtol(end + 1, &end, 10) : first;
+    count += static_cast<int>(last - first) + 1;
+    list = *end == ',' ? end + 1 : end;
+  }
+  return count;
+}
+
+OPKIT_INLINE int CpuCaches(CpuCache (&caches)[kMostCpuCaches]) {
+  int count = 0;
+  for (int index = 0; index < 8 && count < kMostCpuCaches; ++index) {
+    char path[80], text[256];
+    const auto fact = [&](const char* name) {
+      std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index,
+                    name);
+      ReadSmallFile(path, text);
+      return text;
+    };
+    CpuCache cache;
+    cache.level = std::atoi(fact("level"));
+    if (cache.level <= 0) break;
+    if (fact("type")[0] == 'I') continue;  // instructions
+    char* unit;
+    cache.bytes = std::strtol(fact("size"), &unit, 10);
+    if (*unit == 'K') cache.bytes <<= 10;
+    if (*unit == 'M') cache.bytes <<= 20;
+    const int shared = CountCpusIn(fact("shared_cpu_list"));
+    cache.shared_by = shared > 0 ? shared : 1;
+    if (cache.bytes > 0) caches[count++] = cache;
+  }
+  if (count > 0) return count;
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  for (int level = 1; level <= 3; ++level) {
+    const long bytes = sysconf(level == 1   ? _SC_LEVEL1_DCACHE_SIZE
+                               : level == 2 ? _SC_LEVEL2_CACHE_SIZE
+                                            : _SC_LEVEL3_CACHE_SIZE);
+    if (bytes > 0)
+      caches[count++] = {level, bytes, level == 3 && online > 0 ? static_cast<int>(online) : 1};
+  }
+  return count;
 }
 
 OPKIT_INLINE int AvailableCpus() {
@@ -9339,6 +9487,20 @@ OPKIT_INLINE void GetCurrentThreadName(char (&name)[16]) {
   if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) name[0] = 0;
 }
 
+OPKIT_INLINE size_t ReadStartOfFile(const char* path, char* to, size_t room) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return 0;
+  size_t size = 0;
+  while (size < room) {
+    const ssize_t got = read(file, to + size, room - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  close(file);
+  return size;
+}
+
 OPKIT_INLINE FileMapping MapFileForReading(const char* path) {
   FileMapping out;
   // Without O_NONBLOCK opening a pipe would wait for its writer.
@@ -9363,7 +9525,7 @@ OPKIT_INLINE void ForgetMapped(const void* data, size_t size) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
+OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config, bool kernel, bool new_threads) {
   // The first version of perf_event_attr (PERF_ATTR_SIZE_VER0); its header would bring 200 macros.
   struct {
     uint32_t type, size;
@@ -9371,7 +9533,8 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
     uint32_t wakeup_events, breakpoint_type;
     uint64_t config1;
   } wanted = {};
-  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2, kExcludeKernel = 1 << 5;
+  constexpr uint64_t kTimeEnabled = 1, kTimeRunning = 2;
+  constexpr uint64_t kInherit = 1 << 1, kExcludeKernel = 1 << 5;
   constexpr int kThisThread = 0, kAnyCpu = -1, kNoGroup = -1;
   constexpr unsigned long kCloseOnExec = 8;
   static_assert(sizeof wanted == 64);
@@ -9379,15 +9542,10 @@ OPKIT_INLINE int OpenThreadCounter(uint32_t type, uint64_t config) {
   wanted.size = sizeof wanted;
   wanted.config = config;
   wanted.read_format = kTimeEnabled | kTimeRunning;
-  // Counting in the kernel may be forbidden.
-  for (const uint64_t flags : {uint64_t{0}, kExcludeKernel}) {
-    wanted.flags = flags;
-    const long file =
-        syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
-    if (file >= 0) return static_cast<int>(file);
-    if (errno != EACCES && errno != EPERM) break;
-  }
-  return -errno;
+  wanted.flags = (new_threads ? kInherit : 0) | (kernel ? 0 : kExcludeKernel);
+  const long file =
+      syscall(SYS_perf_event_open, &wanted, kThisThread, kAnyCpu, kNoGroup, kCloseOnExec);
+  return file >= 0 ? static_cast<int>(file) : -errno;
 }
 
 OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
@@ -12291,6 +12449,7 @@ struct OpRegistry::State {
   };
   // For each backend, an entry of the program and of each library that has set it.
   NameMap<std::vector<Rank>> ranks;
+  NameMap<std::string (*)()> versions;  // by backend
   NameMap<std::vector<Availability>> availability;
   // Returns the entry of an origin; null if it has none.
   template <class List>
@@ -12495,6 +12654,20 @@ OPKIT_INLINE int OpRegistry::BackendRank(std::string_view backend, std::string_v
     for (const State::Rank& one : *known)
       if (one.origin.empty() || one.origin == origin) rank = (std::max)(rank, one.value);
   return rank;
+}
+
+OPKIT_COLD OPKIT_INLINE void OpRegistry::SetBackendVersion(std::string_view backend,
+                                                           std::string (*version)()) {
+  detail::MutexLock lock(state_->mutex);
+  state_->versions[backend] = version;
+}
+OPKIT_COLD OPKIT_INLINE std::string OpRegistry::BackendVersion(std::string_view backend) const {
+  std::string (*version)() = nullptr;
+  {
+    detail::MutexLock lock(state_->mutex);
+    if (auto* const known = state_->versions.Find(backend)) version = *known;
+  }
+  return version ? version() : std::string();
 }
 
 OPKIT_INLINE void OpRegistry::SetBackendAvailability(std::string_view backend,
@@ -13633,6 +13806,7 @@ typedef struct opkit_config {
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
   int64_t scratch_bytes;  /* scratch of one run */
   double cost_ns;         /* estimated time of one run; negative: unknown */
+  const char* variant;    /* since 1.4: names one of several ways with equal layouts; null: usual */
 } opkit_config;
 /* Receives the configurations that a kernel proposes, the best first. `add` copies. */
 typedef struct opkit_proposals opkit_proposals;
@@ -14358,6 +14532,9 @@ OPKIT_INLINE void CheckConfig(const Kernel& kernel, const OperatorDef& def,
                    " inputs and ", outputs, " outputs"));
   if (!__builtin_isfinite(config.cost_ns)) wrong(StrCat("costs ", config.cost_ns, " ns"));
   if (config.scratch_bytes < 0) wrong(StrCat("needs ", config.scratch_bytes, " bytes of scratch"));
+  for (const char c : config.variant)
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f)
+      wrong("has a variant whose name contains a control character");
 }
 
 // Makes the operator of the given kernel, or of the first kernel that accepts the node.
@@ -15051,6 +15228,9 @@ struct KernelCandidate {
   std::string dropped;  // why it cannot be chosen; empty if it can be
   std::string backend;  // the kernel's backend
   int number = 0;       // index of the configuration in the kernel's proposals
+
+  // Returns the backend and the variant, "onednn winograd".
+  std::string name() const { return detail::WithVariant(backend, config.variant); }
 };
 
 // Returns the candidates for a node, best first: the kernels of the backends that the node, or a
@@ -15078,6 +15258,11 @@ OPKIT_IMAGE_LOCAL void UseSelection() noexcept;
 // Empty if the kernel can run the node, or if this is not known yet.
 OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchema& schema,
                                              const OperatorDef& def, const Workspace& ws);
+// Returns the layouts of a configuration as text, "NHWC, standard -> NHWC"; empty if all are the
+// standard layout.
+OPKIT_IMAGE_LOCAL std::string LayoutsText(const KernelConfig& config);
+// True if two configurations have the same layouts.
+OPKIT_IMAGE_LOCAL bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b);
 // Returns the reason why no conversion supports a layout of the configuration; empty if conversions
 // support all layouts.
 OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
@@ -15158,6 +15343,9 @@ OPKIT_INLINE bool RegisterBackendRank(const char* backend, int rank) noexcept {
     UseSelection();
     OpRegistry::Global().SetBackendRank(backend, rank);
   });
+}
+OPKIT_INLINE bool RegisterBackendVersion(const char* backend, std::string (*version)()) noexcept {
+  return Registered([&] { OpRegistry::Global().SetBackendVersion(backend, version); });
 }
 
 }}}  // namespace opkit::detail
@@ -15833,7 +16021,8 @@ OPKIT_INLINE std::string ToJson(const ProfileDiff& diff) {
 #endif  // OPKIT_PROFILE_IMPL_PROFILE_DIFF_IPP_
 
 // ---- opkit/base/output_file.hpp
-// OutputFile, SaveFile: write a file completely, or leave the old file unchanged.
+// OutputFile, SaveFile: write a file completely, or leave the old file unchanged. UpdateFile does
+// so for a file that several processes change.
 #ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
 #define OPKIT_BASE_OUTPUT_FILE_HPP_
 
@@ -15864,6 +16053,19 @@ class OutputFile {
   std::FILE* file_ = nullptr;
   bool truncated_ = false;  // the old contents are cut off, or must stay for a descriptor
 };
+
+// Returns the bytes of a file; an empty string if there is none. Throws kIo for anything else that
+// cannot be read, such as a folder or a pipe.
+std::string ReadFileIfPresent(const std::string& path);
+
+// Changes a file that other processes and threads may change at the same time. `change` gets the
+// present bytes, none if there is no file, and returns the new ones; if it throws, the file stays.
+// The call makes missing folders. It waits for the lock of the file "PATH.lock", which stays, at
+// most so many seconds. The new bytes are on the disk in "PATH.new" before that file is renamed, so
+// a kill or a crash at any moment leaves the old file or the new one. Follows links and keeps
+// permissions. Throws kIo, with the path and the system's message.
+void UpdateFile(const std::string& path, FunctionRef<std::string(std::string_view bytes)> change,
+                double wait_s = 10);
 
 }  // namespace detail
 
@@ -16196,14 +16398,20 @@ struct PerfEvent {
   const char* name;
   uint32_t type;  // type and config of perf_event_attr
   uint64_t config;
+  bool in_kernel = false;  // happens in the kernel alone
 };
 inline constexpr uint32_t kPerfHardware = 0, kPerfSoftware = 1;
 inline constexpr PerfEvent kPerfEvents[] = {
-    {"cycles", kPerfHardware, 0},           {"instructions", kPerfHardware, 1},
-    {"cache_references", kPerfHardware, 2}, {"cache_misses", kPerfHardware, 3},
-    {"branches", kPerfHardware, 4},         {"branch_misses", kPerfHardware, 5},
-    {"task_clock", kPerfSoftware, 1},       {"page_faults", kPerfSoftware, 2},
-    {"context_switches", kPerfSoftware, 3}, {"cpu_migrations", kPerfSoftware, 4},
+    {"cycles", kPerfHardware, 0},
+    {"instructions", kPerfHardware, 1},
+    {"cache_references", kPerfHardware, 2},
+    {"cache_misses", kPerfHardware, 3},
+    {"branches", kPerfHardware, 4},
+    {"branch_misses", kPerfHardware, 5},
+    {"task_clock", kPerfSoftware, 1},
+    {"page_faults", kPerfSoftware, 2},
+    {"context_switches", kPerfSoftware, 3, true},
+    {"cpu_migrations", kPerfSoftware, 4, true},
 };
 
 inline const PerfEvent& PerfEventNamed(const std::string& name) {
@@ -16215,16 +16423,43 @@ inline const PerfEvent& PerfEventNamed(const std::string& name) {
   Throw(ErrorCode::kInvalidArgument, "there is no counter '", name, "'", SuggestName(name, known));
 }
 
+// Returns the descriptor of a new counter, or -errno.
+inline int OpenPerfEvent(const PerfEvent& event, CounterSource::Threads threads) {
+  const bool new_threads = threads == CounterSource::Threads::kThisAndNew;
+  const bool program_only = new_threads && event.type == kPerfHardware;
+  const int file = OpenThreadCounter(event.type, event.config, !program_only, new_threads);
+  const bool is_forbidden = file == -EACCES || file == -EPERM;
+  if (!is_forbidden || program_only || event.in_kernel) return file;
+  return OpenThreadCounter(event.type, event.config, false, new_threads);
+}
+// Returns the reason why a counter cannot be opened.
+inline std::string WhyNotCounted(int error) {
+  std::string out = std::strerror(error);
+  if (error == ENOENT || error == ENODEV || error == EOPNOTSUPP)
+    return out + " (this processor, or this virtual machine, has no such counter)";
+  if (error != EACCES && error != EPERM) return out;
+  out += " (this process may not count";
+  if (std::FILE* const file = std::fopen("/proc/sys/kernel/perf_event_paranoid", "re")) {
+    int paranoid = 0;
+    if (std::fscanf(file, "%d", &paranoid) == 1)
+      out += StrCat(": /proc/sys/kernel/perf_event_paranoid is ", paranoid,
+                    ", up to 2 allows the program's part and up to 1 the kernel's too");
+    std::fclose(file);
+  }
+  return out + "; a container may forbid it too)";
+}
+
 // Counters with one descriptor each. One call could read a group of counters, but a group counts
 // nothing if the processor cannot count all of its members at once.
 class PerfThreadCounters final : public ThreadCounters {
  public:
-  PerfThreadCounters(const std::vector<std::string>& names, std::vector<std::string>* absent) {
+  PerfThreadCounters(const std::vector<std::string>& names, std::vector<std::string>* absent,
+                     CounterSource::Threads threads) {
     for (const std::string& name : names) {
       const PerfEvent& event = PerfEventNamed(name);
-      files_.push_back(OpenThreadCounter(event.type, event.config));
+      files_.push_back(OpenPerfEvent(event, threads));
       if (files_.back() < 0 && absent)
-        absent->push_back(StrCat(name, ": ", std::strerror(-files_.back())));
+        absent->push_back(StrCat(name, ": ", WhyNotCounted(-files_.back())));
     }
   }
   PerfThreadCounters(const PerfThreadCounters&) = delete;
@@ -16245,8 +16480,9 @@ class PerfThreadCounters final : public ThreadCounters {
 OPKIT_INLINE CounterSource& PerfCounters() {
   struct Perf final : CounterSource {
     std::unique_ptr<ThreadCounters> Open(const std::vector<std::string>& names,
-                                         std::vector<std::string>* absent) override {
-      return std::make_unique<detail::PerfThreadCounters>(names, absent);
+                                         std::vector<std::string>* absent,
+                                         CounterSource::Threads threads) override {
+      return std::make_unique<detail::PerfThreadCounters>(names, absent, threads);
     }
   };
   static Perf perf;
@@ -16521,6 +16757,57 @@ OPKIT_INLINE void SavePerfettoTrace(const Profile& profile, const std::string& p
 
 #endif  // OPKIT_PROFILE_IMPL_PERFETTO_TRACE_IPP_
 
+// ---- opkit/profile/impl/machine_rates.ipp
+// Definitions of MachineRates.
+#ifndef OPKIT_PROFILE_IMPL_MACHINE_RATES_IPP_
+#define OPKIT_PROFILE_IMPL_MACHINE_RATES_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+OPKIT_INLINE MachineRates::Limit MachineRates::LimitOf(double its_flops, double its_bytes,
+                                                       double data_bytes) const {
+  if (!(flops > 0) || !(bytes > 0)) return {};
+  size_t level = 0;
+  while (level < caches.size() &&
+         !(data_bytes <= caches[level].capacity && caches[level].bytes_per_second > 0))
+    ++level;
+  const double rate = level < caches.size() ? caches[level].bytes_per_second : bytes;
+  const double compute = its_flops / flops, traffic = its_bytes / rate;
+  return compute > traffic ? Limit{compute, 0} : Limit{traffic, level + 1};
+}
+
+OPKIT_COLD OPKIT_INLINE std::string MachineRates::CeilingName(size_t ceiling) const {
+  if (ceiling == 0) return "FMA";
+  return ceiling <= caches.size() ? caches[ceiling - 1].name : "memory";
+}
+
+OPKIT_INLINE PeakShare MachineRates::ShareOf(double its_flops, double its_bytes, double data_bytes,
+                                             int64_t ns) const {
+  const Limit limit = LimitOf(its_flops, its_bytes, data_bytes);
+  if (ns <= 0 || !(limit.seconds > 0)) return {};
+  return {limit.seconds / (static_cast<double>(ns) * 1e-9), CeilingName(limit.ceiling)};
+}
+
+OPKIT_COLD OPKIT_INLINE std::string ToString(const PeakShare& share) {
+  if (!(share.share > 0)) return {};
+  const double percent = 100 * share.share;
+  char text[40];
+  if (percent < 1e8)
+    std::snprintf(text, sizeof text, "%.*f %%", percent < 1 ? 2 : percent < 10 ? 1 : 0, percent);
+  else
+    std::snprintf(text, sizeof text, "%.3g %%", percent);
+  std::string out = text;
+  out += " of " + share.ceiling;
+  // A share of 100.4 % is written as 100 %, and needs no reason.
+  if (percent >= 100.5)
+    out += share.ceiling == "FMA" ? " (fewer or narrower operations)" : " (data nearer or unused)";
+  return out;
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PROFILE_IMPL_MACHINE_RATES_IPP_
+
 // ---- opkit/profile/impl/profile_table.ipp
 // Sums, percentiles and text of a profile's table.
 #ifndef OPKIT_PROFILE_IMPL_PROFILE_TABLE_IPP_
@@ -16566,6 +16853,7 @@ class ProfileTableMaker {
   struct Sums {
     ProfileTableRow row;
     std::vector<int64_t> times;
+    std::vector<double> limits;  // seconds that the runs need at each ceiling of the peak
   };
 
   void AddSpans() {
@@ -16591,8 +16879,26 @@ class ProfileTableMaker {
     sum.times.push_back(RunTime(span));
     sum.row.flops += span.work.flops;
     sum.row.bytes += span.work.bytes;
+    AddLimit(sum, static_cast<double>(span.work.flops), static_cast<double>(span.work.bytes));
     ++domains_[DomainOf(span)].count;
     if (!profile_.allocations.empty() || !profile_.counts.empty()) of_invocation_[span.id] = &sum;
+  }
+  void AddLimit(Sums& sum, double flops, double bytes) const {
+    const MachineRates::Limit limit = options_.peak.LimitOf(flops, bytes, bytes);
+    if (!(limit.seconds > 0)) return;
+    sum.limits.resize((std::max)(sum.limits.size(), limit.ceiling + 1));
+    sum.limits[limit.ceiling] += limit.seconds;
+  }
+  // The share of the peak, and the ceiling that limits most of the time.
+  PeakShare ShareOfPeak(const Sums& sum) const {
+    double seconds = 0;
+    size_t most = 0;
+    for (size_t i = 0; i < sum.limits.size(); ++i) {
+      seconds += sum.limits[i];
+      if (sum.limits[i] > sum.limits[most]) most = i;
+    }
+    if (!(seconds > 0) || sum.row.total <= 0) return {};
+    return {seconds / (static_cast<double>(sum.row.total) * 1e-9), options_.peak.CeilingName(most)};
   }
   Sums& SumsOf(const ProfileSpan& span) {
     const uint32_t node_name = options_.by_node ? span.node : 0;
@@ -16646,8 +16952,7 @@ class ProfileTableMaker {
     std::sort(sum.times.begin(), sum.times.end());
     row.count = static_cast<int64_t>(sum.times.size());
     for (int64_t time : sum.times) row.total += time;
-    row.of_peak = options_.peak.ShareOf(static_cast<double>(row.flops),
-                                        static_cast<double>(row.bytes), row.total);
+    row.of_peak = ShareOfPeak(sum);
     if (row.count == 0) return;
     row.min = sum.times.front();
     row.max = sum.times.back();
@@ -16702,13 +17007,6 @@ inline std::string Rate(uint64_t amount, int64_t ns) {
   std::snprintf(text, sizeof text, "%.3g", static_cast<double>(amount) / static_cast<double>(ns));
   return text;
 }
-// Formats a share: "12%"; "" for 0.
-inline std::string Percent(double share) {
-  if (share == 0) return {};
-  char text[32];
-  std::snprintf(text, sizeof text, share < 1e6 ? "%.0f%%" : "%.3g%%", share * 100);
-  return text;
-}
 }  // namespace detail
 
 OPKIT_INLINE std::string ToString(const ProfileTable& table) {
@@ -16716,8 +17014,9 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
     return std::any_of(table.rows.begin(), table.rows.end(),
                        [&](const ProfileTableRow& row) { return row.*member != 0; });
   };
-  const bool work = any(&ProfileTableRow::bytes), peak = any(&ProfileTableRow::of_peak),
-             memory = any(&ProfileTableRow::allocated);
+  const bool work = any(&ProfileTableRow::bytes), memory = any(&ProfileTableRow::allocated);
+  const bool peak = std::ranges::any_of(
+      table.rows, [](const ProfileTableRow& row) { return row.of_peak.share > 0; });
   std::vector<std::vector<std::string>> lines{{"name", "domain", "count", "total us", "self us",
                                                "mean us", "min us", "p50 us", "p90 us", "p99 us",
                                                "max us"}};
@@ -16736,7 +17035,7 @@ OPKIT_INLINE std::string ToString(const ProfileTable& table) {
     if (work)
       line.insert(line.end(),
                   {detail::Rate(row.flops, row.total), detail::Rate(row.bytes, row.total)});
-    if (peak) line.push_back(detail::Percent(row.of_peak));
+    if (peak) line.push_back(ToString(row.of_peak));
     if (memory) line.push_back(row.allocated == 0 ? std::string() : StrCat(row.allocated));
     for (const uint64_t count : row.counts) line.push_back(StrCat(count));
   }
@@ -16774,7 +17073,8 @@ OPKIT_INLINE std::string ToJson(const ProfileTable& table) {
     json.Member("count", row.count).Member("total_ns", row.total).Member("self_ns", row.self);
     json.Member("mean_ns", row.mean).Member("min_ns", row.min).Member("p50_ns", row.p50);
     json.Member("p90_ns", row.p90).Member("p99_ns", row.p99).Member("max_ns", row.max);
-    json.Member("flops", row.flops).Member("bytes", row.bytes).Member("of_peak", row.of_peak);
+    json.Member("flops", row.flops).Member("bytes", row.bytes);
+    json.Member("of_peak", row.of_peak.share).Member("ceiling", row.of_peak.ceiling);
     json.Member("allocated", row.allocated);
     for (size_t i = 0; i < row.counts.size(); ++i) json.Member(table.counted[i], row.counts[i]);
     json.EndObject();
@@ -17740,6 +18040,27 @@ OPKIT_INLINE std::string WhyNotStandard(const Kernel& kernel, const OpSchema& sc
   return proposed.empty() ? "" : kNothingConverts;
 }
 
+OPKIT_COLD OPKIT_INLINE std::string LayoutsText(const KernelConfig& config) {
+  if (config.is_standard()) return {};
+  std::string text;
+  for (const auto* layouts : {&config.input_layouts, &config.output_layouts}) {
+    text += layouts == &config.input_layouts ? "" : " -> ";
+    if (layouts->empty()) text += "standard";
+    for (size_t i = 0; i < layouts->size(); ++i)
+      text += (i == 0 ? "" : ", ") + ToString((*layouts)[i]);
+  }
+  return text;
+}
+OPKIT_INLINE bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b) {
+  const size_t inputs = (std::max)(a.input_layouts.size(), b.input_layouts.size());
+  for (size_t i = 0; i < inputs; ++i)
+    if (a.input_layout(i) != b.input_layout(i)) return false;
+  const size_t outputs = (std::max)(a.output_layouts.size(), b.output_layouts.size());
+  for (size_t o = 0; o < outputs; ++o)
+    if (a.output_layout(o) != b.output_layout(o)) return false;
+  return true;
+}
+
 OPKIT_INLINE std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config) {
   for (const auto* layouts : {&config.input_layouts, &config.output_layouts})
     for (size_t i = 0; i < layouts->size(); ++i) {
@@ -17822,7 +18143,7 @@ OPKIT_INLINE std::unique_ptr<OperatorBase> CreateSelected(const OperatorDef& def
         candidate.dropped = error.message();
       }
     }
-    refused += StrCat("\n  backend ", candidate.backend, ": ", candidate.dropped);
+    refused += StrCat("\n  backend ", candidate.name(), ": ", candidate.dropped);
   }
   detail::ThrowNoKernel(def, refused);
 } catch (...) {
@@ -18120,6 +18441,124 @@ OPKIT_INLINE void OutputFile::Commit() {
 
 OPKIT_INLINE void OutputFile::Fail() const {
   Throw(ErrorCode::kIo, "cannot write '", path_, "': ", std::strerror(errno));
+}
+
+[[noreturn]] inline void FailFile(const char* cannot, const std::string& path,
+                                  const char* why = std::strerror(errno)) {
+  Throw(ErrorCode::kIo, "cannot ", cannot, " '", path, "': ", why);
+}
+
+OPKIT_INLINE std::string ReadFileIfPresent(const std::string& path) {
+  struct Descriptor {
+    const int number;
+    ~Descriptor() {
+      if (number >= 0) close(number);
+    }
+  };
+  // Without O_NONBLOCK opening a pipe would wait for its writer.
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat status;
+  if (file.number < 0 && errno == ENOENT) return {};
+  if (file.number < 0 || fstat(file.number, &status) != 0) FailFile("read", path);
+  if (!S_ISREG(status.st_mode)) FailFile("read", path, "it is not a regular file");
+  std::string bytes(static_cast<size_t>(status.st_size), '\0');
+  size_t size = 0;
+  while (size < bytes.size()) {
+    const ssize_t got = read(file.number, bytes.data() + size, bytes.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) FailFile("read", path);
+    if (got == 0) break;  // the file has become shorter
+    size += static_cast<size_t>(got);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+// The lock of a file, held until the end of the scope. The system frees the lock of a process that
+// ends in any way. It belongs to this open file, not to the process: threads exclude each other
+// too.
+class FileLock {
+ public:
+  FileLock(const std::string& path, double wait_s)
+      : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    if (file_ < 0) FailFile("write", path);
+    const int64_t deadline = MonotonicNs() + static_cast<int64_t>(wait_s * 1e9);
+    while (!Set(F_WRLCK)) {
+      const bool is_held = errno == EAGAIN || errno == EACCES;
+      if (is_held && MonotonicNs() < deadline) {
+        const timespec pause{0, 1'000'000};
+        nanosleep(&pause, nullptr);
+      } else if (errno != EINTR) {
+        const std::string why = is_held
+                                    ? StrCat("another process has held the lock for ", wait_s, " s")
+                                    : std::string(std::strerror(errno));
+        close(file_);
+        FailFile("lock", path, why.c_str());
+      }
+    }
+  }
+  FileLock(FileLock&&) = delete;
+  ~FileLock() {
+    Set(F_UNLCK);  // a child process that another thread has forked may still have the file open
+    close(file_);
+  }
+
+ private:
+  bool Set(short type) const {
+    struct flock lock = {};
+    lock.l_type = type;
+    lock.l_whence = SEEK_SET;
+    return fcntl(file_, F_OFD_SETLK, &lock) == 0;
+  }
+  const int file_;
+};
+
+inline void MakeFolders(const std::string& path) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1))
+    static_cast<void>(mkdir(path.substr(0, slash).c_str(), 0777));  // opening the file reports why
+}
+
+// Writes a new file to the disk. `mode` is -1 for the mode that new files have. Returns false, with
+// errno, if that fails.
+inline bool WriteToDisk(const std::string& path, int mode, std::string_view bytes) {
+  const int file =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode < 0 ? 0666 : 0600);
+  if (file < 0) return false;
+  if (mode >= 0) static_cast<void>(fchmod(file, static_cast<mode_t>(mode)));
+  bool good = true;
+  while (good && !bytes.empty()) {
+    const ssize_t written = write(file, bytes.data(), bytes.size());
+    good = written >= 0 || errno == EINTR;
+    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  good = good && fsync(file) == 0;
+  const int error = errno;
+  const bool closed = close(file) == 0;
+  if (!good) errno = error;
+  return good && closed;
+}
+
+OPKIT_INLINE void UpdateFile(const std::string& path,
+                             FunctionRef<std::string(std::string_view bytes)> change,
+                             double wait_s) {
+  const std::string target = BehindLinks(path), temporary = target + ".new";
+  struct stat old;
+  if (stat(target.c_str(), &old) == 0 && !S_ISREG(old.st_mode))  // such as /dev/null
+    FailFile("write", path, "it is not a regular file");
+  MakeFolders(target);
+  const FileLock lock(target + ".lock", wait_s);
+  const std::string bytes = change(ReadFileIfPresent(target));
+  const bool exists = stat(target.c_str(), &old) == 0;
+  if (exists && access(target.c_str(), W_OK) != 0) FailFile("write", path);
+  // A process that was killed leaves ".new"; only the holder of the lock writes it.
+  unlink(temporary.c_str());
+  if (WriteToDisk(temporary, exists ? static_cast<int>(old.st_mode & 07777) : -1, bytes) &&
+      std::rename(temporary.c_str(), target.c_str()) == 0)
+    return;
+  const int error = errno;
+  unlink(temporary.c_str());
+  FailFile("write", path, std::strerror(error));
 }
 
 }  // namespace detail
@@ -19088,6 +19527,7 @@ class OPKIT_IMAGE_LOCAL AbiConfig {
   opkit_config config_{};
   std::vector<const char*> inputs_, outputs_;
   std::vector<int32_t> inplace_;
+  const std::string variant_;
 };
 
 // Reads a configuration. Throws kInvalidArgument for a struct that is no valid configuration;
@@ -20540,7 +20980,8 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline void NameLayouts(const std::vector<Layout>& 
 }
 
 OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t num_inputs,
-                                             size_t num_outputs) {
+                                             size_t num_outputs)
+    : variant_(config.variant) {
   NameLayouts(config.input_layouts, num_inputs, inputs_);
   NameLayouts(config.output_layouts, num_outputs, outputs_);
   for (const auto& [input, output] : config.inplace) {
@@ -20554,6 +20995,7 @@ OPKIT_COLD OPKIT_INLINE AbiConfig::AbiConfig(const KernelConfig& config, size_t 
   config_.inplace = inplace_.data();
   config_.scratch_bytes = config.scratch_bytes;
   config_.cost_ns = config.cost_ns;
+  if (!variant_.empty()) config_.variant = variant_.c_str();
 }
 
 OPKIT_INLINE Layout LayoutOfAbi(const char* name) {
@@ -20593,6 +21035,7 @@ OPKIT_COLD OPKIT_INLINE KernelConfig ConfigOfAbi(const opkit_config* from, size_
     read.inplace.emplace_back(config.inplace[2 * i], config.inplace[2 * i + 1]);
   read.scratch_bytes = config.scratch_bytes;
   read.cost_ns = config.cost_ns;
+  if (OPKIT_ABI_HAS(&config, variant)) read.variant = TextOfAbi(config.variant);
   return read;
 }
 

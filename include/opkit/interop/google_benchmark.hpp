@@ -176,7 +176,8 @@ inline OperatorDef BenchmarkDef(const OpSchema& schema, const BenchmarkOptions& 
 // options.input_shapes, with one shape for each input, adds a case. Without shapes, uses the inputs
 // of the schema's TestInputs. A kernel of another layout gets tensors in that layout; conversions
 // are not timed. Counters: FLOP/s, bytes/s, the threads, and with options.peaks the share of the
-// machine's peak; the label has the layouts. A kernel that refuses the node reports the reason. With
+// machine's peak; the label has the layouts. A kernel that refuses the node reports the reason.
+// With
 // --benchmark_repetitions, the repetitions of all benchmarks run in a random order, so that a
 // machine that becomes slower slows all kernels alike. Call it from main before
 // benchmark::Initialize, or from a static initialiser of the file that registers the operator.

@@ -22,9 +22,7 @@
 #pragma GCC diagnostic pop
 #endif
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_REGISTER_BACKEND_VERSION(kEigenBackend, [] {
   return StrCat(EIGEN_WORLD_VERSION, ".", EIGEN_MAJOR_VERSION, ".", EIGEN_MINOR_VERSION);

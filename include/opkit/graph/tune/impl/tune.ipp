@@ -326,7 +326,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
   // Runs the candidate and the default plan in turns, and takes the times of the candidate's nodes.
   void Measure(Candidate& candidate) {
     constexpr int kFewest = 5, kMost = 100, kWarm = 1, kFewestOfSlow = 2;
-    constexpr double kSlow = 3;      // against the default plan: nobody will choose it
+    constexpr double kSlow = 3;      // against the default plan
     constexpr double kShare = 0.03;  // of the whole time, for one plan
     const bool is_default = &candidate == default_.get();
     NodeTimes base_times(default_->executor, clock_);
