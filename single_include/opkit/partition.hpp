@@ -12300,7 +12300,6 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 #include <limits>
 #include <list>
 #include <numeric>
-#include <thread>
 
 // ---- opkit/base/impl/strings.ipp
 // The definitions of opkit/base/strings.hpp.
@@ -20840,22 +20839,6 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Selection(const PlanState&, const std::v
 OPKIT_IMAGE_LOCAL inline constinit Hook<void(const PlanState&, Explanation&)> g_add_measured{
     "PlanOptions::tuning", "opkit/graph/tune/tune.hpp"};
 
-// The threads of a plan that measure in the background.
-class BackgroundThreads {
- public:
-  BackgroundThreads() = default;
-  BackgroundThreads(const BackgroundThreads&) = delete;
-  // Waits for the threads, which IsOver asks to end.
-  ~BackgroundThreads();
-  void Start(UniqueFunction<void()> work);
-  // Relaxed: a thread that reads the flag a little later only ends a little later.
-  bool IsOver() const { return is_over_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<bool> is_over_{false};
-  std::vector<std::thread> threads_;
-};
-
 // Shared by the copies of a Plan and by its executors. Thread-safe where a function says so.
 class PlanState final : public RefCounted {
  public:
@@ -20911,8 +20894,9 @@ class PlanState final : public RefCounted {
   // Replaces the forced kernels. Call it before Specialize makes the specialization for them.
   void SetSelection(Selection selection) { options_.selection.forced = std::move(selection); }
   const Recomputed& recomputed() const { return recomputed_; }
-  // The threads that measure for PlanOptions::tuning.online.
-  BackgroundThreads& background() const { return background_; }
+  // The threads that measure for PlanOptions::tuning.online (graph/tune); null before the first.
+  // Only Specialize, which has the mutex, sets it.
+  IntrusivePtr<RefCounted>& background() const { return background_; }
   // Makes the next run with these inputs select its kernels again. Thread-safe.
   void SelectAgain(const std::vector<TensorInfo>& inputs) const;
   // The number of calls of SelectAgain. Relaxed: a run that reads the number too early takes its
@@ -20976,7 +20960,7 @@ class PlanState final : public RefCounted {
   ShapeCache<Specialization> specializations_;
   mutable std::vector<std::vector<TensorInfo>> stale_;  // the inputs of SelectAgain
   mutable std::atomic<int> selections_{0};
-  mutable BackgroundThreads background_;  // its end waits for threads that use all of the above
+  mutable IntrusivePtr<RefCounted> background_;  // its end waits for threads that use all above
 };
 
 }}}  // namespace opkit::detail
@@ -30778,14 +30762,6 @@ OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
             "', which is ", why, ", and the caller reads it after a run");
     donated_.push_back(value);
   }
-}
-
-OPKIT_COLD OPKIT_INLINE BackgroundThreads::~BackgroundThreads() {
-  is_over_.store(true, std::memory_order_relaxed);
-  for (std::thread& thread : threads_) thread.join();
-}
-OPKIT_COLD OPKIT_INLINE void BackgroundThreads::Start(UniqueFunction<void()> work) {
-  threads_.emplace_back([work = std::move(work)]() mutable { work(); });
 }
 
 OPKIT_COLD OPKIT_INLINE void PlanState::SelectAgain(const std::vector<TensorInfo>& inputs) const {

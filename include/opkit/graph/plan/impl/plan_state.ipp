@@ -124,14 +124,6 @@ OPKIT_COLD OPKIT_INLINE void PlanState::FindDonated() {
   }
 }
 
-OPKIT_COLD OPKIT_INLINE BackgroundThreads::~BackgroundThreads() {
-  is_over_.store(true, std::memory_order_relaxed);
-  for (std::thread& thread : threads_) thread.join();
-}
-OPKIT_COLD OPKIT_INLINE void BackgroundThreads::Start(UniqueFunction<void()> work) {
-  threads_.emplace_back([work = std::move(work)]() mutable { work(); });
-}
-
 OPKIT_COLD OPKIT_INLINE void PlanState::SelectAgain(const std::vector<TensorInfo>& inputs) const {
   MutexLock lock(mutex_);
   stale_.push_back(inputs);

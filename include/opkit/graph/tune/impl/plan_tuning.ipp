@@ -2,6 +2,9 @@
 #ifndef OPKIT_GRAPH_TUNE_IMPL_PLAN_TUNING_IPP_
 #define OPKIT_GRAPH_TUNE_IMPL_PLAN_TUNING_IPP_
 
+#include <atomic>
+#include <thread>
+
 #include "opkit/base/algorithm.hpp"
 #include "opkit/graph/explanation.hpp"
 #include "opkit/graph/graph_subgraph.hpp"
@@ -99,6 +102,26 @@ OPKIT_COLD OPKIT_INLINE TuningCache& SharedTuningCache(const std::string& path) 
   return *caches->back();
 }
 
+// The threads of a plan that measure in the background.
+class BackgroundThreads final : public RefCounted {
+ public:
+  // Waits for the threads, which IsOver asks to end.
+  ~BackgroundThreads() override {
+    is_over_.store(true, std::memory_order_relaxed);
+    for (std::thread& thread : threads_) thread.join();
+  }
+  template <class F>
+  void Start(F work) {
+    threads_.emplace_back(std::move(work));
+  }
+  // Relaxed: a thread that reads the flag a little later only ends a little later.
+  bool IsOver() const { return is_over_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> is_over_{false};
+  std::vector<std::thread> threads_;
+};
+
 // Measures the plan of these inputs and adds it to its cache.
 OPKIT_COLD inline Selection MeasurePlan(const Graph& all, const std::vector<TensorInfo>& inputs,
                                         PlanOptions options, const BackgroundThreads* background) {
@@ -136,10 +159,12 @@ OPKIT_COLD OPKIT_INLINE Selection TunedKernels(const PlanState& state,
   if (!options.tuning.online) return MeasurePlan(state.graph(), inputs, options, nullptr);
   std::vector<TensorInfo> types;  // without pointers to the caller's data
   for (const TensorInfo& input : inputs) types.emplace_back(input.dtype, input.shape);
-  state.background().Start([&state, types = std::move(types)] {
+  if (!state.background()) state.background() = MakeIntrusive<BackgroundThreads>();
+  auto& background = static_cast<BackgroundThreads&>(*state.background());
+  background.Start([&state, &background, types = std::move(types)] {
     try {
-      MeasurePlan(state.graph(), types, state.options(), &state.background());
-      if (!state.background().IsOver()) state.SelectAgain(types);
+      MeasurePlan(state.graph(), types, state.options(), &background);
+      if (!background.IsOver()) state.SelectAgain(types);
     } catch (const std::exception&) {
       // Runs keep the kernels that they have; an error of the graph is one of theirs too.
     }
