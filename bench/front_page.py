@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The measured figures of the front page: one row for each table of bench/results.
+"""The measured figures of the front page: one row for each table of bench/results, and the tuned models.
 
 Usage: front_page.py --write | --check
 
---write makes bench/results/README.md, which ranks the tables by the ratio of their row, and the table of five ratios in
-README.md, between the two comments that name this script. --check exits with 1 if either is not what --write makes, or if
+--write makes bench/results/README.md, which ranks the tables by the ratio of their row, the table of five ratios and
+that of tuned models in README.md, each between two comments that name this script, and the plot of tuned models. --check exits with 1 if either is not what --write makes, or if
 a table has no row here. A ratio is ours divided by the peer's: below 1 is faster or smaller.
 """
 import pathlib
@@ -15,6 +15,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 BEGIN, END = "<!-- bench/front_page.py -->\n", "<!-- bench/front_page.py: end -->\n"
+TUNED_BEGIN, TUNED_END = "<!-- bench/front_page.py: tuned -->\n", "<!-- bench/front_page.py: end of tuned -->\n"
 ONNX_RUNTIME = "ONNX Runtime"
 
 
@@ -244,14 +245,65 @@ def index(rows):
         + table(["measured", "opkit", "goal", "ratio", "table"], lines(goals)))
 
 
+def tuned_models():
+    """The rows of bench/results/tuning.md, and its medians: {(ratio, threads): cell}."""
+    models, medians = tables((RESULTS / "tuning.md").read_text())[:2]
+    return models, {(row["ratio"], row["threads"]): row["median"] for row in medians}
+
+
+def tuned_table():
+    models, medians = tuned_models()
+    rows = [[f"{threads} thread{'s' if threads != '1' else ''}",
+             *(medians[f"{name} / ONNX Runtime", threads] for name in ("default", "best", "tuned")),
+             medians["tuned / best", threads]]
+            for threads in sorted({row["threads"] for row in models})]
+    return table(["median of the models, divided by ONNX Runtime's time", "default", "best backend", "tuned",
+                  "tuned / best backend"], rows) + (
+        "\n![Real models, tuned and untuned, beside ONNX Runtime](bench/results/tuning.svg)\n\n"
+        "`best backend` is the fastest of the default, Eigen alone and oneDNN alone, chosen anew for each model. "
+        "[All models](bench/results/tuning.md).\n")
+
+
+def tuned_plot():
+    """Two bars a model, its time divided by ONNX Runtime's: default and tuned, on one thread."""
+    models = [row for row in tuned_models()[0] if row["threads"] == "1" and row["tuned / ONNX Runtime"]]
+    left, scale, step, top = 130, 300, 34, 50
+    height = top + step * len(models) + 24
+    most = max(value(row["default / ONNX Runtime"]) for row in models)
+    width = left + round(scale * most) + 60
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+             f'height="{height}" font-family="sans-serif" font-size="12">',
+             f'<rect width="{width}" height="{height}" fill="white"/>',
+             '<text x="10" y="18" font-weight="bold">A run divided by ONNX Runtime\'s, one thread: '
+             'shorter is faster</text>']
+    for x, color, text in ((left, "#9db4c8", "default"), (left + 90, "#1f6f8b", "tuned")):
+        parts += [f'<rect x="{x}" y="28" width="12" height="10" fill="{color}"/>',
+                  f'<text x="{x + 17}" y="37">{text}</text>']
+    for number_of_row, row in enumerate(models):
+        y = top + step * number_of_row
+        parts.append(f'<text x="{left - 8}" y="{y + 16}" text-anchor="end">{row["model"]}</text>')
+        for offset, color, key in ((2, "#9db4c8", "default / ONNX Runtime"), (14, "#1f6f8b", "tuned / ONNX Runtime")):
+            length = scale * value(row[key])
+            parts += [f'<rect x="{left}" y="{y + offset}" width="{length:.1f}" height="11" fill="{color}"/>',
+                      f'<text x="{left + length + 4:.1f}" y="{y + offset + 10}" font-size="10">{row[key]}</text>']
+    parts += [f'<line x1="{left + scale}" y1="{top - 4}" x2="{left + scale}" y2="{height - 20}" stroke="#c0392b" '
+              'stroke-dasharray="4 3"/>',
+              f'<text x="{left + scale}" y="{height - 6}" text-anchor="middle" fill="#c0392b">ONNX Runtime</text>',
+              "</svg>", ""]
+    return "\n".join(parts)
+
+
 def pages():
     """{path: what it is to hold}."""
     rows = measured()
     readme = (ROOT / "README.md").read_text()
     before, rest = readme.split(BEGIN)
     after = rest.split(END)[1]
-    return {RESULTS / "README.md": index(rows),
-            ROOT / "README.md": before + BEGIN + front(rows) + END + after}
+    readme = before + BEGIN + front(rows) + END + after
+    before, rest = readme.split(TUNED_BEGIN)
+    after = rest.split(TUNED_END)[1]
+    return {RESULTS / "README.md": index(rows), RESULTS / "tuning.svg": tuned_plot(),
+            ROOT / "README.md": before + TUNED_BEGIN + tuned_table() + TUNED_END + after}
 
 
 def write():
