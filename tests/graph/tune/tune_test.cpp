@@ -14,7 +14,9 @@
 #include "opkit/op/observers.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"
+#include "opkit/ops/control_flow.hpp"
 #include "support/check_fails.hpp"
+#include "support/sim_device.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/tensors.hpp"
 
@@ -297,6 +299,76 @@ TEST_CASE("a variant is tuned, and reaches the kernel") {
   CHECK(BackendOf(result, "v0") == "tune_second");
   CHECK(result.selection.nodes[0].variant == "variant");
   CHECK(TimeOf(graph, result.selection) == 400);
+}
+
+TEST_CASE("the nodes of a branch are tuned too") {
+  g_conversion_ns = 0;
+  Graph branch;
+  branch.AddInput("x", DType::kUndefined, {});
+  branch.AddNode(Node({"x"}, "p", {.first = 3000, .second = 1000}));
+  branch.AddNode(Node({"p"}, "y", {.first = 1000, .second = 3000}));
+  branch.AddOutput("y");
+  Graph other;
+  other.AddInput("x", DType::kUndefined, {});
+  other.AddNode(Node({"x"}, "y", {.first = 3000, .second = 2000}));
+  other.AddOutput("y");
+  Graph graph;
+  graph.AddInput("condition", DType::kBool, Shape{});
+  graph.AddInput("x", DType::kFloat32, {4});
+  graph.AddNode(OperatorDef("If", {"condition", "x"}, {"out"})
+                    .Arg("captures", std::vector<std::string>{"x"})
+                    .Subgraph("then_branch", MakeSubgraph(branch))
+                    .Subgraph("else_branch", MakeSubgraph(other)));
+  graph.AddOutput("out");
+  PlantedClock clock;
+  TuneOptions options;
+  options.plan.threads = 1;
+  options.seconds = 1;
+  options.clock = &clock;
+  options.inputs = {{"condition", Tensor::Scalar(true)}};
+  const TuneResult result = Tune(graph, options);
+  CHECK(BackendOf(result, "out/then_branch/p") == "tune_second");
+  CHECK(BackendOf(result, "out/then_branch/y") == "tune_first");
+  CHECK(result.plans[result.best].times.median == 2000);
+  PlanOptions forced;
+  forced.threads = 1;
+  forced.selection.forced = result.selection;
+  Executor executor(Compile(graph, forced));
+  const int64_t begin = g_now;
+  executor.Run(
+      {{"condition", Tensor::Scalar(true)}, {"x", Tensor::From<float>({4}, {1, 2, 3, 4})}});
+  CHECK(g_now - begin == 2000);
+}
+
+// The same operator on the simulated device. The attribute "plain" says how long it takes there.
+class SimPlantedOp final : public Operator<sim_device::SimContext> {
+ public:
+  using Operator<sim_device::SimContext>::Operator;
+  bool RunOnDevice() override {
+    g_now += Arg<int64_t>("plain");
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    for (int64_t i = 0; i < x.numel(); ++i)
+      static_cast<float*>(y->raw_mutable_data())[i] =
+          static_cast<const float*>(x.raw_data())[i] + 1;
+    return true;
+  }
+};
+OPKIT_REGISTER_DEVICE_OPERATOR(sim_device::kSim, Planted, SimPlantedOp);
+
+TEST_CASE("the device is chosen by measurement too") {
+  const sim_device::SimDevice device;
+  g_conversion_ns = 0;
+  PlanOptions plan;
+  plan.devices = {Device{sim_device::kSim, 0}, Device{}};
+  const auto device_of = [&](int64_t on_device) {
+    const Graph graph = Chain({{.first = 2000, .plain = on_device}});
+    CHECK(Compile(graph, plan).choice(0).device.type == sim_device::kSim);
+    const TuneResult result = TunePlanted(graph, plan);
+    return result.selection.nodes[0].device;
+  };
+  CHECK(device_of(9000) == "cpu");
+  CHECK(device_of(500) == "sim");
 }
 
 TEST_CASE("a plain kernel is chosen where it is the fastest") {

@@ -732,6 +732,9 @@ OPKIT_COLD OPKIT_INLINE std::string ToString(const TuneResult& result) {
   out += StrCat("\n", result.plans_measured, " plans and ", result.configurations,
                 " configurations measured in ", us(result.seconds * 1e9 / 1e6), " s",
                 result.is_complete ? "" : "; the time was over before all was tried", "\n");
+  if (result.predicted_ns > 0)
+    out += StrCat("best assignment by these times: ", us(result.predicted_ns), " us, at least ",
+                  us(result.lower_bound_ns), " us whatever the assignment\n");
   int changed = 0;
   for (const TuneResult::Node& node : result.nodes) {
     if (node.is_default) continue;
