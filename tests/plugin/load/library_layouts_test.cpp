@@ -4,6 +4,7 @@
 
 #include "graph/plan/steps_of.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/tune/tune.hpp"
 #include "opkit/op/boundary/convert/abi_config.hpp"
 #include "opkit/op/boundary/convert/abi_structs.hpp"
 #include "plugin/library_fixture.hpp"
@@ -83,6 +84,17 @@ TEST_CASE("a variant that a library's kernel proposes runs when it is chosen") {
   const Plan forced = Compile(GraphOf({def}), options);
   CHECK(forced.choice(0).config.variant == "negative");
   CHECK(Run(forced) == Floats{-1, -2, -3, -4});
+  const TuneResult tuned = Tune(GraphOf({def}), {.plan = {.threads = 1}, .seconds = 0.05});
+  REQUIRE(tuned.nodes.size() == 1);
+  REQUIRE(tuned.nodes[0].ways.size() == 2);  // both were measured, whichever is faster
+  for (const TuneResult::Node::Way& way : tuned.nodes[0].ways) {
+    CAPTURE(way.way);
+    CHECK(way.way.find(": reference on cpu, standard") != std::string::npos);
+  }
+  const auto is_negative = [](const TuneResult::Node::Way& way) {
+    return way.way.ends_with(", negative");
+  };
+  CHECK(std::ranges::count_if(tuned.nodes[0].ways, is_negative) == 1);
   CheckFails([&] { KernelCandidates(OperatorDef(def).Arg("variant", "a\nb"), infos, infos); },
              "has a variant whose name contains a control character");
 }
