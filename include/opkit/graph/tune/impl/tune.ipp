@@ -47,6 +47,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     Measure(*default_);
     for (const std::string& backend : BackendsToTry()) TryBackend(backend);
     result_.is_complete = Explore();
+    Refine();
     if (SeeksMemory()) ExploreMemory();
     Compare();
     if (options_.energy) CompareEnergy();
@@ -455,6 +456,100 @@ class OPKIT_IMAGE_LOCAL Tuner {
       Forget();
       if (guesses == 0) return true;
     }
+  }
+  // Takes back the groups of choices that make the fastest plan slower. The sum of the times of
+  // nodes does not know how neighbours disturb each other, and a plan runs as a whole.
+  void Refine() {
+    constexpr size_t kMostGroups = 8;
+    constexpr double kShare = 0.7, kGain = 0.99;
+    const Candidate* fastest = nullptr;
+    for (size_t i = 0; i < others_.size(); ++i)
+      if (!std::ranges::count(backends_, static_cast<int>(i)) &&
+          (!fastest || others_[i]->relative < fastest->relative))
+        fastest = others_[i].get();
+    if (!fastest || fastest->relative >= 1) return;
+    const Selection tuned = fastest->asked, usual = ChoicesOf(default_->executor.plan());
+    const double relative = fastest->relative;
+    std::vector<std::vector<std::string>> groups = ChangedGroups(tuned, usual);
+    if (groups.size() < 2) return;
+    if (groups.size() > kMostGroups) groups.resize(kMostGroups);
+    std::vector<std::string> taken_back;
+    int number = 0;
+    for (const std::vector<std::string>& group : groups) {
+      if (!IsTimeLeft(kShare)) return;
+      const auto candidate = MakeFor(Without(tuned, usual, group), "");
+      if (!candidate) continue;
+      Measure(*candidate);
+      if (candidate->relative > kGain * relative) continue;
+      ++number;
+      taken_back.insert(taken_back.end(), group.begin(), group.end());
+    }
+    if (number == 0) return;
+    auto candidate = MakeFor(Without(tuned, usual, taken_back),
+                             StrCat(fastest->name, " without ", number, " groups"));
+    if (!candidate) return;
+    Measure(*candidate);
+    others_.push_back(std::move(candidate));
+  }
+  // Returns the names of the nodes that differ, in groups of neighbours: the group that takes the
+  // longest time in the default plan first.
+  std::vector<std::vector<std::string>> ChangedGroups(const Selection& tuned,
+                                                      const Selection& usual) const {
+    const TunedGraph& graph = *graphs_[0];
+    const GraphView& view = graph.plan().plan_view();
+    const auto entry = [](const Selection& selection, const std::string& name) {
+      const Selection::Node* const found = selection.Find(name);
+      return found ? StrCat(found->backend, found->layouts, found->variant, found->device) : "";
+    };
+    IndexedVector<int> group_of(Index(view.num_nodes()), -1);
+    struct Group {
+      double ns = 0;
+      std::vector<std::string> names;
+    };
+    std::vector<Group> groups;
+    const auto is_changed = [&](int node) {
+      return entry(tuned, graph.name(node)) != entry(usual, graph.name(node));
+    };
+    for (const int first : view.order()) {
+      if (group_of[first] >= 0 || !is_changed(first)) continue;
+      const int number = static_cast<int>(groups.size());
+      Group& group = groups.emplace_back();
+      std::vector<int> queue = {first};
+      group_of[first] = number;
+      while (!queue.empty()) {
+        const int node = queue.back();
+        queue.pop_back();
+        group.names.push_back(graph.name(node));
+        group.ns += table_.Median(graph.choices(node)[graph.default_choice(node)].key, 0);
+        const auto add = [&](int other) {
+          if (other < 0 || group_of[other] >= 0 || !is_changed(other)) return;
+          group_of[other] = number;
+          queue.push_back(other);
+        };
+        for (const int value : view.inputs(node))
+          if (value >= 0) add(view.producer(value));
+        for (const int value : view.outputs(node))
+          if (value >= 0)
+            for (const int reader : view.consumers(value)) add(reader);
+      }
+    }
+    StableSort(groups, [](const Group& a, const Group& b) { return a.ns > b.ns; });
+    std::vector<std::vector<std::string>> names;
+    for (Group& group : groups) names.push_back(std::move(group.names));
+    return names;
+  }
+  // Returns the tuned selection with the usual choices for these nodes.
+  static Selection Without(const Selection& tuned, const Selection& usual,
+                           const std::vector<std::string>& names) {
+    Selection both;
+    const auto is_taken_back = [&](const Selection::Node& node) {
+      return std::ranges::count(names, node.node) > 0;
+    };
+    for (const Selection::Node& node : tuned.nodes)
+      if (!is_taken_back(node)) both.nodes.push_back(node);
+    for (const Selection::Node& node : usual.nodes)
+      if (is_taken_back(node)) both.nodes.push_back(node);
+    return both;
   }
   bool SeeksMemory() const {
     return options_.objective == TuneObjective::kMemory || options_.most_bytes > 0 ||
