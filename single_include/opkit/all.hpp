@@ -14854,6 +14854,11 @@ class CounterSource {
 // processor with fewer counters than requested counts them in turns; the numbers are then scaled.
 CounterSource& PerfCounters();
 
+namespace detail {
+// Returns the reason for an error of perf_event_open.
+std::string WhyNotCounted(int error);
+}  // namespace detail
+
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_COUNTERS_HPP_
@@ -26466,6 +26471,15 @@ inline std::string DescribeCandidate(const Explanation::Candidate& one) {
   return text;
 }
 
+// Returns the reason for a chosen way that was not measured fastest.
+inline std::string WhyChosen(const Explanation::Node& node) {
+  const Explanation::Measured& fastest = node.measured[0];
+  if (fastest.is_chosen) return "";
+  for (const Explanation::Measured& one : node.measured)
+    if (one.is_chosen && one.low_ns <= fastest.high_ns) return ": kept, within noise";
+  return ": with its conversions and neighbours";
+}
+
 inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::string& indent,
                         std::string& text) {
   int step = 0;
@@ -26488,7 +26502,7 @@ inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::
     for (const Explanation::Measured& one : node.measured)
       text += StrCat(indent, "    measured ", one.way, ": ", Microseconds(one.median_ns), " us (",
                      Microseconds(one.low_ns), " to ", Microseconds(one.high_ns),
-                     one.is_chosen ? "), chosen\n" : ")\n");
+                     one.is_chosen ? StrCat("), chosen", WhyChosen(node), "\n") : ")\n");
     for (const Explanation::Body& body : node.bodies) {
       text += StrCat(indent, "  ", body.name, ":\n");
       AppendNodes(body.nodes, indent + "    ", text);
@@ -34504,8 +34518,7 @@ inline int OpenPerfEvent(const PerfEvent& event, CounterSource::Threads threads)
   if (!is_forbidden || program_only || event.in_kernel) return file;
   return OpenThreadCounter(event.type, event.config, false, new_threads);
 }
-// Returns the reason why a counter cannot be opened.
-inline std::string WhyNotCounted(int error) {
+OPKIT_COLD OPKIT_INLINE std::string WhyNotCounted(int error) {
   std::string out = std::strerror(error);
   if (error == ENOENT || error == ENODEV || error == EOPNOTSUPP)
     return out + " (this processor, or this virtual machine, has no such counter)";

@@ -17702,6 +17702,15 @@ inline std::string DescribeCandidate(const Explanation::Candidate& one) {
   return text;
 }
 
+// Returns the reason for a chosen way that was not measured fastest.
+inline std::string WhyChosen(const Explanation::Node& node) {
+  const Explanation::Measured& fastest = node.measured[0];
+  if (fastest.is_chosen) return "";
+  for (const Explanation::Measured& one : node.measured)
+    if (one.is_chosen && one.low_ns <= fastest.high_ns) return ": kept, within noise";
+  return ": with its conversions and neighbours";
+}
+
 inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::string& indent,
                         std::string& text) {
   int step = 0;
@@ -17724,7 +17733,7 @@ inline void AppendNodes(const std::vector<Explanation::Node>& nodes, const std::
     for (const Explanation::Measured& one : node.measured)
       text += StrCat(indent, "    measured ", one.way, ": ", Microseconds(one.median_ns), " us (",
                      Microseconds(one.low_ns), " to ", Microseconds(one.high_ns),
-                     one.is_chosen ? "), chosen\n" : ")\n");
+                     one.is_chosen ? StrCat("), chosen", WhyChosen(node), "\n") : ")\n");
     for (const Explanation::Body& body : node.bodies) {
       text += StrCat(indent, "  ", body.name, ":\n");
       AppendNodes(body.nodes, indent + "    ", text);

@@ -8698,6 +8698,11 @@ class CounterSource {
 // processor with fewer counters than requested counts them in turns; the numbers are then scaled.
 CounterSource& PerfCounters();
 
+namespace detail {
+// Returns the reason for an error of perf_event_open.
+std::string WhyNotCounted(int error);
+}  // namespace detail
+
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_COUNTERS_HPP_
@@ -16432,8 +16437,7 @@ inline int OpenPerfEvent(const PerfEvent& event, CounterSource::Threads threads)
   if (!is_forbidden || program_only || event.in_kernel) return file;
   return OpenThreadCounter(event.type, event.config, false, new_threads);
 }
-// Returns the reason why a counter cannot be opened.
-inline std::string WhyNotCounted(int error) {
+OPKIT_COLD OPKIT_INLINE std::string WhyNotCounted(int error) {
   std::string out = std::strerror(error);
   if (error == ENOENT || error == ENODEV || error == EOPNOTSUPP)
     return out + " (this processor, or this virtual machine, has no such counter)";

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include <thread>
 
 #include "opkit/profile/profiler.hpp"

@@ -49,6 +49,11 @@ class CounterSource {
 // processor with fewer counters than requested counts them in turns; the numbers are then scaled.
 CounterSource& PerfCounters();
 
+namespace detail {
+// Returns the reason for an error of perf_event_open.
+std::string WhyNotCounted(int error);
+}  // namespace detail
+
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS

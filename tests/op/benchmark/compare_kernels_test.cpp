@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/op/operator.hpp"
 #include "opkit/op/registration.hpp"

@@ -52,8 +52,7 @@ inline int OpenPerfEvent(const PerfEvent& event, CounterSource::Threads threads)
   if (!is_forbidden || program_only || event.in_kernel) return file;
   return OpenThreadCounter(event.type, event.config, false, new_threads);
 }
-// Returns the reason why a counter cannot be opened.
-inline std::string WhyNotCounted(int error) {
+OPKIT_COLD OPKIT_INLINE std::string WhyNotCounted(int error) {
   std::string out = std::strerror(error);
   if (error == ENOENT || error == ENODEV || error == EOPNOTSUPP)
     return out + " (this processor, or this virtual machine, has no such counter)";

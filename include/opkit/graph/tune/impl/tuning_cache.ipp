@@ -124,7 +124,7 @@ template <class T>
 bool AddMeasured(TextMap<T>& entries, std::string_view key, T&& value) {
   const auto found = entries.find(key);
   const int64_t before = found == entries.end() ? 0 : found->second.unix_ms;
-  if (value.unix_ms == 0) value.unix_ms = std::max(UnixMs(), before + 1);
+  if (value.unix_ms == 0) value.unix_ms = (std::max)(UnixMs(), before + 1);
   return AddNewer(entries, std::string(key), std::move(value));
 }
 // Adds the entries that are newer; returns their number.
@@ -407,7 +407,7 @@ OPKIT_INLINE bool TuningCache::Save() {
     Warn(std::move(failure));
     return false;
   }
-  saved_ = std::max(saved_, written);
+  saved_ = (std::max)(saved_, written);
   return true;
 }
 

@@ -17,7 +17,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // Formats a number with three digits or four: "0.05", "12.5", "1440", "20k".
-inline std::string ShortNumber(double value) {
+inline std::string PlotNumber(double value) {
   char text[40];
   const char* unit = "";
   if (value >= 1e4 && value < 1e16)
@@ -41,7 +41,7 @@ inline TimeUnit UnitOf(double ns) {
 }
 inline std::string TimeText(double ns) {
   const TimeUnit unit = UnitOf(ns);
-  return StrCat(ShortNumber(ns / unit.ns), " ", unit.name);
+  return StrCat(PlotNumber(ns / unit.ns), " ", unit.name);
 }
 
 // True for a number that a logarithmic axis can show: not 0, negative, NaN, infinite or absurd.
@@ -158,8 +158,8 @@ class KernelPlot {
     std::string out = StrCat(NameOf(row), ": ", TimeText(row.times.median), " (",
                              TimeText(row.times.low), " to ", TimeText(row.times.high), ")");
     if (IsShown(row.flops))
-      out += StrCat(", ", ShortNumber(row.flops / row.times.median), " GFLOP/s");
-    if (IsShown(row.bytes)) out += StrCat(", ", ShortNumber(row.bytes / row.times.median), " GB/s");
+      out += StrCat(", ", PlotNumber(row.flops / row.times.median), " GFLOP/s");
+    if (IsShown(row.bytes)) out += StrCat(", ", PlotNumber(row.bytes / row.times.median), " GB/s");
     if (row.of_peak.share > 0) out += StrCat(", ", ToString(row.of_peak));
     return out;
   }
@@ -219,7 +219,7 @@ class KernelPlot {
     const PlotScale x(0, longest > 0 ? longest / unit.ns : 1, kBarLeft, kWidest, false);
     for (const double tick : x.Ticks()) {
       svg_->Line(x.At(tick), kTop, x.At(tick), bottom_, kGrid);
-      svg_->Label(x.At(tick), bottom_ + 17, "text-anchor=\"middle\"", ShortNumber(tick));
+      svg_->Label(x.At(tick), bottom_ + 17, "text-anchor=\"middle\"", PlotNumber(tick));
     }
     svg_->Label((kBarLeft + kWidest) / 2, bottom_ + 36, "text-anchor=\"middle\"", unit.name);
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -247,9 +247,9 @@ class KernelPlot {
   }
   static std::string VerdictOf(const KernelTimes& row) {
     using Verdict = KernelTimes::Verdict;
-    if (row.verdict == Verdict::kFaster) return StrCat(", ", ShortNumber(row.speedup), "x faster");
+    if (row.verdict == Verdict::kFaster) return StrCat(", ", PlotNumber(row.speedup), "x faster");
     if (row.verdict == Verdict::kSlower)
-      return StrCat(", ", ShortNumber(1 / row.speedup), "x slower");
+      return StrCat(", ", PlotNumber(1 / row.speedup), "x slower");
     return row.verdict == Verdict::kSame ? ", same" : "";
   }
 
@@ -279,7 +279,7 @@ class KernelPlot {
     for (const double tick : y.Ticks()) {
       svg_->Line(kLeft, y.At(tick), kRight, y.At(tick), kGrid);
       svg_->Label(kLeft - 8, y.At(tick) + 4, "text-anchor=\"end\"",
-                  log_y ? TimeText(tick * unit.ns) : ShortNumber(tick));
+                  log_y ? TimeText(tick * unit.ns) : PlotNumber(tick));
     }
     if (!log_y)  // else each tick has its unit
       svg_->Add("<text transform=\"translate(18 @) rotate(-90)\" text-anchor=\"middle\">@</text>\n",
@@ -345,11 +345,11 @@ class KernelPlot {
     const PlotScale y(up.low / 2, up.high * 2, bottom_, kTop, true);
     for (const double tick : x.Ticks()) {
       svg_->Line(x.At(tick), kTop, x.At(tick), bottom_, kGrid);
-      svg_->Label(x.At(tick), bottom_ + 17, "text-anchor=\"middle\"", ShortNumber(tick));
+      svg_->Label(x.At(tick), bottom_ + 17, "text-anchor=\"middle\"", PlotNumber(tick));
     }
     for (const double tick : y.Ticks()) {
       svg_->Line(kRoofLeft, y.At(tick), kRoofRight, y.At(tick), kGrid);
-      svg_->Label(kRoofLeft - 8, y.At(tick) + 4, "text-anchor=\"end\"", ShortNumber(tick));
+      svg_->Label(kRoofLeft - 8, y.At(tick) + 4, "text-anchor=\"end\"", PlotNumber(tick));
     }
     svg_->Label((kRoofLeft + kRoofRight) / 2, bottom_ + 36, "text-anchor=\"middle\"",
                 "operations for each byte");
@@ -388,7 +388,7 @@ class KernelPlot {
       const double x1 = x.At(from), y1 = y.At(from * rate), x2 = x.At(ridge);
       const double angle = std::atan2(y1 - top, x2 - x1);
       svg_->Line(x1, y1, x2, top, kCeiling);
-      text += StrCat(text.empty() ? "" : ", ", levels[i].name, " ", ShortNumber(rate));
+      text += StrCat(text.empty() ? "" : ", ", levels[i].name, " ", PlotNumber(rate));
       const auto gap = [&](size_t other) {
         return std::abs(y.At(levels[other].bytes_per_second * 1e-9) - y.At(rate)) * std::cos(angle);
       };
@@ -406,7 +406,7 @@ class KernelPlot {
     }
     svg_->Line(x.At(first_ridge), top, kRoofRight, top, kCeiling);
     svg_->Label(kRoofRight, top - 10, StrCat("text-anchor=\"end\" font-size=\"11\" ", kHalo),
-                StrCat("FMA ", ShortNumber(roof), " GFLOP/s"));
+                StrCat("FMA ", PlotNumber(roof), " GFLOP/s"));
   }
 
   // Names the lines in two columns.
