@@ -4,6 +4,7 @@
 #include "opkit/graph/tune/impl/node_times.ipp"
 #include "opkit/graph/tune/impl/plan_tuning.ipp"
 #include "opkit/graph/tune/impl/tune.ipp"
+#include "opkit/graph/tune/impl/tune_result.ipp"
 #include "opkit/graph/tune/impl/tuned_graph.ipp"
 #include "opkit/graph/tune/impl/tuning_cache.ipp"
 #include "opkit/op/benchmark/impl/benchmark_node.ipp"

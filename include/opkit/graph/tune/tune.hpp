@@ -148,6 +148,7 @@ std::string ToString(const TuneResult& result);
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/graph/tune/impl/plan_tuning.ipp"
 #include "opkit/graph/tune/impl/tune.ipp"
+#include "opkit/graph/tune/impl/tune_result.ipp"
 #endif
 
 #endif  // OPKIT_GRAPH_TUNE_TUNE_HPP_
