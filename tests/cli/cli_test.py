@@ -230,7 +230,7 @@ class Run(Cli):
         self.assertRegex(out, r"(?m)^    then reference: comes later in the order of backends: rank 0, "
                          r"and that of eigen is \d+$")
         saved = (self.folder / "kernels").read_text()
-        self.assertRegex(saved, r"(?m)\tAdd\teigen\t0\tcpu$")
+        self.assertRegex(saved, r"(?m)\tAdd\teigen\t0\tcpu\tstandard$")
         (self.folder / "kernels").write_text(saved.replace("\tAdd\teigen\t0", "\tAdd\treference\t-1"))
         self.opkit("run", self.affine(), "--random", "--selection", "kernels", "--explain", "e.json")
         nodes = json.loads((self.folder / "e.json").read_text())["nodes"]
@@ -1383,7 +1383,7 @@ class CommandLine(Cli):
         self.assertRegex(self.opkit("--version"), r"\Aopkit \d+\.\d+\.\d+\n\Z")
 
     def test_what_is_not_understood(self):
-        self.refuses(USAGE, [], "expected a command: run, bench, bench-op, inspect, plan, ops, lib, check")
+        self.refuses(USAGE, [], "expected a command: run, bench, bench-op, tune, inspect, plan, ops, lib, check")
         self.refuses(USAGE, ["rnu"], "no command 'rnu'", "did you mean 'run'?")
         self.refuses(USAGE, ["--verson"], "no option '--verson'", "did you mean '--version'?")
         self.refuses(USAGE, ["run", "m.onnx", "--ramdom"], "run has no option '--ramdom'",
