@@ -138,6 +138,7 @@ class MixedProgram {
         break;
       case 2:
         wrong.config = 1000;
+        wrong.layouts = "no layout";
         break;
       default:
         wrong.device = "nowhere";

@@ -36,8 +36,8 @@ struct Selection {
     // prefix: "y/body/z".
     std::string node;
     std::string backend;  // "eigen"
-    // Index among the configurations that the kernel proposes and that have the node's `layouts`
-    // and `variant`; -1: any.
+    // Index among the configurations that the kernel proposes; -1: any. Where `layouts` is set, the
+    // index only decides between several configurations with these layouts and this variant.
     int config = -1;
     std::string op = {};  // operator type; empty: any
     // One of PlanOptions::devices ("cuda:1"), for a node that names no device; empty: any.
