@@ -43,8 +43,8 @@ struct TuneOptions {
   // The most bytes that the chosen plan may take; 0: any number.
   int64_t most_bytes = 0;
   // Executors that run the plan at the same time, each on a thread of its own beside those of the
-  // plan. With more than one, times are those of a run in the mean: Tune then seeks the most runs a
-  // second, not the shortest run.
+  // plan. With more than one, the time of a run is the time in which all executors run once,
+  // divided by their number: Tune then seeks the most runs a second, not the shortest run.
   int executors = 1;
   // Also tries plans that take less memory, for TuneResult::Pareto.
   bool pareto = false;
@@ -52,11 +52,10 @@ struct TuneOptions {
   // The time that tuning may take. It ends earlier when it has nothing left to try. The default
   // plan and one other are always measured.
   double seconds = 20;
-  // The largest probability with which a plan that is as fast as the default may be taken for
-  // faster by chance.
+  // The probability, at most, that chance alone makes another plan than the default the result.
   double significance = 0.01;
-  // Where times that it has are taken from, and those that are measured go; null: none. The caller
-  // saves it.
+  // The cache whose times Tune takes, and to which it adds those that it measures; null: none. The
+  // caller saves it.
   TuningCache* cache = nullptr;
   // Called between measurements; tuning ends with what it has measured when it returns false.
   UniqueFunction<bool(const TuneProgress&)> progress = {};
@@ -95,14 +94,15 @@ struct TuneResult {
   size_t best = 0;          // 0, the default, if no plan is faster beyond noise
   std::vector<Plan> plans;  // the default first
   std::vector<Node> nodes;
-  // The cost of the best assignment of kernels to nodes by what was measured, and the bound below
-  // which no assignment can cost.
+  // The cost of the best assignment of kernels to nodes by what was measured, and the least cost
+  // that any assignment can have.
   double predicted_ns = 0, lower_bound_ns = 0;
   int plans_measured = 0;  // to learn the costs of nodes
   int configurations = 0;  // of which a time is known
   int from_cache = 0;      // of these, those that the cache had
   double seconds = 0;      // that tuning took
-  // Returns the plans than which none is both faster and smaller, the fastest first: indices.
+  // Returns the indices of the plans for which no other plan is both faster and smaller, the
+  // fastest first.
   std::vector<size_t> Pareto() const;
   bool is_complete = false;  // false: the time was over, or `progress` said stop
 };

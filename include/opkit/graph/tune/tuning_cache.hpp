@@ -1,6 +1,6 @@
-// TuningCache: a file of what was measured on a machine: the times of kernels, by a text that names
-// the configuration, and the plans that tuning found, by a text that names the graph. A plan is
-// made with it; a run never reads it.
+// TuningCache: a file of what was measured on a machine. It has the times of kernels, by a text
+// that names the configuration, and the plans that tuning found, by a text that names the graph.
+// Compile reads it when it makes a plan; a run never reads it.
 #ifndef OPKIT_GRAPH_TUNE_TUNING_CACHE_HPP_
 #define OPKIT_GRAPH_TUNE_TUNING_CACHE_HPP_
 
@@ -55,8 +55,9 @@ using TuningMachines = std::map<std::string, TuningEntries, std::less<>>;
 }  // namespace detail
 
 // Finds and adds entries of one machine. A file may have entries of other machines, which share a
-// home folder; Save keeps them. The newer entry of the same key wins, everywhere. A key may be any
-// text of UTF-8, of any length. The functions may be called from several threads at once.
+// home folder; Save keeps them. Of two entries with the same key, every function keeps the newer
+// one. A key may be any text of UTF-8, of any length. The functions may be called from several
+// threads at once.
 //
 //   TuningCache cache(TuningCache::DefaultPath());
 //   std::optional<MeasuredTime> time = cache.FindTime(key);
@@ -68,9 +69,9 @@ using TuningMachines = std::map<std::string, TuningEntries, std::less<>>;
 // another kind or of another schema, is as if it were not there, and a warning says so.
 class TuningCache {
  public:
-  // Reads the file if there is one. Without a path the cache is in memory alone. `machine` names
-  // the machine of the entries, and is no key of its threads: a caller that plans for several
-  // numbers of threads has that number in its keys.
+  // Reads the file if there is one. With an empty path the cache is in memory only. `machine` names
+  // the machine of the entries, but no number of threads: a caller whose times depend on that
+  // number writes it into its keys.
   explicit TuningCache(std::string path, std::string machine = MachineKey());
 
   // Returns $OPKIT_TUNING_CACHE, else $XDG_CACHE_HOME/opkit/tuning.json, else

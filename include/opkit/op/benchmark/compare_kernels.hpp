@@ -15,15 +15,16 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The options of CompareKernels.
 struct CompareKernelsOptions {
-  // The inputs, on the host. Or their shapes: random tensors of the dtypes of the schema, or of
-  // `dtype` where it leaves them open. Neither: the inputs of the schema's TestInputs.
+  // Either the inputs, on the host, or their shapes. With shapes the inputs are random tensors of
+  // the dtypes of the schema, or of `dtype` where the schema leaves them open. If both are empty,
+  // the inputs are those of the schema's TestInputs.
   std::vector<Tensor> inputs = {};
   std::vector<Shape> shapes = {};
   DType dtype = DType::kFloat32;
   Arguments args = {};
   int num_outputs = -1;  // -1: the least that the schema allows
-  // By input: true for a constant, as a weight of a model. Kernels may prepare constants when they
-  // are made.
+  // By input: true for a constant, such as a model's weights. Kernels may prepare constants when
+  // they are made.
   std::vector<bool> constants = {};
   std::vector<std::string> backends = {};  // empty: all
   Device device = {};
@@ -55,7 +56,8 @@ struct KernelTimes {
   std::string refused;  // why the kernel does not run the node; nothing else is set then
   CallTimes times;
   double flops = 0, bytes = 0;  // of a run, by the operator's schema; 0: unknown
-  // The data of all copies that cold runs take in turns; that of one run otherwise.
+  // Bytes of the data of a run. Cold runs take copies of the data in turns: the bytes of all
+  // copies.
   double data_bytes = 0;
   PeakShare of_peak;  // by the smallest level of memory that holds `data_bytes`
   // Against the first row of the same number of threads: how often faster its median is, and the
@@ -81,7 +83,8 @@ struct KernelComparison {
 //   std::puts(ToString(CompareKernels("MatMul", {.shapes = {{64, 64}, {64, 64}}})).c_str());
 KernelComparison CompareKernels(const std::string& op, const CompareKernelsOptions& options = {});
 
-// The same for a node with its own attributes, backends and device; its names do not count.
+// The same for a node with its own attributes, backends and device. The names of the node, its
+// inputs and its outputs have no effect.
 KernelComparison CompareKernels(const OperatorDef& def, const CompareKernelsOptions& options);
 
 // A table with a line for each row.
