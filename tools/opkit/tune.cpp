@@ -28,7 +28,9 @@ struct TuneCommand {
 void TuneModel(TuneCommand& command) {
   TuningCache& cache = opkit::detail::SharedTuningCache(command.model.tuning_cache);
   for (const std::string& file : command.merged)
-    FailWith(ExitCode::kBadFile, "", [&] { return cache.MergeFrom(file); });
+    std::fprintf(stderr, "opkit: %s had %zu entries that are new or newer\n",
+                 Printable(file).c_str(),
+                 FailWith(ExitCode::kBadFile, "", [&] { return cache.MergeFrom(file); }));
   if (!command.model.path.empty() || (command.merged.empty() && command.exported.empty())) {
     const OnnxModel model = LoadModel(command.model);
     TuneOptions options;
@@ -49,7 +51,7 @@ void TuneModel(TuneCommand& command) {
     const TuneResult result = FailWith(ExitCode::kRunFailed, "",
                                        [&] { return TuneWithProgress(graph, std::move(options)); });
     if (!command.output.empty()) WriteFile(command.output, ToString(result.selection));
-    std::string report = ToString(result);
+    std::string report = ToString(result, !command.explain.empty());
     if (command.pareto) {
       report += "\nfaster or smaller than every other plan:\n";
       for (const size_t i : result.Pareto())
@@ -102,8 +104,10 @@ void AddTuneCommand(CLI::App& program) {
   app->add_option("-o,--output", command->output,
                   "Also writes the chosen kernels to this file, for --selection")
       ->option_text("FILE.selection");
-  app->add_option("--explain", command->explain,
-                  "Writes what was measured to this file (default: standard output)")
+  app->add_option(
+         "--explain", command->explain,
+         "Writes what was measured, of each node with another kernel too, to this file; - is "
+         "standard output")
       ->option_text("FILE");
   app->add_option("--merge", command->merged,
                   "Takes over the entries of other tuning caches; needs no model")

@@ -98,7 +98,7 @@ class PlanState final : public RefCounted {
   // True if some specialization has kernels that tuning has found.
   bool is_tuned() const {
     MutexLock lock(tuned_mutex_);
-    return !tuned_.empty();
+    return has_tuned_;
   }
   // True if steps run one after the other, in their order.
   bool IsWalked() const {
@@ -149,6 +149,7 @@ class PlanState final : public RefCounted {
   // The forced and tuned kernels of the specializations.
   mutable Mutex tuned_mutex_;
   mutable std::vector<std::unique_ptr<const Selection>> tuned_;
+  mutable bool has_tuned_ = false;  // some of them have kernels that tuning has found
   mutable Mutex mutex_;
   ShapeCache<Specialization> specializations_;
   mutable std::vector<std::vector<TensorInfo>> stale_;  // the inputs of SelectAgain

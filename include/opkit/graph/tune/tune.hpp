@@ -140,8 +140,9 @@ OPKIT_IMAGE_LOCAL void AddMeasured(const PlanState& state, Explanation& explanat
 OPKIT_IMAGE_LOCAL inline const bool kFillsAddMeasured = g_add_measured.Fill(&AddMeasured);
 }  // namespace detail
 
-// A table of the plans, and of the nodes whose kernel is not that of the default plan.
-std::string ToString(const TuneResult& result);
+// A table of the plans and, with `nodes`, of the nodes whose kernel is not that of the default
+// plan.
+std::string ToString(const TuneResult& result, bool nodes = true);
 
 }}  // namespace opkit
 

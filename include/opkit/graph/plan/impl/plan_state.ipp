@@ -135,13 +135,15 @@ OPKIT_INLINE const Selection* PlanState::ForcedFor(const std::vector<TensorInfo>
   if (options_.tuning.use == PlanOptions::TuningOptions::Use::kNone)
     return forced.nodes.empty() ? nullptr : &forced;
   auto both = std::make_unique<Selection>(forced);
-  for (Selection::Node& node : g_tuned_kernels(*this, inputs).nodes) {
+  Selection tuned = g_tuned_kernels(*this, inputs);
+  for (Selection::Node& node : tuned.nodes) {
     if (forced.Find(node.node)) continue;
     node.required = false;
     both->nodes.push_back(std::move(node));
   }
   if (both->nodes.empty()) return nullptr;
   MutexLock lock(tuned_mutex_);
+  has_tuned_ |= !tuned.nodes.empty();
   tuned_.push_back(std::move(both));
   return tuned_.back().get();
 }

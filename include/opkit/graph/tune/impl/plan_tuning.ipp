@@ -3,6 +3,7 @@
 #define OPKIT_GRAPH_TUNE_IMPL_PLAN_TUNING_IPP_
 
 #include <atomic>
+#include <deque>
 #include <thread>
 
 #include "opkit/base/algorithm.hpp"
@@ -102,29 +103,53 @@ OPKIT_COLD OPKIT_INLINE TuningCache& SharedTuningCache(const std::string& path) 
   return *caches->back();
 }
 
-// The threads of a plan that measure in the background.
-class BackgroundThreads final : public RefCounted {
+// The thread of a plan that measures in the background, one set of shapes after the other:
+// measurements at the same time would disturb each other.
+class BackgroundThread final : public RefCounted {
  public:
-  // Waits for the threads, which IsOver asks to end.
-  ~BackgroundThreads() override {
+  // Waits for the measurement that is in progress, which IsOver asks to end.
+  ~BackgroundThread() override {
     is_over_.store(true, std::memory_order_relaxed);
-    for (std::thread& thread : threads_) thread.join();
+    if (thread_.joinable()) thread_.join();
   }
-  template <class F>
-  void Start(F work) {
-    threads_.emplace_back(std::move(work));
+  void Add(UniqueFunction<void()> work) {
+    MutexLock lock(mutex_);
+    queue_.push_back(std::move(work));
+    if (is_running_) return;
+    if (thread_.joinable()) thread_.join();  // it has ended
+    is_running_ = true;
+    thread_ = std::thread([this] { Run(); });
   }
   // Relaxed: a thread that reads the flag a little later only ends a little later.
   bool IsOver() const { return is_over_.load(std::memory_order_relaxed); }
 
  private:
+  void Run() {
+    for (;;) {
+      UniqueFunction<void()> work;
+      {
+        MutexLock lock(mutex_);
+        if (queue_.empty() || IsOver()) {
+          is_running_ = false;
+          return;
+        }
+        work = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      work();
+    }
+  }
+
   std::atomic<bool> is_over_{false};
-  std::vector<std::thread> threads_;
+  Mutex mutex_;
+  std::deque<UniqueFunction<void()>> queue_;
+  bool is_running_ = false;
+  std::thread thread_;
 };
 
 // Measures the plan of these inputs and adds it to its cache.
 OPKIT_COLD inline Selection MeasurePlan(const Graph& all, const std::vector<TensorInfo>& inputs,
-                                        PlanOptions options, const BackgroundThreads* background) {
+                                        PlanOptions options, const BackgroundThread* background) {
   static const PassList* const no_passes = new PassList;  // the plan's graph has had them
   TuningCache& cache = SharedTuningCache(options.tuning.cache);
   TuneOptions tune;
@@ -159,9 +184,9 @@ OPKIT_COLD OPKIT_INLINE Selection TunedKernels(const PlanState& state,
   if (!options.tuning.online) return MeasurePlan(state.graph(), inputs, options, nullptr);
   std::vector<TensorInfo> types;  // without pointers to the caller's data
   for (const TensorInfo& input : inputs) types.emplace_back(input.dtype, input.shape);
-  if (!state.background()) state.background() = MakeIntrusive<BackgroundThreads>();
-  auto& background = static_cast<BackgroundThreads&>(*state.background());
-  background.Start([&state, &background, types = std::move(types)] {
+  if (!state.background()) state.background() = MakeIntrusive<BackgroundThread>();
+  auto& background = static_cast<BackgroundThread&>(*state.background());
+  background.Add([&state, &background, types = std::move(types)] {
     try {
       MeasurePlan(state.graph(), types, state.options(), &background);
       if (!background.IsOver()) state.SelectAgain(types);

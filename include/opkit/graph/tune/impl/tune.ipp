@@ -125,7 +125,9 @@ class OPKIT_IMAGE_LOCAL Tuner {
   };
 
   std::string CacheKey(const std::string& key) const {
-    return TimeKey(key, default_->executor.plan().threads());
+    return TimeKey(
+        options_.executors > 1 ? StrCat("executors ", options_.executors, "; ", key) : key,
+        default_->executor.plan().threads());
   }
   void TakeFromCache() {
     if (!options_.cache) return;
@@ -325,7 +327,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
 
   // Runs the candidate and the default plan in turns, and takes the times of the candidate's nodes.
   void Measure(Candidate& candidate) {
-    constexpr int kFewest = 5, kMost = 100, kWarm = 1, kFewestOfSlow = 2;
+    constexpr int kFewest = 5, kMost = 100, kWarm = 1, kFewestOfSlow = 3;
     constexpr double kSlow = 3;      // against the default plan
     constexpr double kShare = 0.03;  // of the whole time, for one plan
     const bool is_default = &candidate == default_.get();
@@ -351,8 +353,9 @@ class OPKIT_IMAGE_LOCAL Tuner {
     }
     const double base_median = MedianOf(base);
     if (first_base_ == 0) first_base_ = base_median;
-    // How much slower or faster the machine is in this moment than it was in the first.
-    const double drift = base_median / first_base_;
+    // How much slower or faster the machine is in this moment than it was in the first. Of few runs
+    // a disturbed one would count too much.
+    const double drift = static_cast<int>(base.size()) < kFewest ? 1 : base_median / first_base_;
     Learn(base_times, drift);
     if (times) {
       Learn(*times, drift);
@@ -622,7 +625,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     // A plan that was much slower when its nodes were timed would only take time.
     constexpr double kHopeless = 1.3;
     for (const auto& one : others_)
-      if (one->relative < kHopeless * fastest || one->is_kept) all.push_back(one.get());
+      if (one->relative < kHopeless * fastest || SeeksMemory()) all.push_back(one.get());
     std::vector<TimedCall> calls;
     // The weights of all plans together may not fit into the caches that hold those of one. A run
     // before each timed one brings them back. Short runs, of which a sample has many, need none.
@@ -635,6 +638,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     TimingOptions timing;
     timing.seconds = (std::max)(0.2 * options_.seconds, options_.seconds - Seconds());
     timing.seconds = (std::min)(timing.seconds, 0.3 * options_.seconds);
+    if (is_stopped_) timing.seconds = 0.01 * options_.seconds;
     timing.seed = options_.seed;
     timing.precision = 0.003;
     std::vector<CallTimes> times = TimeInterleaved(calls, timing, options_.clock);

@@ -26,7 +26,7 @@ OPKIT_COLD OPKIT_INLINE std::vector<size_t> TuneResult::Pareto() const {
   return found;
 }
 
-OPKIT_COLD OPKIT_INLINE std::string ToString(const TuneResult& result) {
+OPKIT_COLD OPKIT_INLINE std::string ToString(const TuneResult& result, bool nodes) {
   const auto us = [](double ns) { return detail::Microseconds(ns); };
   const auto percent = [](double p) {
     char text[32];
@@ -60,6 +60,7 @@ OPKIT_COLD OPKIT_INLINE std::string ToString(const TuneResult& result) {
   for (const TuneResult::Node& node : result.nodes) {
     if (node.is_default) continue;
     ++changed;
+    if (!nodes) continue;
     out += StrCat("\n", node.name, ": ", node.work, "\n");
     for (size_t i = 0; i < node.ways.size(); ++i)
       out += StrCat(static_cast<int>(i) == node.chosen ? "  * " : "    ", node.ways[i].way, ": ",
