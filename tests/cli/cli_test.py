@@ -558,6 +558,12 @@ class Tune(Cli):
         self.opkit("run", model, "--shape", "x=2x3", "--threads", 1, "--random", "--tuned", "--tuning-cache", cache)
         self.assertEqual(self.stderr, "")
 
+    def test_a_forced_kernel_is_no_tuned_plan(self):
+        self.write("one.selection", "y\tRelu\treference\t-1\n")
+        self.opkit("run", self.affine(), "--threads", 1, "--random", "--selection", "one.selection", "--tuned",
+                   "--tuning-cache", "new.json", "--tuning-budget", "0.1")
+        self.assertIn("has no plan of this model; measuring", self.stderr)
+
     def test_explains_to_a_file(self):
         self.assertEqual(self.opkit("tune", self.affine(), "--budget", "0.1", "--explain", "why.txt"), "")
         self.assertIn("speedup", (self.folder / "why.txt").read_text())
@@ -574,6 +580,7 @@ class Tune(Cli):
         self.opkit("tune", self.affine(), "--threads", 1, "--budget", "0.1", "--cache", first)
         self.opkit("tune", self.affine(), "--threads", 1, "--shape", "x=2x3", "--budget", "0.1", "--cache", second)
         self.opkit("tune", "--cache", first, "--merge", second, "--export", both)
+        self.assertRegex(self.stderr, r"b\.json had [1-9]\d* entries that are new or newer")
         entries = json.loads(both.read_text())["machines"][0]["entries"]
         self.assertEqual(sum("plan" in entry for entry in entries), 2)
         self.refuses(BAD_FILE, ["tune", "--cache", first, "--merge", "absent.json"], "absent.json")
