@@ -134,16 +134,20 @@ OPKIT_INLINE const Selection* PlanState::ForcedFor(const std::vector<TensorInfo>
   const Selection& forced = options_.selection.forced;
   if (options_.tuning.use == PlanOptions::TuningOptions::Use::kNone)
     return forced.nodes.empty() ? nullptr : &forced;
-  auto both = std::make_unique<Selection>(forced);
   Selection tuned = g_tuned_kernels(*this, inputs);
+  if (tuned.nodes.empty()) return forced.nodes.empty() ? nullptr : &forced;
+  auto both = std::make_unique<Selection>(forced);
   for (Selection::Node& node : tuned.nodes) {
     if (forced.Find(node.node)) continue;
     node.required = false;
     both->nodes.push_back(std::move(node));
   }
-  if (both->nodes.empty()) return nullptr;
   MutexLock lock(tuned_mutex_);
-  has_tuned_ |= !tuned.nodes.empty();
+  has_tuned_ = true;
+  // Shapes that come again, after others, have the selection that they had before.
+  const std::string text = ToString(*both);
+  for (const auto& one : tuned_)
+    if (ToString(*one) == text) return one.get();
   tuned_.push_back(std::move(both));
   return tuned_.back().get();
 }
