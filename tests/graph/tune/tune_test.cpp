@@ -587,6 +587,21 @@ OPERATOR_SCHEMA(TuneSleeps).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR_WITH_ENGINE(TuneSleeps, tune_first, SleepOp<2>);
 REGISTER_CPU_OPERATOR_WITH_ENGINE(TuneSleeps, tune_second, SleepOp<0>);
 
+// y = x + 1, in place where it may be.
+class InPlaceOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    g_now += 1000;
+    const Tensor& x = Input(0);
+    auto* y = static_cast<float*>(Output(0, x.shape(), x.dtype())->raw_mutable_data());
+    for (int64_t i = 0; i < x.numel(); ++i) y[i] = x.data<float>()[i] + 1;
+    return true;
+  }
+};
+OPERATOR_SCHEMA(TuneInPlace).NumInputs(1).NumOutputs(1).Inplace({{0, 0}}).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(TuneInPlace, InPlaceOp);
+
 TEST_CASE("new shapes run at once, and take over tuned kernels between two runs") {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, SymbolicShape{Sym("N")});
@@ -637,6 +652,114 @@ TEST_CASE("tuning stops when it is told to, and keeps the default without a comp
   CHECK(calls == 1);
   CHECK(!result.is_complete);
   CHECK(result.plans.size() >= 2);
+}
+
+// Returns options that take kernels from a cache in the folder.
+PlanOptions FromCache(const TemporaryFolder& folder, PlanOptions::TuningOptions::Use use) {
+  PlanOptions options;
+  options.threads = 1;
+  options.tuning.use = use;
+  options.tuning.cache = folder / "tuning.json";
+  options.tuning.seconds = 0.05;
+  return options;
+}
+
+TEST_CASE("a cached selection that does not fit never fails a Compile") {
+  g_conversion_ns = 0;
+  const Graph graph = Chain({{}});
+  const TensorInfo x(DType::kFloat32, Shape{4});
+  for (const std::string selection :
+       {"no selection", "v0\tPlanted\tno_backend\t0\n", "v0\tRelu\ttune_second\t0\n",
+        "v0\tPlanted\ttune_second\t7\n", "v9\tPlanted\ttune_second\t0\n",
+        "v0\tPlanted\ttune_first\t0\nv0\tPlanted\ttune_second\t0\n"}) {
+    CAPTURE(selection);
+    const TemporaryFolder folder;
+    const PlanOptions options = FromCache(folder, PlanOptions::TuningOptions::Use::kCached);
+    const Plan first = Compile(graph, options);
+    opkit::detail::SharedTuningCache(options.tuning.cache)
+        .AddPlan(opkit::detail::PlanKey(first.graph(), {x}, options, 1),
+                 {.selection = selection, .tuned_ns = 1, .default_ns = 1});
+    CHECK(Compile(graph, options).choice(0).kernel->backend == "tune_first");
+  }
+}
+
+// Fails unless its input is 5.
+class OnlyFiveOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    Output(0, Input(0).shape(), Input(0).dtype())->CopyFrom(Input(0));
+    return Input(0).data<float>()[0] == 5;
+  }
+};
+OPERATOR_SCHEMA(TuneOnlyFive).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(TuneOnlyFive, OnlyFiveOp);
+
+TEST_CASE("a graph that fails on random inputs is compiled, not tuned") {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {1});
+  graph.AddNode(OperatorDef("TuneOnlyFive", {"X"}, {"Y"}));
+  graph.AddOutput("Y");
+  const TemporaryFolder folder;
+  Executor executor(Compile(graph, FromCache(folder, PlanOptions::TuningOptions::Use::kMeasure)));
+  CHECK(executor.Run({{"X", Tensor::From<float>({1}, {5})}}).Get("Y").data<float>()[0] == 5);
+}
+
+TEST_CASE("tuning in the background leaves alone what Compile changes afterwards") {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {4});
+  graph.AddConstant("W", Tensor::From<float>({4}, {1, 2, 3, 4}));
+  graph.AddNode(Node({"X", "W"}, "Y", {.first = 3, .blocked = 1, .plain = 50}));
+  graph.AddOutput("Y");
+  const TemporaryFolder folder;
+  PlanOptions options = FromCache(folder, PlanOptions::TuningOptions::Use::kMeasure);
+  options.tuning.online = true;
+  options.memory.release_constants = true;
+  Executor executor(Compile(graph, options));
+  for (int i = 0; i < 200; ++i) {
+    const auto y = executor.Run({{"X", Tensor::From<float>({4}, {5, 5, 5, 5})}});
+    REQUIRE(y.Get("Y").ToVector<float>() == std::vector<float>{7, 8, 9, 10});
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+TEST_CASE("Tune does not write to donated inputs") {
+  g_conversion_ns = 0;
+  PlantedClock clock;
+  TuneOptions options;
+  options.plan.threads = 1;
+  options.plan.memory.donated_inputs = {"X"};
+  options.seconds = 1;
+  options.clock = &clock;
+  options.inputs = {{"X", Tensor::From<float>({4}, {1, 2, 3, 4})}};
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {4});
+  graph.AddNode(OperatorDef("TuneInPlace", {"X"}, {"V"}));
+  graph.AddNode(OperatorDef("TuneInPlace", {"V"}, {"Y"}));
+  graph.AddOutput("Y");
+  Tune(graph, options);
+  CHECK(options.inputs[0].tensor.ToVector<float>() == std::vector<float>{1, 2, 3, 4});
+}
+
+TEST_CASE("a stopped tuning that found no faster plan is done again") {
+  g_conversion_ns = 0;
+  const Graph graph = Chain({{}});
+  TuningCache cache("");
+  PlantedClock clock;
+  TuneOptions options;
+  options.plan.threads = 1;
+  options.seconds = 1;
+  options.clock = &clock;
+  options.cache = &cache;
+  options.progress = [](const TuneProgress&) { return false; };
+  CHECK(Tune(graph, options).best == 0);
+  const TensorInfo x(DType::kFloat32, Shape{4});
+  const std::string key =
+      opkit::detail::PlanKey(Compile(graph, options.plan).graph(), {x}, options.plan, 1);
+  CHECK(!cache.FindPlan(key));
+  options.progress = {};
+  CHECK(Tune(graph, options).best == 0);
+  CHECK(cache.FindPlan(key));
 }
 
 TEST_CASE("wrong options of Tune are an Error") {

@@ -35,16 +35,19 @@ struct PlanOptions {
   // Kernels by measurement. A program that uses it includes opkit/graph/tune/tune.hpp.
   struct TuningOptions {
     enum class Use : uint8_t {
-      kNone,     // kernels by the order of the backends and their estimates
-      kCached,   // those that the cache has for this graph, its shapes and this machine, if any
-      kMeasure,  // the same; where the cache has none, Compile measures (Tune) and adds them
+      kNone,    // kernels by the order of the backends and their estimates
+      kCached,  // those that the cache has for this graph, its shapes and this machine, if any
+      // The same; where the cache has none, Compile measures (Tune) and adds them. A graph that
+      // cannot run on random inputs keeps the kernels of kNone.
+      kMeasure,
     };
     Use use = Use::kNone;
     std::string cache = {};  // a file (TuningCache); empty: TuningCache::DefaultPath()
     double seconds = 20;     // the time that Compile may measure, for each set of input shapes
     // With kMeasure: a thread of the plan measures, while runs take the kernels by the usual rules.
-    // Executors take over the tuned plan between two runs. The plan's end waits for the measurement
-    // of a plan that is in progress.
+    // Executors take over the tuned plan between two runs; with MemoryOptions::release_constants
+    // the next Compile does. The plan's end waits for the measurement of a plan that is in
+    // progress.
     bool online = false;
   };
 

@@ -34,7 +34,8 @@ struct TuneProgress {
 
 // The options of Tune.
 struct TuneOptions {
-  // The options of the plan that will run. Tune keeps its forced kernels as they are.
+  // The options of the plan that will run. Tune keeps its forced kernels as they are, and donates
+  // no inputs.
   PlanOptions plan = {};
   // The inputs of the runs that are timed. Inputs that are missing get random elements; their
   // shapes must be known.
@@ -131,7 +132,7 @@ TuneResult Tune(const Graph& graph, const TuneOptions& options = {});
 namespace detail {
 // Returns the kernels that the cache has for the plan's graph and these inputs; an empty selection
 // if it has none. With TuningOptions::Use::kMeasure measures first, on random inputs, and saves the
-// cache. Throws the errors of Tune.
+// cache; returns an empty selection if the graph cannot run on them.
 OPKIT_IMAGE_LOCAL Selection TunedKernels(const PlanState& state,
                                          const std::vector<TensorInfo>& inputs);
 OPKIT_IMAGE_LOCAL inline const bool kFillsTunedKernels = g_tuned_kernels.Fill(&TunedKernels);

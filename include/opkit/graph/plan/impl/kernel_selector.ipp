@@ -122,10 +122,12 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
     const Selection::Node*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
                    forced->device != one.device || forced->layouts != one.layouts ||
-                   forced->variant != one.variant))
+                   forced->variant != one.variant)) {
+      if (!one.required) continue;
       Throw(ErrorCode::kInvalidArgument, "the selection has two kernels for node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
             StrCat(" ", forced->layouts, " and ", one.config, " ", one.layouts));
+    }
     forced = &one;
   }
 }

@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <deque>
+#include <set>
 #include <thread>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/unique_function.hpp"
 #include "opkit/graph/explanation.hpp"
 #include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/passes.hpp"
@@ -103,38 +105,41 @@ OPKIT_COLD OPKIT_INLINE TuningCache& SharedTuningCache(const std::string& path) 
   return *caches->back();
 }
 
-// The thread of a plan that measures in the background, one set of shapes after the other:
-// measurements at the same time would disturb each other.
-class BackgroundThread final : public RefCounted {
+// The measurements of a plan in the background, one after the other: two at the same time would
+// disturb each other.
+class BackgroundTuning final : public RefCounted {
  public:
-  // Waits for the measurement that is in progress, which IsOver asks to end.
-  ~BackgroundThread() override {
+  // Waits for the thread, which IsOver asks to end.
+  ~BackgroundTuning() override {
     is_over_.store(true, std::memory_order_relaxed);
     if (thread_.joinable()) thread_.join();
   }
-  void Add(UniqueFunction<void()> work) {
+  // Calls `work` on a thread, once for each key. Does nothing if much is waiting already.
+  void Start(const std::string& key, UniqueFunction<void()> work) {
+    constexpr size_t kMostWaiting = 16;
     MutexLock lock(mutex_);
-    queue_.push_back(std::move(work));
+    if (waiting_.size() >= kMostWaiting || !keys_.insert(key).second) return;
+    waiting_.push_back(std::move(work));
     if (is_running_) return;
-    if (thread_.joinable()) thread_.join();  // it has ended
+    if (thread_.joinable()) thread_.join();
     is_running_ = true;
-    thread_ = std::thread([this] { Run(); });
+    thread_ = std::thread([this] { Work(); });
   }
   // Relaxed: a thread that reads the flag a little later only ends a little later.
   bool IsOver() const { return is_over_.load(std::memory_order_relaxed); }
 
  private:
-  void Run() {
+  void Work() {
     for (;;) {
       UniqueFunction<void()> work;
       {
         MutexLock lock(mutex_);
-        if (queue_.empty() || IsOver()) {
+        if (waiting_.empty() || IsOver()) {
           is_running_ = false;
           return;
         }
-        work = std::move(queue_.front());
-        queue_.pop_front();
+        work = std::move(waiting_.front());
+        waiting_.pop_front();
       }
       work();
     }
@@ -142,14 +147,27 @@ class BackgroundThread final : public RefCounted {
 
   std::atomic<bool> is_over_{false};
   Mutex mutex_;
-  std::deque<UniqueFunction<void()>> queue_;
+  std::set<std::string> keys_;
+  std::deque<UniqueFunction<void()>> waiting_;
   bool is_running_ = false;
   std::thread thread_;
 };
 
-// Measures the plan of these inputs and adds it to its cache.
-OPKIT_COLD inline Selection MeasurePlan(const Graph& all, const std::vector<TensorInfo>& inputs,
-                                        PlanOptions options, const BackgroundThread* background) {
+// Returns the graph with these shapes of its inputs.
+OPKIT_COLD inline Graph GraphFor(const Graph& all, const std::vector<TensorInfo>& inputs) {
+  Graph graph;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    graph.AddInput(all.inputs()[i].name, inputs[i].dtype, inputs[i].shape);
+  for (const Graph::Constant& constant : all.constants())
+    graph.AddConstant(constant.name, constant.value);
+  for (const OperatorDef& def : all.nodes()) graph.AddNode(def);
+  for (const std::string& output : all.outputs()) graph.AddOutput(output);
+  return graph;
+}
+
+// Measures the plan of the graph and adds it to its cache, with this key.
+OPKIT_COLD inline Selection MeasurePlan(const Graph& graph, const std::string& key,
+                                        PlanOptions options, const BackgroundTuning* background) {
   static const PassList* const no_passes = new PassList;  // the plan's graph has had them
   TuningCache& cache = SharedTuningCache(options.tuning.cache);
   TuneOptions tune;
@@ -161,14 +179,12 @@ OPKIT_COLD inline Selection MeasurePlan(const Graph& all, const std::vector<Tens
   tune.plan.passes = no_passes;
   tune.plan.partitioners.clear();
   tune.plan.tuning = {};
-  Graph graph;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    graph.AddInput(all.inputs()[i].name, inputs[i].dtype, inputs[i].shape);
-  for (const Graph::Constant& constant : all.constants())
-    graph.AddConstant(constant.name, constant.value);
-  for (const OperatorDef& def : all.nodes()) graph.AddNode(def);
-  for (const std::string& output : all.outputs()) graph.AddOutput(output);
   TuneResult result = Tune(graph, tune);
+  // Tune has the key of a graph in which nodes run again (PlanOptions::memory.recompute).
+  if (!cache.FindPlan(key) && (result.best > 0 || !background || !background->IsOver()))
+    cache.AddPlan(key, {.selection = ToString(result.selection),
+                        .tuned_ns = result.plans[result.best].times.median,
+                        .default_ns = result.plans[0].times.median});
   cache.Save();
   return std::move(result.selection);
 }
@@ -177,19 +193,30 @@ OPKIT_COLD OPKIT_INLINE Selection TunedKernels(const PlanState& state,
                                                const std::vector<TensorInfo>& inputs) {
   const PlanOptions& options = state.options();
   const TuningCache& cache = SharedTuningCache(options.tuning.cache);
-  const std::string key = PlanKey(state.graph(), inputs, options, state.pool().threads());
-  if (const std::optional<TunedPlan> found = cache.FindPlan(key))
-    return ParseSelection(found->selection);
+  std::string key = PlanKey(state.graph(), inputs, options, state.pool().threads());
+  if (const std::optional<TunedPlan> found = cache.FindPlan(key)) try {
+      return ParseSelection(found->selection);
+    } catch (const Error&) {
+      return {};  // no text of ToString: the plan has the kernels by the usual rules
+    }
   if (options.tuning.use != PlanOptions::TuningOptions::Use::kMeasure) return {};
-  if (!options.tuning.online) return MeasurePlan(state.graph(), inputs, options, nullptr);
   std::vector<TensorInfo> types;  // without pointers to the caller's data
   for (const TensorInfo& input : inputs) types.emplace_back(input.dtype, input.shape);
-  if (!state.background()) state.background() = MakeIntrusive<BackgroundThread>();
-  auto& background = static_cast<BackgroundThread&>(*state.background());
-  background.Add([&state, &background, types = std::move(types)] {
+  Graph graph = GraphFor(state.graph(), types);
+  if (!options.tuning.online) try {
+      return MeasurePlan(graph, key, options, nullptr);
+    } catch (const Error&) {
+      return {};  // a graph that cannot run on random inputs may run on others
+    }
+  if (!state.background()) state.background() = MakeIntrusive<BackgroundTuning>();
+  auto& background = static_cast<BackgroundTuning&>(*state.background());
+  // The thread has a graph and options of its own: Compile may still change those of the plan.
+  auto own = std::make_shared<const std::pair<Graph, PlanOptions>>(std::move(graph), options);
+  background.Start(key, [&state, &background, own, key, types = std::move(types)] {
     try {
-      MeasurePlan(state.graph(), types, state.options(), &background);
-      if (!background.IsOver()) state.SelectAgain(types);
+      MeasurePlan(own->first, key, own->second, &background);
+      // Other kernels might read constants that Compile has released.
+      if (!background.IsOver() && !own->second.memory.release_constants) state.SelectAgain(types);
     } catch (const std::exception&) {
       // Runs keep the kernels that they have; an error of the graph is one of theirs too.
     }

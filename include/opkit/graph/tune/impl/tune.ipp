@@ -34,6 +34,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     MakeInputs(graph);
     PlanOptions first = options_.plan;
     first.tuning = {};
+    first.memory.donated_inputs.clear();     // all runs, of all executors, read the same tensors
     first.memory.release_constants = false;  // the other plans need them
     default_ = Make(graph, "default", first);
     // The other plans start from the default's graph, whose passes and partitioners have run.
@@ -153,6 +154,8 @@ class OPKIT_IMAGE_LOCAL Tuner {
                                                 .low_ns = times.low,
                                                 .high_ns = times.high,
                                                 .samples = static_cast<int64_t>(times.ns.size())});
+    // Who stops before a faster plan is found has not tuned the graph.
+    if (is_stopped_ && result_.best == 0) return;
     // Compile takes plans for the shortest run alone.
     if (options_.objective != TuneObjective::kTime || options_.most_bytes > 0 ||
         options_.executors > 1)
@@ -231,6 +234,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     options.passes = no_passes;
     options.partitioners.clear();
     options.tuning = {};
+    options.memory.donated_inputs.clear();
     options.memory.release_constants = false;
     return options;
   }
