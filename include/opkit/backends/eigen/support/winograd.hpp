@@ -1,6 +1,8 @@
 // Winograd: convolutions of 3 by 3 windows with a quarter of the multiplications, F(4 x 4, 3 x 3)
 // of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. A variant of Conv
-// of the "eigen" backend: results differ from those of direct sums by more rounding.
+// of the "eigen" backend: results differ from those of direct sums by more rounding. A pixel that
+// is infinite or NaN makes whole patches of 4 by 4 outputs NaN, and sums overflow earlier: outputs
+// are NaN for pixels of about 1e37.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_WINOGRAD_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_WINOGRAD_HPP_
 
