@@ -11928,8 +11928,11 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
+  // The folder of tuning is included by name alone.
+  const bool is_in_all = std::string_view(header).find("/tune/") == std::string_view::npos;
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
-        ": include it (or opkit/all.hpp) in one file of the program, and call it from main on, not "
+        is_in_all ? ": include it (or opkit/all.hpp)" : ": include it",
+        " in one file of the program, and call it from main on, not "
         "from a static variable's initialiser");
 }
 
@@ -21483,8 +21486,8 @@ struct Selection {
     // prefix: "y/body/z".
     std::string node;
     std::string backend;  // "eigen"
-    // Index among the configurations that the kernel proposes and that have the node's `layouts`
-    // and `variant`; -1: any.
+    // Index among the configurations that the kernel proposes; -1: any. Where `layouts` is set, the
+    // index only decides between several configurations with these layouts and this variant.
     int config = -1;
     std::string op = {};  // operator type; empty: any
     // One of PlanOptions::devices ("cuda:1"), for a node that names no device; empty: any.
@@ -21548,16 +21551,19 @@ struct PlanOptions {
   // Kernels by measurement. A program that uses it includes opkit/graph/tune/tune.hpp.
   struct TuningOptions {
     enum class Use : uint8_t {
-      kNone,     // kernels by the order of the backends and their estimates
-      kCached,   // those that the cache has for this graph, its shapes and this machine, if any
-      kMeasure,  // the same; where the cache has none, Compile measures (Tune) and adds them
+      kNone,    // kernels by the order of the backends and their estimates
+      kCached,  // those that the cache has for this graph, its shapes and this machine, if any
+      // The same; where the cache has none, Compile measures (Tune) and adds them. A graph that
+      // cannot run on random inputs keeps the kernels of kNone.
+      kMeasure,
     };
     Use use = Use::kNone;
     std::string cache = {};  // a file (TuningCache); empty: TuningCache::DefaultPath()
     double seconds = 20;     // the time that Compile may measure, for each set of input shapes
     // With kMeasure: a thread of the plan measures, while runs take the kernels by the usual rules.
-    // Executors take over the tuned plan between two runs. The plan's end waits for the measurement
-    // of a plan that is in progress.
+    // Executors take over the tuned plan between two runs; with MemoryOptions::release_constants
+    // the next Compile does. The plan's end waits for the measurement of a plan that is in
+    // progress.
     bool online = false;
   };
 
@@ -27844,7 +27850,7 @@ class PlanState final : public RefCounted {
   // True if some specialization has kernels that tuning has found.
   bool is_tuned() const {
     MutexLock lock(tuned_mutex_);
-    return !tuned_.empty();
+    return has_tuned_;
   }
   // True if steps run one after the other, in their order.
   bool IsWalked() const {
@@ -27895,6 +27901,7 @@ class PlanState final : public RefCounted {
   // The forced and tuned kernels of the specializations.
   mutable Mutex tuned_mutex_;
   mutable std::vector<std::unique_ptr<const Selection>> tuned_;
+  mutable bool has_tuned_ = false;  // some of them have kernels that tuning has found
   mutable Mutex mutex_;
   ShapeCache<Specialization> specializations_;
   mutable std::vector<std::vector<TensorInfo>> stale_;  // the inputs of SelectAgain
@@ -33020,10 +33027,12 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
     const Selection::Node*& forced = forced_[node];
     if (forced && (forced->backend != one.backend || forced->config != one.config ||
                    forced->device != one.device || forced->layouts != one.layouts ||
-                   forced->variant != one.variant))
+                   forced->variant != one.variant)) {
+      if (!one.required) continue;
       Throw(ErrorCode::kInvalidArgument, "the selection has two kernels for node '", one.node,
             "': ", forced->backend, " and ", one.backend, ", in configurations ", forced->config,
             StrCat(" ", forced->layouts, " and ", one.config, " ", one.layouts));
+    }
     forced = &one;
   }
 }
@@ -34927,14 +34936,20 @@ OPKIT_INLINE const Selection* PlanState::ForcedFor(const std::vector<TensorInfo>
   const Selection& forced = options_.selection.forced;
   if (options_.tuning.use == PlanOptions::TuningOptions::Use::kNone)
     return forced.nodes.empty() ? nullptr : &forced;
+  Selection tuned = g_tuned_kernels(*this, inputs);
+  if (tuned.nodes.empty()) return forced.nodes.empty() ? nullptr : &forced;
   auto both = std::make_unique<Selection>(forced);
-  for (Selection::Node& node : g_tuned_kernels(*this, inputs).nodes) {
+  for (Selection::Node& node : tuned.nodes) {
     if (forced.Find(node.node)) continue;
     node.required = false;
     both->nodes.push_back(std::move(node));
   }
-  if (both->nodes.empty()) return nullptr;
   MutexLock lock(tuned_mutex_);
+  has_tuned_ = true;
+  // Shapes that come again, after others, have the selection that they had before.
+  const std::string text = ToString(*both);
+  for (const auto& one : tuned_)
+    if (ToString(*one) == text) return one.get();
   tuned_.push_back(std::move(both));
   return tuned_.back().get();
 }

@@ -9222,8 +9222,11 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
+  // The folder of tuning is included by name alone.
+  const bool is_in_all = std::string_view(header).find("/tune/") == std::string_view::npos;
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
-        ": include it (or opkit/all.hpp) in one file of the program, and call it from main on, not "
+        is_in_all ? ": include it (or opkit/all.hpp)" : ": include it",
+        " in one file of the program, and call it from main on, not "
         "from a static variable's initialiser");
 }
 
