@@ -3,10 +3,8 @@
 #define OPKIT_GRAPH_TUNE_IMPL_TUNE_IPP_
 
 #include <algorithm>
-#include <barrier>
 #include <memory>
 #include <set>
-#include <thread>
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/graph/passes.hpp"
@@ -14,6 +12,7 @@
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/tune/cost_table.hpp"
+#include "opkit/graph/tune/executor_crew.hpp"
 #include "opkit/graph/tune/node_times.hpp"
 #include "opkit/graph/tune/plan_tuning.hpp"
 #include "opkit/graph/tune/tune.hpp"
@@ -59,55 +58,6 @@ class OPKIT_IMAGE_LOCAL Tuner {
   }
 
  private:
-  // More executors of a plan, each with a thread.
-  class Crew {
-   public:
-    explicit Crew(std::vector<std::unique_ptr<Executor>> executors)
-        : executors_(std::move(executors)),
-          sync_(static_cast<ptrdiff_t>(executors_.size()) + 1),
-          errors_(executors_.size()) {
-      for (size_t i = 0; i < executors_.size(); ++i)
-        threads_.emplace_back([this, i] {
-          for (;;) {
-            sync_.arrive_and_wait();
-            if (is_over_) return;
-            try {
-              executors_[i]->Run();
-            } catch (...) {
-              errors_[i] = std::current_exception();
-            }
-            sync_.arrive_and_wait();
-          }
-        });
-    }
-    Crew(const Crew&) = delete;
-    ~Crew() {
-      is_over_ = true;
-      sync_.arrive_and_wait();
-      for (std::thread& thread : threads_) thread.join();
-    }
-    // Runs `first` on this thread, and the crew on its threads.
-    void Run(Executor& first) {
-      sync_.arrive_and_wait();
-      std::exception_ptr error;
-      try {
-        first.Run();
-      } catch (...) {
-        error = std::current_exception();
-      }
-      sync_.arrive_and_wait();
-      for (std::exception_ptr& one : errors_)
-        if (std::exception_ptr found = std::exchange(one, nullptr); found && !error) error = found;
-      if (error) std::rethrow_exception(error);
-    }
-
-   private:
-    const std::vector<std::unique_ptr<Executor>> executors_;
-    std::barrier<> sync_;
-    std::vector<std::exception_ptr> errors_;
-    std::vector<std::thread> threads_;
-    bool is_over_ = false;  // the barrier publishes it
-  };
   // A plan with its executors, ready to run.
   struct Candidate {
     Candidate(std::string its_name, Plan plan) : name(std::move(its_name)), executor(plan) {}
@@ -118,11 +68,11 @@ class OPKIT_IMAGE_LOCAL Tuner {
     }
     std::string name;
     Executor executor;
-    std::unique_ptr<Crew> crew;  // of more executors; null: none
-    bool is_kept = false;        // has less memory than others
-    Selection asked;             // the choices that it was made for; empty for the default
-    double relative = 1;         // its median against the default's in the same moment
-    double predicted = 0;        // ns
+    std::unique_ptr<ExecutorCrew> crew;  // of more executors; null: none
+    bool is_kept = false;                // has less memory than others
+    Selection asked;                     // the choices that it was made for; empty for the default
+    double relative = 1;                 // its median against the default's in the same moment
+    double predicted = 0;                // ns
   };
 
   std::string CacheKey(const std::string& key) const {
@@ -154,7 +104,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
                                                 .low_ns = times.low,
                                                 .high_ns = times.high,
                                                 .samples = static_cast<int64_t>(times.ns.size())});
-    // Who stops before a faster plan is found has not tuned the graph.
+    // A tuning that was stopped before it found a faster plan says nothing about the default.
     if (is_stopped_ && result_.best == 0) return;
     // Compile takes plans for the shortest run alone.
     if (options_.objective != TuneObjective::kTime || options_.most_bytes > 0 ||
@@ -224,7 +174,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
       more.push_back(std::make_unique<Executor>(candidate->executor.plan()));
       for (const NamedTensor& input : inputs_) more.back()->Bind(input.name, input.tensor);
     }
-    if (!more.empty()) candidate->crew = std::make_unique<Crew>(std::move(more));
+    if (!more.empty()) candidate->crew = std::make_unique<ExecutorCrew>(std::move(more));
     candidate->Run();
     return candidate;
   }
