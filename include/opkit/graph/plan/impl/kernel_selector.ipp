@@ -184,8 +184,7 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
   if (!refused_.empty())
     for (const Refusal& one : refused_[node])
       if (one.kernel == candidate.kernel && one.number == candidate.number &&
-          one.config.variant == candidate.config.variant &&
-          HaveSameLayouts(one.config, candidate.config))
+          IsSameConfig(one.config, candidate.config))
         return one.why;
   const auto why_no_layout = [&](std::span<const int> values, const std::vector<Layout>& layouts,
                                  const char* kind) -> std::string {
@@ -385,8 +384,7 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
 
 // True if two candidates are the same configuration of a kernel.
 inline bool IsSame(const KernelCandidate& a, const KernelCandidate& b) {
-  return a.kernel == b.kernel && a.dropped == b.dropped && a.config.variant == b.config.variant &&
-         HaveSameLayouts(a.config, b.config);
+  return a.kernel == b.kernel && a.dropped == b.dropped && IsSameConfig(a.config, b.config);
 }
 OPKIT_COLD OPKIT_INLINE std::vector<KernelCandidate> KernelSelector::CandidatesInAnyLayout(
     const OperatorDef& def, int node) const {

@@ -149,7 +149,7 @@ class ConfigsCheck {
         ProposalsFor(kernel_.kernel(), target.schema, def, kernel_.tested().inputs);
     for (size_t i = 1; i < all.size(); ++i) {
       for (size_t before = 0; before < i; ++before)
-        if (IsSame(all[before], all[i]))
+        if (IsSameConfig(all[before], all[i]))
           kernel_.Find("variants",
                        StrCat("its configurations ", before, " and ", i,
                               " have the same layouts and the same variant '", all[i].variant,
@@ -159,16 +159,6 @@ class ConfigsCheck {
   }
 
  private:
-  static bool IsSame(const KernelConfig& a, const KernelConfig& b) {
-    const auto alike = [](const std::vector<Layout>& one, const std::vector<Layout>& other) {
-      for (size_t i = 0; i < (std::max)(one.size(), other.size()); ++i)
-        if ((i < one.size() ? one[i] : Layout()) != (i < other.size() ? other[i] : Layout()))
-          return false;
-      return true;
-    };
-    return a.variant == b.variant && alike(a.input_layouts, b.input_layouts) &&
-           alike(a.output_layouts, b.output_layouts);
-  }
   void RunIn(size_t number, const KernelConfig& config) {
     const std::string in = StrCat("in configuration ", number,
                                   config.variant.empty() ? "" : ", " + config.variant + ",");
