@@ -7,6 +7,7 @@
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/base/indexed_vector.hpp"
+#include "opkit/base/name_index.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/plan/kernel_selector.hpp"
@@ -28,9 +29,11 @@ struct FusedGraph::Builder {
       : view(from),
         types(known),
         choices(chosen),
-        forced(selection),
         control(ControlNames(from.graph())),
         is_part(Index(from.num_nodes()), 0) {
+    if (selection)
+      for (const Selection::Node& one : selection->nodes)
+        if (const Selection::Node*& first = forced[one.node]; !first) first = &one;
     for (const int node : view.order()) {
       if (is_part[node]) continue;
       Chain& chain = chains.emplace_back();
@@ -54,8 +57,8 @@ struct FusedGraph::Builder {
     const int next = view.consumers(value)[0];
     const OperatorDef& def = view.graph().node(next);
     const std::string& backend = chain.choice.kernel->backend;
-    const Selection::Node* const chosen = forced ? forced->Find(SelectionName(def)) : nullptr;
-    const bool is_chosen = (chosen && chosen->backend != backend) ||
+    const Selection::Node* const* const chosen = forced.Find(SelectionName(def));
+    const bool is_chosen = (chosen && (*chosen)->backend != backend) ||
                            (def.requires_backends() && def.backends() != backend);
     if (!IsFree(next) || !def.control_inputs().empty() || is_part[next] || is_chosen ||
         choices[next].device != chain.choice.device ||
@@ -117,7 +120,7 @@ struct FusedGraph::Builder {
   const GraphView& view;
   const GraphTypes& types;
   const IndexedVector<NodeChoice>& choices;
-  const Selection* forced;
+  NameTable<const Selection::Node*> forced;
   const NameIndex control;
   IndexedVector<char> is_part;  // by node: 1 if fused into an earlier node
   std::vector<Chain> chains;

@@ -97,16 +97,19 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
   names_ = SelectionNames(view_.graph());
+  NameTable<std::optional<int>> node_of;
   std::vector<std::string> bodies;
-  for (int node = 0; node < view_.num_nodes(); ++node)
+  for (int node = 0; node < view_.num_nodes(); ++node) {
+    if (std::optional<int>& known = node_of[names_[node]]; !known) known = node;
     for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
       bodies.push_back(SelectionPrefix(names_[node], item.name));
+  }
   for (const Selection::Node& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
       continue;  // the plan of the body checks it
-    const auto found = std::ranges::find(names_, one.node);
-    if (found == names_.end()) {
+    const std::optional<int>* const found = node_of.Find(one.node);
+    if (!found) {
       if (!one.required) continue;
       std::vector<std::string> known = names_;
       StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
@@ -114,7 +117,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
             "', which the graph does not have", SuggestName(one.node, known),
             "; nodes are known by their first output, after the passes");
     }
-    const auto node = static_cast<int>(found - names_.begin());
+    const int node = **found;
     if (const std::string why = WhyNotForced(one, view_.graph().node(node)); !why.empty()) {
       if (!one.required) continue;
       Throw(ErrorCode::kInvalidArgument, why);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/name_index.hpp"
 #include "opkit/graph/passes.hpp"
 #include "opkit/graph/plan/converters.hpp"
 #include "opkit/graph/plan/fusion.hpp"
@@ -200,7 +201,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
   std::unique_ptr<Candidate> MakeFor(const Selection& selection, const std::string& name) {
     PlanOptions options = OptionsOfOthers();
     for (const Selection::Node& node : selection.nodes)
-      if (!options.selection.forced.Find(node.node)) {
+      if (!options_.plan.selection.forced.Find(node.node)) {
         options.selection.forced.nodes.push_back(node);
         options.selection.forced.nodes.back().required = false;
       }
@@ -453,18 +454,20 @@ class OPKIT_IMAGE_LOCAL Tuner {
                                                       const Selection& usual) const {
     const TunedGraph& graph = *graphs_[0];
     const GraphView& view = graph.plan().plan_view();
-    const auto entry = [](const Selection& selection, const std::string& name) {
-      const Selection::Node* const found = selection.Find(name);
-      return found ? StrCat(found->backend, found->layouts, found->variant, found->device) : "";
-    };
     IndexedVector<int> group_of(Index(view.num_nodes()), -1);
     struct Group {
       double ns = 0;
       std::vector<std::string> names;
     };
     std::vector<Group> groups;
+    NameTable<std::string> before, after;
+    for (const auto& [selection, ways] : {std::pair(&usual, &before), std::pair(&tuned, &after)})
+      for (const Selection::Node& one : selection->nodes)
+        (*ways)[one.node] = StrCat(one.backend, one.layouts, one.variant, one.device);
     const auto is_changed = [&](int node) {
-      return entry(tuned, graph.name(node)) != entry(usual, graph.name(node));
+      const std::string* const old = before.Find(graph.name(node));
+      const std::string* const now = after.Find(graph.name(node));
+      return old && now ? *old != *now : old != now;
     };
     for (const int first : view.order()) {
       if (group_of[first] >= 0 || !is_changed(first)) continue;
@@ -497,14 +500,12 @@ class OPKIT_IMAGE_LOCAL Tuner {
   // Returns the tuned selection with the usual choices for these nodes.
   static Selection Without(const Selection& tuned, const Selection& usual,
                            const std::vector<std::string>& names) {
+    const std::set<std::string> taken_back(names.begin(), names.end());
     Selection both;
-    const auto is_taken_back = [&](const Selection::Node& node) {
-      return std::ranges::count(names, node.node) > 0;
-    };
     for (const Selection::Node& node : tuned.nodes)
-      if (!is_taken_back(node)) both.nodes.push_back(node);
+      if (!taken_back.contains(node.node)) both.nodes.push_back(node);
     for (const Selection::Node& node : usual.nodes)
-      if (is_taken_back(node)) both.nodes.push_back(node);
+      if (taken_back.contains(node.node)) both.nodes.push_back(node);
     return both;
   }
   bool SeeksMemory() const {
