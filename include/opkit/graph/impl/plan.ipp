@@ -114,28 +114,9 @@ OPKIT_INLINE NodeChoice Plan::choice(int node) const {
   return state_->GetLatest()->plan_choice(node);
 }
 
-namespace detail {
-
-OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::string& prefix,
-                                       Selection& selection) {
-  const Graph& graph = found.plan_view().graph();
-  const IndexedVector<std::string> names = SelectionNames(graph);
-  for (int node = 0; node < graph.num_nodes(); ++node) {
-    const std::string& name = names[node];
-    const NodeChoice& choice = found.plan_choice(node);
-    if (choice.computed_by >= 0) continue;
-    selection.nodes.push_back(SelectionEntry(prefix + name, graph.node(node).type(), *choice.kernel,
-                                             choice.device, choice.config, choice.config_number));
-    for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(found.NodeOf(node)))
-      AppendSelection(*body->plan, prefix + SelectionPrefix(name, body->name), selection);
-  }
-}
-
-}  // namespace detail
-
 OPKIT_INLINE Selection Plan::selection() const {
   Selection selection;
-  detail::AppendSelection(*state_->GetLatest(), {}, selection);
+  detail::AppendSelection(*state_->GetLatest(), {}, false, selection);
   return selection;
 }
 

@@ -223,6 +223,17 @@ class Specialization final : public RefCounted {
   std::unique_ptr<BoundNodes> first_nodes_;
 };
 
+// Calls `visit` with a plan and each body in it, and with the prefix of their nodes' names in
+// selections. `prefix` is that of the plan.
+void ForEachPlanned(
+    const Specialization& plan, const std::string& prefix,
+    FunctionRef<void(const Specialization& planned, const std::string& prefix)> visit);
+// Appends the choices of a plan, those of a body behind that of the node that carries it. A node
+// that the kernel of an earlier node computes is appended with `computed_too` alone, and if both
+// have the same backend: if forced, they are computed together again.
+void AppendSelection(const Specialization& plan, const std::string& prefix, bool computed_too,
+                     Selection& selection);
+
 }}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS

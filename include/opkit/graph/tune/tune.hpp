@@ -59,7 +59,7 @@ struct TuneOptions {
   // caller saves it.
   TuningCache* cache = nullptr;
   // Called between measurements; tuning ends with what it has measured when it returns false.
-  UniqueFunction<bool(const TuneProgress&)> progress = {};
+  mutable UniqueFunction<bool(const TuneProgress&)> progress = {};
   uint64_t seed = 1;             // of the random inputs and of the order of the runs
   TimingClock* clock = nullptr;  // null: that of the machine
 };

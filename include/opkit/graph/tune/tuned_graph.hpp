@@ -14,7 +14,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// One graph. A plan with bodies has one TunedGraph for itself and one for each body.
+// The choices of one graph. Tuning makes an object for the graph of a plan and for each body.
 class OPKIT_IMAGE_LOCAL TunedGraph {
  public:
   // A configuration of a node.

@@ -256,6 +256,35 @@ OPKIT_INLINE void Specialization::PlanMemory(const Options& options) {
   memory_.PlanArenas(memory);
 }
 
+OPKIT_COLD OPKIT_INLINE void ForEachPlanned(
+    const Specialization& plan, const std::string& prefix,
+    FunctionRef<void(const Specialization& planned, const std::string& prefix)> visit) {
+  visit(plan, prefix);
+  if (plan.bodies().empty()) return;
+  const IndexedVector<std::string> names = SelectionNames(plan.plan_view().graph());
+  for (const std::unique_ptr<PlannedBody>& body : plan.bodies())
+    ForEachPlanned(*body->plan,
+                   prefix + SelectionPrefix(names[plan.PartsOf(body->node)[0]], body->name), visit);
+}
+OPKIT_COLD OPKIT_INLINE void AppendSelection(const Specialization& plan, const std::string& prefix,
+                                             bool computed_too, Selection& selection) {
+  const Graph& graph = plan.plan_view().graph();
+  const IndexedVector<std::string> names = SelectionNames(graph);
+  for (int node = 0; node < graph.num_nodes(); ++node) {
+    const std::string& name = names[node];
+    const NodeChoice& choice = plan.plan_choice(node);
+    const std::string& backend = choice.kernel->backend;
+    if (choice.computed_by >= 0 &&
+        (!computed_too || plan.plan_choice(choice.computed_by).kernel->backend != backend))
+      continue;
+    selection.nodes.push_back(SelectionEntry(prefix + name, graph.node(node).type(), *choice.kernel,
+                                             choice.device, choice.config, choice.config_number));
+    for (const std::unique_ptr<PlannedBody>& body : plan.BodiesOf(plan.NodeOf(node)))
+      AppendSelection(*body->plan, prefix + SelectionPrefix(name, body->name), computed_too,
+                      selection);
+  }
+}
+
 }}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_IMPL_SPECIALIZATION_IPP_

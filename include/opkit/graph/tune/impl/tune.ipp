@@ -39,7 +39,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     default_ = Make(graph, "default", first);
     // The other plans start from the default's graph, whose passes and partitioners have run.
     graph_ = default_->executor.plan().graph();
-    FindGraphs(*default_->executor.plan().state()->GetLatest(), "");
+    FindGraphs(*default_->executor.plan().state()->GetLatest());
   }
 
   TuneResult Tune() {
@@ -70,7 +70,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     std::string name;
     Executor executor;
     std::unique_ptr<ExecutorCrew> crew;  // of more executors; null: none
-    bool is_kept = false;                // has less memory than others
+    bool is_kept = false;                // of a backend, or for less memory: Forget keeps it
     Selection asked;                     // the choices that it was made for; empty for the default
     double relative = 1;                 // its median against the default's in the same moment
     double predicted = 0;                // ns
@@ -129,7 +129,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
       TuneProgress progress{stage_, seconds, options_.seconds, result_.plans_measured, 1};
       for (const auto& one : others_)
         progress.speedup = (std::max)(progress.speedup, 1 / one->relative);
-      if (!const_cast<TuneOptions&>(options_).progress(progress)) is_stopped_ = true;
+      if (!options_.progress(progress)) is_stopped_ = true;
     }
     return !is_stopped_ && seconds < share * options_.seconds;
   }
@@ -210,25 +210,16 @@ class OPKIT_IMAGE_LOCAL Tuner {
     return candidate;
   }
 
-  void FindGraphs(const Specialization& plan, const std::string& prefix) {
+  void FindGraphs(const Specialization& plan) {
     const PreferenceScope scope(default_->executor.plan().state()->preferences());
     const PlanOptions& options = options_.plan;
     KernelSelector::Options selection;
     selection.backend_need = options.backend_need;
     selection.forced = options.selection.forced.nodes.empty() ? nullptr : &options.selection.forced;
     selection.devices = &options_.plan.devices;
-    AddGraph(plan, prefix, selection);
-  }
-  void AddGraph(const Specialization& plan, const std::string& prefix,
-                const KernelSelector::Options& selection) {
-    graphs_.push_back(std::make_unique<TunedGraph>(plan, prefix, selection));
-    for (const std::unique_ptr<PlannedBody>& body : plan.bodies()) {
-      const int node = plan.PartsOf(body->node)[0];
-      AddGraph(*body->plan,
-               prefix + SelectionPrefix(SelectionNames(plan.plan_view().graph())[Index(node)],
-                                        body->name),
-               selection);
-    }
+    ForEachPlanned(plan, {}, [&](const Specialization& planned, const std::string& prefix) {
+      graphs_.push_back(std::make_unique<TunedGraph>(planned, prefix, selection));
+    });
   }
   // The backends that some node can have, besides the plain one.
   std::set<std::string> BackendsToTry() const {
@@ -249,7 +240,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
       return;
     candidate->asked = ChoicesOf(candidate->executor.plan());
     Measure(*candidate);
-    backends_.push_back(static_cast<int>(others_.size()));
+    candidate->is_kept = true;
     others_.push_back(std::move(candidate));
   }
 
@@ -257,27 +248,8 @@ class OPKIT_IMAGE_LOCAL Tuner {
   // included, so that they are computed together again.
   static Selection ChoicesOf(const Plan& plan) {
     Selection selection;
-    AppendChoices(*plan.state()->GetLatest(), "", selection);
+    AppendSelection(*plan.state()->GetLatest(), {}, /*computed_too=*/true, selection);
     return selection;
-  }
-  static void AppendChoices(const Specialization& plan, const std::string& prefix,
-                            Selection& selection) {
-    const Graph& graph = plan.plan_view().graph();
-    const IndexedVector<std::string> names = SelectionNames(graph);
-    for (int node = 0; node < graph.num_nodes(); ++node) {
-      const NodeChoice& choice = plan.plan_choice(node);
-      const std::string& backend = choice.kernel->backend;
-      if (choice.computed_by >= 0 &&
-          plan.plan_choice(choice.computed_by).kernel->backend != backend)
-        continue;
-      selection.nodes.push_back(SelectionEntry(prefix + names[node], graph.node(node).type(),
-                                               *choice.kernel, choice.device, choice.config,
-                                               choice.config_number));
-    }
-    for (const std::unique_ptr<PlannedBody>& body : plan.bodies())
-      AppendChoices(*body->plan,
-                    prefix + SelectionPrefix(names[plan.PartsOf(body->node)[0]], body->name),
-                    selection);
   }
 
   // Runs the candidate and the default plan in turns, and takes the times of the candidate's nodes.
@@ -325,10 +297,10 @@ class OPKIT_IMAGE_LOCAL Tuner {
     return times.median;
   }
 
-  const TunedGraph* GraphOf(const std::string& prefix) const {
-    for (const auto& graph : graphs_)
-      if (graph->prefix() == prefix) return graph.get();
-    return nullptr;
+  // Returns the index in graphs_; -1 for a body that the default plan does not plan.
+  int GraphNumber(const std::string& prefix) const {
+    const auto found = std::ranges::find(graphs_, prefix, &TunedGraph::prefix);
+    return found == graphs_.end() ? -1 : static_cast<int>(found - graphs_.begin());
   }
   // Adds the times of a plan's nodes to the table.
   void Learn(const NodeTimes& times, double drift) {
@@ -365,7 +337,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     for (const int value : view.outputs(last)) {
       if (value < 0 || view.consumers(value).size() != 1) continue;
       const int next = view.consumers(value)[0];
-      // Another backend's node was kept apart by the selection.
+      // The selection has kept a node of another backend apart.
       if (plan.NodeOf(next) == running ||
           plan.plan_choice(next).kernel->backend != plan.plan_choice(last).kernel->backend)
         continue;
@@ -385,29 +357,36 @@ class OPKIT_IMAGE_LOCAL Tuner {
     return TunedGraph::PartKey(WorkOf(plan, node), plan.plan_choice(node).config);
   }
 
+  // Finds the best assignments of all graphs, as solutions_, and returns them as one selection.
+  Selection Solve(double ns_per_byte) {
+    Selection selection;
+    solutions_.clear();
+    for (const auto& graph : graphs_) {
+      solutions_.push_back(graph->Solve(table_, ns_per_byte));
+      graph->AppendTo(solutions_.back(), selection);
+    }
+    return selection;
+  }
   // Solves and measures until an assignment has no guesses. Returns false if the time is over.
   bool Explore() {
     constexpr double kShare = 0.7;  // of the whole time; the rest is for the comparison
     std::set<std::string> seen;
     for (int number = 1;; ++number) {
       if (!IsTimeLeft(kShare)) return false;
-      Selection selection;
+      const Selection selection = Solve(0);
       int guesses = 0;
       result_.predicted_ns = result_.lower_bound_ns = 0;
-      solutions_.clear();
-      for (const auto& graph : graphs_) {
-        solutions_.push_back(graph->Solve(table_));
-        graph->AppendTo(solutions_.back(), selection);
-        guesses += solutions_.back().guesses;
-        result_.predicted_ns += solutions_.back().cost_ns;
-        result_.lower_bound_ns += solutions_.back().lower_bound_ns;
+      for (const TunedGraph::Solution& solution : solutions_) {
+        guesses += solution.guesses;
+        result_.predicted_ns += solution.cost_ns;
+        result_.lower_bound_ns += solution.lower_bound_ns;
       }
       const bool is_new = seen.insert(ToString(selection)).second;
       if (!is_new) return true;
       auto candidate = MakeFor(selection, StrCat("tuned ", number));
       if (!candidate) return true;  // the same times would give the same plan again
       candidate->predicted = result_.predicted_ns;
-      NoteRefused(*candidate->executor.plan().state()->GetLatest(), "");
+      NoteRefused(*candidate->executor.plan().state()->GetLatest());
       Measure(*candidate);
       others_.push_back(std::move(candidate));
       Forget();
@@ -420,10 +399,8 @@ class OPKIT_IMAGE_LOCAL Tuner {
     constexpr size_t kMostGroups = 8;
     constexpr double kShare = 0.7, kGain = 0.99;
     const Candidate* fastest = nullptr;
-    for (size_t i = 0; i < others_.size(); ++i)
-      if (!std::ranges::count(backends_, static_cast<int>(i)) &&
-          (!fastest || others_[i]->relative < fastest->relative))
-        fastest = others_[i].get();
+    for (const auto& one : others_)
+      if (!one->is_kept && (!fastest || one->relative < fastest->relative)) fastest = one.get();
     if (!fastest || fastest->relative >= 1) return;
     const Selection tuned = fastest->asked, usual = ChoicesOf(default_->executor.plan());
     const double relative = fastest->relative;
@@ -517,12 +494,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     std::set<std::string> seen;
     for (const double ns_per_byte : {1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e2}) {
       if (!IsTimeLeft(1)) return;
-      Selection selection;
-      solutions_.clear();
-      for (const auto& graph : graphs_) {
-        solutions_.push_back(graph->Solve(table_, ns_per_byte));
-        graph->AppendTo(solutions_.back(), selection);
-      }
+      const Selection selection = Solve(ns_per_byte);
       if (!seen.insert(ToString(selection)).second) continue;
       auto candidate = MakeFor(selection, StrCat("smaller ", seen.size()));
       if (!candidate) continue;
@@ -532,37 +504,29 @@ class OPKIT_IMAGE_LOCAL Tuner {
     }
   }
   // Notes the choices that the plan could not have.
-  void NoteRefused(const Specialization& plan, const std::string& prefix) {
-    const TunedGraph* const graph = GraphOf(prefix);
-    if (!graph) return;
-    const TunedGraph::Solution& solution = solutions_[Index(
-        std::ranges::find_if(graphs_, [&](const auto& one) { return one.get() == graph; }) -
-        graphs_.begin())];
-    for (int node = 0; node < plan.plan_view().num_nodes(); ++node) {
-      const TunedGraph::State& state = solution.states[node];
-      if (state.absorbed_by >= 0) continue;
-      const TunedGraph::Choice& asked = graph->choices(node)[state.choice];
-      if (asked.way != WayOf(plan, node)) table_.AddRefused(asked.key);
-    }
-    for (const auto& [node, pair] : solution.pairs)
-      if (plan.plan_choice(node).computed_by < 0) table_.AddPair(pair, false);
-    for (const std::unique_ptr<PlannedBody>& body : plan.bodies()) {
-      const int node = plan.PartsOf(body->node)[0];
-      NoteRefused(*body->plan,
-                  prefix + SelectionPrefix(SelectionNames(plan.plan_view().graph())[Index(node)],
-                                           body->name));
-    }
+  void NoteRefused(const Specialization& plan) {
+    ForEachPlanned(plan, {}, [&](const Specialization& planned, const std::string& prefix) {
+      const int number = GraphNumber(prefix);
+      if (number < 0) return;
+      const TunedGraph& graph = *graphs_[Index(number)];
+      const TunedGraph::Solution& solution = solutions_[Index(number)];
+      for (int node = 0; node < planned.plan_view().num_nodes(); ++node) {
+        const TunedGraph::State& state = solution.states[node];
+        if (state.absorbed_by >= 0) continue;
+        const TunedGraph::Choice& asked = graph.choices(node)[state.choice];
+        if (asked.way != WayOf(planned, node)) table_.AddRefused(asked.key);
+      }
+      for (const auto& [node, pair] : solution.pairs)
+        if (planned.plan_choice(node).computed_by < 0) table_.AddPair(pair, false);
+    });
   }
   // Keeps the executors of the backends' plans and of the fastest others, since each has its own
   // weights.
   void Forget() {
     constexpr size_t kKept = 3;
-    const auto is_backend = [&](size_t i) {
-      return std::ranges::count(backends_, static_cast<int>(i)) > 0;
-    };
     std::vector<size_t> tuned;
     for (size_t i = 0; i < others_.size(); ++i)
-      if (!is_backend(i) && !others_[i]->is_kept) tuned.push_back(i);
+      if (!others_[i]->is_kept) tuned.push_back(i);
     if (tuned.size() <= kKept) return;
     // The latest has the best prediction.
     const auto slowest = std::max_element(tuned.begin(), tuned.end() - 1, [&](size_t a, size_t b) {
@@ -684,32 +648,28 @@ class OPKIT_IMAGE_LOCAL Tuner {
 
   void Report() {
     result_.configurations = static_cast<int>(table_.times().size());
-    Describe(*best_->executor.plan().state()->GetLatest(), "");
+    ForEachPlanned(*best_->executor.plan().state()->GetLatest(), {},
+                   [&](const Specialization& plan, const std::string& prefix) {
+                     if (const int number = GraphNumber(prefix); number >= 0)
+                       Describe(plan, *graphs_[Index(number)]);
+                   });
   }
-  void Describe(const Specialization& plan, const std::string& prefix) {
-    const TunedGraph* const graph = GraphOf(prefix);
-    if (!graph) return;
+  void Describe(const Specialization& plan, const TunedGraph& graph) {
     for (int node = 0; node < plan.plan_view().num_nodes(); ++node) {
       TuneResult::Node& out = result_.nodes.emplace_back();
-      out.name = prefix + graph->name(node);
-      out.work = graph->work(node);
+      out.name = graph.prefix() + graph.name(node);
+      out.work = graph.work(node);
       const std::string chosen = WayOf(plan, node);
       const bool is_absorbed = plan.plan_choice(node).computed_by >= 0;
-      const bool was_absorbed = graph->plan().plan_choice(node).computed_by >= 0;
+      const bool was_absorbed = graph.plan().plan_choice(node).computed_by >= 0;
       out.is_default = is_absorbed == was_absorbed &&
-                       chosen == graph->choices(node)[graph->default_choice(node)].way;
-      for (const TunedGraph::Choice& choice : graph->choices(node))
+                       chosen == graph.choices(node)[graph.default_choice(node)].way;
+      for (const TunedGraph::Choice& choice : graph.choices(node))
         if (const CallTimes* const times = table_.Find(choice.key))
           out.ways.push_back({choice.way, times->median, times->low, times->high});
       StableSort(out.ways, [](const auto& a, const auto& b) { return a.median < b.median; });
       for (size_t i = 0; i < out.ways.size() && !is_absorbed; ++i)
         if (out.ways[i].way == chosen) out.chosen = static_cast<int>(i);
-    }
-    for (const std::unique_ptr<PlannedBody>& body : plan.bodies()) {
-      const int node = plan.PartsOf(body->node)[0];
-      Describe(*body->plan,
-               prefix + SelectionPrefix(SelectionNames(plan.plan_view().graph())[Index(node)],
-                                        body->name));
     }
   }
 
@@ -725,7 +685,6 @@ class OPKIT_IMAGE_LOCAL Tuner {
   std::vector<std::unique_ptr<TunedGraph>> graphs_;  // the graph first, then its bodies
   std::vector<TunedGraph::Solution> solutions_;      // of the latest assignment, by graph
   std::vector<std::unique_ptr<Candidate>> others_;
-  std::vector<int> backends_;         // indices in others_
   std::vector<Candidate*> compared_;  // by plan of the result
   Candidate* best_ = nullptr;
   double first_base_ = 0;  // ns of the default plan in its first measurement
