@@ -8,6 +8,7 @@
 #include "library.hpp"
 #include "npy.hpp"
 #include "opkit/engine/thread_pool.hpp"
+#include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
 #include "opkit/graph/tune/plan_tuning.hpp"
 #include "opkit/interop/mapped_file.hpp"
@@ -433,14 +434,7 @@ std::vector<Graph::Input> ShapesOf(const std::vector<NamedTensor>& inputs) {
 }
 
 Graph WithShapes(const Graph& graph, const std::vector<Graph::Input>& inputs) {
-  Graph out;
-  for (const Graph::Input& input : inputs)
-    out.AddInput(input.name, input.info.dtype, input.info.shape);
-  for (const Graph::Constant& constant : graph.constants())
-    out.AddConstant(constant.name, constant.value);
-  for (const OperatorDef& def : graph.nodes()) out.AddNode(def);
-  for (const std::string& output : graph.outputs()) out.AddOutput(output);
-  return out;
+  return opkit::detail::WithInputs(graph, inputs);
 }
 
 PlanOptions PlanOptionsOf(const ModelOptions& options) {

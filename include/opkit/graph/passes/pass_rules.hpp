@@ -1,5 +1,5 @@
-// The rules by which a pass may drop, run or merge a node, and WithContents, which makes the graph
-// that a pass returns. Only files with definitions include this header.
+// The rules by which a pass may drop, run or merge a node, and WithContents and WithInputs, which
+// make a graph from another. Only files with definitions include this header.
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
@@ -64,17 +64,26 @@ inline bool IsWaitedFor(const OperatorDef& def, const NameIndex& control_names) 
   return !def.name().empty() && control_names.Find(def.name()) >= 0;
 }
 
-// Returns a graph with the inputs and outputs of `graph` but other constants and nodes.
-inline Graph WithContents(const Graph& graph, std::vector<Graph::Constant> constants,
-                          std::vector<OperatorDef> nodes) {
+inline Graph GraphWith(const std::vector<Graph::Input>& inputs,
+                       std::vector<Graph::Constant> constants, std::vector<OperatorDef> nodes,
+                       const std::vector<std::string>& outputs) {
   Graph out;
-  for (const Graph::Input& input : graph.inputs())
+  for (const Graph::Input& input : inputs)
     out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
   for (Graph::Constant& constant : constants)
     out.AddConstant(std::move(constant.name), std::move(constant.value));
   for (OperatorDef& def : nodes) out.AddNode(std::move(def));
-  for (const std::string& output : graph.outputs()) out.AddOutput(output);
+  for (const std::string& output : outputs) out.AddOutput(output);
   return out;
+}
+// Returns a graph with the inputs and outputs of `graph` but other constants and nodes.
+inline Graph WithContents(const Graph& graph, std::vector<Graph::Constant> constants,
+                          std::vector<OperatorDef> nodes) {
+  return GraphWith(graph.inputs(), std::move(constants), std::move(nodes), graph.outputs());
+}
+// Returns the graph with these inputs in place of its own.
+inline Graph WithInputs(const Graph& graph, const std::vector<Graph::Input>& inputs) {
+  return GraphWith(inputs, graph.constants(), graph.nodes(), graph.outputs());
 }
 
 }}}  // namespace opkit::detail

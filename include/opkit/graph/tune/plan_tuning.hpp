@@ -15,6 +15,10 @@ namespace detail {
 OPKIT_IMAGE_LOCAL std::string PlanKey(const Graph& graph, const std::vector<TensorInfo>& inputs,
                                       const PlanOptions& options, int threads);
 
+// Returns the options for a graph on which the passes and partitioners of these options have run
+// already; without tuning.
+OPKIT_IMAGE_LOCAL PlanOptions ForPreparedGraph(PlanOptions options);
+
 // Returns the key under which a cache has a time: the text of a CostTable, behind the version of
 // opkit and the number of threads.
 OPKIT_IMAGE_LOCAL std::string TimeKey(const std::string& key, int threads);

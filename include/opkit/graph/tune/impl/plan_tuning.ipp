@@ -12,6 +12,7 @@
 #include "opkit/graph/explanation.hpp"
 #include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/passes.hpp"
+#include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/tune/node_times.hpp"
 #include "opkit/graph/tune/plan_tuning.hpp"
 #include "opkit/graph/tune/tune.hpp"
@@ -153,32 +154,24 @@ class BackgroundTuning final : public RefCounted {
   std::thread thread_;
 };
 
-// Returns the graph with these shapes of its inputs.
-OPKIT_COLD inline Graph GraphFor(const Graph& all, const std::vector<TensorInfo>& inputs) {
-  Graph graph;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    graph.AddInput(all.inputs()[i].name, inputs[i].dtype, inputs[i].shape);
-  for (const Graph::Constant& constant : all.constants())
-    graph.AddConstant(constant.name, constant.value);
-  for (const OperatorDef& def : all.nodes()) graph.AddNode(def);
-  for (const std::string& output : all.outputs()) graph.AddOutput(output);
-  return graph;
+OPKIT_COLD OPKIT_INLINE PlanOptions ForPreparedGraph(PlanOptions options) {
+  static const PassList* const no_passes = new PassList;
+  options.passes = no_passes;
+  options.partitioners.clear();
+  options.tuning = {};
+  return options;
 }
 
 // Measures the plan of the graph and adds it to its cache, with this key.
 OPKIT_COLD inline Selection MeasurePlan(const Graph& graph, const std::string& key,
                                         PlanOptions options, const BackgroundTuning* background) {
-  static const PassList* const no_passes = new PassList;  // the plan's graph has had them
   TuningCache& cache = SharedTuningCache(options.tuning.cache);
   TuneOptions tune;
   tune.seconds = options.tuning.seconds;
   tune.cache = &cache;
   if (background)
     tune.progress = [background](const TuneProgress&) { return !background->IsOver(); };
-  tune.plan = std::move(options);
-  tune.plan.passes = no_passes;
-  tune.plan.partitioners.clear();
-  tune.plan.tuning = {};
+  tune.plan = ForPreparedGraph(std::move(options));
   TuneResult result = Tune(graph, tune);
   // Tune has the key of a graph in which nodes run again (PlanOptions::memory.recompute).
   if (!cache.FindPlan(key) && (result.best > 0 || !background || !background->IsOver()))
@@ -201,8 +194,13 @@ OPKIT_COLD OPKIT_INLINE Selection TunedKernels(const PlanState& state,
     }
   if (options.tuning.use != PlanOptions::TuningOptions::Use::kMeasure) return {};
   std::vector<TensorInfo> types;  // without pointers to the caller's data
-  for (const TensorInfo& input : inputs) types.emplace_back(input.dtype, input.shape);
-  Graph graph = GraphFor(state.graph(), types);
+  std::vector<Graph::Input> known = state.graph().inputs();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    types.emplace_back(inputs[i].dtype, inputs[i].shape);
+    known[i].info.dtype = inputs[i].dtype;
+    known[i].info.shape = inputs[i].shape;
+  }
+  Graph graph = WithInputs(state.graph(), known);
   if (!options.tuning.online) try {
       return MeasurePlan(graph, key, options, nullptr);
     } catch (const Error&) {

@@ -8,7 +8,6 @@
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/base/name_index.hpp"
-#include "opkit/graph/passes.hpp"
 #include "opkit/graph/plan/converters.hpp"
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
@@ -180,11 +179,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
     return candidate;
   }
   PlanOptions OptionsOfOthers() const {
-    static const PassList* const no_passes = new PassList;
-    PlanOptions options = options_.plan;
-    options.passes = no_passes;
-    options.partitioners.clear();
-    options.tuning = {};
+    PlanOptions options = ForPreparedGraph(options_.plan);
     options.memory.donated_inputs.clear();
     options.memory.release_constants = false;
     return options;
