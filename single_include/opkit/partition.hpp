@@ -17593,8 +17593,11 @@ OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchem
 // Returns the layouts of a configuration as text, "NHWC, standard -> NHWC"; empty if all are the
 // standard layout.
 OPKIT_IMAGE_LOCAL std::string LayoutsText(const KernelConfig& config);
-// True if two configurations have the same layouts.
+// True if two configurations have the same layouts; IsSameConfig: and the same variant.
 OPKIT_IMAGE_LOCAL bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b);
+inline bool IsSameConfig(const KernelConfig& a, const KernelConfig& b) {
+  return a.variant == b.variant && HaveSameLayouts(a, b);
+}
 // Returns the reason why no conversion supports a layout of the configuration; empty if conversions
 // support all layouts.
 OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
@@ -18353,8 +18356,8 @@ OPKIT_INLINE void Check(const Graph& graph, UnknownOperators unknown) {
 #endif  // OPKIT_GRAPH_IMPL_GRAPH_VIEW_IPP_
 
 // ---- opkit/graph/passes/pass_rules.hpp
-// The rules by which a pass may drop, run or merge a node, and WithContents, which makes the graph
-// that a pass returns. Only files with definitions include this header.
+// The rules by which a pass may drop, run or merge a node, and WithContents and WithInputs, which
+// make a graph from another. Only files with definitions include this header.
 #ifndef OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 #define OPKIT_GRAPH_PASSES_PASS_RULES_HPP_
 
@@ -18416,17 +18419,26 @@ inline bool IsWaitedFor(const OperatorDef& def, const NameIndex& control_names) 
   return !def.name().empty() && control_names.Find(def.name()) >= 0;
 }
 
-// Returns a graph with the inputs and outputs of `graph` but other constants and nodes.
-inline Graph WithContents(const Graph& graph, std::vector<Graph::Constant> constants,
-                          std::vector<OperatorDef> nodes) {
+inline Graph GraphWith(const std::vector<Graph::Input>& inputs,
+                       std::vector<Graph::Constant> constants, std::vector<OperatorDef> nodes,
+                       const std::vector<std::string>& outputs) {
   Graph out;
-  for (const Graph::Input& input : graph.inputs())
+  for (const Graph::Input& input : inputs)
     out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
   for (Graph::Constant& constant : constants)
     out.AddConstant(std::move(constant.name), std::move(constant.value));
   for (OperatorDef& def : nodes) out.AddNode(std::move(def));
-  for (const std::string& output : graph.outputs()) out.AddOutput(output);
+  for (const std::string& output : outputs) out.AddOutput(output);
   return out;
+}
+// Returns a graph with the inputs and outputs of `graph` but other constants and nodes.
+inline Graph WithContents(const Graph& graph, std::vector<Graph::Constant> constants,
+                          std::vector<OperatorDef> nodes) {
+  return GraphWith(graph.inputs(), std::move(constants), std::move(nodes), graph.outputs());
+}
+// Returns the graph with these inputs in place of its own.
+inline Graph WithInputs(const Graph& graph, const std::vector<Graph::Input>& inputs) {
+  return GraphWith(inputs, graph.constants(), graph.nodes(), graph.outputs());
 }
 
 }}}  // namespace opkit::detail
@@ -20746,6 +20758,17 @@ class Specialization final : public RefCounted {
   std::unique_ptr<BoundNodes> first_nodes_;
 };
 
+// Calls `visit` with a plan and each body in it, and with the prefix of their nodes' names in
+// selections. `prefix` is that of the plan.
+void ForEachPlanned(
+    const Specialization& plan, const std::string& prefix,
+    FunctionRef<void(const Specialization& planned, const std::string& prefix)> visit);
+// Appends the choices of a plan, those of a body behind that of the node that carries it. A node
+// that the kernel of an earlier node computes is appended with `computed_too` alone, and if both
+// have the same backend: if forced, they are computed together again.
+void AppendSelection(const Specialization& plan, const std::string& prefix, bool computed_too,
+                     Selection& selection);
+
 }}}  // namespace opkit::detail
 
 #endif  // OPKIT_GRAPH_PLAN_SPECIALIZATION_HPP_
@@ -21202,28 +21225,9 @@ OPKIT_INLINE NodeChoice Plan::choice(int node) const {
   return state_->GetLatest()->plan_choice(node);
 }
 
-namespace detail {
-
-OPKIT_COLD inline void AppendSelection(const Specialization& found, const std::string& prefix,
-                                       Selection& selection) {
-  const Graph& graph = found.plan_view().graph();
-  const IndexedVector<std::string> names = SelectionNames(graph);
-  for (int node = 0; node < graph.num_nodes(); ++node) {
-    const std::string& name = names[node];
-    const NodeChoice& choice = found.plan_choice(node);
-    if (choice.computed_by >= 0) continue;
-    selection.nodes.push_back(SelectionEntry(prefix + name, graph.node(node).type(), *choice.kernel,
-                                             choice.device, choice.config, choice.config_number));
-    for (const std::unique_ptr<PlannedBody>& body : found.BodiesOf(found.NodeOf(node)))
-      AppendSelection(*body->plan, prefix + SelectionPrefix(name, body->name), selection);
-  }
-}
-
-}  // namespace detail
-
 OPKIT_INLINE Selection Plan::selection() const {
   Selection selection;
-  detail::AppendSelection(*state_->GetLatest(), {}, selection);
+  detail::AppendSelection(*state_->GetLatest(), {}, false, selection);
   return selection;
 }
 
@@ -28858,16 +28862,19 @@ OPKIT_INLINE KernelSelector::KernelSelector(const GraphView& view, GraphTypes& t
 OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   forced_.assign(Index(view_.num_nodes()), nullptr);
   names_ = SelectionNames(view_.graph());
+  NameTable<std::optional<int>> node_of;
   std::vector<std::string> bodies;
-  for (int node = 0; node < view_.num_nodes(); ++node)
+  for (int node = 0; node < view_.num_nodes(); ++node) {
+    if (std::optional<int>& known = node_of[names_[node]]; !known) known = node;
     for (const NamedSubgraph& item : view_.graph().node(node).subgraphs())
       bodies.push_back(SelectionPrefix(names_[node], item.name));
+  }
   for (const Selection::Node& one : options_.forced->nodes) {
     if (std::ranges::any_of(bodies,
                             [&](const std::string& body) { return one.node.starts_with(body); }))
       continue;  // the plan of the body checks it
-    const auto found = std::ranges::find(names_, one.node);
-    if (found == names_.end()) {
+    const std::optional<int>* const found = node_of.Find(one.node);
+    if (!found) {
       if (!one.required) continue;
       std::vector<std::string> known = names_;
       StableSort(known, [](const std::string& a, const std::string& b) { return a < b; });
@@ -28875,7 +28882,7 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
             "', which the graph does not have", SuggestName(one.node, known),
             "; nodes are known by their first output, after the passes");
     }
-    const auto node = static_cast<int>(found - names_.begin());
+    const int node = **found;
     if (const std::string why = WhyNotForced(one, view_.graph().node(node)); !why.empty()) {
       if (!one.required) continue;
       Throw(ErrorCode::kInvalidArgument, why);
@@ -28945,8 +28952,7 @@ OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate&
   if (!refused_.empty())
     for (const Refusal& one : refused_[node])
       if (one.kernel == candidate.kernel && one.number == candidate.number &&
-          one.config.variant == candidate.config.variant &&
-          HaveSameLayouts(one.config, candidate.config))
+          IsSameConfig(one.config, candidate.config))
         return one.why;
   const auto why_no_layout = [&](std::span<const int> values, const std::vector<Layout>& layouts,
                                  const char* kind) -> std::string {
@@ -29146,8 +29152,7 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
 
 // True if two candidates are the same configuration of a kernel.
 inline bool IsSame(const KernelCandidate& a, const KernelCandidate& b) {
-  return a.kernel == b.kernel && a.dropped == b.dropped && a.config.variant == b.config.variant &&
-         HaveSameLayouts(a.config, b.config);
+  return a.kernel == b.kernel && a.dropped == b.dropped && IsSameConfig(a.config, b.config);
 }
 OPKIT_COLD OPKIT_INLINE std::vector<KernelCandidate> KernelSelector::CandidatesInAnyLayout(
     const OperatorDef& def, int node) const {
@@ -30559,6 +30564,35 @@ OPKIT_INLINE void Specialization::PlanMemory(const Options& options) {
   PlannedMemory::Options memory{options.memory, options.walked, {}};
   for (const int input : options.donated) memory.donated.push_back(ValueOf(input));
   memory_.PlanArenas(memory);
+}
+
+OPKIT_COLD OPKIT_INLINE void ForEachPlanned(
+    const Specialization& plan, const std::string& prefix,
+    FunctionRef<void(const Specialization& planned, const std::string& prefix)> visit) {
+  visit(plan, prefix);
+  if (plan.bodies().empty()) return;
+  const IndexedVector<std::string> names = SelectionNames(plan.plan_view().graph());
+  for (const std::unique_ptr<PlannedBody>& body : plan.bodies())
+    ForEachPlanned(*body->plan,
+                   prefix + SelectionPrefix(names[plan.PartsOf(body->node)[0]], body->name), visit);
+}
+OPKIT_COLD OPKIT_INLINE void AppendSelection(const Specialization& plan, const std::string& prefix,
+                                             bool computed_too, Selection& selection) {
+  const Graph& graph = plan.plan_view().graph();
+  const IndexedVector<std::string> names = SelectionNames(graph);
+  for (int node = 0; node < graph.num_nodes(); ++node) {
+    const std::string& name = names[node];
+    const NodeChoice& choice = plan.plan_choice(node);
+    const std::string& backend = choice.kernel->backend;
+    if (choice.computed_by >= 0 &&
+        (!computed_too || plan.plan_choice(choice.computed_by).kernel->backend != backend))
+      continue;
+    selection.nodes.push_back(SelectionEntry(prefix + name, graph.node(node).type(), *choice.kernel,
+                                             choice.device, choice.config, choice.config_number));
+    for (const std::unique_ptr<PlannedBody>& body : plan.BodiesOf(plan.NodeOf(node)))
+      AppendSelection(*body->plan, prefix + SelectionPrefix(name, body->name), computed_too,
+                      selection);
+  }
 }
 
 }}}  // namespace opkit::detail

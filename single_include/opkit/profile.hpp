@@ -15269,8 +15269,11 @@ OPKIT_IMAGE_LOCAL std::string WhyNotStandard(const Kernel& kernel, const OpSchem
 // Returns the layouts of a configuration as text, "NHWC, standard -> NHWC"; empty if all are the
 // standard layout.
 OPKIT_IMAGE_LOCAL std::string LayoutsText(const KernelConfig& config);
-// True if two configurations have the same layouts.
+// True if two configurations have the same layouts; IsSameConfig: and the same variant.
 OPKIT_IMAGE_LOCAL bool HaveSameLayouts(const KernelConfig& a, const KernelConfig& b);
+inline bool IsSameConfig(const KernelConfig& a, const KernelConfig& b) {
+  return a.variant == b.variant && HaveSameLayouts(a, b);
+}
 // Returns the reason why no conversion supports a layout of the configuration; empty if conversions
 // support all layouts.
 OPKIT_IMAGE_LOCAL std::string UnmetLayout(const OperatorDef& def, const KernelConfig& config);
