@@ -210,7 +210,8 @@ void AddBenchOpCommand(CLI::App& program) {
                   "Makes an input a constant, as a model's weights are")
       ->allow_extra_args(false)
       ->option_text("NAME ...");
-  app->add_option("--attr", command->attributes, "Sets an attribute")
+  app->add_option("--attr", command->attributes,
+                  "Sets an attribute: an integer, a number, true, false, a list such as [1,2], or text")
       ->allow_extra_args(false)
       ->option_text("NAME=VALUE ...");
   AddLibraryOption(*app, &command->libraries);

@@ -275,10 +275,29 @@ Shape ParseShape(const std::string& text) {
   return FailWith(ExitCode::kUsage, "", [&] { return Shape(extents); });
 }
 
+// Reads "[1,2]" or "1,2" as a list of numbers: whole ones if all are. Returns false for other text.
+template <class T>
+static bool SetList(Arguments& out, const std::string& name, std::string_view text) {
+  const bool has_brackets = text.starts_with('[') && text.ends_with(']');
+  if (has_brackets) text = text.substr(1, text.size() - 2);
+  if (!has_brackets && text.find(',') == std::string_view::npos) return false;
+  std::vector<T> numbers;
+  for (size_t at = 0; !text.empty() && at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const auto number = opkit::detail::ParseText<T>(text.substr(at, end - at));
+    if (!number) return false;
+    numbers.push_back(*number);
+    at = end + 1;
+  }
+  out.Set(name, std::move(numbers));
+  return true;
+}
+
 Arguments ParseAttributes(const std::vector<std::string>& settings) {
   Arguments out;
   for (const std::string& text : settings) {
     const auto [name, value] = SplitSetting("--attr", text);
+    if (SetList<int64_t>(out, name, value) || SetList<double>(out, name, value)) continue;
     if (const auto whole = opkit::detail::ParseText<int64_t>(value))
       out.Set(name, *whole);
     else if (const auto number = opkit::detail::ParseText<double>(value))

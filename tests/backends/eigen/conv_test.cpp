@@ -1,6 +1,10 @@
 // Conv of the "eigen" backend: the same as the plain operator, however it is cut up.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
+#include "opkit/backends/eigen/conv.hpp"
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "support/check_node.hpp"
 #include "support/compare_backends.hpp"
@@ -169,9 +173,11 @@ TEST_CASE("Other shapes in the next run, and another type refused") {
 
 // Returns the names of the variants that the kernel proposes.
 std::vector<std::string> VariantsFor(const Shape& x, const Shape& w, const Arguments& args = {},
-                                     int threads = 1) {
+                                     int threads = 1, bool is_constant = false) {
   const OperatorDef def("Conv", {"x", "w"}, {"y"}, args);
-  const std::vector<TensorInfo> inputs = {{DType::kFloat32, x}, {DType::kFloat32, w}};
+  std::vector<TensorInfo> inputs = {{DType::kFloat32, x}, {DType::kFloat32, w}};
+  const Tensor weights(w, DType::kFloat32);
+  if (is_constant) inputs[1].constant = &weights;
   const auto outputs = OpRegistry::Global().GetSchema("Conv").InferOutputs(def, inputs);
   ThreadPool pool(threads);
   const PoolScope scope(pool);
@@ -182,37 +188,53 @@ std::vector<std::string> VariantsFor(const Shape& x, const Shape& w, const Argum
     usual_bytes = names.empty() ? config.scratch_bytes : usual_bytes;
     CHECK(config.scratch_bytes >= usual_bytes);  // by plans of the least memory, too
     names.push_back(config.variant);
+    const std::string layout = ToString(config.input_layout(1));
+    CHECK(layout == (is_constant && config.variant == "winograd" ? "winograd" : "standard"));
   }
   return names;
 }
-// Compares the variant with the plain operator, on 1 and on 3 threads.
+// Returns the configuration of the variant, with weights in its layout or in the standard one.
+KernelConfig WinogradConfig(bool has_points) {
+  KernelConfig config;
+  config.variant = "winograd";
+  if (has_points) config.input_layouts = {{}, {detail::WinogradWeights::Id(), {}}, {}};
+  return config;
+}
+Tensor ToPoints(const Tensor& weights) {
+  return ConvertLayout(weights, {detail::WinogradWeights::Id(), {}});
+}
+// Compares the variant with the plain operator, on 1 and on 3 threads, with weights of both
+// layouts.
 void CompareWinograd(const Shape& x, const Shape& w, const Ints& pads, bool has_bias) {
   INFO(ToString(x), " by ", ToString(w), ", pads ", pads);
   Arguments args = {{"pads", pads}};
-  REQUIRE(VariantsFor(x, w, args) == std::vector<std::string>{"", "winograd"});
+  REQUIRE(VariantsFor(x, w, args, 1, true) == std::vector<std::string>{"", "winograd"});
   std::vector<Tensor> inputs = {Random(x, 1), Random(w, 2)};
   if (has_bias) inputs.push_back(Random({w[0]}, 3));
+  // So that outputs are about 1, as in models.
+  for (int64_t i = 0; i < inputs[1].numel(); ++i)
+    inputs[1].mutable_data<float>()[i] /= std::sqrt(static_cast<float>(w[1]));
   const Tensor expected = Invoke("Conv", inputs, args, {.backends = "reference"})[0];
   OperatorDef def("Conv", {"x", "w"}, {"y"}, args);
   Workspace ws;
   *ws.CreateTensor("x") = inputs[0];
-  *ws.CreateTensor("w") = inputs[1];
   if (has_bias) *ws.CreateTensor("b") = inputs[2];
   if (has_bias) def.Input("b");
-  KernelConfig config;
-  config.variant = "winograd";
-  std::vector<float> single;
-  for (const int threads : {1, 3}) {
-    ThreadPool pool(threads);
-    const PoolScope scope(pool);
-    for (const Kernel* kernel : OpRegistry::Global().KernelsOf("Conv"))
-      if (kernel->backend == "eigen")
-        CreateOperator(def, &ws, {.kernel = kernel, .config = &config})->Run();
-    const std::vector<float> found = ws.GetTensor("y")->ToVector<float>();
-    CHECK(Difference(*ws.GetTensor("y"), expected, {.rtol = 1e-4, .atol = 1e-4}) == "");
-    if (threads == 3) CHECK(found == single);
-    single = found;
-  }
+  std::vector<float> first;
+  for (const bool has_points : {true, false})
+    for (const int threads : {1, 3}) {
+      *ws.CreateTensor("w") = has_points ? ToPoints(inputs[1]) : inputs[1];
+      const KernelConfig config = WinogradConfig(has_points);
+      ThreadPool pool(threads);
+      const PoolScope scope(pool);
+      for (const Kernel* kernel : OpRegistry::Global().KernelsOf("Conv"))
+        if (kernel->backend == "eigen")
+          CreateOperator(def, &ws, {.kernel = kernel, .config = &config})->Run();
+      const std::vector<float> found = ws.GetTensor("y")->ToVector<float>();
+      CHECK(Difference(*ws.GetTensor("y"), expected, {.rtol = 1e-5, .atol = 2e-5}) == "");
+      if (first.empty()) first = found;
+      CHECK(found == first);
+    }
 }
 
 TEST_CASE("Winograd's algorithm is a variant that gives what the plain operator gives") {
@@ -221,6 +243,17 @@ TEST_CASE("Winograd's algorithm is a variant that gives what the plain operator 
   CompareWinograd({1, 40, 20, 21}, {18, 40, 3, 3}, {3, 0, 1, 5}, true);  // pads alone, in corners
   CompareWinograd({1, 17, 3, 850}, {31, 17, 3, 3}, {0, 1, 0, 1}, true);  // several tasks in a line
   CompareWinograd({1, 192, 20, 20}, {16, 192, 3, 3}, {1, 1, 1, 1}, false);
+  CompareWinograd({1, 700, 20, 20}, {17, 700, 3, 3}, {1, 1, 1, 1}, false);
+}
+
+TEST_CASE("Weights come back from the layout of Winograd's algorithm, but for rounding") {
+  const Tensor weights = Random({19, 21, 3, 3}, 1);
+  const Tensor points = ToPoints(weights);
+  CHECK(LayoutBytes(points.layout(), points.shape(), DType::kFloat32) == 19 * 21 * 36 * 4);
+  CHECK(Difference(ConvertLayout(points, {}), weights, {.rtol = 1e-6, .atol = 1e-6}) == "");
+  CHECK(ErrorOf([] {
+          ToPoints(Random({4, 4, 3, 1}, 1));
+        }).find("[outputs, channels, 3, 3]") != std::string::npos);
 }
 
 TEST_CASE("A kernel proposes the variant where it may win, after its usual way") {
@@ -230,9 +263,10 @@ TEST_CASE("A kernel proposes the variant where it may win, after its usual way")
   CHECK(VariantsFor({1, 64, 56, 56}, {64, 64, 3, 3}, {{"dilations", Ints{1, 2}}}) == usual);
   CHECK(VariantsFor({1, 64, 56, 56}, {64, 32, 3, 3}, {{"group", 2}}) == usual);
   CHECK(VariantsFor({1, 64, 56, 56}, {64, 64, 3, 5}) == usual);
-  CHECK(VariantsFor({1, 64, 9, 9}, {64, 64, 3, 3}) == usual);
+  CHECK(VariantsFor({1, 64, 16, 16}, {64, 64, 3, 3}) == usual);  // few pixels for so many weights
+  CHECK(VariantsFor({1, 64, 16, 16}, {64, 64, 3, 3}, {}, 1, true) == both);  // constant ones
+  CHECK(VariantsFor({1, 64, 9, 9}, {64, 64, 3, 3}, {}, 1, true) == usual);
   CHECK(VariantsFor({1, 3, 56, 56}, {64, 3, 3, 3}) == usual);
-  CHECK(VariantsFor({1, 256, 56, 56}, {64, 256, 3, 3}) == usual);  // too much rounding
   CHECK(VariantsFor({1, 64, 3000}, {64, 64, 3}) == usual);
 }
 
@@ -282,23 +316,25 @@ TEST_CASE("The variant of one thread divides no loop, and gives the same bits") 
 }
 
 TEST_CASE("A variant made for one shape runs others, too") {
-  Workspace ws;
-  *ws.CreateTensor("w") = Random({32, 16, 3, 3}, 1);
-  const OperatorDef def("Conv", {"x", "w"}, {"y"});
-  KernelConfig config;
-  config.variant = "winograd";
-  std::unique_ptr<OperatorBase> conv;
-  for (const Kernel* kernel : OpRegistry::Global().KernelsOf("Conv"))
-    if (kernel->backend == "eigen") {
-      ws.CreateTensor("x");
-      conv = CreateOperator(def, &ws, {.kernel = kernel, .config = &config});
+  const Tensor weights = Random({32, 16, 3, 3}, 1);
+  for (const bool has_points : {false, true}) {
+    Workspace ws;
+    *ws.CreateTensor("w") = has_points ? ToPoints(weights) : weights;
+    const OperatorDef def("Conv", {"x", "w"}, {"y"});
+    const KernelConfig config = WinogradConfig(has_points);
+    std::unique_ptr<OperatorBase> conv;
+    for (const Kernel* kernel : OpRegistry::Global().KernelsOf("Conv"))
+      if (kernel->backend == "eigen") {
+        ws.CreateTensor("x");
+        conv = CreateOperator(def, &ws, {.kernel = kernel, .config = &config});
+      }
+    for (const int64_t size : {24, 5, 40}) {
+      *ws.GetTensor("x") = Random({1, 16, size, size}, 2);
+      conv->Run();
+      const Tensor expected =
+          Invoke("Conv", {*ws.GetTensor("x"), weights}, {}, {.backends = "reference"})[0];
+      CHECK(Difference(*ws.GetTensor("y"), expected, {.rtol = 1e-4, .atol = 1e-4}) == "");
     }
-  for (const int64_t size : {24, 5, 40}) {
-    *ws.GetTensor("x") = Random({1, 16, size, size}, 2);
-    conv->Run();
-    const std::vector<Tensor> inputs = {*ws.GetTensor("x"), *ws.GetTensor("w")};
-    const Tensor expected = Invoke("Conv", inputs, {}, {.backends = "reference"})[0];
-    CHECK(Difference(*ws.GetTensor("y"), expected, {.rtol = 1e-4, .atol = 1e-4}) == "");
   }
 }
 

@@ -167,21 +167,28 @@ class ConvTasks {
 // the variant of that name.
 class ConvAlgorithm {
  public:
-  ConvAlgorithm(const ConvSizes& sizes, int64_t groups, int threads, std::string_view variant) {
-    if (variant == kWinograd && Winograd::IsPromising(sizes, groups))
-      winograd_.emplace(sizes);
+  // `weights` is the layout of W.
+  ConvAlgorithm(const ConvSizes& sizes, int64_t groups, int threads, std::string_view variant,
+                const Layout& weights) {
+    const bool has_points = !weights.is_standard();
+    if (has_points || (variant == kWinograd && Winograd::IsPromising(sizes, groups, false)))
+      winograd_.emplace(sizes, has_points);
     else if (Im2col::IsFaster(sizes))
       im2col_.emplace(sizes, groups);
     else
       plan_.emplace(sizes, groups, threads);
   }
   // Returns the names of the variants for a convolution of these sizes.
-  static std::vector<std::string_view> Variants(const ConvSizes& sizes, int64_t groups,
-                                                int threads) {
+  static std::vector<std::string_view> Variants(const ConvSizes& sizes, int64_t groups, int threads,
+                                                bool has_constant_weights) {
     std::vector<std::string_view> names;
-    if (Winograd::IsPromising(sizes, groups)) names.push_back(kWinograd);
+    if (Winograd::IsPromising(sizes, groups, has_constant_weights)) names.push_back(kWinograd);
     if (threads > 1 && MayPayOnOneThread(sizes, groups)) names.push_back(kOneThread);
     return names;
+  }
+  // Returns the layout of W for a variant.
+  static Layout Weights(std::string_view variant, bool are_constant) {
+    return variant == kWinograd && are_constant ? Layout{WinogradWeights::Id(), {}} : Layout();
   }
   int64_t ScratchBytes(int threads) const {
     if (winograd_) return winograd_->ScratchBytes(threads);

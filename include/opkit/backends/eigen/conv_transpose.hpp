@@ -26,7 +26,7 @@ struct ConvTransposePlan : TaskPlan {
 
   // The plan does not depend on the number of threads, and has no variants.
   ConvTransposePlan(ConvSizes all, int64_t group_count, int /*threads*/,
-                    std::string_view /*variant*/)
+                    std::string_view /*variant*/, const Layout& /*weights*/)
       : sizes(std::move(all)), groups(group_count), line(sizes.axes.back()), outer(sizes.axes) {
     constexpr int64_t kBlockFloats = 64 * 1024;  // number of products that fit in the L2 cache
     constexpr double kTaskFlops = 1e6;           // about 10 us
@@ -55,7 +55,8 @@ struct ConvTransposePlan : TaskPlan {
     slot_bytes =
         ScratchSlots::RoundUp(block_outputs * block_lines * line_floats * int64_t{sizeof(float)});
   }
-  static std::vector<std::string_view> Variants(const ConvSizes&, int64_t, int) { return {}; }
+  static std::vector<std::string_view> Variants(const ConvSizes&, int64_t, int, bool) { return {}; }
+  static Layout Weights(std::string_view, bool) { return {}; }
   void MakeTables() {}  // has none
   // Runs all tasks. `scratch` must have ScratchBytes(threads) bytes.
   void Run(const ConvData<float>& data, void* scratch, int threads) const;

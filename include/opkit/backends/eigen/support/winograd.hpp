@@ -1,25 +1,131 @@
 // Winograd: convolutions of 3 by 3 windows with a quarter of the multiplications, F(4 x 4, 3 x 3)
 // of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. A variant of Conv
-// of the "eigen" backend: results differ from those of direct sums by more rounding. A pixel that
-// is infinite or NaN makes whole patches of 4 by 4 outputs NaN, and sums overflow earlier: outputs
-// are NaN for pixels of about 1e37.
+// of the "eigen" backend: the rounding error is two to three times that of direct sums. A pixel
+// that is infinite or NaN makes whole patches of 4 by 4 outputs NaN, and sums overflow earlier:
+// outputs are NaN for pixels of about 1e37.
 #ifndef OPKIT_BACKENDS_EIGEN_SUPPORT_WINOGRAD_HPP_
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_WINOGRAD_HPP_
 
 #include "opkit/backends/eigen/support/task_plan.hpp"
 #include "opkit/backends/eigen/support/tile.hpp"
+#include "opkit/core/layout_registry.hpp"
 #include "opkit/ops/nn/conv.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// The weights of the algorithm. For each pair of an output and a channel, the 3 by 3 taps are
+// transformed to 36 numbers, the points. Weights [outputs, channels, 3, 3] in the layout "winograd"
+// are the points [36, outputs, channels].
+class WinogradWeights {
+ public:
+  static constexpr int64_t kSide = 6, kPoints = kSide * kSide, kTaps = 9;
+  // The polynomials are evaluated at 0, +-a, +-b and infinity. With these numbers results have a
+  // third of the error that the usual 1 and 2 give.
+  static constexpr float kA = 0.75f, kB = 1.5f, kA2 = kA * kA, kB2 = kB * kB;
+
+  WinogradWeights(int64_t outputs, int64_t channels) : outputs_(outputs), channels_(channels) {}
+  int64_t Bytes() const { return kPoints * outputs_ * channels_ * int64_t{sizeof(float)}; }
+
+  // Writes the points of all weights.
+  void Transform(const float* w, float* points) const {
+    constexpr int64_t kGrain = 2000;  // weights that take about 10 us
+    ParallelForRange(outputs_, kGrain / channels_ + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) TransformOutput(w, o, points);
+    });
+  }
+  // Computes the taps again. Their values are rounded.
+  void Restore(const float* points, float* w) const {
+    const auto taps = [](const float* of, int64_t step, float* to, int64_t to_step) {
+      to[0] = of[0] * (kA2 * kB2);
+      to[to_step] = (of[step] - of[2 * step]) * (kA * (kA2 - kB2));
+      to[2 * to_step] = of[5 * step];
+    };
+    const int64_t pairs = outputs_ * channels_;
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      float half[kSide][3];
+      for (int64_t i = 0; i < kSide; ++i)
+        taps(points + i * kSide * pairs + pair, pairs, half[i], 1);
+      for (int64_t j = 0; j < 3; ++j) taps(&half[0][j], 3, w + pair * kTaps + j, 3);
+    }
+  }
+
+  static LayoutId Id() {
+    static const LayoutId id = [] {
+      const auto of = [](const Tensor& tensor) {
+        const Shape& shape = tensor.shape();
+        return WinogradWeights(shape[0], shape[1]);
+      };
+      return RegisterLayout(
+          {.name = "winograd",
+           .to_standard =
+               [of](const Tensor& from, Tensor& to) {
+                 of(from).Restore(static_cast<const float*>(from.raw_data()),
+                                  to.mutable_data<float>());
+               },
+           .from_standard =
+               [of](const Tensor& from, Tensor& to) {
+                 of(from).Transform(from.data<float>(), static_cast<float*>(to.raw_mutable_data()));
+               },
+           .bytes = [](const Shape& shape, DType dtype) -> int64_t {
+             if (dtype != DType::kFloat32 || shape.rank() != 4 || shape[2] != 3 || shape[3] != 3)
+               Throw(ErrorCode::kInvalidArgument,
+                     "the layout winograd has weights of float32 [outputs, channels, 3, 3], not ",
+                     ToString(dtype), ToString(shape));
+             return WinogradWeights(shape[0], shape[1]).Bytes();
+           }});
+    }();
+    return id;
+  }
+
+ private:
+  void TransformOutput(const float* w, int64_t o, float* weights) const {
+    for (int64_t c = 0; c < channels_; c += kLanes) {
+      const int64_t count = (std::min)(channels_ - c, int64_t{kLanes});
+      alignas(64) float taps[kTaps][kLanes] = {};
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t k = 0; k < kTaps; ++k) taps[k][i] = w[(o * channels_ + c + i) * kTaps + k];
+      Lanes half[3][kSide];  // of each column of the kernel
+      for (int64_t j = 0; j < 3; ++j) {
+        Lanes top, middle, bottom;
+        Load(taps[j], top);
+        Load(taps[3 + j], middle);
+        Load(taps[6 + j], bottom);
+        Points(top, middle, bottom, half[j]);
+      }
+      for (int64_t i = 0; i < kSide; ++i) {
+        Lanes points[kSide];
+        Points(half[0][i], half[1][i], half[2][i], points);
+        for (int64_t j = 0; j < kSide; ++j)
+          StorePart(points[j], count, weights + ((i * kSide + j) * outputs_ + o) * channels_ + c);
+      }
+    }
+  }
+  __attribute__((always_inline)) static void Points(const Lanes& a, const Lanes& b, const Lanes& c,
+                                                    Lanes* points) {
+    constexpr float kOfA = 1 / (2 * kA2 * (kA2 - kB2)), kOfB = 1 / (2 * kB2 * (kB2 - kA2));
+    const Lanes even = (a + kA2 * c) * kOfA, odd = b * (kA * kOfA);
+    const Lanes even2 = (a + kB2 * c) * kOfB, odd2 = b * (kB * kOfB);
+    points[0] = a * (1 / (kA2 * kB2));
+    points[1] = even + odd;
+    points[2] = even - odd;
+    points[3] = even2 + odd2;
+    points[4] = even2 - odd2;
+    points[5] = c;
+  }
+
+  int64_t outputs_, channels_;
+};
+
 // A convolution of known sizes. The output of an image is cut into patches of 4 by 4 pixels. A
-// patch depends on 6 by 6 pixels of each channel, which are transformed to 36 numbers, the points.
+// patch depends on 6 by 6 pixels of each channel, which are transformed to points like the weights.
 // For each point, the sums over the channels are a matrix product [outputs, channels] by [channels,
 // patches]. A task computes a band: patches of some rows and columns of one image.
 class Winograd {
  public:
-  explicit Winograd(const ConvSizes& sizes)
-      : batch_(sizes.batch),
+  // `has_points`: the weights are in the layout "winograd". Otherwise each run transforms them.
+  Winograd(const ConvSizes& sizes, bool has_points)
+      : has_points_(has_points),
+        batch_(sizes.batch),
         channels_(sizes.channels),
         outputs_(sizes.outputs),
         rows_(sizes.axes[0]),
@@ -39,16 +145,14 @@ class Winograd {
         ScratchSlots::RoundUp((channels_ + outputs_) * block_ * int64_t{sizeof(float)});
   }
   // True if the algorithm can compute the convolution, and might be faster than direct sums: there
-  // are enough pixels to transform the weights for, and enough channels to transform pixels for.
-  // Measured on a Zen 5: 1.1 to 2 times as fast there, and slower with fewer. With more channels
-  // the error would exceed 1e-4 of an output.
-  static bool IsPromising(const ConvSizes& sizes, int64_t groups) {
-    constexpr int64_t kLeastChannels = 16, kLeastTogether = 48, kMostChannels = 192;
-    constexpr int64_t kLeastPixels = 400;
+  // are enough channels to transform pixels for, and enough pixels to read the points of the
+  // weights for, or even to transform the weights for. Measured on a Zen 5.
+  static bool IsPromising(const ConvSizes& sizes, int64_t groups, bool has_points) {
+    constexpr int64_t kLeastChannels = 16, kLeastTogether = 48;
+    const int64_t least_pixels = has_points ? 150 : 400;
     if (groups != 1 || sizes.axes.size() != 2 || sizes.batch == 0 ||
-        sizes.channels < kLeastChannels || sizes.channels > kMostChannels ||
-        sizes.outputs < kLeastChannels || sizes.channels + sizes.outputs < kLeastTogether ||
-        sizes.output_pixels < kLeastPixels)
+        sizes.channels < kLeastChannels || sizes.outputs < kLeastChannels ||
+        sizes.channels + sizes.outputs < kLeastTogether || sizes.output_pixels < least_pixels)
       return false;
     for (const WindowAxis& axis : sizes.axes)
       if (axis.kernel != 3 || axis.stride != 1 || axis.dilation != 1) return false;
@@ -60,11 +164,11 @@ class Winograd {
   }
   // Runs the convolution. `scratch` must have ScratchBytes(threads) bytes.
   void Run(const ConvData<float>& data, void* scratch, int threads) const {
-    constexpr int64_t kGrain = 2000;  // weights that take about 10 us
-    auto* weights = static_cast<float*>(scratch);
-    ParallelForRange(outputs_, kGrain / channels_ + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o) TransformWeights(data.w, o, weights);
-    });
+    const float* weights = data.w;
+    if (!has_points_) {
+      WinogradWeights(outputs_, channels_).Transform(data.w, static_cast<float*>(scratch));
+      weights = static_cast<float*>(scratch);
+    }
     plan_.Run(static_cast<char*>(scratch) + WeightBytes(), threads,
               [&](int64_t begin, int64_t end, float* memory) {
                 for (int64_t task = begin; task < end; ++task) RunTask(data, weights, task, memory);
@@ -72,52 +176,17 @@ class Winograd {
   }
 
  private:
-  static constexpr int64_t kStep = 4, kSide = 6, kPoints = kSide * kSide;
+  static constexpr int64_t kStep = 4, kSide = WinogradWeights::kSide,
+                           kPoints = WinogradWeights::kPoints;
   // Patches of a row that are transformed at once, and the pixels under them.
   static constexpr int64_t kChunk = kLanes, kChunkPixels = kStep * kLanes;
-  // The polynomials are evaluated at 0, +-a, +-b and infinity. With these numbers results have a
-  // third of the error that the usual 1 and 2 give.
-  static constexpr float kA = 0.75f, kB = 1.5f, kA2 = kA * kA, kB2 = kB * kB;
+  static constexpr float kA = WinogradWeights::kA, kB = WinogradWeights::kB, kA2 = kA * kA,
+                         kB2 = kB * kB;
 
   int64_t WeightBytes() const {
-    return ScratchSlots::RoundUp(kPoints * outputs_ * channels_ * int64_t{sizeof(float)});
+    return has_points_ ? 0 : ScratchSlots::RoundUp(WinogradWeights(outputs_, channels_).Bytes());
   }
 
-  // Writes the points of the weights of output `o`: weights[point, outputs, channels].
-  void TransformWeights(const float* w, int64_t o, float* weights) const {
-    for (int64_t c = 0; c < channels_; c += kLanes) {
-      const int64_t count = (std::min)(channels_ - c, int64_t{kLanes});
-      alignas(64) float taps[9][kLanes] = {};
-      for (int64_t i = 0; i < count; ++i)
-        for (int64_t k = 0; k < 9; ++k) taps[k][i] = w[(o * channels_ + c + i) * 9 + k];
-      Lanes half[3][kSide];  // of each column of the kernel
-      for (int64_t j = 0; j < 3; ++j) {
-        Lanes top, middle, bottom;
-        Load(taps[j], top);
-        Load(taps[3 + j], middle);
-        Load(taps[6 + j], bottom);
-        WeightPoints(top, middle, bottom, half[j]);
-      }
-      for (int64_t i = 0; i < kSide; ++i) {
-        Lanes points[kSide];
-        WeightPoints(half[0][i], half[1][i], half[2][i], points);
-        for (int64_t j = 0; j < kSide; ++j)
-          StorePart(points[j], count, weights + ((i * kSide + j) * outputs_ + o) * channels_ + c);
-      }
-    }
-  }
-  __attribute__((always_inline)) static void WeightPoints(const Lanes& a, const Lanes& b,
-                                                          const Lanes& c, Lanes* points) {
-    constexpr float kOfA = 1 / (2 * kA2 * (kA2 - kB2)), kOfB = 1 / (2 * kB2 * (kB2 - kA2));
-    const Lanes even = (a + kA2 * c) * kOfA, odd = b * (kA * kOfA);
-    const Lanes even2 = (a + kB2 * c) * kOfB, odd2 = b * (kB * kOfB);
-    points[0] = a * (1 / (kA2 * kB2));
-    points[1] = even + odd;
-    points[2] = even - odd;
-    points[3] = even2 + odd2;
-    points[4] = even2 - odd2;
-    points[5] = c;
-  }
   __attribute__((always_inline)) static void ImagePoints(const Lanes* d, Lanes* points) {
     const Lanes even = d[4] - kB2 * d[2], odd = kA * (d[3] - kB2 * d[1]);
     const Lanes even2 = d[4] - kA2 * d[2], odd2 = kB * (d[3] - kA2 * d[1]);
@@ -277,6 +346,7 @@ class Winograd {
     }
   }
 
+  const bool has_points_;
   const int64_t batch_, channels_, outputs_;
   const WindowAxis rows_, columns_;
   const int64_t patch_rows_, patch_columns_;  // of an image

@@ -249,26 +249,29 @@ class OPKIT_IMAGE_LOCAL Tuner {
 
   // Runs the candidate and the default plan in turns, and takes the times of the candidate's nodes.
   void Measure(Candidate& candidate) {
-    constexpr int kFewest = 5, kMost = 100, kWarm = 1, kFewestOfSlow = 3;
+    constexpr int kFewest = 5, kMost = 100, kFewestOfSlow = 3;
     constexpr double kSlow = 3;      // against the default plan
     constexpr double kShare = 0.03;  // of the whole time, for one plan
+    constexpr double kMostShare = 0.08;
     const bool is_default = &candidate == default_.get();
     NodeTimes base_times(default_->executor, clock_);
     std::unique_ptr<NodeTimes> times;
     if (!is_default) times = std::make_unique<NodeTimes>(candidate.executor, clock_);
     std::vector<double> base, own;
     const auto run = [&](Candidate& one, NodeTimes& nodes, std::vector<double>& ns) {
-      for (int i = 0; i <= kWarm; ++i) {
+      const bool warms = first_base_ < kLongNs;
+      for (int i = warms ? 0 : 1; i < 2; ++i) {
         const int64_t begin = clock_.Now();
         one.Run();
         const int64_t end = clock_.Now();
-        nodes.EndRun(i == kWarm);
-        if (i == kWarm) ns.push_back(static_cast<double>(end - begin));
+        nodes.EndRun(i == 1);
+        if (i == 1) ns.push_back(static_cast<double>(end - begin));
       }
     };
     const double begin = Seconds();
     for (int round = 0; round < kMost; ++round) {
-      if (round >= kFewest && Seconds() - begin > kShare * options_.seconds) break;
+      const double share = (Seconds() - begin) / options_.seconds;
+      if (round >= (share > kMostShare ? kFewestOfSlow : kFewest) && share > kShare) break;
       if (round >= kFewestOfSlow && !own.empty() && own.back() > kSlow * base.back()) break;
       run(*default_, base_times, base);
       if (times) run(candidate, *times, own);
@@ -277,11 +280,12 @@ class OPKIT_IMAGE_LOCAL Tuner {
     if (first_base_ == 0) first_base_ = base_median;
     // How much slower or faster the machine is in this moment than it was in the first. Of few runs
     // a disturbed one would count too much.
-    const double drift = static_cast<int>(base.size()) < kFewest ? 1 : base_median / first_base_;
+    const bool is_known = static_cast<int>(base.size()) >= kFewestOfSlow && first_base_ > 0;
+    const double drift = is_known && base_median > 0 ? base_median / first_base_ : 1;
     Learn(base_times, drift);
     if (times) {
       Learn(*times, drift);
-      candidate.relative = MedianOf(own) / base_median;
+      candidate.relative = base_median > 0 ? MedianOf(own) / base_median : 1;
     }
     ++result_.plans_measured;
   }
@@ -367,7 +371,8 @@ class OPKIT_IMAGE_LOCAL Tuner {
     constexpr double kShare = 0.7;  // of the whole time; the rest is for the comparison
     std::set<std::string> seen;
     for (int number = 1;; ++number) {
-      if (!IsTimeLeft(kShare)) return false;
+      // Even if the plans before have taken all time, the first assignment is measured.
+      if (!IsTimeLeft(kShare) && (number > 1 || is_stopped_)) return false;
       const Selection selection = Solve(0);
       int guesses = 0;
       result_.predicted_ns = result_.lower_bound_ns = 0;
@@ -542,12 +547,13 @@ class OPKIT_IMAGE_LOCAL Tuner {
       if (one->relative < kHopeless * fastest || SeeksMemory()) all.push_back(one.get());
     std::vector<TimedCall> calls;
     // The weights of all plans together may not fit into the caches that hold those of one. A run
-    // before each timed one brings them back. Short runs, of which a sample has many, need none.
-    constexpr double kLongNs = 100'000;
+    // before each timed one brings them back. Short runs, of which a sample has many, need none,
+    // and long runs read more than caches hold.
+    constexpr double kShortNs = 100'000;
     for (Candidate* one : all) {
       TimedCall& call = calls.emplace_back();
       call.run = [one] { one->Run(); };
-      if (first_base_ > kLongNs) call.prepare = [one] { one->Run(); };
+      if (first_base_ > kShortNs && first_base_ < kLongNs) call.prepare = [one] { one->Run(); };
     }
     TimingOptions timing;
     timing.seconds = (std::max)(0.2 * options_.seconds, options_.seconds - Seconds());
@@ -667,6 +673,9 @@ class OPKIT_IMAGE_LOCAL Tuner {
         if (out.ways[i].way == chosen) out.chosen = static_cast<int>(i);
     }
   }
+
+  // Runs of this time or more need no run before them that brings their weights into the caches.
+  static constexpr double kLongNs = 5e7;
 
   const TuneOptions& options_;
   TimingClock machine_clock_;
