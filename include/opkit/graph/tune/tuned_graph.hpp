@@ -75,6 +75,8 @@ class OPKIT_IMAGE_LOCAL TunedGraph {
   // Returns the only reader of the node's only output if a kernel may compute both; else -1.
   int NextOf(int node) const;
   void FindChoices(const KernelSelector::Options& options);
+  // Returns the floating-point operations of a node; 0 if its schema has no cost.
+  uint64_t FlopsOf(int node) const;
 
   const Specialization& plan_;
   const GraphView& view_;

@@ -675,7 +675,7 @@ class OPKIT_IMAGE_LOCAL Tuner {
   }
 
   // Runs of this time or more need no run before them that brings their weights into the caches.
-  static constexpr double kLongNs = 5e7;
+  static constexpr double kLongNs = 2e7;
 
   const TuneOptions& options_;
   TimingClock machine_clock_;

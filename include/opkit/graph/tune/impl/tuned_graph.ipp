@@ -55,6 +55,14 @@ OPKIT_COLD OPKIT_INLINE void TunedGraph::FindChoices(const KernelSelector::Optio
   }
 }
 
+OPKIT_INLINE uint64_t TunedGraph::FlopsOf(int node) const {
+  const OperatorDef& def = view_.graph().node(node);
+  return OpRegistry::Global()
+      .GetSchema(def.type())
+      .Cost(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)))
+      .flops;
+}
+
 OPKIT_COLD OPKIT_INLINE int TunedGraph::NextOf(int node) const {
   const auto outputs = view_.outputs(node);
   if (outputs.size() != 1 || outputs[0] < 0) return -1;
@@ -143,9 +151,11 @@ class TunedGraph::Builder {
   const Choice& DefaultOf(int node) const { return graph_.choices_[node][graph_.default_[node]]; }
 
   // Returns a favourable time of a configuration that was not measured, so that it is tried. Plain
-  // kernels may be a thousand times slower: they are tried on small nodes first.
+  // kernels may be a thousand times slower: they are tried on small nodes first, and never where
+  // they would take about 10 ms.
   double Guess(int node, const Choice& choice) const {
     constexpr double kHope = 0.7, kFirstHope = 0.5, kNsPerByte = 0.1, kSmallNs = 20'000;
+    constexpr uint64_t kMostPlainFlops = 10'000'000;
     double base = table_.Median(DefaultOf(node).key, -1);
     if (base < 0) {
       base = 100;
@@ -161,6 +171,7 @@ class TunedGraph::Builder {
     if (const auto ratio = ratios_.find(KindOf(node, choice)); ratio != ratios_.end())
       return base * kHope * ratio->second;
     if (choice.rated.candidate.backend == kReferenceBackend && base > kSmallNs) {
+      if (graph_.FlopsOf(node) > kMostPlainFlops) return kNever;
       const auto smallest = smallest_.find(OpOf(node));
       if (smallest == smallest_.end() || base > smallest->second) return kNever;
     }
