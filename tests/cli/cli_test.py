@@ -668,6 +668,12 @@ class BenchOp(Cli):
         self.assertIn("MatMul float32 [2, 3], float32 [3, 4]\n", out)
         self.assertIn("MatMul float32 [2, 3], float32 [3, 5]\n", out)
 
+    def test_lists_as_attributes(self):
+        arguments = ["bench-op", "MaxPool", "--input", "float32:1x1x4x6", "--backends", "reference", "--seconds",
+                     "0.01", "--attr", "kernel_shape=3,3", "--attr"]
+        self.assertIn("kernel_shape=[3, 3], pads=[1, 1, 1, 1]", self.opkit(*arguments, "pads=[1,1,1,1]"))
+        self.refuses(USAGE, [*arguments, "pads=1,a"], "pads", "is string")
+
     def test_counters(self):
         self.refuses(USAGE, ["bench-op", "Relu", "--input", "float32:8", "--counters", "cycles,cache_mises"],
                      "there is no counter 'cache_mises'", "did you mean 'cache_misses'?")
