@@ -15,7 +15,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The weights of the algorithm. For each pair of an output and a channel, the 3 by 3 taps are
 // transformed to 36 numbers, the points. Weights [outputs, channels, 3, 3] in the layout "winograd"
-// are the points [36, outputs, channels].
+// are the points [36, outputs, channels], followed by the weights in the standard layout: points
+// are rounded and would not give the weights back.
 class WinogradWeights {
  public:
   static constexpr int64_t kSide = 6, kPoints = kSide * kSide, kTaps = 9;
@@ -24,7 +25,8 @@ class WinogradWeights {
   static constexpr float kA = 0.75f, kB = 1.5f, kA2 = kA * kA, kB2 = kB * kB;
 
   WinogradWeights(int64_t outputs, int64_t channels) : outputs_(outputs), channels_(channels) {}
-  int64_t Bytes() const { return kPoints * outputs_ * channels_ * int64_t{sizeof(float)}; }
+  int64_t PointBytes() const { return kPoints * WeightBytes() / kTaps; }
+  int64_t WeightBytes() const { return kTaps * outputs_ * channels_ * int64_t{sizeof(float)}; }
 
   // Writes the points of all weights.
   void Transform(const float* w, float* points) const {
@@ -33,46 +35,36 @@ class WinogradWeights {
       for (int64_t o = begin; o < end; ++o) TransformOutput(w, o, points);
     });
   }
-  // Computes the taps again. Their values are rounded.
-  void Restore(const float* points, float* w) const {
-    const auto taps = [](const float* of, int64_t step, float* to, int64_t to_step) {
-      to[0] = of[0] * (kA2 * kB2);
-      to[to_step] = (of[step] - of[2 * step]) * (kA * (kA2 - kB2));
-      to[2 * to_step] = of[5 * step];
-    };
-    const int64_t pairs = outputs_ * channels_;
-    for (int64_t pair = 0; pair < pairs; ++pair) {
-      float half[kSide][3];
-      for (int64_t i = 0; i < kSide; ++i)
-        taps(points + i * kSide * pairs + pair, pairs, half[i], 1);
-      for (int64_t j = 0; j < 3; ++j) taps(&half[0][j], 3, w + pair * kTaps + j, 3);
-    }
-  }
-
   static LayoutId Id() {
     static const LayoutId id = [] {
-      const auto of = [](const Tensor& tensor) {
-        const Shape& shape = tensor.shape();
-        return WinogradWeights(shape[0], shape[1]);
-      };
+      const auto of = [](const Shape& shape) { return WinogradWeights(shape[0], shape[1]); };
       return RegisterLayout(
           {.name = "winograd",
            .to_standard =
                [of](const Tensor& from, Tensor& to) {
-                 of(from).Restore(static_cast<const float*>(from.raw_data()),
-                                  to.mutable_data<float>());
+                 const WinogradWeights weights = of(from.shape());
+                 std::memcpy(to.raw_mutable_data(),
+                             static_cast<const char*>(from.raw_data()) + weights.PointBytes(),
+                             static_cast<size_t>(weights.WeightBytes()));
                },
            .from_standard =
                [of](const Tensor& from, Tensor& to) {
-                 of(from).Transform(from.data<float>(), static_cast<float*>(to.raw_mutable_data()));
+                 const WinogradWeights weights = of(from.shape());
+                 auto* points = static_cast<char*>(to.raw_mutable_data());
+                 weights.Transform(from.data<float>(), reinterpret_cast<float*>(points));
+                 std::memcpy(points + weights.PointBytes(), from.raw_data(),
+                             static_cast<size_t>(weights.WeightBytes()));
                },
-           .bytes = [](const Shape& shape, DType dtype) -> int64_t {
-             if (dtype != DType::kFloat32 || shape.rank() != 4 || shape[2] != 3 || shape[3] != 3)
-               Throw(ErrorCode::kInvalidArgument,
-                     "the layout winograd has weights of float32 [outputs, channels, 3, 3], not ",
-                     ToString(dtype), ToString(shape));
-             return WinogradWeights(shape[0], shape[1]).Bytes();
-           }});
+           .bytes =
+               [of](const Shape& shape, DType dtype) {
+                 if (dtype != DType::kFloat32 || shape.rank() != 4 || shape[2] != 3 ||
+                     shape[3] != 3)
+                   Throw(
+                       ErrorCode::kInvalidArgument,
+                       "the layout winograd has weights of float32 [outputs, channels, 3, 3], not ",
+                       ToString(dtype), ToString(shape));
+                 return of(shape).PointBytes() + of(shape).WeightBytes();
+               }});
     }();
     return id;
   }
@@ -184,7 +176,8 @@ class Winograd {
                          kB2 = kB * kB;
 
   int64_t WeightBytes() const {
-    return has_points_ ? 0 : ScratchSlots::RoundUp(WinogradWeights(outputs_, channels_).Bytes());
+    return has_points_ ? 0
+                       : ScratchSlots::RoundUp(WinogradWeights(outputs_, channels_).PointBytes());
   }
 
   __attribute__((always_inline)) static void ImagePoints(const Lanes* d, Lanes* points) {
