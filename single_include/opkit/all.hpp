@@ -15462,6 +15462,12 @@ struct LayoutDefinition {
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
   // True if each tensor has a descriptor of its own. No conversion leads through such a layout.
   bool has_descriptors = false;
+  // Returns the layout whose descriptor describes a tensor by this text (see
+  // Layout::Descriptor::Describe); nullopt if the text does not say enough. Plans make the layouts
+  // of a saved selection by it. Without the function they ask the kernels of the whole graph for
+  // their layouts, which takes longer. Called by several threads at once.
+  UniqueFunction<std::optional<Layout>(std::string_view text, const Shape& shape, DType dtype)>
+      from_text = {};
   // The estimated time of a conversion, for each byte read or written.
   double ns_per_byte = 0.25;
 };
@@ -15485,6 +15491,11 @@ OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, Layou
 OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
 // Returns the id of a name. Error (kNotFound) with the nearest name.
 OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
+// Returns the layout of a tensor of this shape whose ToString is `text`: "standard", "NHWC",
+// "onednn aBcd16b". Returns nullopt for a name that is not registered, and for a descriptor that
+// cannot be made from its text.
+OPKIT_IMAGE_LOCAL std::optional<Layout> LayoutFromText(std::string_view text, const Shape& shape,
+                                                       DType dtype);
 // Returns the name of an id; "layout 7" if it is not registered.
 OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
 // Returns the number of bytes of a tensor in the layout. Errors: kNotFound if the layout is not
@@ -27113,6 +27124,10 @@ class KernelSelector {
   void ForEachDevice(int node, VisitDevice visit, IndexedVector<NodeRating::Rated>& dropped) const;
   // Adds the candidates of one device.
   void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
+  // Returns the candidates on one device for inputs in the layouts of a forced choice, as far as
+  // LayoutFromText makes them.
+  std::vector<KernelCandidate> CandidatesInLayouts(const Selection::Node& forced,
+                                                   const OperatorDef& def, int node) const;
   // Returns the candidates on one device for all layouts in which inputs can be made.
   std::vector<KernelCandidate> CandidatesInAnyLayout(const OperatorDef& def, int node) const;
   // Returns why an input cannot be copied to the device where the node reads it; empty if all can.
@@ -36030,6 +36045,18 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     }
     Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
   }
+  // Returns the layout whose name is the text, or the text up to a space; null: none. The
+  // definition is valid until the layout is removed.
+  std::pair<LayoutId, LayoutDefinition*> FindInText(std::string_view text) const {
+    MutexLock lock(mutex_);
+    for (size_t id = 1; id < layouts_.size(); ++id) {
+      LayoutDefinition* const one = layouts_[id].get();
+      if (one && text.starts_with(one->name) &&
+          (text.size() == one->name.size() || text[one->name.size()] == ' '))
+        return {static_cast<LayoutId>(id), one};
+    }
+    return {kStandardLayout, nullptr};
+  }
   std::string NameOf(LayoutId id) const {
     MutexLock lock(mutex_);
     return Name(id);
@@ -36159,6 +36186,17 @@ OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
 }
 OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
   return detail::LayoutRegistry::Global().Find(name);
+}
+OPKIT_COLD OPKIT_INLINE std::optional<Layout> LayoutFromText(std::string_view text,
+                                                             const Shape& shape, DType dtype) {
+  if (text == "standard") return Layout();
+  const auto [id, definition] = detail::LayoutRegistry::Global().FindInText(text);
+  if (!definition) return {};
+  if (!definition->has_descriptors)
+    return text == definition->name ? std::optional(Layout{id, {}}) : std::nullopt;
+  if (!definition->from_text || text.size() == definition->name.size()) return {};
+  text.remove_prefix(definition->name.size() + 1);
+  return definition->from_text(text, shape, dtype);
 }
 OPKIT_INLINE std::string LayoutName(LayoutId id) {
   return detail::LayoutRegistry::Global().NameOf(id);
@@ -43621,6 +43659,10 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
   std::vector<KernelCandidate> candidates =
       KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)));
   int wanted = is_forced ? FindForced(*forced, candidates) : -1;
+  if (is_forced && wanted < 0 && !forced->layouts.empty()) {
+    candidates = CandidatesInLayouts(*forced, def, node);
+    wanted = FindForced(*forced, candidates);
+  }
   if (is_forced && wanted < 0 && !possible_.empty()) {
     candidates = CandidatesInAnyLayout(def, node);
     wanted = FindForced(*forced, candidates);
@@ -43647,6 +43689,20 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
     if (rating.best < 0 || IsBetter(rating.candidates[rating.best], rated))
       rating.best = static_cast<int>(rating.candidates.size()) - 1;
   }
+}
+
+OPKIT_COLD OPKIT_INLINE std::vector<KernelCandidate> KernelSelector::CandidatesInLayouts(
+    const Selection::Node& forced, const OperatorDef& def, int node) const {
+  std::vector<TensorInfo> infos = types_.Of(view_.inputs(node));
+  std::string_view texts = forced.layouts;
+  texts = texts.substr(0, texts.find(" -> "));
+  for (TensorInfo& info : infos) {
+    const std::string_view text = texts.substr(0, texts.find(", "));
+    texts.remove_prefix((std::min)(texts.size(), text.size() + 2));
+    if (info.constant || !info.shape.is_known() || ToString(info.layout) == text) continue;
+    info.layout = LayoutFromText(text, info.shape.ToShape(), info.dtype).value_or(Layout());
+  }
+  return KernelCandidates(def, infos, types_.Of(view_.outputs(node)));
 }
 
 // True if two candidates are the same configuration of a kernel.

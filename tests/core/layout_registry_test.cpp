@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <limits>
+#include <optional>
 #include <stdexcept>
 
 #include "support/check_fails.hpp"
@@ -127,6 +128,27 @@ TEST_CASE("layouts are found by name and print it") {
   CHECK_FALSE(IsRegisteredLayout(999));
   CHECK(LayoutName(999) == "layout 999");
   CheckFails([] { FindLayout("standrad"); }, "did you mean 'standard'?");
+}
+
+TEST_CASE("a layout is made again from its text") {
+  const auto again = [](const std::string& text) {
+    return LayoutFromText(text, {4, 3}, DType::kFloat32);
+  };
+  for (const Layout& layout : {kA, Layout()}) CHECK(again(ToString(layout)) == layout);
+  for (const char* text : {"", "AA", "A ", "A of 8", "unknown"}) CHECK_FALSE(again(text));
+  LayoutDefinition definition{
+      .name = "Texts", .to_standard = &Nothing, .from_standard = &Nothing, .has_descriptors = true};
+  static LayoutId id = 0;
+  definition.from_text = [](std::string_view text, const Shape& shape,
+                            DType dtype) -> std::optional<Layout> {
+    if (text != "of 12" || shape != Shape({4, 3}) || dtype != DType::kFloat32) return {};
+    return Layout{id, detail::MakeIntrusive<const Blocks>(12)};
+  };
+  id = RegisterLayout(std::move(definition));
+  const Layout twelve{id, detail::MakeIntrusive<const Blocks>(12)};
+  CHECK(again(ToString(twelve)) == twelve);
+  for (const char* text : {"Texts", "Texts of 8", "Texts of 12 "}) CHECK_FALSE(again(text));
+  CHECK_FALSE(LayoutFromText("Texts of 12", {4, 4}, DType::kFloat32));
 }
 
 TEST_CASE("a tensor takes the bytes of its layout, and elements survive every conversion") {

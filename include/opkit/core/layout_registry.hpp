@@ -3,6 +3,8 @@
 #ifndef OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 #define OPKIT_CORE_LAYOUT_REGISTRY_HPP_
 
+#include <optional>
+
 #include "opkit/base/unique_function.hpp"
 #include "opkit/core/layout_hooks.hpp"
 #include "opkit/core/tensor.hpp"
@@ -26,6 +28,12 @@ struct LayoutDefinition {
   UniqueFunction<int64_t(const Shape& shape, DType dtype)> bytes = {};
   // True if each tensor has a descriptor of its own. No conversion leads through such a layout.
   bool has_descriptors = false;
+  // Returns the layout whose descriptor describes a tensor by this text (see
+  // Layout::Descriptor::Describe); nullopt if the text does not say enough. Plans make the layouts
+  // of a saved selection by it. Without the function they ask the kernels of the whole graph for
+  // their layouts, which takes longer. Called by several threads at once.
+  UniqueFunction<std::optional<Layout>(std::string_view text, const Shape& shape, DType dtype)>
+      from_text = {};
   // The estimated time of a conversion, for each byte read or written.
   double ns_per_byte = 0.25;
 };
@@ -49,6 +57,11 @@ OPKIT_IMAGE_LOCAL void RegisterLayoutConverter(LayoutId from, LayoutId to, Layou
 OPKIT_IMAGE_LOCAL bool IsRegisteredLayout(LayoutId id);
 // Returns the id of a name. Error (kNotFound) with the nearest name.
 OPKIT_IMAGE_LOCAL LayoutId FindLayout(std::string_view name);
+// Returns the layout of a tensor of this shape whose ToString is `text`: "standard", "NHWC",
+// "onednn aBcd16b". Returns nullopt for a name that is not registered, and for a descriptor that
+// cannot be made from its text.
+OPKIT_IMAGE_LOCAL std::optional<Layout> LayoutFromText(std::string_view text, const Shape& shape,
+                                                       DType dtype);
 // Returns the name of an id; "layout 7" if it is not registered.
 OPKIT_IMAGE_LOCAL std::string LayoutName(LayoutId id);
 // Returns the number of bytes of a tensor in the layout. Errors: kNotFound if the layout is not

@@ -39,6 +39,17 @@ TEST_CASE("Blocks of channels: the place of each element, the bytes, and the way
   CHECK(ConvertLayout(there, Layout()).ToVector<float>() == x.ToVector<float>());
 }
 
+TEST_CASE("The layout of images is made from its text") {
+  const Shape shape = {2, 20, 5, 4};
+  for (const int64_t block : {8, 16}) {
+    const Layout layout = detail::OnednnBlocked(shape, block);
+    CHECK(LayoutFromText(ToString(layout), shape, DType::kFloat32) == layout);
+  }
+  CHECK_FALSE(LayoutFromText("onednn aBcd32b", shape, DType::kFloat32));
+  CHECK_FALSE(LayoutFromText("onednn aBcd8b", {20, 5}, DType::kFloat32));
+  CHECK_FALSE(LayoutFromText("onednn aBcd8b", shape, DType::kInt32));
+}
+
 TEST_CASE("Large images are converted by several threads, images of other types not at all") {
   ThreadPool pool(3);
   const PoolScope scope(pool);

@@ -132,6 +132,8 @@ inline const OnednnDescriptor& OnednnDescriptorOf(const Layout& layout) {
   return static_cast<const OnednnDescriptor&>(*layout.descriptor);
 }
 inline void OnednnConvert(const Tensor& from, Tensor& to);
+inline std::optional<Layout> OnednnLayoutFromText(std::string_view text, const Shape& shape,
+                                                  DType dtype);
 
 inline LayoutId OnednnLayoutId() {
   static const LayoutId id = [] {
@@ -140,6 +142,7 @@ inline LayoutId OnednnLayoutId() {
                                           .to_standard = &OnednnConvert,
                                           .from_standard = &OnednnConvert,
                                           .has_descriptors = true,
+                                          .from_text = &OnednnLayoutFromText,
                                           .ns_per_byte = kNsPerByte});
     RegisterLayoutConverter(made, made, &OnednnConvert, kNsPerByte);
     return made;
@@ -167,6 +170,16 @@ inline Layout OnednnBlocked(const Shape& shape, int64_t block, OnednnType type =
                                                 RowMajorDesc(extents, type), block)};
 }
 inline bool CanBlock(const Shape& shape) { return shape.rank() >= 3 && shape.rank() <= 5; }
+// Makes the layouts of images, in blocks of 8 or 16 channels.
+inline std::optional<Layout> OnednnLayoutFromText(std::string_view text, const Shape& shape,
+                                                  DType dtype) {
+  if (!CanBlock(shape) || (dtype != DType::kFloat32 && dtype != DType::kBFloat16)) return {};
+  for (const int64_t block : {8, 16})
+    if (Layout made = OnednnBlocked(shape, block, OnednnTypeOf(dtype));
+        made.descriptor->Describe() == text)
+      return made;
+  return {};
+}
 // Returns the block of channels of a layout of images; 0 for any other layout.
 inline int64_t OnednnBlockOf(const Layout& layout) {
   return layout.id == OnednnLayoutId() ? OnednnDescriptorOf(layout).block() : 0;

@@ -99,6 +99,18 @@ class OPKIT_IMAGE_LOCAL LayoutRegistry {
     }
     Throw(ErrorCode::kNotFound, "there is no layout '", name, "'", SuggestName(name, names));
   }
+  // Returns the layout whose name is the text, or the text up to a space; null: none. The
+  // definition is valid until the layout is removed.
+  std::pair<LayoutId, LayoutDefinition*> FindInText(std::string_view text) const {
+    MutexLock lock(mutex_);
+    for (size_t id = 1; id < layouts_.size(); ++id) {
+      LayoutDefinition* const one = layouts_[id].get();
+      if (one && text.starts_with(one->name) &&
+          (text.size() == one->name.size() || text[one->name.size()] == ' '))
+        return {static_cast<LayoutId>(id), one};
+    }
+    return {kStandardLayout, nullptr};
+  }
   std::string NameOf(LayoutId id) const {
     MutexLock lock(mutex_);
     return Name(id);
@@ -228,6 +240,17 @@ OPKIT_INLINE bool IsRegisteredLayout(LayoutId id) {
 }
 OPKIT_INLINE LayoutId FindLayout(std::string_view name) {
   return detail::LayoutRegistry::Global().Find(name);
+}
+OPKIT_COLD OPKIT_INLINE std::optional<Layout> LayoutFromText(std::string_view text,
+                                                             const Shape& shape, DType dtype) {
+  if (text == "standard") return Layout();
+  const auto [id, definition] = detail::LayoutRegistry::Global().FindInText(text);
+  if (!definition) return {};
+  if (!definition->has_descriptors)
+    return text == definition->name ? std::optional(Layout{id, {}}) : std::nullopt;
+  if (!definition->from_text || text.size() == definition->name.size()) return {};
+  text.remove_prefix(definition->name.size() + 1);
+  return definition->from_text(text, shape, dtype);
 }
 OPKIT_INLINE std::string LayoutName(LayoutId id) {
   return detail::LayoutRegistry::Global().NameOf(id);

@@ -115,6 +115,10 @@ class KernelSelector {
   void ForEachDevice(int node, VisitDevice visit, IndexedVector<NodeRating::Rated>& dropped) const;
   // Adds the candidates of one device.
   void RateOn(Device device, const OperatorDef& def, int node, NodeRating& rating) const;
+  // Returns the candidates on one device for inputs in the layouts of a forced choice, as far as
+  // LayoutFromText makes them.
+  std::vector<KernelCandidate> CandidatesInLayouts(const Selection::Node& forced,
+                                                   const OperatorDef& def, int node) const;
   // Returns the candidates on one device for all layouts in which inputs can be made.
   std::vector<KernelCandidate> CandidatesInAnyLayout(const OperatorDef& def, int node) const;
   // Returns why an input cannot be copied to the device where the node reads it; empty if all can.

@@ -357,6 +357,10 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
   std::vector<KernelCandidate> candidates =
       KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)));
   int wanted = is_forced ? FindForced(*forced, candidates) : -1;
+  if (is_forced && wanted < 0 && !forced->layouts.empty()) {
+    candidates = CandidatesInLayouts(*forced, def, node);
+    wanted = FindForced(*forced, candidates);
+  }
   if (is_forced && wanted < 0 && !possible_.empty()) {
     candidates = CandidatesInAnyLayout(def, node);
     wanted = FindForced(*forced, candidates);
@@ -383,6 +387,20 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
     if (rating.best < 0 || IsBetter(rating.candidates[rating.best], rated))
       rating.best = static_cast<int>(rating.candidates.size()) - 1;
   }
+}
+
+OPKIT_COLD OPKIT_INLINE std::vector<KernelCandidate> KernelSelector::CandidatesInLayouts(
+    const Selection::Node& forced, const OperatorDef& def, int node) const {
+  std::vector<TensorInfo> infos = types_.Of(view_.inputs(node));
+  std::string_view texts = forced.layouts;
+  texts = texts.substr(0, texts.find(" -> "));
+  for (TensorInfo& info : infos) {
+    const std::string_view text = texts.substr(0, texts.find(", "));
+    texts.remove_prefix((std::min)(texts.size(), text.size() + 2));
+    if (info.constant || !info.shape.is_known() || ToString(info.layout) == text) continue;
+    info.layout = LayoutFromText(text, info.shape.ToShape(), info.dtype).value_or(Layout());
+  }
+  return KernelCandidates(def, infos, types_.Of(view_.outputs(node)));
 }
 
 // True if two candidates are the same configuration of a kernel.
