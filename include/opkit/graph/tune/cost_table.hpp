@@ -15,6 +15,7 @@ class CostTable {
  public:
   // Returns the times of one call in ns; null if there are none.
   const CallTimes* Find(const std::string& key) const {
+    SummarizeAdded();
     const auto found = times_.find(key);
     return found == times_.end() ? nullptr : &found->second;
   }
@@ -25,10 +26,13 @@ class CostTable {
   void Add(const std::string& key, const std::vector<double>& ns) {
     CallTimes& times = times_[key];
     times.ns.insert(times.ns.end(), ns.begin(), ns.end());
-    Summarize(times);
+    added_.insert(key);
   }
   // A time of which only the median and its interval are known.
-  void AddSummary(const std::string& key, CallTimes times) { times_[key] = std::move(times); }
+  void AddSummary(const std::string& key, CallTimes times) {
+    added_.erase(key);
+    times_[key] = std::move(times);
+  }
 
   // Stores if a kernel computes two nodes together, by the text of the pair.
   void AddPair(const std::string& pair, bool is_fused) {
@@ -40,10 +44,20 @@ class CostTable {
   void AddRefused(const std::string& key) { refused_.insert(key); }
   bool IsRefused(const std::string& key) const { return refused_.contains(key); }
 
-  const std::unordered_map<std::string, CallTimes>& times() const { return times_; }
+  const std::unordered_map<std::string, CallTimes>& times() const {
+    SummarizeAdded();
+    return times_;
+  }
 
  private:
-  std::unordered_map<std::string, CallTimes> times_;
+  // Sorts the samples of a key once, not once for each of the many nodes that may do equal work.
+  void SummarizeAdded() const {
+    for (const std::string& key : added_) Summarize(times_.find(key)->second);
+    added_.clear();
+  }
+
+  mutable std::unordered_map<std::string, CallTimes> times_;
+  mutable std::unordered_set<std::string> added_;  // keys whose summary is out of date
   std::unordered_set<std::string> fused_, unfused_, refused_;
 };
 
