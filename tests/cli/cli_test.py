@@ -671,7 +671,7 @@ class BenchOp(Cli):
     def test_lists_as_attributes(self):
         arguments = ["bench-op", "MaxPool", "--input", "float32:1x1x4x6", "--backends", "reference", "--seconds",
                      "0.01", "--attr", "kernel_shape=3,3", "--attr"]
-        self.assertIn("kernel_shape=[3, 3], pads=[1, 1, 1, 1]", self.opkit(*arguments, "pads=[1,1,1,1]"))
+        self.assertIn("MaxPool(kernel_shape=[3, 3],pads=[1, 1, 1, 1])", self.opkit(*arguments, "pads=[1,1,1,1]"))
         self.refuses(USAGE, [*arguments, "pads=1,a"], "pads", "is string")
 
     def test_counters(self):

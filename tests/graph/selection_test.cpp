@@ -249,11 +249,13 @@ TEST_CASE("forced layouts are had although the input comes in another layout") {
             .ToVector<float>() == Floats{4, 8, 12, 16});
   CHECK(compile({"Y", "layouts", -1, "", "", "standard"}).Explain().converters == 0);
   CHECK(compile({"Y", "layouts"}).Explain().converters == 0);
+  // No node before makes this layout; its name is enough to convert to it.
+  CHECK(compile({"Y", "layouts", -1, "", "", "B -> B"}).Explain().converters == 2);
   CheckFails(
       [&] {
-        compile({"Y", "layouts", -1, "", "", "B -> B"});
+        compile({"Y", "layouts", -1, "", "", "C -> C"});
       },
-      "the selection asks for B -> B, not standard");
+      "the selection asks for C -> C, not standard");
 }
 
 TEST_CASE("a variant is chosen by its name, and reaches the kernel") {
