@@ -672,7 +672,7 @@ class BenchOp(Cli):
         arguments = ["bench-op", "MaxPool", "--input", "float32:1x1x4x6", "--backends", "reference", "--seconds",
                      "0.01", "--attr", "kernel_shape=3,3", "--attr"]
         self.assertIn("MaxPool(kernel_shape=[3, 3],pads=[1, 1, 1, 1])", self.opkit(*arguments, "pads=[1,1,1,1]"))
-        self.refuses(USAGE, [*arguments, "pads=1,a"], "pads", "is string")
+        self.refuses(BAD_INPUT, [*arguments, "pads=1,a"], "pads", "is string")
 
     def test_counters(self):
         self.refuses(USAGE, ["bench-op", "Relu", "--input", "float32:8", "--counters", "cycles,cache_mises"],
