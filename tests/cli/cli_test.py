@@ -670,9 +670,10 @@ class BenchOp(Cli):
 
     def test_lists_as_attributes(self):
         arguments = ["bench-op", "MaxPool", "--input", "float32:1x1x4x6", "--backends", "reference", "--seconds",
-                     "0.01", "--attr", "kernel_shape=3,3", "--attr"]
+                     "0.01", "--attr", "kernel_shape=[3,3]", "--attr"]
         self.assertIn("MaxPool(kernel_shape=[3, 3],pads=[1, 1, 1, 1])", self.opkit(*arguments, "pads=[1,1,1,1]"))
-        self.refuses(BAD_INPUT, [*arguments, "pads=1,a"], "pads", "is string")
+        for text in ("1,1,1,1", "[1,a]", "[1"):  # no lists: libraries may read such texts themselves
+            self.refuses(BAD_INPUT, [*arguments, "pads=" + text], "pads", f'is string ("{text}")')
 
     def test_counters(self):
         self.refuses(USAGE, ["bench-op", "Relu", "--input", "float32:8", "--counters", "cycles,cache_mises"],

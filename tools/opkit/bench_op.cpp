@@ -210,8 +210,9 @@ void AddBenchOpCommand(CLI::App& program) {
                   "Makes an input a constant, as a model's weights are")
       ->allow_extra_args(false)
       ->option_text("NAME ...");
-  app->add_option("--attr", command->attributes,
-                  "Sets an attribute: an integer, a number, true, false, a list such as [1,2], or text")
+  app->add_option(
+         "--attr", command->attributes,
+         "Sets an attribute: an integer, a number, true, false, a list such as [1,2], or text")
       ->allow_extra_args(false)
       ->option_text("NAME=VALUE ...");
   AddLibraryOption(*app, &command->libraries);
@@ -266,7 +267,7 @@ void AddBenchOpCommand(CLI::App& program) {
       "  opkit bench-op Relu --input float32:Nx64x56x56 --sweep N=1,2,4 --threads 1,2 --cold all\n"
       "  opkit bench-op MatMul --input float32:8xN --input float32:Nx8 --sweep N=8,64 "
       "--plot a.svg\n"
-      "  opkit bench-op MaxPool --input float32:1x64x112x112 --attr kernel_shape=3,3 --peak\n"
+      "  opkit bench-op MaxPool --input float32:1x64x112x112 --attr kernel_shape=[3,3] --peak\n"
       "  opkit bench-op MyOp --library libmy_ops.so --json new.json --compare old.json");
   app->callback([command] { BenchOp(*command); });
 }

@@ -432,9 +432,10 @@ void AddCheckCommand(CLI::App& program) {
       ->required()
       ->option_text("REQUIRED");
   app->add_option("--op", command->op, "Checks only this operator")->option_text("NAME");
-  app->add_option("--attr", command->attributes,
-                  "Sets an attribute of the operators: an integer, a number, true, false, a list such as "
-                  "[1,2], or text")
+  app->add_option(
+         "--attr", command->attributes,
+         "Sets an attribute of the operators: an integer, a number, true, false, a list such as "
+         "[1,2], or text")
       ->option_text("NAME=VALUE ...");
   app->add_option("--shape", command->shapes,
                   "Sets the shapes of the inputs: one for each input, or one for all; without this "

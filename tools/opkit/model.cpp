@@ -259,6 +259,23 @@ bool AreInputsWrong(const Graph& graph, const std::vector<Graph::Input>& inputs)
   return false;
 }
 
+// Sets an argument to the numbers of "[1,2]". Returns false for other text.
+template <class T>
+bool SetList(Arguments& out, const std::string& name, std::string_view text) {
+  if (!text.starts_with('[') || !text.ends_with(']')) return false;
+  text = text.substr(1, text.size() - 2);
+  std::vector<T> numbers;
+  for (size_t at = 0; !text.empty() && at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const auto number = opkit::detail::ParseText<T>(text.substr(at, end - at));
+    if (!number) return false;
+    numbers.push_back(*number);
+    at = end + 1;
+  }
+  out.Set(name, std::move(numbers));
+  return true;
+}
+
 }  // namespace
 
 Shape ParseShape(const std::string& text) {
@@ -273,24 +290,6 @@ Shape ParseShape(const std::string& text) {
     at = end + 1;
   }
   return FailWith(ExitCode::kUsage, "", [&] { return Shape(extents); });
-}
-
-// Reads "[1,2]" or "1,2" as a list of numbers: whole ones if all are. Returns false for other text.
-template <class T>
-static bool SetList(Arguments& out, const std::string& name, std::string_view text) {
-  const bool has_brackets = text.starts_with('[') && text.ends_with(']');
-  if (has_brackets) text = text.substr(1, text.size() - 2);
-  if (!has_brackets && text.find(',') == std::string_view::npos) return false;
-  std::vector<T> numbers;
-  for (size_t at = 0; !text.empty() && at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    const auto number = opkit::detail::ParseText<T>(text.substr(at, end - at));
-    if (!number) return false;
-    numbers.push_back(*number);
-    at = end + 1;
-  }
-  out.Set(name, std::move(numbers));
-  return true;
 }
 
 Arguments ParseAttributes(const std::vector<std::string>& settings) {
