@@ -252,6 +252,7 @@ TEST_CASE("Weights come back from the layout of Winograd's algorithm") {
   const Tensor points = ToPoints(weights);
   CHECK(LayoutBytes(points.layout(), points.shape(), DType::kFloat32) == 19 * 21 * (36 + 9) * 4);
   CHECK(ConvertLayout(points, {}).ToVector<float>() == weights.ToVector<float>());
+  CHECK(ConvertLayout(ToPoints(Tensor({4, 0, 3, 3}, DType::kFloat32)), {}).numel() == 0);
   CHECK(ErrorOf([] {
           ToPoints(Random({4, 4, 3, 1}, 1));
         })

@@ -29,8 +29,8 @@ inline constexpr std::string_view kOneThread = "threads=1";
 // An Algorithm is constructed from the ConvSizes, the number of groups, the number of threads, the
 // name of a variant and the layout of W. Its function Variants returns the names other than the
 // usual, empty one, and Weights returns the layout of W for a variant. If kOneThread is among the
-// names, the kernel runs the usual algorithm on one thread. The kernel keeps
-// the algorithm until a shape or the number of threads changes. The function kSizes returns the
+// names, the kernel runs the usual algorithm on one thread. The kernel keeps the algorithm until a
+// shape, the layout of W or the number of threads changes. The function kSizes returns the
 // ConvSizes; it takes the attributes, the number of groups and the shapes of X and W.
 template <class Attributes, class Algorithm, auto kSizes>
 class ConvKernel final : public BasicConvOpBase<Attributes> {

@@ -31,7 +31,8 @@ class WinogradWeights {
   // Writes the points of all weights.
   void Transform(const float* w, float* points) const {
     constexpr int64_t kGrain = 2000;  // weights that take about 10 us
-    ParallelForRange(outputs_, kGrain / channels_ + 1, [&](int64_t begin, int64_t end) {
+    const int64_t grain = kGrain / (std::max)(channels_, int64_t{1}) + 1;
+    ParallelForRange(outputs_, grain, [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) TransformOutput(w, o, points);
     });
   }
