@@ -250,23 +250,24 @@ class OPKIT_IMAGE_LOCAL Tuner {
   // Runs the candidate and the default plan in turns, and takes the times of the candidate's nodes.
   void Measure(Candidate& candidate) {
     constexpr int kFewest = 5, kMost = 100, kFewestOfSlow = 3;
-    constexpr double kSlow = 3;      // against the default plan
-    constexpr double kShare = 0.03;  // of the whole time, for one plan
-    constexpr double kMostShare = 0.08;
+    constexpr double kSlow = 3;          // against the default plan
+    constexpr double kShare = 0.03;      // of the whole time, for one plan
+    constexpr double kMostShare = 0.08;  // from then on, kFewestOfSlow rounds are enough
     const bool is_default = &candidate == default_.get();
     NodeTimes base_times(default_->executor, clock_);
     std::unique_ptr<NodeTimes> times;
     if (!is_default) times = std::make_unique<NodeTimes>(candidate.executor, clock_);
     std::vector<double> base, own;
     const auto run = [&](Candidate& one, NodeTimes& nodes, std::vector<double>& ns) {
-      const bool warms = first_base_ < kLongNs;
-      for (int i = warms ? 0 : 1; i < 2; ++i) {
-        const int64_t begin = clock_.Now();
+      if (first_base_ < kLongNs) {  // warms the caches
         one.Run();
-        const int64_t end = clock_.Now();
-        nodes.EndRun(i == 1);
-        if (i == 1) ns.push_back(static_cast<double>(end - begin));
+        nodes.EndRun(false);
       }
+      const int64_t begin = clock_.Now();
+      one.Run();
+      const int64_t end = clock_.Now();
+      nodes.EndRun(true);
+      ns.push_back(static_cast<double>(end - begin));
     };
     const double begin = Seconds();
     for (int round = 0; round < kMost; ++round) {
@@ -280,8 +281,8 @@ class OPKIT_IMAGE_LOCAL Tuner {
     if (first_base_ == 0) first_base_ = base_median;
     // How much slower or faster the machine is in this moment than it was in the first. Of few runs
     // a disturbed one would count too much.
-    const bool is_known = static_cast<int>(base.size()) >= kFewestOfSlow && first_base_ > 0;
-    const double drift = is_known && base_median > 0 ? base_median / first_base_ : 1;
+    const bool is_known = static_cast<int>(base.size()) >= kFewestOfSlow && base_median > 0;
+    const double drift = is_known && first_base_ > 0 ? base_median / first_base_ : 1;
     Learn(base_times, drift);
     if (times) {
       Learn(*times, drift);
