@@ -696,15 +696,15 @@ class BenchOp(Cli):
         self.opkit(*arguments, "--json", "before.json")
         text = (self.folder / "before.json").read_text()
         benchmarks = json.loads(text)["benchmarks"]
-        self.assertGreater(len(benchmarks), 6)
+        self.assertGreater(len(benchmarks), 3)  # 7 at least are taken, and more than half kept
         name = "Relu float32 [1000]/reference/threads:1"
         for i, one in enumerate(benchmarks):
             self.assertEqual((one["name"], one["repetition_index"], one["time_unit"]), (name, i, "ns"))
             self.assertGreater(one["real_time"], 0)
         self.assertEqual(json.loads(self.opkit(*arguments, "--json", "-"))["benchmarks"][0]["name"], name)
-        # A recording that is 1,000 times as fast makes this one slower.
-        for one in benchmarks:
-            one["real_time"] /= 1000
+        # A recording that is 1,000 times as fast makes this one slower. It has so many samples that 4 new
+        # ones are enough for a verdict.
+        benchmarks = [{**one, "real_time": one["real_time"] / 1000} for one in benchmarks * 8]
         self.write("fast.json", json.dumps({"benchmarks": benchmarks}))
         self.opkit(*arguments, "--compare", "fast.json", "--fail-above", "5", code=RUN_FAILED)
         self.assertIn("slower by more than 5 %: " + name, self.stderr)
