@@ -43,6 +43,7 @@ class WinogradWeights {
           {.name = "winograd",
            .to_standard =
                [of](const Tensor& from, Tensor& to) {
+                 if (to.numel() == 0) return;  // memcpy takes no null pointer
                  const WinogradWeights weights = of(from.shape());
                  std::memcpy(to.raw_mutable_data(),
                              static_cast<const char*>(from.raw_data()) + weights.PointBytes(),
@@ -50,6 +51,7 @@ class WinogradWeights {
                },
            .from_standard =
                [of](const Tensor& from, Tensor& to) {
+                 if (from.numel() == 0) return;
                  const WinogradWeights weights = of(from.shape());
                  auto* points = static_cast<char*>(to.raw_mutable_data());
                  weights.Transform(from.data<float>(), reinterpret_cast<float*>(points));
