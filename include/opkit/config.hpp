@@ -54,7 +54,7 @@
 
 // Makes a symbol visible outside a shared object that is compiled with -fvisibility=hidden.
 // Exception types need it, so that another shared object can catch them.
-#define OPKIT_EXPORT __attribute__((visibility("default")))
+#define OPKIT_VISIBLE __attribute__((visibility("default")))
 
 // Gives each program and each shared library its own copy: the dynamic linker cannot merge hidden
 // symbols.

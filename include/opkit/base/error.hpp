@@ -36,7 +36,7 @@ const char* ToString(ErrorCode code);
 // `what()` is the message followed by one indented line for each context. Copies are independent.
 // AddContext is not thread-safe: add lines to a copy of an Error that an event holds, because all
 // threads that wait for the event share it.
-class OPKIT_EXPORT Error : public std::runtime_error {
+class OPKIT_VISIBLE Error : public std::runtime_error {
  public:
   // Use Throw() below to make an Error and throw it.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);

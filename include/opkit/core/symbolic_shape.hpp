@@ -14,7 +14,7 @@ namespace detail {
 
 // Thrown by functions that need a rank or an extent that is not known. If an inference function
 // throws it, nothing can be inferred yet; Compile does not report it as an Error.
-class OPKIT_EXPORT NotKnownYet : public Error {
+class OPKIT_VISIBLE NotKnownYet : public Error {
  public:
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };

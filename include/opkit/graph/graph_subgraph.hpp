@@ -23,7 +23,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const Graph& graph, const OperatorD
     g_make_graph_gradient{"a gradient of a subgraph", "opkit/graph.hpp"};
 
 // A subgraph that is a Graph. MakeSubgraph makes its objects.
-class OPKIT_EXPORT GraphSubgraph : public SubgraphBase {
+class OPKIT_VISIBLE GraphSubgraph : public SubgraphBase {
  public:
   explicit GraphSubgraph(Graph contents) : graph(std::move(contents)) {}
   // Returns a subgraph of the same class with these contents.

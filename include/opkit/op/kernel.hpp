@@ -136,7 +136,7 @@ struct Kernel {
 
 // Thrown by the constructor of an operator that cannot run this node. The next kernel is then
 // tried.
-class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
+class OPKIT_VISIBLE UnsupportedOperatorFeature : public Error {
  public:
   explicit UnsupportedOperatorFeature(std::string what)
       : Error(ErrorCode::kUnsupported, std::move(what)) {}

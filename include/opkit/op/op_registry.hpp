@@ -39,7 +39,7 @@ class OpRegistry {
 
   // Inline, with a static variable inside: the dynamic linker makes this one object for the program
   // and the shared objects that it is linked with.
-  OPKIT_EXPORT static OpRegistry& OfProgram() {
+  OPKIT_VISIBLE static OpRegistry& OfProgram() {
     static auto* registry = new OpRegistry;  // operators may outlive every static object
     return *registry;
   }

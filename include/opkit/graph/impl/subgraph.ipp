@@ -12,7 +12,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The GraphSubgraph of MakeSubgraph.
-class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
+class OPKIT_VISIBLE GraphInNode final : public GraphSubgraph {
  public:
   using GraphSubgraph::GraphSubgraph;
   IntrusivePtr<const SubgraphBase> With(Graph contents) const override {

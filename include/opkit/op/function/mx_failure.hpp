@@ -9,7 +9,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // The Error for a FAIL that a library's function in MXNet's spelling has returned. The library's
 // host stores the reason.
-class OPKIT_EXPORT MxFailure : public Error {
+class OPKIT_VISIBLE MxFailure : public Error {
  public:
   using Error::Error;
 };

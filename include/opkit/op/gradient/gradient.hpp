@@ -35,7 +35,7 @@ class GradientRegistry {
  public:
   GradientRegistry();
   ~GradientRegistry();
-  OPKIT_EXPORT static GradientRegistry& OfProgram() {
+  OPKIT_VISIBLE static GradientRegistry& OfProgram() {
     static auto* registry = new GradientRegistry;  // used by static objects of any order
     return *registry;
   }
