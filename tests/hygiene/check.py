@@ -26,7 +26,7 @@ ROWS = [
     ["op"],
     ["graph"],
     ["plugin", "ops", "report", "compat"],
-    ["backends", "interop"],
+    ["backends", "interop", "export"],
 ]
 ROW_OF = {folder: row for row, folders in enumerate(ROWS) for folder in folders}
 THIRD_PARTY_ROW = 8

@@ -1,0 +1,14 @@
+// Exports operators to every host: OPKIT_EXPORT(Axpy) is the macros of all hosts' headers for one
+// operator.
+#ifndef OPKIT_EXPORT_ALL_HPP_
+#define OPKIT_EXPORT_ALL_HPP_
+
+#include "opkit/export/core.hpp"
+
+// Exports an operator to every host of this header. Write it at namespace scope in one unit of the
+// shared object; the operator is registered in this or another unit:
+//   OPKIT_EXPORT_DOMAIN("mine");
+//   OPKIT_EXPORT(Axpy);
+#define OPKIT_EXPORT(op) OPKIT_AT_NAMESPACE_SCOPE(OPKIT_EXPORT)
+
+#endif  // OPKIT_EXPORT_ALL_HPP_
