@@ -82,6 +82,7 @@ POSIX_DEFINITIONS = {"opkit/base/impl/child_process.ipp"}
 # The loader and its file format: the second place to change for another system.
 LOADER = {"dlfcn.h", "elf.h", "link.h"}
 LOADER_HEADERS = {"opkit/plugin/load/impl/elf_file.ipp", "opkit/plugin/load/impl/shared_object.ipp",
+                  "opkit/export/impl/host_symbol.ipp",
                   "opkit/profile/impl/tool_ranges.ipp",
                   "opkit/profile/timing/impl/energy_counter.ipp", "opkit/backends/onednn/threads.hpp"}
 

@@ -34,6 +34,10 @@ class StorageBlock final : public RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
+  // True for adopted memory without a deleter, which its owner keeps alive.
+  bool is_foreign() const { return !allocator_ && !deleter_; }
+  // Moves a view of foreign memory to other memory of the same device. No other handle may exist.
+  void Rebind(void* data, int64_t nbytes) { data_ = data, nbytes_ = nbytes; }
   // True if the two blocks have no common address. Blocks of one allocator never overlap; foreign
   // memory may.
   bool IsApartFrom(const StorageBlock& other) const {

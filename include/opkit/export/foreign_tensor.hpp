@@ -1,6 +1,6 @@
-// ForeignTensor: a host's tensor as plain data, and ForeignView, a Tensor that views it without a
-// copy. The views of a ready operator (ready_operator.hpp) are made once and moved to other memory
-// at each call, which allocates nothing.
+// ForeignTensor: a host's tensor as plain data, and the functions that view it as a Tensor without
+// a copy. A ready operator (ready_operator.hpp) keeps its views and moves them to other memory at
+// each call, which allocates nothing.
 #ifndef OPKIT_EXPORT_FOREIGN_TENSOR_HPP_
 #define OPKIT_EXPORT_FOREIGN_TENSOR_HPP_
 
@@ -17,63 +17,61 @@ struct ForeignTensor {
   int rank = 0;
   const int64_t* shape = nullptr;
   const int64_t* strides = nullptr;  // in elements, also negative ones; null for row-major dense
+
+  // True if the elements are row-major without gaps. Strides of axes of extent 1 do not matter.
+  bool is_dense() const {
+    if (!strides) return true;
+    int64_t expected = 1;
+    for (int axis = rank - 1; axis >= 0; --axis) {
+      if (shape[axis] != 1 && strides[axis] != expected) return HasNoElements();
+      expected *= shape[axis];
+    }
+    return true;
+  }
+  bool HasNoElements() const {
+    for (int axis = 0; axis < rank; ++axis)
+      if (shape[axis] == 0) return true;
+    return false;
+  }
 };
 
-// Returns the dtype with this DLPack code and number of bits; kUndefined if there is none.
-constexpr DType DTypeOfDLPack(int code, int bits, int lanes) {
-  if (lanes == 1)
+[[noreturn]] OPKIT_COLD OPKIT_IMAGE_LOCAL void ThrowNoDType(int code, int bits, int lanes);
+// Returns the dtype with this DLPack code and number of bits. Throws kUnsupported if there is none.
+inline DType DTypeOfDLPack(int code, int bits, int lanes) {
+  if (lanes == 1) [[likely]]
     for (const DLPackTypeRow& row : kDLPackTypes)
       if (row.code == code && row.bits == bits) return row.dtype;
-  return DType::kUndefined;
+  ThrowNoDType(code, bits, lanes);
 }
-[[noreturn]] OPKIT_COLD void ThrowNoDType(int code, int bits, int lanes);
-// Takes a struct with DLPack's members. Throws kUnsupported for a type that opkit does not have.
+// Takes a struct with DLPack's members. Throws the error of DTypeOfDLPack.
 template <class DLTensor>
 ForeignTensor FromDLTensor(const DLTensor& in) {
-  const DType dtype = DTypeOfDLPack(in.dtype.code, in.dtype.bits, in.dtype.lanes);
-  if (dtype == DType::kUndefined) [[unlikely]]
-    ThrowNoDType(in.dtype.code, in.dtype.bits, in.dtype.lanes);
   return {in.data ? static_cast<char*>(in.data) + in.byte_offset : nullptr,
-          dtype,
+          DTypeOfDLPack(in.dtype.code, in.dtype.bits, in.dtype.lanes),
           {static_cast<DeviceType>(in.device.device_type), in.device.device_id},
           in.ndim,
           in.shape,
           in.strides};
 }
 
-// A Tensor over a host's memory, for an operator's input or output. Set moves the view to a host's
-// tensor; it allocates only for another shape or device. If a tensor cannot be viewed, because a
-// stride is negative or the address is not aligned, the view is a dense copy of the elements.
-// Release ends the view. An operator that keeps a Tensor of its input past the call keeps the
-// address of memory that the host may free.
-class OPKIT_IMAGE_LOCAL ForeignView {
- public:
-  // Throws kInvalidArgument for a negative extent or a null pointer with elements, kUnsupported for
-  // a device of which the program has no allocator, if a copy is needed.
-  void SetInput(const ForeignTensor& from);
-  // Like SetInput. A tensor that cannot be viewed gets memory of its own, which CopyBack copies.
-  void SetOutput(const ForeignTensor& to);
-  const Tensor& tensor() const { return tensor_; }
-  Tensor& tensor() { return tensor_; }
-  // Copies `made` to the host's tensor, if it is other memory. Both have the same shape and dtype.
-  void CopyBack(const Tensor& made) const;
-  // True if the tensor has the memory of this view.
-  bool Owns(const Tensor& tensor) const { return storage_ && tensor.storage() == storage_; }
-  // Forgets the host's memory, and keeps what the next call can use again.
-  void Release();
+// Makes `view` a view of the host's tensor. If `view` is an earlier view of the same dtype, shape
+// and device that nothing else shares, it only moves, without an allocation. Throws
+// kInvalidArgument for a negative extent, or a null pointer with elements; kOutOfRange for more
+// bytes than fit in 64 bits. A tensor that cannot be viewed, because a stride is negative or the
+// address is not aligned, becomes a dense copy.
+OPKIT_IMAGE_LOCAL void ViewForeign(const ForeignTensor& from, Tensor& view);
+// Like ViewForeign, for a tensor to be written. Returns false, and leaves `view` without a dtype,
+// if an operator cannot write to this memory: strides leave gaps, or the address is not aligned.
+// The result is then copied by CopyToForeign.
+OPKIT_IMAGE_LOCAL bool ViewForeignOutput(const ForeignTensor& to, Tensor& view);
+// Ends a view: forgets the host's memory, and keeps what ViewForeign can use again. If an operator
+// keeps the tensor past the call, `view` loses it.
+OPKIT_IMAGE_LOCAL void EndView(Tensor& view) noexcept;
 
- private:
-  void View(const ForeignTensor& from);
-
-  Tensor tensor_;          // undefined dtype for an input that is left out
-  Storage storage_;        // views the host's memory; null for a copy
-  ForeignTensor foreign_;  // the tensor of the current call
-};
-
-// Copies the elements of a dense tensor to a host's tensor with any strides, or back. Dtypes and
-// shapes are equal. Throws kUnsupported if the host cannot reach one of them.
+// Copies the elements of a dense tensor to a host's tensor of the same dtype and shape, with any
+// strides. Throws kUnsupported if they are on devices between which nothing copies, or if the host
+// cannot reach a tensor with strides.
 OPKIT_IMAGE_LOCAL void CopyToForeign(const Tensor& from, const ForeignTensor& to);
-OPKIT_IMAGE_LOCAL Tensor CopyOfForeign(const ForeignTensor& from);
 
 }}}  // namespace opkit::detail
 

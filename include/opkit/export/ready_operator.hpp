@@ -13,12 +13,13 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 //
 //   ReadyOperator axpy("Axpy", {1, 1}, {{"alpha", 2.0}});
 //   axpy.SetInput(0, x), axpy.SetInput(1, y);   // ForeignTensors
-//   axpy.SetOutput(0, z);                       // or afterwards: Tensor z = axpy.TakeOutput(0)
+//   axpy.SetOutput(0, z);                       // or after the run: z = axpy.TakeOutput(0)
 //   axpy.Run();
+//   axpy.Release();
 //
-// Every call sets all its inputs, and ends with Release, also after an Error: a Lease of
-// core.hpp does so. A host that allocates the outputs itself asks InferOutputs for their types
-// first, and CopyOutput copies an output whose shape only the run decides.
+// Every call sets all inputs that are not left out, and ends with Release, also after an Error: a
+// Lease of core.hpp does so. A host that allocates the outputs itself asks InferOutputs for their
+// types first. CopyOutput copies an output whose shape only the run decides.
 class OPKIT_IMAGE_LOCAL ReadyOperator {
  public:
   // `present` has a 1 for each input, and a 0 for an optional input that is left out. A negative
@@ -26,17 +27,18 @@ class OPKIT_IMAGE_LOCAL ReadyOperator {
   ReadyOperator(const std::string& op, const std::vector<int>& present, Arguments args = {},
                 Device device = {}, int num_outputs = -1);
 
+  // Return the facts of the node that a call runs.
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
-  int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  bool has_input(int i) const { return present_[Index(i)]; }
-  const OpSchema& schema() const { return *schema_; }
-  Device device() const { return def_.device(); }
+  int num_outputs() const { return static_cast<int>(results_.size()); }
+  bool has_input(int i) const { return !def().inputs()[Index(i)].empty(); }
+  const OpSchema& schema() const { return op_.schema(); }
+  const OperatorDef& def() const { return op_.def(); }
+  Device device() const { return def().device(); }
 
-  // Views the host's tensor as input i. Throws the errors of ForeignView; kOutOfRange for an input
-  // that the operator does not have or leaves out.
-  void SetInput(int i, const ForeignTensor& tensor);
+  // Views the host's tensor as input i. Throws the errors of ViewForeign.
+  void SetInput(int i, const ForeignTensor& tensor) { ViewForeign(tensor, inputs_[Index(i)]); }
 
-  // An output before the run: the dtype may be kUndefined, the shape is valid if `known`.
+  // An output before the run: `dtype` may be kUndefined, and `shape` is valid if `known`.
   using Inferred = InferenceCache::Output;
   // Returns the outputs that the inputs decide, valid until the next SetInput. Throws the errors of
   // the operator's inference, with the same text as Run.
@@ -47,43 +49,39 @@ class OPKIT_IMAGE_LOCAL ReadyOperator {
   // memory.
   void SetOutput(int o, const ForeignTensor& tensor);
 
-  // Runs, and returns when the work is done. Throws the errors of ResolvedOperator::Run;
-  // kInvalidArgument and kTypeMismatch if the result does not fit an output that the host gives and
-  // whose type inference does not know. Such an output is not written to.
-  void Run();
-  // Runs like Run on an asynchronous device, on the host's stream, and returns when the work is
-  // issued. Throws kUnsupported if the device has no streams.
-  void Issue(void* native_stream);
+  // Runs, and returns when the work is done. Throws the errors of ResolvedOperator::Run; those of
+  // SetOutput if a result does not fit an output that inference does not know. Then no output is
+  // written to, except for contents that the operator had begun to write.
+  void Run() { RunBy(nullptr, false); }
+  // Runs like Run, on the host's stream, and returns once the work is issued. Throws kUnsupported
+  // if the operator's device has no native streams.
+  void Issue(void* native_stream) { RunBy(native_stream, true); }
 
-  // Returns an output of the run that the host has not given. It never shares the memory of the
-  // host's tensors.
+  // Returns the result for output o after the run, for its dtype and shape.
+  const Tensor& result(int o) const { return results_[Index(o)]; }
+  // Returns the result as a tensor that shares no memory with the host's tensors.
   Tensor TakeOutput(int o);
-  // Copies an output of the run that the host has not given to the host's tensor. Throws like
-  // SetOutput.
-  void CopyOutput(int o, const ForeignTensor& tensor);
-  // Returns the result, for its dtype and shape, after Run.
-  const Tensor& output(int o) const { return results_[Index(o)]; }
+  // Copies the result to the host's tensor. Throws the errors of SetOutput.
+  void CopyOutput(int o, const ForeignTensor& tensor) const;
 
-  // Forgets all tensors of the call.
+  // Ends the call: forgets all tensors of the host.
   void Release() noexcept;
 
  private:
-  struct GivenOutput {
-    ForeignView view;
+  // An output that the host gives.
+  struct Given {
     bool given = false;
+    bool viewed = false;  // the operator writes to the host's memory
+    ForeignTensor tensor;
   };
-  void CheckOutput(int o, DType dtype, const Shape& shape, const ForeignTensor& found) const;
-  void RunOn(bool issue);
+  void CheckFits(int o, DType dtype, const Shape* shape, const ForeignTensor& found) const;
+  void RunBy(void* native_stream, bool issue);
 
-  const OpSchema* schema_;
-  std::vector<uint8_t> present_;
   ResolvedOperator op_;
-  OperatorDef def_;
   InferenceCache inference_;
-  bool inferred_ = false;  // in this call
-  std::vector<ForeignView> inputs_;
-  std::vector<GivenOutput> outputs_;
-  std::vector<Tensor> arguments_, results_;  // of ResolvedOperator::Run
+  std::vector<const Tensor*> present_;    // the inputs; null for one that is left out
+  std::vector<Tensor> inputs_, results_;  // views, or the operator's own results
+  std::vector<Given> given_;
 };
 
 }}}  // namespace opkit::detail

@@ -62,6 +62,9 @@ class ResolvedOperator {
 
   // Returns the number of tensors that a call returns, or that Run takes.
   int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
+  // Return the operator's schema, and the node that a call runs, with the names of its values.
+  const OpSchema& schema() const { return *schema_; }
+  const OperatorDef& def() const { return def_; }
 
   // Returns the current operator, which later calls also run. If kernels are selected, a call with
   // new dtypes or shapes replaces the operator and its observers.

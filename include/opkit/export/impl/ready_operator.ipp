@@ -2,6 +2,126 @@
 #ifndef OPKIT_EXPORT_IMPL_READY_OPERATOR_IPP_
 #define OPKIT_EXPORT_IMPL_READY_OPERATOR_IPP_
 
+#include "opkit/device/native_stream.hpp"
 #include "opkit/export/ready_operator.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+inline InvokeOptions OptionsFor(Device device, int num_outputs) {
+  InvokeOptions options;
+  options.device = device;
+  options.num_outputs = num_outputs;
+  return options;
+}
+
+OPKIT_INLINE ReadyOperator::ReadyOperator(const std::string& op, const std::vector<int>& present,
+                                          Arguments args, Device device, int num_outputs)
+    : op_(op, present, std::move(args), OptionsFor(device, num_outputs)),
+      inputs_(present.size()),
+      results_(Index(op_.num_outputs())),
+      given_(results_.size()) {
+  for (size_t i = 0; i < present.size(); ++i)
+    present_.push_back(present[i] ? &inputs_[i] : nullptr);
+}
+
+OPKIT_INLINE std::span<const ReadyOperator::Inferred> ReadyOperator::InferOutputs() {
+  if (!inference_.IsFresh(present_)) [[unlikely]] {
+    try {
+      inference_.Infer(
+          def(), present_, [&](InferenceContext& context) { schema().Infer(context); }, [] {});
+      inference_.Keep();
+    } catch (...) {
+      std::vector<Tensor> none(results_.size());
+      op_.Run(inputs_, none);  // infers too: throws the same error, with the context of a run
+      throw;
+    }
+  }
+  return inference_.outputs();
+}
+
+OPKIT_INLINE void ReadyOperator::CheckFits(int o, DType dtype, const Shape* shape,
+                                           const ForeignTensor& found) const {
+  const bool same_type = dtype == DType::kUndefined || dtype == found.dtype;
+  bool same_shape = true;
+  if (shape) {
+    same_shape = shape->rank() == found.rank;
+    for (int axis = 0; axis < found.rank && same_shape; ++axis)
+      same_shape = shape->data()[axis] == found.shape[axis];
+  }
+  if (same_type && same_shape) [[likely]]
+    return;
+  const auto& declared = schema().outputs();
+  const std::string name =
+      Index(o) < declared.size() ? StrCat(" '", declared[Index(o)].name, "'") : std::string();
+  const Dims extents(found.shape, static_cast<size_t>(found.rank));
+  Throw(same_type ? ErrorCode::kInvalidArgument : ErrorCode::kTypeMismatch, "output ", o, name,
+        " of ", def().type(), " is given as ", found.dtype, extents, ", but the result is ",
+        dtype == DType::kUndefined ? found.dtype : dtype, shape ? ToString(*shape) : "",
+        "; give a tensor of this type");
+}
+
+OPKIT_INLINE void ReadyOperator::SetOutput(int o, const ForeignTensor& tensor) {
+  const Inferred& inferred = InferOutputs()[Index(o)];
+  CheckFits(o, inferred.dtype, inferred.known ? &inferred.shape : nullptr, tensor);
+  Tensor& view = results_[Index(o)];
+  Given& given = given_[Index(o)];
+  if (inferred.known && inferred.dtype != DType::kUndefined)
+    given.viewed = ViewForeignOutput(tensor, view);
+  else
+    view = Tensor(tensor.device);
+  given.given = true;
+  given.tensor = tensor;
+}
+
+OPKIT_INLINE void ReadyOperator::RunBy(void* native_stream, bool issue) {
+  bool copies = false;
+  for (size_t o = 0; o < given_.size(); ++o)
+    if (given_[o].given)
+      copies |= !given_[o].viewed;
+    else
+      results_[o] = Tensor();
+  if (!issue) {
+    op_.Run(inputs_, results_);
+  } else {
+    const NativeStreamFunction on_stream = FindNativeStreams(device().type);
+    if (!on_stream)
+      Throw(ErrorCode::kUnsupported, "device ", device(), " has no native streams in this program");
+    on_stream(device(), native_stream,
+              [&] { copies ? op_.Run(inputs_, results_) : op_.Issue(inputs_, results_); });
+  }
+  // The results that are not in the host's memory: of views that an operator may not write to, and
+  // of outputs that share their memory with an input.
+  for (size_t o = 0; o < given_.size(); ++o)
+    if (given_[o].given && !given_[o].viewed)
+      CheckFits(static_cast<int>(o), results_[o].dtype(), &results_[o].shape(), given_[o].tensor);
+  for (size_t o = 0; o < given_.size(); ++o)
+    if (given_[o].given && results_[o].raw_data() != given_[o].tensor.data)
+      CopyToForeign(results_[o], given_[o].tensor);
+}
+
+OPKIT_INLINE Tensor ReadyOperator::TakeOutput(int o) {
+  Tensor result = std::move(results_[Index(o)]);
+  if (!result.storage()) return result;
+  for (const std::vector<Tensor>* tensors : {&inputs_, &results_})
+    for (const Tensor& other : *tensors)
+      if (result.storage() == other.storage()) return result.Contiguous();
+  return result;
+}
+
+OPKIT_INLINE void ReadyOperator::CopyOutput(int o, const ForeignTensor& tensor) const {
+  const Tensor& made = result(o);
+  CheckFits(o, made.dtype(), &made.shape(), tensor);
+  CopyToForeign(made, tensor);
+}
+
+OPKIT_INLINE void ReadyOperator::Release() noexcept {
+  for (size_t o = 0; o < given_.size(); ++o) {
+    EndView(results_[o]);
+    given_[o].given = given_[o].viewed = false;
+  }
+  for (Tensor& input : inputs_) EndView(input);
+}
+
+}}}  // namespace opkit::detail
 
 #endif  // OPKIT_EXPORT_IMPL_READY_OPERATOR_IPP_
