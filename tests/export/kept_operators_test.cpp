@@ -1,0 +1,175 @@
+#include "opkit/export/core.hpp"
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <opkit/opkit.hpp>
+
+using namespace opkit;
+using opkit::detail::CallKey;
+using opkit::detail::ExportedOperator;
+using opkit::detail::ForeignTensor;
+using opkit::detail::ReadyOperator;
+
+namespace {
+
+std::atomic<int> g_made{0};
+
+// y = x + the number of runs of this object, so that a test sees which object runs.
+class CountRuns final : public Operator<CPUContext> {
+ public:
+  CountRuns(const OperatorDef& def, Workspace* ws) : Operator<CPUContext>(def, ws) { ++g_made; }
+  bool RunOnDevice() override {
+    Tensor* y = Output(0, Input(0).shape(), DType::kFloat32);
+    ++runs_;
+    for (int64_t i = 0; i < y->numel(); ++i)
+      y->mutable_data<float>()[i] = Input(0).data<float>()[i] + static_cast<float>(runs_);
+    return true;
+  }
+
+ private:
+  int runs_ = 0;
+};
+OPERATOR_SCHEMA(ExportCountRuns)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Stateful()
+    .Arg<int64_t>("start", "not used", 0)
+    .IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(ExportCountRuns, CountRuns);
+
+constinit ExportedOperator g_count_runs{"ExportCountRuns"};
+constinit ExportedOperator g_missing{"ExportMissing"};
+
+constexpr int64_t kThree[] = {3}, kFour[] = {4};
+
+ForeignTensor Foreign(std::vector<float>& values, const int64_t* shape) {
+  return {values.data(), DType::kFloat32, {}, 1, shape};
+}
+std::unique_ptr<ReadyOperator> Make() {
+  return std::make_unique<ReadyOperator>("ExportCountRuns", std::vector{1});
+}
+
+}  // namespace
+
+TEST_CASE("ReadyOperator: an output of another type is refused before the run") {
+  std::vector<float> x = {1, 2, 3}, y(4);
+  ReadyOperator op("ExportCountRuns", {1});
+  op.SetInput(0, Foreign(x, kThree));
+  CHECK_THROWS_WITH_AS(op.SetOutput(0, Foreign(y, kFour)),
+                       doctest::Contains("is given as float32[4], but the result is float32[3]"),
+                       Error);
+  op.Release();
+  op.SetInput(0, Foreign(x, kThree));
+  op.SetOutput(0, Foreign(y, kThree));
+  op.Run();
+  CHECK(y == std::vector<float>{2, 3, 4, 0});
+  op.Release();
+  op.SetInput(0, Foreign(x, kThree));
+  op.Run();
+  CHECK(op.TakeOutput(0).ToVector<float>() == std::vector<float>{3, 4, 5});
+}
+
+TEST_CASE("KeptOperator: equal keys share an operator; a call inside of a call has its own") {
+  CallKey one, two;
+  one.Add(1), two.Add(2);
+  g_made = 0;
+  const ReadyOperator* first = nullptr;
+  {
+    const detail::Lease lease = detail::KeptOperator(g_count_runs, one, &Make);
+    first = &*lease;
+    const detail::Lease inner = detail::KeptOperator(g_count_runs, one, &Make);
+    CHECK(&*inner != first);
+  }
+  CHECK(&*detail::KeptOperator(g_count_runs, one, &Make) == first);
+  CHECK(&*detail::KeptOperator(g_count_runs, two, &Make) != first);
+  CHECK(g_made == 3);
+  for (int i = 10; i < 26; ++i) {
+    CallKey other;
+    other.Add(i);
+    detail::KeptOperator(g_count_runs, other, &Make);
+  }
+  CHECK(g_made == 19);
+  detail::KeptOperator(g_count_runs, one, &Make);  // was the oldest
+  CHECK(g_made == 20);
+}
+
+TEST_CASE("CallKey: long keys and texts") {
+  CallKey a, b, c;
+  a.AddText("ab"), a.AddText("c");
+  b.AddText("a"), b.AddText("bc");
+  CHECK(a.bytes() != b.bytes());
+  const std::string text(300, 'x');
+  c.Add(7), c.AddText(text), c.Add(8);
+  CHECK(c.bytes().size() == 4 + sizeof(size_t) + 300 + 4);
+  CHECK(c.bytes().substr(4 + sizeof(size_t), 300) == text);
+}
+
+TEST_CASE("OperatorPool: calls of a stateful operator follow each other on one operator") {
+  g_made = 0;
+  detail::OperatorPool pool(g_count_runs, {1}, {});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      std::vector<float> x = {0, 0, 0}, y(3);
+      for (int i = 0; i < 50; ++i) {
+        const detail::Lease lease = pool.Take();
+        lease->SetInput(0, Foreign(x, kThree));
+        lease->SetOutput(0, Foreign(y, kThree));
+        lease->Run();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::vector<float> x = {0, 0, 0};
+  const detail::Lease lease = pool.Take();
+  lease->SetInput(0, Foreign(x, kThree));
+  lease->Run();
+  CHECK(lease->TakeOutput(0).ToVector<float>() == std::vector<float>{201, 201, 201});
+  CHECK(g_made == 1);
+}
+
+TEST_CASE("ExportedOperator: names, state and the domain") {
+  CHECK(&g_count_runs.schema() == OpRegistry::Global().FindSchema("ExportCountRuns"));
+  CHECK(g_count_runs.needs_instance());
+  CHECK_THROWS_AS(g_missing.schema(), Error);
+  CHECK_THROWS_WITH_AS(detail::RefuseState(g_count_runs, "make one"),
+                       doctest::Contains("keeps state between its runs"), Error);
+  CHECK_NOTHROW(detail::RefuseMutation(g_count_runs, 1, {}, "a host"));
+  CHECK(std::string(detail::ExportDomain()) == "opkit");
+}
+
+TEST_CASE("FitAttribute: numbers of a host take the schema's type") {
+  const auto fit = [](AttributeType type, Attribute value) {
+    const detail::AttributeSchema declared{"a", "", false, type, {}};
+    return detail::FitAttribute(&declared, std::move(value));
+  };
+  CHECK(fit(AttributeType::kBool, int64_t{1}) == Attribute(true));
+  CHECK(fit(AttributeType::kInt, true) == Attribute(int64_t{1}));
+  CHECK(fit(AttributeType::kBools, std::vector<int64_t>{1, 0}) ==
+        Attribute(std::vector<bool>{true, false}));
+  CHECK(fit(AttributeType::kBool, int64_t{2}) == Attribute(int64_t{2}));
+  CHECK(fit(AttributeType::kString, int64_t{1}) == Attribute(int64_t{1}));
+}
+
+TEST_CASE("GuardBoundary: every exception becomes a code and a text") {
+  const auto text_of = [](auto call) {
+    std::string out;
+    detail::GuardBoundary(
+        [&] {
+          call();
+          return 0;
+        },
+        [&](ErrorCode code, const char* text) {
+          out = StrCat(detail::PythonClassOf(code), ": ", text);
+          return 1;
+        });
+    return out;
+  };
+  CHECK(text_of([] {}) == "");
+  CHECK(text_of([] { Throw(ErrorCode::kTypeMismatch, "a text"); }) == "TypeError: a text");
+  CHECK(text_of([] { Throw(ErrorCode::kNotFound, "no name"); }) == "LookupError: no name");
+  CHECK(text_of([] { throw std::bad_alloc(); }).find("Error: ") != std::string::npos);
+}
