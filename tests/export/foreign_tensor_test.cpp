@@ -1,8 +1,11 @@
 #include "opkit/export/foreign_tensor.hpp"
 
+#include <cstring>
 #include <vector>
 
 #include <doctest/doctest.h>
+
+namespace foreign_tensor_test { namespace {
 
 using namespace opkit;
 using opkit::detail::ForeignTensor;
@@ -68,3 +71,5 @@ TEST_CASE("ForeignTensor: what is no tensor is an Error") {
   CHECK_THROWS_AS(detail::DTypeOfDLPack(2, 32, 4), Error);
   CHECK(detail::DTypeOfDLPack(4, 16, 1) == DType::kBFloat16);
 }
+
+}}  // namespace foreign_tensor_test

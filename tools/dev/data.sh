@@ -71,7 +71,7 @@ make_venv() {
 # A Python with ONNX Runtime, the peer of bench/models and tests/differential.
 peer_python=$PWD/build/peer-venv/bin/python
 make_peers() {
-  make_venv "$PWD/build/peer-venv" onnxruntime==1.31.1 onnx==1.22.0 ml_dtypes==0.6.0 numpy==2.4.6 pillow==11.3.0
+  make_venv "$PWD/build/peer-venv" onnxruntime==1.31.1 onnx==1.22.0 ml_dtypes==0.6.0 numpy==2.4.6 pillow==11.3.0 apache-tvm-ffi==0.1.15.post2
 }
 
 # ONNX Runtime's shared object in that Python, for the partitioner that opens it. Not used under sanitizers,

@@ -29,7 +29,7 @@ SECTIONS = {
     "Operators": ["docs/writing-operators.md", "docs/inference.md", "docs/gradients.md",
                   "docs/state.md", "docs/asynchronous-operators.md", "docs/debugging.md"],
     "Libraries": ["docs/operator-libraries.md", "docs/library-operators.md",
-                  "docs/library-lifetime.md"],
+                  "docs/library-lifetime.md", "docs/hosts.md"],
     "Graphs": ["docs/graphs.md", "docs/command-line.md", "docs/memory-planning.md",
                "docs/partitioners.md"],
     "Backends": ["docs/backends.md", "docs/onednn.md", "docs/cuda.md"],
