@@ -33,6 +33,26 @@ OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner 
 
 OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
+// Calls `work` `count` times, on all its threads at once, and returns when all calls have returned.
+using CallOnThreads = FunctionRef<void(int count, FunctionRef<void()> work)>;
+
+// Runs this thread's loops on the threads of a host that calls an operator:
+//   const auto run = [&](int count, FunctionRef<void()> work) { … };
+//   const LoopsOnHost loops(host_threads, run);
+//   const ScopedValue on_host(t_loop_runner, &loops);
+// A loop inside a loop runs on the thread of the outer one.
+class OPKIT_IMAGE_LOCAL LoopsOnHost : public LoopRunner {
+ public:
+  // `run` must outlive the object.
+  LoopsOnHost(int threads, CallOnThreads run) : LoopRunner{&Run}, threads_(threads), run_(run) {}
+
+ private:
+  static void Run(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
+
+  int threads_;
+  CallOnThreads run_;
+};
+
 }  // namespace detail
 
 // Runs the loops of the process's pool on `threads` threads of the program's own, so that the two

@@ -86,6 +86,38 @@ TEST_CASE("an exception of a loop reaches its caller, and a loop in a loop stays
   CHECK(elsewhere == 0);
 }
 
+TEST_CASE("loops run on the threads of a host for the length of a scope, and on no others") {
+  Watchdog watchdog;
+  std::atomic<int> calls{0};
+  const auto count_calls = [&](int count, FunctionRef<void()> work) {
+    ++calls;
+    CHECK(count <= 4);
+    OnStdThreads(count, work);
+  };
+  {
+    const detail::LoopsOnHost loops(4, count_calls);
+    const detail::ScopedValue on_host(detail::t_loop_runner, &loops);
+    CheckLoops();
+    CHECK(calls > 0);
+    CHECK_THROWS_AS(
+        ParallelFor(
+            100, [](int64_t i) { i == 50 ? throw std::runtime_error("at 50") : void(); }, 1),
+        std::runtime_error);
+    // A loop in a loop does not ask the host again.
+    calls = 0;
+    ParallelFor(
+        8,
+        [](int64_t) {
+          ParallelFor(
+              8, [](int64_t) {}, 1);
+        },
+        1);
+    CHECK(calls == 1);
+  }
+  CheckLoops();
+  CHECK(calls == 1);
+}
+
 TEST_CASE("a PoolScope still asks for its pool, and the process's pool gets its size back") {
   const int before = NumThreads();
   {

@@ -52,10 +52,10 @@ inline constexpr LoopRunner kInPlace{&RunInPlace};
 
 // Runs the loop's chunks by one call of `work` for each thread. Each call takes the next chunk that
 // is left, so a call may begin late, or after the others have ended.
-inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
-                            RangeFunction body) {
+inline void RunOnForeignThreads(int threads, CallOnThreads run, int64_t first, int64_t last,
+                                int64_t grain, RangeFunction body) {
   const int64_t chunks = (last - first - 1) / grain + 1;
-  const auto count = static_cast<int>((std::min)(chunks, int64_t{own.threads}));
+  const auto count = static_cast<int>((std::min)(chunks, int64_t{threads}));
   ParallelLoop loop(first, last, grain, chunks, body);
   Mutex mutex;
   const auto work = [&] {
@@ -63,23 +63,28 @@ inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, 
     const ScopedValue nested(t_loop_runner, &kInPlace);
     loop.RunChunks(mutex);
   };
-  own.run(count, work);
+  run(count, work);
   if (loop.error) std::rethrow_exception(loop.error);
 }
-OPKIT_COLD inline void RunParallelOn(const OwnThreads& own, int64_t n, int64_t grain,
+OPKIT_COLD inline void RunParallelOn(int threads, CallOnThreads run, int64_t n, int64_t grain,
                                      RangeFunction body) {
-  if (own.threads == 1 || n == 1) return RunInPlace(kInPlace, n, grain, body);
-  if (grain > 0) return RunOnOwnThreads(own, 0, n, grain, body);
-  RunMeasuredLoop(own.threads, n, body, [&](int64_t first, int64_t last, int64_t measured) {
-    RunOnOwnThreads(own, first, last, measured, body);
+  if (threads == 1 || n == 1) return RunInPlace(kInPlace, n, grain, body);
+  if (grain > 0) return RunOnForeignThreads(threads, run, 0, n, grain, body);
+  RunMeasuredLoop(threads, n, body, [&](int64_t first, int64_t last, int64_t measured) {
+    RunOnForeignThreads(threads, run, first, last, measured, body);
   });
+}
+OPKIT_COLD OPKIT_INLINE void LoopsOnHost::Run(const LoopRunner& self, int64_t n, int64_t grain,
+                                              RangeFunction body) {
+  const auto& host = static_cast<const LoopsOnHost&>(self);
+  RunParallelOn(host.threads_, host.run_, n, grain, body);
 }
 
 OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
   if (t_loop_runner) [[unlikely]]
     return t_loop_runner->run(*t_loop_runner, n, grain, body);
   if (const OwnThreads* own = CurrentOwnThreads()) [[unlikely]]
-    return RunParallelOn(*own, n, grain, body);
+    return RunParallelOn(own->threads, own->run, n, grain, body);
   ThreadPool& pool = ThreadPool::Current();
   if (grain > 0) return pool.RunLoop(0, n, grain, body);
   if (pool.threads() == 1 || n == 1) return body(0, n);
