@@ -4,7 +4,4 @@
 #include "opkit/export/impl/foreign_tensor.ipp"
 #include "opkit/export/impl/host_symbol.ipp"
 #include "opkit/export/impl/kept_operators.ipp"
-#include "opkit/export/impl/onnxruntime.ipp"
 #include "opkit/export/impl/ready_operator.ipp"
-#include "opkit/export/onnxruntime/impl/ort_attributes.ipp"
-#include "opkit/export/onnxruntime/impl/ort_signature.ipp"

@@ -79,7 +79,7 @@ class OrtKernel {
     for (int o = 0; o < op->num_outputs(); ++o) {
       const ReadyOperator::Inferred& output = inferred[Index(o)];
       if (!output.known) continue;
-      if (const ForeignTensor to = Output(context, o, output.shape); to.shape) op->SetOutput(o, to);
+      if (const auto to = Output(context, o, output.shape)) op->SetOutput(o, *to);
     }
     Run(*op, context);
     for (int o = 0; o < op->num_outputs(); ++o) {
