@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "opkit/device/native_stream.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/export/core.hpp"
 #include "opkit/export/onnxruntime.hpp"
@@ -54,6 +55,7 @@ struct OrtVersion : OrtCustomOp {
   const OrtOperator& op;
   const OrtTypes& types;
   const DeviceType device;
+  const std::string provider;  // empty: the host's own kernels
 };
 
 // A kernel of one node in one session, which several threads may run.
@@ -254,11 +256,21 @@ int NumberAt(const std::vector<DType>& dtypes, size_t i) {
   return i < dtypes.size() ? static_cast<int>(OnnxNumberOf(dtypes[i])) : 0;
 }
 
+// Returns the host's name of a device's kernels: that of the device in capitals, and a suffix.
+std::string ProviderOf(DeviceType device) {
+  if (device == DeviceType::kCPU) return {};
+  std::string name = ToString(device);
+  for (char& c : name)
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  return name + "ExecutionProvider";
+}
+
 OrtVersion::OrtVersion(const OrtOperator& of, const OrtTypes& dtypes, DeviceType on)
-    : op(of), types(dtypes), device(on) {
+    : op(of), types(dtypes), device(on), provider(ProviderOf(on)) {
   get_name = [](const OrtCustomOp* self) { return VersionOf(self).op.exported.name(); };
   get_execution_provider_type = [](const OrtCustomOp* self) -> const char* {
-    return VersionOf(self).device == DeviceType::kCUDA ? "CUDAExecutionProvider" : nullptr;
+    const std::string& provider = VersionOf(self).provider;
+    return provider.empty() ? nullptr : provider.c_str();
   };
   get_input_type = [](const OrtCustomOp* self, size_t i) {
     return NumberAt(VersionOf(self).types.inputs, i);
@@ -296,10 +308,16 @@ OrtVersion::OrtVersion(const OrtOperator& of, const OrtTypes& dtypes, DeviceType
     auto& kernel = *static_cast<OrtKernel*>(self);
     return OrtGuard(kernel.api(), [&] { kernel.Compute(context); });
   };
-  infer_output_shape = [](const OrtCustomOp* self, void* context) {
-    const OrtOperator& of = VersionOf(self).op;
-    return OrtGuard(of.api, [&] { OrtInference(of, context).Run(); });
-  };
+  // Before inference, older hosts read the type of an optional input that a node leaves out, which
+  // is a null pointer: 1.20.1 does, 1.31.1 does not.
+  bool has_optional = false;
+  for (const OrtArity arity : of.signature.inputs.arities)
+    has_optional |= arity == OrtArity::kOptional;
+  if (of.api.Has(OrtApi::kNewest) || !has_optional)
+    infer_output_shape = [](const OrtCustomOp* self, void* context) {
+      const OrtOperator& called = VersionOf(self).op;
+      return OrtGuard(called.api, [&] { OrtInference(called, context).Run(); });
+    };
   get_start_version = [](const OrtCustomOp*) { return 1; };
   get_end_version = [](const OrtCustomOp*) { return (std::numeric_limits<int>::max)(); };
 }
@@ -322,11 +340,15 @@ class OrtOperators {
     for (const ExportedOperator* op = g_onnxruntime_operators.first(); op; op = op->next()) {
       operators_.push_back(
           std::make_unique<const OrtOperator>(OrtOperator{api_, *op, OrtSignature(op->schema())}));
-      for (const DeviceType device : {DeviceType::kCPU, DeviceType::kCUDA})
-        if (!OpRegistry::Global().FindKernels(op->name(), device).empty())
-          for (const OrtTypes& types : operators_.back()->signature.types)
-            versions_.push_back(
-                std::make_unique<const OrtVersion>(*operators_.back(), types, device));
+      constexpr int kDeviceTypes = 128;
+      for (int type = 0; type < kDeviceTypes; ++type) {
+        const auto device = static_cast<DeviceType>(type);
+        if (device != DeviceType::kCPU && !FindNativeStreams(device)) continue;
+        if (OpRegistry::Global().FindKernels(op->name(), device).empty()) continue;
+        for (const OrtTypes& types : operators_.back()->signature.types)
+          versions_.push_back(
+              std::make_unique<const OrtVersion>(*operators_.back(), types, device));
+      }
     }
     api_.Call(OrtPlace::kCreateCustomOpDomain, ExportDomain(), &domain_);
     for (const auto& version : versions_)

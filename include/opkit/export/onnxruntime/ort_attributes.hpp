@@ -8,7 +8,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Returns the attributes that the node of a kernel gives (OrtKernelInfo*), whatever their types.
-// ONNX Runtime tells no names, so an attribute that the schema does not declare is not seen. Throws
+// ONNX Runtime lists no names, so an attribute that the schema does not declare is not seen. Throws
 // kUnsupported for an operator with a list of strings, which a host before 1.25 gives to no kernel.
 OPKIT_IMAGE_LOCAL Arguments KernelArguments(const OrtApi& api, const OpSchema& schema,
                                             const void* kernel_info);
