@@ -9,11 +9,14 @@
 #include <thread>
 #include <vector>
 
+#include "opkit/device/native_stream.hpp"
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/export/onnxruntime/ort_attributes.hpp"
 #include "opkit/export/onnxruntime/ort_signature.hpp"
 #include "opkit/export/onnxruntime/ort_tensor.hpp"
+#include "opkit/op/registration.hpp"
 #include "opkit/op/typed_operator.hpp"
+#include "support/sim_device.hpp"
 
 namespace onnxruntime_test { namespace {
 
@@ -31,6 +34,17 @@ void OrtTestScale(Context& ctx, In<"x", T> x, OptionalIn<"shift", int64_t> shift
 OPKIT_OP(OrtTestScale).SameShape<"x", "y">().Kernel<CPUContext, float, double>();
 
 OPKIT_EXPORT_ONNXRUNTIME(OrtTestScale);
+
+// An operator of a device, whose execution provider is "SIMExecutionProvider".
+OPKIT_OPERATOR_SCHEMA(OrtTestOnSim)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .IdenticalTypeAndShape()
+    .Input(0, "x", "", {DType::kFloat32});
+OPKIT_REGISTER_DEVICE_OPERATOR(sim_device::kSim, OrtTestOnSim,
+                               sim_device::AddOneOp<sim_device::SimContext>);
+OPKIT_EXPORT_ONNXRUNTIME(OrtTestOnSim);
+void* g_stream = nullptr;
 
 // The objects of the fake host. A node is also its kernel's info and its context.
 struct Status {
@@ -153,6 +167,22 @@ void Fill() {
         *rank = tensor.extents.size();
         return nullptr;
       });
+  Set(OrtPlace::kKernelInfoGetAllocator, [](const void*, int, void** allocator) -> void* {
+    *allocator = &g_host;
+    return nullptr;
+  });
+  Set(OrtPlace::kAllocatorGetInfo, [](const void* allocator, const void** info) -> void* {
+    *info = allocator;
+    return nullptr;
+  });
+  Set(OrtPlace::kMemoryInfoGetId, [](const void*, int* id) -> void* {
+    *id = 3;
+    return nullptr;
+  });
+  Set(OrtPlace::kKernelContextGetGpuComputeStream, [](const void*, void** stream) -> void* {
+    *stream = &g_stream;
+    return nullptr;
+  });
   Set(OrtPlace::kKernelContextParallelFor,
       [](const void* node, void (*call)(void*, size_t), size_t total, size_t, void* data) -> void* {
         ++const_cast<Node*>(static_cast<const Node*>(node))->parallel_loops;
@@ -223,6 +253,48 @@ TEST_CASE("the operators are registered by dtype, and a host that is too old say
   }
   CHECK(g_host.statuses == 0);
   CHECK(g_host.infos == 0);
+}
+
+TEST_CASE("a kernel of a device runs on the session's stream and device") {
+  using sim_device::kSim;
+  Fill();
+  g_host.ops.clear();
+  static const detail::OrtApiBase base{&Table, [] { return "1.32.0"; }};
+  const sim_device::SimDevice device;
+  static Device on;
+  static void* stream = nullptr;
+  RegisterNativeStreams(kSim, [](Device device, void* native, FunctionRef<void()> issue) {
+    on = device;
+    stream = native;
+    issue();
+  });
+  CHECK(TextOf(RegisterCustomOps(nullptr, &base)) == "");
+  RegisterNativeStreams(kSim, nullptr);
+  const auto found = std::ranges::find_if(g_host.ops, [](const auto* op) {
+    const char* const provider = op->get_execution_provider_type(op);
+    return provider && provider == std::string("SIMExecutionProvider");
+  });
+  REQUIRE(found != g_host.ops.end());
+  Value x{1, {2}, {1, 2}};
+  Node node;
+  node.inputs = {&x};
+  void* kernel = nullptr;
+  REQUIRE(TextOf((*found)->create_kernel_v2(*found, nullptr, &node, &kernel)) == "");
+  // Without streams the work cannot follow the session's.
+  CHECK(TextOf((*found)->kernel_compute_v2(kernel, &node), 9).find("no native streams") !=
+        std::string::npos);
+  RegisterNativeStreams(kSim, [](Device device, void* native, FunctionRef<void()> issue) {
+    on = device;
+    stream = native;
+    issue();
+  });
+  CHECK(TextOf((*found)->kernel_compute_v2(kernel, &node)) == "");
+  CHECK(node.output.data == std::vector<float>{2, 3});
+  CHECK(on == Device{kSim, 3});
+  CHECK(stream == &g_stream);
+  (*found)->kernel_destroy(kernel);
+  RegisterNativeStreams(kSim, nullptr);
+  CHECK(g_host.statuses == 0);
 }
 
 TEST_CASE("a signature has the dtypes that inference accepts, optional and variadic values") {
