@@ -5,3 +5,4 @@
 #include "opkit/export/impl/host_symbol.ipp"
 #include "opkit/export/impl/kept_operators.ipp"
 #include "opkit/export/impl/ready_operator.ipp"
+#include "opkit/export/impl/xla.ipp"
