@@ -1,11 +1,11 @@
 // Exports operators to XLA, and so to JAX: a handler of XLA's foreign function interface for each
-// operator, over our own declarations of that interface (xla/abi.hpp). XLA infers nothing and
+// operator, over our own declarations of that interface (xla_abi.hpp). XLA infers nothing and
 // allocates the results, so the caller gives their types; the export compares them before the run.
 #ifndef OPKIT_EXPORT_XLA_HPP_
 #define OPKIT_EXPORT_XLA_HPP_
 
 #include "opkit/export/core.hpp"
-#include "opkit/export/xla/abi.hpp"
+#include "opkit/export/xla_abi.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -43,7 +43,8 @@ OPKIT_IMAGE_LOCAL void DeleteXlaState(void* state);
 //   jax.ffi.register_ffi_target("axpy", jax.ffi.pycapsule(lib.opkit_xla_Axpy), platform="cpu")
 //   z = jax.ffi.ffi_call("axpy", jax.ShapeDtypeStruct(x.shape, x.dtype))(x, y, alpha=np.float32(2))
 //
-// Attributes are numbers, strings, one-dimensional NumPy arrays for lists, and for lists of strings
+// Attributes are numbers, strings, one-dimensional NumPy arrays for lists (of bools: integers 0 and
+// 1, because XLA passes no arrays of bools), and for lists of strings
 // dicts {"0": "first", "1": "second"}. Optional inputs at the end are left out; the attribute
 // opkit_inputs=np.array([1, 0, 1]) says that input 1 is left out. A stateful operator needs a
 // registered type and the stage "instantiate"; each call in a compiled program then has its own
