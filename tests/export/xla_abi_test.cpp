@@ -16,13 +16,20 @@ TEST_CASE("the structs have the sizes of version 0.3") {
   CHECK(sizeof(xla::Api) == 8 * (2 + 3 + 1 + 18));
   CHECK(sizeof(xla::CallFrame) == 8 * (2 + 3 + 5 + 5 + 6 + 1));
   CHECK(sizeof(xla::Buffer) == 48);
-  CHECK(sizeof(xla::Metadata) == 56);
+  CHECK(sizeof(xla::Metadata) == 48);
   CHECK(xla::Sized(xla::Api{}).struct_size == sizeof(xla::Api));
 }
 
 #ifdef XLA_FFI_API_MAJOR
-#define OPKIT_SAME_MEMBER(ours, our_member, theirs, their_member)           \
-  CHECK(offsetof(xla::ours, our_member) == offsetof(theirs, their_member)); \
+// Returns the offset of a member. offsetof does not take a struct with a base.
+template <class Struct, class Member>
+size_t OffsetOf(Member Struct::*member) {
+  static const Struct object{};
+  return static_cast<size_t>(reinterpret_cast<const char*>(&(object.*member)) -
+                             reinterpret_cast<const char*>(&object));
+}
+#define OPKIT_SAME_MEMBER(ours, our_member, theirs, their_member)            \
+  CHECK(OffsetOf(&xla::ours::our_member) == offsetof(theirs, their_member)); \
   CHECK(sizeof(xla::ours::our_member) == sizeof(theirs::their_member))
 
 TEST_CASE("the declarations are those of jaxlib's header") {

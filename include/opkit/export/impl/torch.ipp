@@ -1,0 +1,514 @@
+// The definitions of torch.hpp. The declarations of torch's functions follow torch 2.10:
+// torch/csrc/stable/c/shim.h and torch/csrc/inductor/aoti_torch/c/shim.h.
+#ifndef OPKIT_EXPORT_IMPL_TORCH_IPP_
+#define OPKIT_EXPORT_IMPL_TORCH_IPP_
+
+#include <cmath>
+
+#include "opkit/engine/parallel_for.hpp"
+#include "opkit/export/host_symbol.hpp"
+#include "opkit/export/torch.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// A tensor, string, list or library of torch.
+using TorchHandle = void*;
+// Torch's numbers of devices.
+inline constexpr int32_t kTorchCpu = 0, kTorchCuda = 1;
+
+// Torch's functions. Each returns 0 for success.
+struct OPKIT_IMAGE_LOCAL TorchApi {
+  int32_t (*init_fragment)(const char* domain, const char* file, uint32_t line, TorchHandle*);
+  int32_t (*define)(TorchHandle library, const char* schema);
+  int32_t (*init_impl)(const char* domain, const char* key, const char* file, uint32_t line,
+                       TorchHandle*);
+  int32_t (*implement)(TorchHandle library, const char* op, TorchKernel, uint64_t version);
+  int32_t (*get_data)(TorchHandle tensor, void**);
+  int32_t (*get_rank)(TorchHandle tensor, int64_t*);
+  int32_t (*get_sizes)(TorchHandle tensor, int64_t**);
+  int32_t (*get_strides)(TorchHandle tensor, int64_t**);
+  int32_t (*get_dtype)(TorchHandle tensor, int32_t*);
+  int32_t (*get_device_type)(TorchHandle tensor, int32_t*);
+  int32_t (*get_device_index)(TorchHandle tensor, int32_t*);
+  int32_t (*empty)(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype,
+                   int32_t device_type, int32_t device_index, TorchHandle*);
+  int32_t (*delete_tensor)(TorchHandle tensor);
+  int32_t (*new_list)(size_t size, TorchHandle*);
+  int32_t (*list_size)(TorchHandle list, size_t*);
+  int32_t (*list_item)(TorchHandle list, size_t index, TorchValue*);
+  int32_t (*list_add)(TorchHandle list, TorchValue);
+  int32_t (*delete_list)(TorchHandle list);
+  int32_t (*string_size)(TorchHandle string, size_t*);
+  int32_t (*string_data)(TorchHandle string, const char**);
+  int32_t (*delete_string)(TorchHandle string);
+  int32_t (*parallel_for)(int64_t begin, int64_t end, int64_t grain,
+                          void (*body)(int64_t begin, int64_t end, void* data), void* data);
+  int32_t (*num_threads)(uint32_t*);
+
+  // Returns null if the process has not loaded torch. Throws kUnsupported if torch is too old.
+  static const TorchApi* Find() {
+    static const TorchApi* found = nullptr;
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    if (!found && FindHostSymbol("aoti_torch_library_init_fragment", g_torch_library))
+      found = new TorchApi;
+    return found;
+  }
+
+ private:
+  TorchApi() {
+    Get("aoti_torch_library_init_fragment", init_fragment), Get("aoti_torch_library_def", define);
+    Get("aoti_torch_library_init_impl", init_impl), Get("torch_library_impl", implement);
+    Get("aoti_torch_get_data_ptr", get_data), Get("aoti_torch_get_dim", get_rank);
+    Get("aoti_torch_get_sizes", get_sizes), Get("aoti_torch_get_strides", get_strides);
+    Get("aoti_torch_get_dtype", get_dtype), Get("aoti_torch_get_device_type", get_device_type);
+    Get("aoti_torch_get_device_index", get_device_index);
+    Get("aoti_torch_empty_strided", empty);
+    Get("aoti_torch_delete_tensor_object", delete_tensor);
+    Get("torch_new_list_reserve_size", new_list), Get("torch_list_size", list_size);
+    Get("torch_list_get_item", list_item), Get("torch_list_push_back", list_add);
+    Get("torch_delete_list", delete_list), Get("torch_string_length", string_size);
+    Get("torch_string_c_str", string_data), Get("torch_delete_string", delete_string);
+    Get("torch_parallel_for", parallel_for), Get("torch_get_num_threads", num_threads);
+  }
+  template <class Function>
+  static void Get(const char* name, Function& to) {
+    to = reinterpret_cast<Function>(FindHostSymbol(name, g_torch_library));
+    if (!to)
+      Throw(ErrorCode::kUnsupported, g_torch_library, " has no function ", name,
+            "; the export needs PyTorch 2.10 or later");
+  }
+};
+
+// Throws kOperatorFailed if torch's function failed.
+inline void CheckTorch(int32_t status, const char* what) {
+  if (status) Throw(ErrorCode::kOperatorFailed, "PyTorch failed to ", what);
+}
+
+// c10::ScalarType's numbers.
+struct TorchTypeRow {
+  DType dtype;
+  int32_t number;
+};
+inline constexpr TorchTypeRow kTorchTypes[] = {
+    {DType::kUInt8, 0},     {DType::kInt8, 1},        {DType::kInt16, 2},   {DType::kInt32, 3},
+    {DType::kInt64, 4},     {DType::kFloat16, 5},     {DType::kFloat32, 6}, {DType::kFloat64, 7},
+    {DType::kComplex64, 9}, {DType::kComplex128, 10}, {DType::kBool, 11},   {DType::kBFloat16, 15},
+    {DType::kUInt16, 27},   {DType::kUInt32, 28},     {DType::kUInt64, 29}};
+
+inline std::string TorchLiteral(const Attribute& value) {
+  const Attribute::Values& values = value.values();
+  std::string text;
+  const auto add = [&](const std::string& element) {
+    text += (text.empty() ? "" : ", ") + element;
+  };
+  const bool bools = value.type() == AttributeType::kBool || value.type() == AttributeType::kBools;
+  for (const int64_t number : values.ints)
+    add(bools ? (number ? "True" : "False") : StrCat(number));
+  for (const double number : values.floats) {
+    char digits[32];
+    std::snprintf(digits, sizeof digits, "%.17g", number);
+    for (int precision = 1; precision < 17; ++precision) {  // the shortest that reads the same
+      char shorter[32];
+      std::snprintf(shorter, sizeof shorter, "%.*g", precision, number);
+      if (std::strtod(shorter, nullptr) != number) continue;
+      std::memcpy(digits, shorter, sizeof digits);
+      break;
+    }
+    std::string element = digits;
+    if (element.find_first_of(".e") == std::string::npos) element += '.';
+    add(element);
+  }
+  for (const std::string& string : values.strings) {
+    std::string quoted = "\"";
+    for (const char c : string) {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+    add(quoted + '"');
+  }
+  return value.is_list() ? "[" + text + "]" : text;
+}
+// True if torch's notation can write the default.
+inline bool HasTorchLiteral(const Attribute& value) {
+  for (const double number : value.values().floats)
+    if (!std::isfinite(number)) return false;
+  for (const std::string& string : value.values().strings)
+    for (const char c : string)
+      if (static_cast<unsigned char>(c) < 32) return false;
+  return value.values().tensors.empty();
+}
+
+OPKIT_INLINE std::string TorchSchemaOf(const ExportedOperator& op,
+                                       std::vector<TorchParameter>* parameters) {
+  const OpSchema& schema = op.schema();
+  if (op.needs_instance())
+    Throw(ErrorCode::kUnsupported, "operator ", op.name(),
+          " keeps state between its runs, and torch's operators have no instance that could own "
+          "it; use the operator through opkit's Python package or tvm-ffi");
+  std::vector<TorchParameter> own;
+  std::vector<TorchParameter>& list = parameters ? *parameters : own;
+  std::string text = StrCat(op.name(), "(");
+  bool defaults = false;  // a parameter before had a default
+  const auto add = [&](const std::string& parameter) {
+    text += (text.back() == '(' ? "" : ", ") + parameter;
+  };
+  const auto& inputs = schema.inputs();
+  const bool any_number = schema.max_inputs() > static_cast<int>(inputs.size());
+  if (any_number && schema.max_inputs() != schema.min_inputs()) {
+    add("Tensor[] inputs");
+    list.push_back({TorchParameter::kTensors, false});
+  } else {
+    for (int i = 0; i < schema.max_inputs(); ++i) {
+      const std::string name = Index(i) < inputs.size() && !inputs[Index(i)].name.empty()
+                                   ? inputs[Index(i)].name
+                                   : StrCat("input", i);
+      const bool optional = i >= schema.min_inputs();
+      add(StrCat(optional ? "Tensor? " : "Tensor ", name, optional ? "=None" : ""));
+      defaults |= optional;
+      list.push_back({TorchParameter::kTensor, optional});
+    }
+  }
+  bool keywords = false;
+  for (const AttributeSchema& attribute : schema.attributes()) {
+    if (!attribute.type || attribute.name.empty()) continue;
+    if (defaults && attribute.required) keywords = true;
+    defaults |= !attribute.required;
+  }
+  if (keywords) add("*");
+  for (const AttributeSchema& attribute : schema.attributes()) {
+    if (!attribute.type) continue;  // of any type: torch has no such parameter
+    constexpr const char* kTypes[] = {"int", "float", "bool", "str", "Tensor"};
+    const int number = static_cast<int>(*attribute.type);
+    std::string type = kTypes[number % 5];
+    if (number >= 5) type += "[]";
+    const bool literal = attribute.default_value && HasTorchLiteral(*attribute.default_value);
+    const bool optional = !attribute.required && !literal;
+    add(StrCat(type, optional ? "? " : " ", attribute.name,
+               optional  ? std::string("=None")
+               : literal ? "=" + TorchLiteral(*attribute.default_value)
+                         : std::string()));
+    list.push_back({TorchParameter::kAttribute, optional, &attribute});
+  }
+  const int outputs = schema.min_outputs();
+  if (outputs != schema.max_outputs()) return text + ") -> Tensor[]";
+  if (outputs == 1) return text + ") -> Tensor";
+  text += ") -> (";
+  for (int o = 0; o < outputs; ++o) text += o ? ", Tensor" : "Tensor";
+  return text + ")";
+}
+
+// The arguments of a call, which the kernel owns.
+class OPKIT_IMAGE_LOCAL TorchArguments {
+ public:
+  TorchArguments(const TorchApi& api, const TorchOperator& op, TorchValue* stack, uint64_t count)
+      : api_(api) {
+    // Takes everything first: whatever is thrown later, nothing leaks.
+    std::vector<std::pair<const TorchParameter*, std::optional<TorchValue>>> values;
+    for (uint64_t i = 0; i < count && i < op.parameters->size(); ++i) {
+      const TorchParameter& parameter = (*op.parameters)[i];
+      std::optional<TorchValue> value = stack[i];
+      if (parameter.optional) {
+        auto* const boxed = reinterpret_cast<TorchValue*>(stack[i]);
+        value = boxed ? std::optional(*boxed) : std::nullopt;
+        delete boxed;
+      }
+      values.emplace_back(&parameter, value);
+      if (value) Own(parameter, *value);
+    }
+    for (const auto& [parameter, value] : values) {
+      if (parameter->kind == TorchParameter::kTensor) {
+        present_.push_back(value.has_value());
+        if (value) tensors_.push_back(Handle(*value));
+      } else if (parameter->kind == TorchParameter::kTensors) {
+        for (const TorchValue item : Items(Handle(*value))) {
+          present_.push_back(1);
+          tensors_.push_back(Handle(item));
+          owned_tensors_.push_back(Handle(item));
+        }
+      } else if (value) {
+        const AttributeSchema& declared = *parameter->attribute;
+        args_.Set(declared.name, FitAttribute(&declared, AttributeOf(*declared.type, *value)));
+      }
+    }
+    while (!present_.empty() && !present_.back()) present_.pop_back();
+  }
+  TorchArguments(TorchArguments&&) = delete;
+  ~TorchArguments() {
+    for (const TorchHandle tensor : owned_tensors_) api_.delete_tensor(tensor);
+    for (const TorchHandle list : owned_lists_) api_.delete_list(list);
+    for (const TorchHandle string : owned_strings_) api_.delete_string(string);
+  }
+
+  const std::vector<TorchHandle>& tensors() const { return tensors_; }
+  const std::vector<int>& present() const { return present_; }
+  const Arguments& args() const { return args_; }
+
+  ForeignTensor Tensor(TorchHandle handle) const {
+    ForeignTensor tensor;
+    int64_t rank = 0, *sizes = nullptr, *strides = nullptr;
+    int32_t dtype = 0, type = 0, index = 0;
+    CheckTorch(api_.get_data(handle, &tensor.data), "give a tensor's data");
+    CheckTorch(api_.get_rank(handle, &rank), "give a tensor's rank");
+    CheckTorch(api_.get_sizes(handle, &sizes), "give a tensor's sizes");
+    CheckTorch(api_.get_strides(handle, &strides), "give a tensor's strides");
+    CheckTorch(api_.get_dtype(handle, &dtype), "give a tensor's dtype");
+    CheckTorch(api_.get_device_type(handle, &type), "give a tensor's device");
+    CheckTorch(api_.get_device_index(handle, &index), "give a tensor's device");
+    for (const TorchTypeRow& row : kTorchTypes)
+      if (row.number == dtype) tensor.dtype = row.dtype;
+    if (tensor.dtype == DType::kUndefined)
+      Throw(ErrorCode::kUnsupported, "torch's scalar type ", dtype, " is not a dtype of opkit");
+    if (type != kTorchCpu && type != kTorchCuda)
+      Throw(ErrorCode::kUnsupported, "torch's device type ", type, "; expected cpu or cuda");
+    tensor.device = {type == kTorchCuda ? DeviceType::kCUDA : DeviceType::kCPU,
+                     type == kTorchCuda ? index : 0};
+    tensor.rank = static_cast<int>(rank), tensor.shape = sizes, tensor.strides = strides;
+    return tensor;
+  }
+
+ private:
+  static TorchHandle Handle(TorchValue value) { return reinterpret_cast<TorchHandle>(value); }
+
+  void Own(const TorchParameter& parameter, TorchValue value) {
+    const auto type = parameter.attribute ? *parameter.attribute->type : AttributeType::kTensor;
+    if (parameter.kind == TorchParameter::kTensors || type >= AttributeType::kInts)
+      owned_lists_.push_back(Handle(value));
+    else if (type == AttributeType::kTensor)
+      owned_tensors_.push_back(Handle(value));
+    else if (type == AttributeType::kString)
+      owned_strings_.push_back(Handle(value));
+  }
+  std::vector<TorchValue> Items(TorchHandle list) const {
+    size_t size = 0;
+    CheckTorch(api_.list_size(list, &size), "give a list's size");
+    std::vector<TorchValue> items(size);
+    for (size_t i = 0; i < size; ++i)
+      CheckTorch(api_.list_item(list, i, &items[i]), "give an item of a list");
+    return items;
+  }
+  void AddElement(AttributeType element, TorchValue value, Attribute::Values& to) {
+    switch (element) {
+      case AttributeType::kFloat:
+        to.floats.push_back(std::bit_cast<double>(value));
+        break;
+      case AttributeType::kBool:
+        to.ints.push_back((value & 0xff) != 0);
+        break;
+      case AttributeType::kString: {
+        size_t size = 0;
+        const char* data = nullptr;
+        CheckTorch(api_.string_size(Handle(value), &size), "give a string's size");
+        CheckTorch(api_.string_data(Handle(value), &data), "give a string's text");
+        to.strings.emplace_back(data, size);
+        break;
+      }
+      case AttributeType::kTensor: {
+        opkit::Tensor view;
+        ViewForeign(Tensor(Handle(value)), view);
+        opkit::Tensor copy(view.shape(), view.dtype());  // outlives torch's tensor
+        copy.CopyFrom(view.Contiguous());
+        to.tensors.push_back(std::move(copy));
+        break;
+      }
+      default:
+        to.ints.push_back(static_cast<int64_t>(value));
+    }
+  }
+  Attribute AttributeOf(AttributeType type, TorchValue value) {
+    auto values = MakeIntrusive<Attribute::Values>();
+    if (type < AttributeType::kInts) {
+      AddElement(type, value, *values);
+      return Attribute(type, std::move(values));
+    }
+    const auto element = static_cast<AttributeType>(static_cast<int>(type) - 5);
+    const std::vector<TorchValue> items = Items(Handle(value));
+    for (const TorchValue item : items) {
+      if (element == AttributeType::kString) owned_strings_.push_back(Handle(item));
+      if (element == AttributeType::kTensor) owned_tensors_.push_back(Handle(item));
+    }
+    for (const TorchValue item : items) AddElement(element, item, *values);
+    return Attribute(type, std::move(values));
+  }
+
+  const TorchApi& api_;
+  std::vector<TorchHandle> owned_tensors_, owned_lists_, owned_strings_, tensors_;
+  std::vector<int> present_;
+  Arguments args_;
+};
+
+// New tensors of torch. A call that fails deletes them.
+struct OPKIT_IMAGE_LOCAL TorchResults {
+  const TorchApi& api;
+  std::vector<TorchHandle> tensors;
+
+  ~TorchResults() {
+    for (const TorchHandle tensor : tensors)
+      if (tensor) api.delete_tensor(tensor);
+  }
+  TorchHandle Make(DType dtype, const Shape& shape, Device device) {
+    const std::vector<int64_t> strides = RowMajorStrides(shape);
+    int32_t number = -1;
+    for (const TorchTypeRow& row : kTorchTypes)
+      if (row.dtype == dtype) number = row.number;
+    TorchHandle made = nullptr;
+    CheckTorch(
+        api.empty(shape.rank(), shape.data(), strides.data(), number,
+                  device.type == DeviceType::kCUDA ? kTorchCuda : kTorchCpu, device.index, &made),
+        "make a tensor");
+    tensors.push_back(made);
+    return made;
+  }
+
+ private:
+  static std::vector<int64_t> RowMajorStrides(const Shape& shape) {
+    std::vector<int64_t> strides(static_cast<size_t>(shape.rank()), 1);
+    for (int axis = shape.rank() - 2; axis >= 0; --axis)
+      strides[Index(axis)] = strides[Index(axis + 1)] * (std::max)(shape[axis + 1], int64_t{1});
+    return strides;
+  }
+};
+
+// Adds an attribute to the key of a call.
+inline void AddAttribute(CallKey& key, const std::string& name, const Attribute& value) {
+  const Attribute::Values& values = value.values();
+  key.AddText(name), key.Add(value.type()), key.Add(value.size());
+  for (const int64_t number : values.ints) key.Add(number);
+  for (const double number : values.floats) key.Add(number);
+  for (const std::string& text : values.strings) key.AddText(text);
+}
+
+inline void RunOnTorchThreads(const TorchApi& api, int count, FunctionRef<void()> work) {
+  // Each range of torch's loop runs the work once; a thread that finds none left returns at once.
+  const auto body = [](int64_t, int64_t, void* data) {
+    (*static_cast<FunctionRef<void()>*>(data))();
+  };
+  CheckTorch(api.parallel_for(0, count, 1, body, &work), "run a parallel loop");
+}
+
+OPKIT_INLINE void RunTorchOperator(const TorchOperator& op, TorchValue* stack, uint64_t num_args,
+                                   uint64_t num_rets) {
+  const TorchApi& api = *TorchApi::Find();
+  const TorchArguments call(api, op, stack, num_args);
+  const std::vector<TorchHandle>& tensors = call.tensors();
+  std::vector<ForeignTensor> inputs;
+  for (const TorchHandle tensor : tensors) inputs.push_back(call.Tensor(tensor));
+  const Device device = inputs.empty() ? Device{DeviceType::kCPU, 0} : inputs[0].device;
+
+  const OpSchema& schema = op.op.schema();
+  CallKey key;
+  bool has_tensors = false;  // their values are not in the key
+  key.Add(device.type), key.Add(device.index), key.Add(call.present().size());
+  for (const int one : call.present()) key.Add(one);
+  for (const NamedAttribute& attribute : call.args()) {
+    AddAttribute(key, attribute.name, attribute.value);
+    has_tensors |= !attribute.value.values().tensors.empty();
+  }
+  const auto make = [&] {
+    RefuseMutation(op.op, static_cast<int>(call.present().size()), call.args(), "torch");
+    return std::make_unique<ReadyOperator>(op.op.name(), call.present(), call.args(), device);
+  };
+  std::unique_ptr<ReadyOperator> own = has_tensors ? make() : nullptr;
+  const Lease ready = own ? Lease(*own, nullptr, nullptr) : KeptOperator(op.op, key, make);
+
+  for (int i = 0, given = 0; i < ready->num_inputs(); ++i)
+    if (ready->has_input(i)) ready->SetInput(i, inputs[Index(given++)]);
+  TorchResults results{api, {}};
+  const auto inferred = ready->InferOutputs();
+  std::vector<bool> known;
+  for (int o = 0; o < ready->num_outputs(); ++o) {
+    const auto& output = inferred[Index(o)];
+    known.push_back(output.known && output.dtype != DType::kUndefined);
+    if (known.back())
+      ready->SetOutput(o, call.Tensor(results.Make(output.dtype, output.shape, device)));
+    else
+      results.tensors.push_back(nullptr);
+  }
+  uint32_t threads = 0;
+  CheckTorch(api.num_threads(&threads), "give its number of threads");
+  const auto on_threads = [&](int count, FunctionRef<void()> work) {
+    RunOnTorchThreads(api, count, work);
+  };
+  const LoopsOnHost loops((std::max)(static_cast<int>(threads), 1), on_threads);
+  {
+    const ScopedValue<const LoopRunner*> on_host(t_loop_runner, &loops);
+    if (device.type == DeviceType::kCUDA) {
+      int32_t (*get_stream)(int32_t, void**) = nullptr;
+      get_stream = reinterpret_cast<decltype(get_stream)>(
+          FindHostSymbol("aoti_torch_get_current_cuda_stream", "libtorch_cuda.so"));
+      void* stream = nullptr;
+      if (!get_stream) Throw(ErrorCode::kUnsupported, "this PyTorch has no CUDA streams");
+      CheckTorch(get_stream(device.index, &stream), "give its current stream");
+      ready->Issue(stream);
+    } else {
+      ready->Run();
+    }
+  }
+  for (int o = 0; o < ready->num_outputs(); ++o) {
+    if (known[Index(o)]) continue;
+    const opkit::Tensor& made = ready->result(o);
+    TorchResults one{api, {}};
+    const TorchHandle handle = one.Make(made.dtype(), made.shape(), device);
+    ready->CopyOutput(o, call.Tensor(handle));
+    results.tensors[Index(o)] = handle;
+    one.tensors.clear();
+  }
+  if (schema.min_outputs() != schema.max_outputs()) {
+    TorchHandle list = nullptr;
+    CheckTorch(api.new_list(results.tensors.size(), &list), "make a list");
+    for (const TorchHandle tensor : results.tensors)
+      CheckTorch(api.list_add(list, reinterpret_cast<TorchValue>(tensor)), "fill a list");
+    stack[0] = reinterpret_cast<TorchValue>(list);
+  } else {
+    for (uint64_t o = 0; o < num_rets; ++o)
+      stack[o] = reinterpret_cast<TorchValue>(results.tensors[o]);
+  }
+  results.tensors.clear();  // torch's now
+}
+
+OPKIT_INLINE const char* RegisterTorchOperator(TorchOperator& op) noexcept {
+  thread_local std::string text;
+  try {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    if (op.registered) return nullptr;
+    const TorchApi* const api = TorchApi::Find();
+    if (!api) Throw(ErrorCode::kFailedPrecondition, "this process has not loaded PyTorch");
+    auto parameters = std::make_unique<std::vector<TorchParameter>>();
+    const std::string schema = TorchSchemaOf(op.op, parameters.get());
+    // Version 2.10, for which the values on the stack are written.
+    constexpr uint64_t kVersion = uint64_t{2} << 56 | uint64_t{10} << 48;
+    const char* const domain = ExportDomain();
+    TorchHandle library = nullptr;
+    CheckTorch(api->init_fragment(domain, __FILE__, __LINE__, &library), "open a library");
+    CheckTorch(api->define(library, schema.c_str()), StrCat("define ", schema).c_str());
+    op.parameters = parameters.release();
+    op.registered = true;  // a second definition would fail
+    for (const char* key : {"CPU", "CUDA"}) {
+      TorchHandle kernels = nullptr;
+      CheckTorch(api->init_impl(domain, key, __FILE__, __LINE__, &kernels), "open a library");
+      CheckTorch(api->implement(kernels, op.op.name(), op.kernel, kVersion), "add a kernel");
+    }
+    return nullptr;
+  } catch (const std::exception& error) {
+    try {
+      text = error.what();
+      return text.c_str();
+    } catch (...) {
+      return "out of memory";
+    }
+  }
+}
+
+OPKIT_INLINE bool TryRegisterTorchOperator(TorchOperator& op) noexcept {
+  try {
+    if (!TorchApi::Find() || !OpRegistry::Global().FindSchema(op.op.name())) return false;
+  } catch (...) {
+    return false;
+  }
+  return !RegisterTorchOperator(op);
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_EXPORT_IMPL_TORCH_IPP_
