@@ -5,5 +5,3 @@
 #include "opkit/export/impl/host_symbol.ipp"
 #include "opkit/export/impl/kept_operators.ipp"
 #include "opkit/export/impl/ready_operator.ipp"
-#include "opkit/export/impl/torch.ipp"
-#include "opkit/export/impl/xla.ipp"

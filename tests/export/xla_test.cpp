@@ -19,7 +19,7 @@ struct FakeError {
   std::string text;
 };
 
-// What the fake host has and has seen. A task of the pool runs in a thread of its own.
+// The things that the fake host has and has seen. A task of the pool runs in a thread of its own.
 struct FakeXla {
   int64_t pool_threads = 0;  // 0: there is no pool
   int errors_alive = 0;

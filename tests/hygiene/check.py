@@ -326,9 +326,10 @@ def operator_sources(tree):
                   f"src/, expected one" + (f": {', '.join(sources)}" if sources else "")
 
 
-# Where a device may be named: in its backend, and where its number and its compiler are.
+# Where a device may be named: in its backend, where its number and its compiler are, and where other
+# hosts' names of it are.
 DEVICE_NAMES = {"cuda": ("opkit/backends/cuda/", "opkit/core/device_type.hpp", "opkit/config.hpp",
-                         "opkit/abi/")}
+                         "opkit/abi/", "opkit/export/")}
 
 
 @check("device-names")

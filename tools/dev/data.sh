@@ -74,6 +74,10 @@ make_peers() {
   make_venv "$PWD/build/peer-venv" onnxruntime==1.31.1 onnx==1.22.0 ml_dtypes==0.6.0 numpy==2.4.6 pillow==11.3.0 apache-tvm-ffi==0.1.15.post2
 }
 
+# A Python with JAX, which calls exported operators in tests/export.
+jax_python=$PWD/build/jax-venv/bin/python
+make_jax() { make_venv "$PWD/build/jax-venv" jax==0.10.2 jaxlib==0.10.2; }
+
 # ONNX Runtime's shared object in that Python, for the partitioner that opens it. Not used under sanitizers,
 # which report its leaks.
 find_onnxruntime() {

@@ -138,13 +138,14 @@ test_command() {
   if [[ $what == --all || $what == differential ]]; then
     make_peers
     peer_argument=-DOPKIT_PEER_PYTHON=$peer_python
+    [[ $what != --all ]] || make_jax
     find_onnxruntime
   fi
   case $what in
     '') test_preset gcc -DOPKIT_FULL_TESTS=OFF ;;
     --all)
       OPKIT_ONNXRUNTIME=${OPKIT_ONNXRUNTIME-$peer_onnxruntime} \
-        test_preset gcc -DOPKIT_FULL_TESTS=ON "$peer_argument"
+        test_preset gcc -DOPKIT_FULL_TESTS=ON "$peer_argument" "-DOPKIT_JAX_PYTHON=$jax_python"
       test_preset asan
       test_preset tsan
       test_preset single

@@ -19,7 +19,7 @@ struct Error;
 struct Future;
 struct ExecutionContext;
 
-// What a call asks for beside the run of its stage: a list of extensions.
+// A list of extensions: questions that a call asks beside the run of its stage.
 enum class ExtensionType : uint32_t { kMetadata = 1 };
 struct Extension {
   size_t struct_size;
