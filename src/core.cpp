@@ -1,5 +1,6 @@
 // The compiled runtime: errors, text, tensors, devices, events. tests/hygiene checks that every
 // .ipp stands in exactly one source.
+#include "opkit/base/cache/impl/file_lock.ipp"
 #include "opkit/base/impl/algorithm.ipp"
 #include "opkit/base/impl/error.ipp"
 #include "opkit/base/impl/hook.ipp"

@@ -73,11 +73,12 @@ semaphore set shared_mutex source_location span sstream stack stdexcept stop_tok
 string_view syncstream system_error thread tuple type_traits typeindex typeinfo unordered_map
 unordered_set utility valarray variant vector version cxxabi.h""".split())
 C_STD = {"stddef.h", "stdint.h", "stdbool.h"}  # what the C header of the ABI may use
-POSIX = set("""dirent.h errno.h fcntl.h poll.h pthread.h sched.h signal.h syscall.h
+POSIX = set("""dirent.h errno.h fcntl.h poll.h pthread.h sched.h signal.h spawn.h syscall.h
 unistd.h linux/futex.h sys/mman.h sys/prctl.h sys/resource.h sys/stat.h sys/syscall.h sys/time.h
 sys/types.h sys/utsname.h sys/wait.h time.h""".split())
-# Only the checker of operators starts processes: other programs do not pay for them.
-POSIX_DEFINITIONS = {"opkit/base/impl/child_process.ipp"}
+# The definitions of the operating system, and those of the checker, which alone forks: other programs
+# do not pay for its headers.
+POSIX_DEFINITIONS = {"opkit/base/impl/child_process.ipp", "opkit/base/impl/platform.ipp"}
 
 # The loader and its file format: the second place to change for another system.
 LOADER = {"dlfcn.h", "elf.h", "link.h"}

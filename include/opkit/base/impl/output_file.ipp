@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "opkit/base/cache/file_lock.hpp"
 #include "opkit/base/output_file.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/base/strings.hpp"
@@ -110,11 +111,6 @@ OPKIT_INLINE void OutputFile::Fail() const {
   Throw(ErrorCode::kIo, "cannot write '", path_, "': ", std::strerror(errno));
 }
 
-[[noreturn]] inline void FailFile(const char* cannot, const std::string& path,
-                                  const char* why = std::strerror(errno)) {
-  Throw(ErrorCode::kIo, "cannot ", cannot, " '", path, "': ", why);
-}
-
 OPKIT_INLINE std::string ReadFileIfPresent(const std::string& path) {
   struct Descriptor {
     const int number;
@@ -139,51 +135,6 @@ OPKIT_INLINE std::string ReadFileIfPresent(const std::string& path) {
   }
   bytes.resize(size);
   return bytes;
-}
-
-// The lock of a file, held until the end of the scope. The system frees the lock of a process that
-// ends in any way. It belongs to this open file, not to the process: threads exclude each other
-// too.
-class FileLock {
- public:
-  FileLock(const std::string& path, double wait_s)
-      : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-    if (file_ < 0) FailFile("write", path);
-    const int64_t deadline = MonotonicNs() + static_cast<int64_t>(wait_s * 1e9);
-    while (!Set(F_WRLCK)) {
-      const bool is_held = errno == EAGAIN || errno == EACCES;
-      if (is_held && MonotonicNs() < deadline) {
-        const timespec pause{0, 1'000'000};
-        nanosleep(&pause, nullptr);
-      } else if (errno != EINTR) {
-        const std::string why = is_held
-                                    ? StrCat("another process has held the lock for ", wait_s, " s")
-                                    : std::string(std::strerror(errno));
-        close(file_);
-        FailFile("lock", path, why.c_str());
-      }
-    }
-  }
-  FileLock(FileLock&&) = delete;
-  ~FileLock() {
-    Set(F_UNLCK);  // a child process that another thread has forked may still have the file open
-    close(file_);
-  }
-
- private:
-  bool Set(short type) const {
-    struct flock lock = {};
-    lock.l_type = type;
-    lock.l_whence = SEEK_SET;
-    return fcntl(file_, F_OFD_SETLK, &lock) == 0;
-  }
-  const int file_;
-};
-
-inline void MakeFolders(const std::string& path) {
-  for (size_t slash = path.find('/', 1); slash != std::string::npos;
-       slash = path.find('/', slash + 1))
-    static_cast<void>(mkdir(path.substr(0, slash).c_str(), 0777));  // opening the file reports why
 }
 
 // Writes a new file to the disk. `mode` is -1 for the mode that new files have. Returns false, with

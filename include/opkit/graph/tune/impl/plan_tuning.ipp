@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/base/cache/texts_hash.hpp"
 #include "opkit/base/unique_function.hpp"
 #include "opkit/graph/explanation.hpp"
 #include "opkit/graph/graph_subgraph.hpp"
@@ -20,29 +21,6 @@
 #include "opkit/version.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// Hashes texts one after the other: two hashes of 64 bits (FNV-1a, from two starts).
-class TextsHash {
- public:
-  void Add(std::string_view text) {
-    for (const char c : text) AddUnit(static_cast<unsigned char>(c));
-    AddUnit(0x1ff);  // no byte: "a", "bc" is another list than "ab", "c"
-  }
-  std::string text() const {
-    char text[40];
-    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(a_),
-                  static_cast<unsigned long long>(b_));
-    return text;
-  }
-
- private:
-  void AddUnit(unsigned value) {
-    constexpr uint64_t kPrime = 1099511628211U;
-    a_ = (a_ ^ value) * kPrime;
-    b_ = (b_ ^ (value + 1)) * kPrime;
-  }
-  uint64_t a_ = 14695981039346656037U, b_ = 0x9e3779b97f4a7c15U;
-};
 
 OPKIT_COLD inline void AddToHash(const Graph& graph, TextsHash& hash) {
   for (const Graph::Constant& constant : graph.constants()) {

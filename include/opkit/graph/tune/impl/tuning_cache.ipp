@@ -16,10 +16,10 @@
 #define OPKIT_GRAPH_TUNE_IMPL_TUNING_CACHE_IPP_
 
 #include <algorithm>
-#include <cstdlib>
 #include <type_traits>
 #include <utility>
 
+#include "opkit/base/cache/cache_folder.hpp"
 #include "opkit/base/error.hpp"
 #include "opkit/base/json/json_line_reader.hpp"
 #include "opkit/base/json/json_writer.hpp"
@@ -322,18 +322,9 @@ OPKIT_INLINE TuningCache::TuningCache(std::string path, std::string machine)
 }
 
 OPKIT_INLINE std::string TuningCache::DefaultPath() {
-  const auto variable = [](const char* name) -> std::string_view {
-    const char* const value = std::getenv(name);
-    return value ? value : "";
-  };
-  if (const std::string_view file = variable("OPKIT_TUNING_CACHE"); !file.empty())
-    return std::string(file);
-  // The XDG Base Directory Specification ignores a path that is not absolute.
-  if (const std::string_view cache = variable("XDG_CACHE_HOME"); cache.starts_with('/'))
-    return StrCat(cache, "/opkit/tuning.json");
-  if (const std::string_view home = variable("HOME"); !home.empty())
-    return StrCat(home, "/.cache/opkit/tuning.json");
-  return {};
+  if (std::string file = detail::VariableOf("OPKIT_TUNING_CACHE"); !file.empty()) return file;
+  const std::string folder = detail::UserCacheFolder();
+  return folder.empty() ? folder : folder + "/tuning.json";
 }
 
 OPKIT_INLINE size_t TuningCache::size() const {
