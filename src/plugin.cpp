@@ -7,6 +7,7 @@
 #include "opkit/plugin/export/impl/export_threads.ipp"
 #include "opkit/plugin/export/impl/exported_instance.ipp"
 #include "opkit/plugin/export/impl/schema_functions.ipp"
+#include "opkit/plugin/impl/build.ipp"
 #include "opkit/plugin/impl/library.ipp"
 #include "opkit/plugin/load/impl/elf_file.ipp"
 #include "opkit/plugin/load/impl/library_gradient.ipp"

@@ -3,6 +3,7 @@
 #ifndef OPKIT_PLUGIN_LIBRARY_HPP_
 #define OPKIT_PLUGIN_LIBRARY_HPP_
 
+#include "opkit/plugin/build.hpp"
 #include "opkit/plugin/load/loaded_library.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -47,6 +48,14 @@ class Library {
   // in the file; kFailedPrecondition for a file that is loaded with other options; or the failure
   // that the library's initialize reports.
   static Library Load(const std::string& path, const LoadOptions& options = {});
+  // Compiles a source, unless BuildLibrary (build.hpp) has its result already, and loads it. If
+  // this call has loaded an older result of the same source, compiler and flags, that is unloaded
+  // first, once the new one is compiled. Throws the Errors of BuildLibrary, Unload and Load; the
+  // older one then stays loaded.
+  //
+  //   Library lib = Library::Build("my_ops.cc", {.flags = {"-O3"}});
+  static Library Build(const std::string& source, const BuildOptions& build = {},
+                       const LoadOptions& options = {});
   // Loads the operators of this program itself, from a unit that includes author.hpp.
   static Library LoadEntry(opkit_library_entry_function entry, const std::string& name,
                            const LoadOptions& options = {});

@@ -543,6 +543,26 @@ OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& o
   detail::Warn(*loaded);
   return Library(std::move(loaded));
 }
+OPKIT_INLINE Library Library::Build(const std::string& source, const BuildOptions& build,
+                                    const LoadOptions& options) {
+  const std::string path = BuildLibrary(source, build);
+  // A result is FOLDER/CONTENT/libNAME.so, in a folder of the source, the compiler and the flags.
+  const std::string folder = path.substr(0, path.rfind('/', path.rfind('/') - 1) + 1);
+  for (Library& old : All()) {
+    if (old.path() == path || !old.path().starts_with(folder)) continue;
+    const LoadOptions before = {.backend = old.backend(), .allow_override = old.loaded().overrides};
+    const std::string old_path = old.path();
+    detail::InContext([&] { old.Unload(); },
+                      [&] { return StrCat("while a new build of '", source, "' replaces it"); });
+    try {
+      return Load(path, options);
+    } catch (...) {
+      Load(old_path, before);
+      throw;
+    }
+  }
+  return Load(path, options);
+}
 OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
                                         const LoadOptions& options) {
   if (!entry || name.empty())
