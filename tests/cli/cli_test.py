@@ -34,6 +34,7 @@ class Cli(unittest.TestCase):
     def opkit(self, *arguments, code=DONE, environment=None):
         """Runs it in the test's folder; returns what it wrote to stdout."""
         environment = {**os.environ, "TERM": "xterm", "OPKIT_TUNING_CACHE": str(caches / "tuning.json"),
+                       "OPKIT_BUILD_CACHE": str(caches / "build"),
                        **(environment or {})}
         run = subprocess.run([program, *map(str, arguments)], cwd=self.folder, env=environment,
                              capture_output=True, text=True, timeout=120)
@@ -1220,6 +1221,30 @@ class Libraries(Cli):
                                        "--nodes"))
         self.assertEqual({row["op"]: row["backend"] for row in report["nodes"]}["Relu"], "good")
 
+    def test_a_source_is_compiled(self):
+        source = pathlib.Path(__file__).parents[2] / "examples/library/plain_c.c"
+        text = source.read_text()
+        self.write("mine.c", text)
+        quick = {"CFLAGS": "-O0", "CC": "cc"}
+        self.assertIn("c_scale", self.opkit("lib", "mine.c", environment=quick))
+        path = self.opkit("build", "mine.c", environment=quick)
+        self.assertRegex(path, r"\A/.*/build/mine\.\w+/\w+/libmine\.so\n\Z")
+        self.assertIn("c_scale", self.opkit("ops", "c_scale", "--library", "mine.c", environment=quick))
+        self.assertEqual(self.opkit("build", "mine.c", "-o", "libmine.so", environment=quick), "")
+        self.assertEqual((self.folder / "libmine.so").read_bytes(),
+                         pathlib.Path(path.strip()).read_bytes())
+        self.write("mine.c", text + "\nbroken\n")
+        self.opkit("build", "mine.c", "-o", "libmine.so", "--flag=-DX", code=BAD_FILE, environment=quick)
+        self.assertRegex(self.stderr, r"(?s)error: .*broken.*\nopkit: error: 'mine.c' does not compile: "
+                         r"the compiler's exit status is 1; its command: cc [^\n]* -DX [^\n]*\n\Z")
+        self.assertEqual((self.folder / "libmine.so").read_bytes(),
+                         pathlib.Path(path.strip()).read_bytes())
+        self.refuses(BAD_FILE, ["build", "none.cc"], "cannot read 'none.cc': No such file")
+        self.refuses(USAGE, ["build", "libmine.so"], "'libmine.so' is no source of a library")
+        self.opkit("run", self.affine(), "--random", "--library", "mine.c", code=BAD_FILE,
+                   environment={"CC": "no_cc"})
+        self.assertIn("the compiler 'no_cc', which mine.c needs, is not found", self.stderr)
+
     def test_ops_shows_operators_of_libraries(self):
         out = self.opkit("ops", "--library", self.GOOD)
         self.assertRegex(out, r"(?m)^Twice +cpu: reference +2 \* x$")
@@ -1387,7 +1412,7 @@ class CommandLine(Cli):
         self.assertIn("Examples:\n  opkit bench compare", self.opkit("bench", "compare", "--help"))
         for code in range(7):
             self.assertRegex(out, rf"(?m)^  {code}  \w")
-        for command in ("run", "bench", "inspect", "plan", "ops", "lib", "check", "trace", "partition",
+        for command in ("run", "bench", "inspect", "plan", "ops", "build", "lib", "check", "trace", "partition",
                         "compare"):
             self.assertRegex(out, rf"(?m)^  {command} ")
             help_text = self.opkit(command, "--help")
@@ -1397,7 +1422,7 @@ class CommandLine(Cli):
         self.assertRegex(self.opkit("--version"), r"\Aopkit \d+\.\d+\.\d+\n\Z")
 
     def test_what_is_not_understood(self):
-        self.refuses(USAGE, [], "expected a command: run, bench, bench-op, tune, inspect, plan, ops, lib, check")
+        self.refuses(USAGE, [], "expected a command: run, bench, bench-op, tune, inspect, plan, ops, build, lib, check")
         self.refuses(USAGE, ["rnu"], "no command 'rnu'", "did you mean 'run'?")
         self.refuses(USAGE, ["--verson"], "no option '--verson'", "did you mean '--version'?")
         self.refuses(USAGE, ["run", "m.onnx", "--ramdom"], "run has no option '--ramdom'",

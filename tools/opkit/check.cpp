@@ -344,9 +344,9 @@ std::string EndingOf(const std::string& path, double seconds, const ChildOutcome
 
 // No code of the library runs in this process.
 void Check(const CheckCommand& command) {
-  const std::string& path = command.library;
   ParseAttributes(command.attributes);  // reports wrong options before wrong libraries
   for (const std::string& shape : command.shapes) ParseShape(shape);
+  const std::string path = FileOfLibrary(command.library);
   const ChildOutcome loaded = RunInChild(command.seconds, [&](const ChildReporter& voice) {
     const Library library = LoadLibrary(path);
     std::string out = StrCat(HeadOf(library), "\n", library.operators().size(), "\n");
@@ -428,7 +428,7 @@ void AddCheckCommand(CLI::App& program) {
   auto command = std::make_shared<CheckCommand>();
   CLI::App* app =
       program.add_subcommand("check", "Test the operators and partitioners of a library");
-  app->add_option("FILE", command->library, "A library of operators")
+  app->add_option("FILE", command->library, "A library of operators, or its source")
       ->required()
       ->option_text("REQUIRED");
   app->add_option("--op", command->op, "Checks only this operator")->option_text("NAME");

@@ -2,6 +2,7 @@
 #include "library.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -34,7 +35,8 @@ std::string Contents(const std::string& path) {
   return out;
 }
 
-void Lib(const std::string& path, double seconds) {
+void Lib(const std::string& given, double seconds) {
+  const std::string path = FileOfLibrary(given);
   const ChildOutcome outcome = RunInChild(seconds, [&](const ChildReporter& voice) {
     voice.Answer(Contents(path));
     return ChildEnd::kAtOnce;
@@ -46,11 +48,26 @@ void Lib(const std::string& path, double seconds) {
 }  // namespace
 
 void AddLibraryOption(CLI::App& app, std::vector<std::string>* paths) {
-  app.add_option("--library", *paths,
-                 "Loads operators from a shared object; they take the place of built-in operators "
-                 "of the same name")
+  app.add_option(
+         "--library", *paths,
+         "Loads operators from a shared object, or from its source (.cc, .c, .cu), which is "
+         "compiled if it has changed; they take the place of built-in operators of the "
+         "same name")
       ->allow_extra_args(false)
-      ->option_text("FILE.so ...");
+      ->option_text("FILE ...");
+}
+
+std::string FileOfLibrary(const std::string& path, const BuildOptions& options) {
+  if (!IsLibrarySource(path)) return path;
+  try {
+    return BuildLibrary(path, options);
+  } catch (const Error& error) {
+    // The compiler's text follows the first line.
+    const std::string& text = error.message();
+    const size_t end = std::min(text.find('\n'), text.size());
+    if (end < text.size()) std::fprintf(stderr, "%s\n", text.c_str() + end + 1);
+    throw Failure(ExitCode::kBadFile, text.substr(0, end));
+  }
 }
 
 // Silences the log, since a library without operators gets a message of its own.
@@ -58,7 +75,8 @@ struct NoLog {
   const LogHook before = SetLogHook([](LogLevel, std::string_view, std::string_view) {});
   ~NoLog() { SetLogHook(before); }
 };
-Library LoadLibrary(const std::string& path) {
+Library LoadLibrary(const std::string& given) {
+  const std::string path = FileOfLibrary(given);
   try {
     const NoLog no_log;
     return Library::Load(path, {.allow_override = true});
@@ -129,12 +147,15 @@ void AddLibCommand(CLI::App& program) {
   auto path = std::make_shared<std::string>();
   auto seconds = std::make_shared<double>(kChildSeconds);
   CLI::App* app = program.add_subcommand("lib", "Show what an operator library holds");
-  app->add_option("FILE", *path, "A library of operators")->required()->option_text("REQUIRED");
+  app->add_option("FILE", *path, "A library of operators, or its source")
+      ->required()
+      ->option_text("REQUIRED");
   AddTimeoutOption(*app, seconds.get());
   app->footer(
       "Loads the library in a process of its own, so that a crash is reported.\n\n"
       "Examples:\n"
-      "  opkit lib build/libmy_ops.so");
+      "  opkit lib build/libmy_ops.so\n"
+      "  opkit lib my_ops.cc");
   app->callback([path, seconds] { Lib(*path, *seconds); });
 }
 

@@ -20,6 +20,7 @@ constexpr const char* kFooter = R"(Examples:
   opkit bench-op Relu --input float32:1x64x56x56   compare an operator's kernels
   opkit plan buffers.csv --capacity 1048576 -o planned.csv
   opkit ops Conv                                   document an operator
+  opkit build my_ops.cc -o libmy_ops.so            compile a library of operators
   opkit lib libmy_ops.so                           list the operators of a library
   opkit check libmy_ops.so                         find mistakes in its operators
   opkit trace diff before.json after.json          find operators that got slower
@@ -119,6 +120,7 @@ int Main(int argc, char** argv) {
   AddInspectCommand(program);
   AddPlanCommand(program);
   AddOpsCommand(program);
+  AddBuildCommand(program);
   AddLibCommand(program);
   AddCheckCommand(program);
   AddTraceCommand(program);

@@ -66,6 +66,7 @@ void AddTuneCommand(CLI::App& program);
 void AddCompareCommand(CLI::App& program);
 void AddPlanCommand(CLI::App& program);
 void AddInspectCommand(CLI::App& program);
+void AddBuildCommand(CLI::App& program);
 void AddOpsCommand(CLI::App& program);
 void AddLibCommand(CLI::App& program);
 void AddCheckCommand(CLI::App& program);
