@@ -1245,6 +1245,13 @@ class Libraries(Cli):
                    environment={"CC": "no_cc"})
         self.assertIn("the compiler 'no_cc', which mine.c needs, is not found", self.stderr)
 
+    def test_functions_in_cpp_of_a_library(self):
+        out = self.opkit("ops", "--emit", "cpp", "--library", "libgood.so")
+        self.assertTrue(out.startswith("// Functions of operators, which `opkit ops --emit cpp` of opkit "))
+        self.assertIn("inline ::opkit::Tensor Twice(const ::opkit::Tensor& ", out)
+        self.assertNotIn("Tensor Conv(", out)
+        self.refuses(USAGE, ["ops", "--emit", "java"], "--emit", "java")
+
     def test_ops_shows_operators_of_libraries(self):
         out = self.opkit("ops", "--library", self.GOOD)
         self.assertRegex(out, r"(?m)^Twice +cpu: reference +2 \* x$")

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "cpp_wrappers.hpp"
 #include "file.hpp"
 #include "library.hpp"
 #include "opkit/base/suggest.hpp"
@@ -16,7 +17,7 @@ using namespace opkit;
 
 struct OpsCommand {
   std::vector<std::string> libraries;
-  std::string name;
+  std::string name, emitted;
   bool all = false;
   bool backends = false;
 };
@@ -65,8 +66,20 @@ void ListBackends(const OpRegistry& registry) {
   WriteFile("-", table.Format(true, stdout));
 }
 
+// Returns the schemas of all operators; with libraries, of their operators alone.
+std::vector<const OpSchema*> SchemasToEmit(const OpRegistry& registry, bool of_libraries) {
+  std::vector<const OpSchema*> out;
+  for (const std::string& name : registry.Operators())
+    if (const OpSchema* schema = PublicSchema(name))
+      if (!of_libraries || !schema->origin().empty()) out.push_back(schema);
+  return out;
+}
+
 void Ops(const OpsCommand& command) {
   LoadLibraries(command.libraries);
+  if (!command.emitted.empty())
+    return WriteFile("-",
+                     CppWrappers(SchemasToEmit(OpRegistry::Global(), !command.libraries.empty())));
   const OpRegistry& registry = OpRegistry::Global();
   if (command.backends) return ListBackends(registry);
   if (command.all) return WriteFile("-", DocsOfAllOperators());
@@ -92,6 +105,11 @@ void AddOpsCommand(CLI::App& program) {
   app->add_flag("--all", command->all, "Documents every operator, as Markdown");
   app->add_flag("--backends", command->backends,
                 "Lists the backends instead, with the packages they are made with");
+  app->add_option("--emit", command->emitted,
+                  "Writes a C++ header with a function for each operator; with --library for those "
+                  "of the library alone")
+      ->check(CLI::IsMember({"cpp"}))
+      ->option_text("cpp");
   AddLibraryOption(*app, &command->libraries);
   app->footer(
       "Examples:\n"
@@ -99,7 +117,8 @@ void AddOpsCommand(CLI::App& program) {
       "  opkit ops --backends\n"
       "  opkit ops Conv\n"
       "  opkit ops my_gemm --library libgemm.so\n"
-      "  opkit ops --all > operators.md");
+      "  opkit ops --all > operators.md\n"
+      "  opkit ops --emit cpp > ops.hpp");
   app->callback([command] { Ops(*command); });
 }
 
