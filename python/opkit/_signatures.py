@@ -25,16 +25,18 @@ def parameters(facts):
     attributes = [a for a in facts["attributes"] if _is_name(a["name"])]
     out, seen = [], {a["name"] for a in attributes} | {"out"}
     unnamed = not facts["inputs"]
+    many = facts["max_inputs"] > len(names) and facts["arity"] != len(names)
     for i, name in enumerate(names):
         if not _is_name(name) or name in seen:
             name = f"input{i}"
             unnamed = True
         seen.add(name)
+        if many and i == len(names) - 1 and facts["inputs"]:  # the last one may stand repeatedly
+            break
         out.append(name if i < required else f"{name}=None")
     if out and unnamed:
         out.append("/")  # these inputs have no names in C++
-    many = facts["max_inputs"] > len(names) and facts["arity"] != len(names)
-    out.append("*inputs" if many else "*")
+    out.append("*" if not many else f"*{name}" if facts["inputs"] else "*inputs")
     out += [a["name"] if a["required"] else f"{a['name']}={_default(a)}" for a in attributes]
     out.append("out=None")
     if facts["takes_any_attribute"]:

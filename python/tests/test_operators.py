@@ -1,0 +1,193 @@
+"""opkit.ops: calls on NumPy arrays, signatures, out=, errors, and operators that stay ready."""
+import gc
+import inspect
+import threading
+import weakref
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import opkit
+
+A = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+B = np.array([[7], [8], [9]], np.float32)
+
+
+def test_a_library_is_called_on_numpy_arrays(gemm):
+    assert gemm.operators == ["my_gemm", "my_fast_gemm"]
+    result = opkit.ops.my_gemm(A, B, alpha=2.0)
+    assert type(result) is np.ndarray and result.dtype == np.float32
+    assert result.tolist() == [[100], [244]]
+    assert opkit.ops.my_gemm(A, B).tolist() == [[50], [122]]
+    assert "my_gemm" in dir(opkit.ops)
+
+
+def test_a_function_has_a_signature_and_help():
+    signature = inspect.signature(opkit.ops.Gemm)
+    assert str(signature) == \
+        "(A, B, C=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None)"
+    assert "alpha: float, default 1.0. factor of A' * B'" in opkit.ops.Gemm.__doc__
+    assert opkit.ops.Gemm.__name__ == "Gemm" and opkit.ops.Gemm.__module__ == "opkit.ops"
+    for name in opkit._core.operators():
+        inspect.signature(opkit.ops.get(name))  # every operator's signature reads as Python
+
+
+def test_inputs_may_be_keywords_and_left_out():
+    c = np.ones((2, 1), np.float32)
+    assert opkit.ops.Gemm(A, B, c).tolist() == [[51], [123]]
+    assert opkit.ops.Gemm(A, B=B, C=c, beta=2).tolist() == [[52], [124]]
+    assert opkit.ops.Gemm(A, B, None).tolist() == [[50], [122]]
+    with pytest.raises(TypeError, match="input 'B' twice"):
+        opkit.ops.Gemm(A, B, B=B)
+
+
+@pytest.mark.parametrize("array", [
+    np.asfortranarray(A), A[:, ::-1], A[::-1], A.astype(">f4"), np.broadcast_to(A[0], (2, 3)),
+    np.lib.stride_tricks.as_strided(A, (2, 2), (12, 8))],
+    ids=["fortran", "negative", "rows", "big endian", "broadcast", "gaps"])
+def test_arrays_of_any_strides_and_byte_order(array):
+    assert np.array_equal(opkit.ops.Neg(array), -array)
+
+
+def test_an_unaligned_array():
+    array = np.frombuffer(b"x" + A.tobytes(), np.uint8)[1:].view(np.float32)
+    assert np.array_equal(opkit.ops.Neg(array), -A.ravel())
+
+
+def test_read_only_scalar_and_empty_arrays():
+    fixed = A.copy()
+    fixed.flags.writeable = False
+    assert np.array_equal(opkit.ops.Neg(fixed), -A)
+    assert opkit.ops.Neg(np.float32(3)).shape == () and opkit.ops.Neg(np.float32(3)) == -3
+    assert opkit.ops.Neg(np.empty((0, 3), np.float32)).shape == (0, 3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int32", "int64",
+                                   ml_dtypes.bfloat16])
+def test_dtypes_stay(dtype):
+    x = np.array([-1, 2], dtype)
+    result = opkit.ops.Relu(x)
+    assert result.dtype == x.dtype and result.tolist() == [0, 2]
+
+
+def test_a_result_shares_no_memory_with_an_input_and_is_the_caller_s():
+    x = A.copy()
+    for result in (opkit.ops.Identity(x), opkit.ops.Reshape(x, np.array([3, 2]))):
+        assert not np.shares_memory(result, x)
+        result[...] = 0
+    assert np.array_equal(x, A)
+    first, second = opkit.ops.Neg(x), opkit.ops.Neg(x)
+    assert not np.shares_memory(first, second)
+
+
+def test_inputs_are_released():
+    x = np.ones(3, np.float32)
+    alive = weakref.ref(x)
+    opkit.ops.Neg(x)
+    del x
+    gc.collect()
+    assert alive() is None
+
+
+def test_out_gets_the_result():
+    out = np.empty((2, 3), np.float32)
+    assert opkit.ops.Neg(A, out=out) is out and np.array_equal(out, -A)
+    wide = np.zeros((2, 6), np.float32)
+    opkit.ops.Neg(A, out=wide[:, ::2])
+    assert np.array_equal(wide[:, ::2], -A) and not wide[:, 1::2].any()
+    x = A.copy()
+    opkit.ops.Transpose(x, out=x.reshape(3, 2), perm=[1, 0])  # overlaps the input
+    assert np.array_equal(x.reshape(3, 2), A.T)
+
+
+@pytest.mark.parametrize("out, error, text", [
+    (np.zeros((3, 3), np.float32), ValueError, r"out\[0\] has shape \[3, 3\], the result has \[2, 3\]"),
+    (np.zeros((2, 2), np.float32), ValueError, "has shape"),
+    (np.zeros((2, 3)), TypeError, r"out\[0\] is float64, the result is float32"),
+    ([1], TypeError, "is a list; expected an array")])
+def test_a_wrong_out_is_an_error_before_the_run(out, error, text):
+    with pytest.raises(error, match=text):
+        opkit.ops.Neg(A, out=out)
+    assert not np.any(out) or out == [1]
+
+
+def test_a_read_only_out_is_an_error():
+    out = np.zeros((2, 3), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match=r"out\[0\] is read-only"):
+        opkit.ops.Neg(A, out=out)
+    assert not out.any()
+
+
+@pytest.mark.parametrize("call, error, text", [
+    (lambda: opkit.ops.Gemm(A, A), ValueError, "Gemm"),
+    (lambda: opkit.ops.Gemm(A, B, alhpa=1.0), ValueError, "did you mean 'alpha'"),
+    (lambda: opkit.ops.Gemm(A, B, alpha="x"), ValueError, "is string .*expected float"),
+    (lambda: opkit.ops.Gemm(A, B, alpha={}), TypeError, "attribute 'alpha' is a dict"),
+    (lambda: opkit.ops.Gemm(A), ValueError, "Gemm has 1 inputs"),
+    (lambda: opkit.ops.Gemm([1], B), TypeError, "input 0 of Gemm is a list"),
+    (lambda: opkit.ops.Gemm(A.astype("M8[s]"), B), TypeError, "dtype datetime64"),
+    (lambda: opkit.ops.Gemn(A, B), AttributeError, "did you mean 'Gemm'"),
+    (lambda: opkit.load("no_such_file.so"), opkit.Error, "does not exist")])
+def test_errors_are_python_s(call, error, text):
+    with pytest.raises(error, match=text) as caught:
+        call()
+    assert isinstance(caught.value, (opkit.Error, AttributeError))
+
+
+def test_an_attribute_s_forms():
+    x = A.reshape(1, 1, 2, 3)
+    expected = opkit.ops.Transpose(x, perm=[3, 2, 1, 0])
+    assert np.array_equal(opkit.ops.Transpose(x, perm=(3, 2, 1, 0)), expected)
+    assert np.array_equal(opkit.ops.Transpose(x, perm=list(np.arange(4)[::-1])), expected)
+    total = opkit.ops.ReduceSum(A, keepdims=False)  # declared as an int
+    assert total.shape == () and total == 21
+
+
+def test_several_results():
+    first, second = opkit.ops.TopK(A, np.array([2]))
+    assert first.tolist() == [[3, 2], [6, 5]] and second.tolist() == [[2, 1], [2, 1]]
+
+
+def test_calls_from_several_threads():
+    wrong = []
+
+    def work(seed):
+        x = np.full(1000 + seed, seed, np.float32)
+        for _ in range(200):
+            if not np.array_equal(opkit.ops.Add(x, x), x + x):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_gil_is_released_in_runs():
+    turns = []
+
+    @opkit.op
+    def waits_for_a_thread(x):
+        def other():
+            turns.append(opkit.ops.Neg(x))
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        return x + 0
+
+    assert waits_for_a_thread(A) is not None and len(turns) == 1
+
+
+def test_a_library_is_unloaded_and_loaded_again(gemm):
+    path = gemm.path
+    opkit.ops.my_gemm(A, B)
+    call = opkit.ops.my_gemm
+    gemm.unload()
+    with pytest.raises(LookupError, match="my_gemm"):
+        call(A, B)
+    opkit.load(path)
+    assert call(A, B).tolist() == [[50], [122]]
