@@ -32,6 +32,7 @@ SECTIONS = {
                   "docs/library-lifetime.md", "docs/hosts.md"],
     "Graphs": ["docs/graphs.md", "docs/command-line.md", "docs/memory-planning.md",
                "docs/partitioners.md"],
+    "Python": ["docs/python.md"],
     "Backends": ["docs/backends.md", "docs/onednn.md", "docs/cuda.md"],
     "Profiler": ["docs/benchmarking.md", "docs/tuning.md", "docs/profiling.md", "docs/profile-tracks.md"],
     "Reference": ["docs/reference.md", "docs/operators.md"],
