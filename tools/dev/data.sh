@@ -77,6 +77,11 @@ make_peers() {
 # A Python with JAX, which calls exported operators in tests/export.
 jax_python=$PWD/build/jax-venv/bin/python
 make_jax() { make_venv "$PWD/build/jax-venv" jax==0.10.2 jaxlib==0.10.2; }
+# A Python with the tools and the dependencies of the Python package, for tests/python.
+wheel_python=$PWD/build/wheel-venv/bin/python
+make_wheel_tools() {
+  make_venv "$PWD/build/wheel-venv" scikit-build-core==1.1.2 nanobind==3.1.0 numpy==2.4.6 ml_dtypes==0.6.0 pytest==9.2.0
+}
 
 # ONNX Runtime's shared object in that Python, for the partitioner that opens it. Not used under sanitizers,
 # which report its leaks.

@@ -8,6 +8,7 @@ summary_options=()
 test_arguments=()  # to configure with
 peer_argument=     # for tests/differential, the Python with its peers
 peer_onnxruntime=
+wheel_argument=    # for tests/python, the Python that makes the wheel
 
 # test_preset PRESET CMAKE_ARGUMENT...: one configuration of the suite, from configuring to its report.
 test_preset() {
@@ -62,7 +63,8 @@ test_folder() {
   ! compgen -G "tests/$program/*.cu" >/dev/null || full=ON
   ! tests_onednn "$program" || fetch_onednn
   rm -f "$report"
-  configure gcc -DOPKIT_FULL_TESTS=$full ${peer_argument:+"$peer_argument"} "${test_arguments[@]}"
+  configure gcc -DOPKIT_FULL_TESTS=$full ${peer_argument:+"$peer_argument"} \
+    ${wheel_argument:+"$wheel_argument"} "${test_arguments[@]}"
   cmake --build --preset gcc -j "$jobs" --target "$target" || die "$target does not build"
   ctest "${chosen[@]}" -j "$jobs" "${ctest_output[@]}" --output-junit "$report" || true
   reports+=("$report")
@@ -114,7 +116,7 @@ test_command() {
   case $what in
     --all) want_clang; want_chromium; want_clang_format_if_there; want_arm64_if_there; want_venv ;;
     arm64) want_arm64 ;;
-    differential) want_venv ;;
+    differential | python) want_venv ;;
     report*) want_chromium ;;
   esac
   case $what in
@@ -141,11 +143,16 @@ test_command() {
     [[ $what != --all ]] || make_jax
     find_onnxruntime
   fi
+  if [[ $what == --all || $what == python ]]; then
+    make_wheel_tools
+    wheel_argument=-DOPKIT_WHEEL_PYTHON=$wheel_python
+  fi
   case $what in
     '') test_preset gcc -DOPKIT_FULL_TESTS=OFF ;;
     --all)
       OPKIT_ONNXRUNTIME=${OPKIT_ONNXRUNTIME-$peer_onnxruntime} \
         test_preset gcc -DOPKIT_FULL_TESTS=ON "$peer_argument" "-DOPKIT_JAX_PYTHON=$jax_python"
+        test_preset gcc -DOPKIT_FULL_TESTS=ON "$peer_argument" "$wheel_argument"
       test_preset asan
       test_preset tsan
       test_preset single
