@@ -29,13 +29,25 @@ __all__ = ["Error", "Executor", "Graph", "InvalidArgumentError", "Library", "Not
 _FOLDER = _os.path.dirname(_os.path.abspath(__file__))
 
 
-def load(path, *, backend="", allow_override=False):
+_SOURCES = (".cc", ".cpp", ".cxx", ".c", ".cu")
+
+
+def load(path, *, flags=(), backend="", allow_override=False):
     """Loads a library of operators; returns it. Its operators are then in opkit.ops.
 
+    path: a shared object, or a source ("ops.cc"). A source is compiled with $CXX, unless the result of
+        an earlier compilation is still valid.
+    flags: more words for the compiler of a source, as ["-O3"].
     backend: the name for its kernels of operators that exist already.
     allow_override: prefers these kernels to the existing ones.
     """
-    library = _core.load_library(_os.fspath(path), backend, allow_override)
+    path = _os.fspath(path)
+    if path.endswith(_SOURCES):
+        library = _core.build_library(path, list(flags), backend, allow_override)
+    elif flags:
+        raise ValueError(f"flags are for the compiler of a source; {path} is none")
+    else:
+        library = _core.load_library(path, backend, allow_override)
     ops._forget(library.operators)
     return library
 

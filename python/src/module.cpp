@@ -44,6 +44,17 @@ void BindLibraries(nb::module_& m) {
         return Library::Load(path, {.backend = backend, .allow_override = allow_override});
       },
       nb::arg("path"), nb::arg("backend") = "", nb::arg("allow_override") = false);
+  m.def(
+      "build_library",
+      [](const std::string& source, std::vector<std::string> flags, const std::string& backend,
+         bool allow_override) {
+        DropReadyOperators();  // Build unloads an older result of the source
+        const nb::gil_scoped_release release;
+        return Library::Build(source, {.flags = std::move(flags)},
+                              {.backend = backend, .allow_override = allow_override});
+      },
+      nb::arg("source"), nb::arg("flags"), nb::arg("backend") = "",
+      nb::arg("allow_override") = false);
 }
 
 }  // namespace

@@ -191,3 +191,27 @@ def test_a_library_is_unloaded_and_loaded_again(gemm):
         call(A, B)
     opkit.load(path)
     assert call(A, B).tolist() == [[50], [122]]
+
+
+SOURCE = """#include <opkit/op.hpp>
+using namespace opkit;
+Status Forward(const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out, OpResource&) {
+  for (int64_t i = 0; i < in[0].size(); ++i)
+    out[0].data<float>()[i] = FACTOR * in[0].data<float>()[i];
+  return SUCCESS;
+}
+Status SameShape(const AttrMap&, ShapeVectors& in, ShapeVectors& out) { return out[0] = in[0], SUCCESS; }
+REGISTER_OP(TimesK).setForward(Forward).setInferShape(SameShape).input("x").output("y");
+"""
+
+
+def test_a_source_is_compiled_when_it_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPKIT_BUILD_CACHE", str(tmp_path / "cache"))
+    source = tmp_path / "times.cc"
+    source.write_text(SOURCE)
+    library = opkit.load(source, flags=["-O0", "-DFACTOR=3"])
+    assert library.operators == ["TimesK"] and opkit.ops.TimesK(A[0]).tolist() == [3, 6, 9]
+    with pytest.raises(ValueError, match="FACTOR"):
+        opkit.load(source, flags=["-O0"])
+    with pytest.raises(ValueError, match="flags are for the compiler of a source"):
+        opkit.load("lib.so", flags=["-O3"])
