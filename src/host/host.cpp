@@ -1,0 +1,710 @@
+// libopkit.so: the functions of opkit/abi/opkit_host.h. Each function checks its pointers, calls the
+// toolkit, and turns an exception into a status and the thread's error text.
+#include "opkit/abi/opkit_host.h"
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+#include "opkit/export/core.hpp"
+#include "opkit/graph/executor.hpp"
+#include "opkit/graph/passes/pass_rules.hpp"
+#include "opkit/graph/tune/tune.hpp"
+#include "opkit/interop/json.hpp"
+#include "opkit/interop/mapped_file.hpp"
+#include "opkit/interop/onnx.hpp"
+#include "opkit/interop/parse_json.hpp"
+#include "opkit/op/boundary/convert/abi_node.hpp"
+#include "opkit/plugin/library.hpp"
+#include "opkit/profile/profiler.hpp"
+
+using namespace opkit;
+using detail::ForeignTensor;
+using detail::Index;
+using detail::Json;
+using detail::JsonObject;
+
+struct opkit_host_library {
+  Library library;
+};
+
+struct OPKIT_IMAGE_LOCAL opkit_host_operator {
+  opkit_host_operator(const char* op, std::vector<int> is_present, Arguments args, int num_outputs)
+      : name(op),
+        exported(name.c_str()),
+        present(std::move(is_present)),
+        pool(exported, present, std::move(args), Device(), num_outputs),
+        outputs(Index(pool.Take()->num_outputs())) {}
+
+  const std::string name;
+  const detail::ExportedOperator exported;
+  const std::vector<int> present;
+  detail::OperatorPool pool;
+  const size_t outputs;
+};
+
+struct opkit_host_graph {
+  Graph graph;
+  std::vector<TensorInfo> outputs;  // unknown types if the graph cannot be inferred
+};
+
+struct opkit_host_plan {
+  explicit opkit_host_plan(Plan made) : plan(std::move(made)) {
+    idle.push_back(std::make_unique<Executor>(plan));
+  }
+
+  // Returns an executor that no other thread uses.
+  std::unique_ptr<Executor> Take() {
+    {
+      const std::lock_guard lock(mutex);
+      if (!idle.empty()) {
+        auto executor = std::move(idle.back());
+        idle.pop_back();
+        return executor;
+      }
+    }
+    return std::make_unique<Executor>(plan);
+  }
+  void GiveBack(std::unique_ptr<Executor> executor) {
+    const std::lock_guard lock(mutex);
+    idle.push_back(std::move(executor));
+  }
+
+  const Plan plan;
+  std::mutex mutex;  // guards `idle`
+  std::vector<std::unique_ptr<Executor>> idle;
+};
+
+namespace {
+
+thread_local std::string t_error;
+
+// Returns OPKIT_OK, or the status of what `call` throws.
+template <class F>
+opkit_status Guard(F&& call) noexcept {
+  return detail::GuardBoundary(
+      [&]() -> opkit_status {
+        call();
+        return OPKIT_OK;
+      },
+      [](ErrorCode code, const char* text) -> opkit_status {
+        try {
+          t_error = text;
+        } catch (...) {  // no memory for the text
+          t_error.clear();
+        }
+        return detail::StatusOf(code);
+      });
+}
+
+void CheckGiven(const void* pointer, const char* name) {
+  if (!pointer) Throw(ErrorCode::kInvalidArgument, "the argument '", name, "' is null");
+}
+
+// Sets a result to null before anything can fail.
+template <class T>
+void Clear(T** result, const char* name) {
+  CheckGiven(result, name);
+  *result = nullptr;
+}
+
+char* CopyText(std::string_view text) {
+  char* copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (!copy) Throw(ErrorCode::kOutOfMemory, "no memory for a text of ", text.size(), " bytes");
+  std::memcpy(copy, text.data(), text.size());
+  copy[text.size()] = '\0';
+  return copy;
+}
+// Replaces bytes that are not UTF-8, since docs come from libraries.
+char* CopyJson(const Json& json) {
+  return CopyText(json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+// Returns the document; an empty object for a null pointer.
+Json ReadJson(const char* text, const char* name) {
+  if (!text) return Json::object();
+  return detail::AtPath(name, [&] { return detail::ParseJson(text); });
+}
+int NumberFromJson(const Json& json, const std::string& path) {
+  const int64_t value = detail::IntFromJson(json, path);
+  if (value < 0 || value > INT32_MAX)
+    detail::ThrowAtPath(path, StrCat(value, " is not between 0 and ", INT32_MAX),
+                        ErrorCode::kOutOfRange);
+  return static_cast<int>(value);
+}
+template <class Convert>
+auto ListOf(const Json& json, const std::string& path, Convert convert) {
+  std::vector<decltype(convert(json, path))> out;
+  if (!json.is_array()) detail::ThrowWrongJson(json, path, "an array");
+  for (size_t i = 0; i < json.size(); ++i)
+    out.push_back(convert(json[i], detail::Element(path, i)));
+  return out;
+}
+std::vector<std::string> BackendsFromJson(const JsonObject& options) {
+  if (!options.Find("backends")) return {};
+  auto names = ListOf(options.Get("backends"), options.PathOf("backends"), detail::StringFromJson);
+  for (const std::string& name : names) OpRegistry::Global().CheckBackend(name);
+  return names;
+}
+
+// Converts a value of JSON to an attribute: {"float": "inf"} names the type, other values have it.
+Attribute AttributeOf(const Json& json, const std::string& path) {
+  if (json.is_object()) return detail::AttributeFromJson(json, path);
+  const bool is_list = json.is_array();
+  const auto all = [&](auto is_type) {
+    if (!is_list) return is_type(json);
+    for (const Json& element : json)
+      if (!is_type(element)) return false;
+    return true;
+  };
+  if (all([](const Json& value) { return value.is_number_integer(); }))
+    return detail::ListFromJson<int64_t>(json, path, is_list, detail::IntFromJson);
+  if (all([](const Json& value) { return value.is_number(); }))
+    return detail::ListFromJson<double>(json, path, is_list, detail::FloatFromJson);
+  if (all([](const Json& value) { return value.is_boolean(); }))
+    return detail::ListFromJson<bool>(json, path, is_list, detail::BoolFromJson);
+  if (all([](const Json& value) { return value.is_string(); }))
+    return detail::ListFromJson<std::string>(json, path, is_list, detail::StringFromJson);
+  detail::ThrowWrongJson(json, path,
+                         "a number, a string, true or false, an array of one of these types, or an "
+                         "object that names the type");
+}
+Arguments AttributesOf(const char* op, const char* text) {
+  const Json json = ReadJson(text, "attributes");
+  if (!json.is_object()) detail::ThrowWrongJson(json, "attributes", "an object");
+  const OpSchema& schema = OpRegistry::Global().GetSchema(op);
+  Arguments args;
+  for (const auto& item : json.items())
+    args.Set(item.key(),
+             detail::FitAttribute(schema.FindAttribute(item.key()),
+                                  AttributeOf(item.value(),
+                                              detail::Member("attributes", item.key()))));
+  return args;
+}
+
+// Returns the value of an attribute without its type.
+Json ValueOf(const Attribute& attribute) {
+  Json typed = detail::ToJson(attribute, "default");
+  return std::move(typed.begin().value());
+}
+Json DescribeValues(const std::vector<detail::ValueSchema>& values) {
+  Json out = Json::array();
+  for (const detail::ValueSchema& value : values) {
+    Json dtypes = Json::array();
+    for (const DType dtype : value.dtypes) dtypes.push_back(ToString(dtype));
+    out.push_back({{"name", value.name}, {"doc", value.doc}, {"dtypes", std::move(dtypes)}});
+  }
+  return out;
+}
+Json Range(int least, int most) {
+  return Json::array({least, most >= detail::CountRule::kAny ? Json(nullptr) : Json(most)});
+}
+Json DescribeOperator(const OpSchema& schema) {
+  Json attributes = Json::array();
+  for (const detail::AttributeSchema& attribute : schema.attributes()) {
+    Json row = {{"name", attribute.name}, {"doc", attribute.doc}};
+    if (attribute.type) row["type"] = ToString(*attribute.type);
+    row["required"] = attribute.required;
+    if (attribute.default_value) row["default"] = ValueOf(*attribute.default_value);
+    if (!attribute.values.empty()) row["values"] = attribute.values;
+    attributes.push_back(std::move(row));
+  }
+  return {{"name", schema.name()},
+          {"doc", schema.doc()},
+          {"library", schema.origin()},
+          {"num_inputs", Range(schema.min_inputs(), schema.max_inputs())},
+          {"num_outputs", Range(schema.min_outputs(), schema.max_outputs())},
+          {"inputs", DescribeValues(schema.inputs())},
+          {"outputs", DescribeValues(schema.outputs())},
+          {"attributes", std::move(attributes)},
+          {"any_attributes", schema.TakesArgument("any attribute")},
+          {"stateful", schema.is_stateful()}};
+}
+
+// Returns the caller's tensor, which is input or output i.
+ForeignTensor ForeignOf(const opkit_dl_tensor& tensor, const char* what, size_t i) {
+  return detail::AtPath(StrCat(what, " ", i), [&] {
+    if (tensor.ndim < 0 || tensor.ndim > OPKIT_MAX_RANK || (tensor.ndim > 0 && !tensor.shape))
+      Throw(ErrorCode::kInvalidArgument, "a tensor has ndim ", tensor.ndim,
+            tensor.shape ? "" : " and no shape", "; ", OPKIT_MAX_RANK, " axes are the most");
+    ForeignTensor out = detail::FromDLTensor(tensor);
+    for (int axis = 0; axis < out.rank; ++axis)
+      if (out.shape[axis] < 0)
+        Throw(ErrorCode::kInvalidArgument, "extent ", out.shape[axis], " of axis ", axis,
+              " is negative");
+    if (static_cast<int32_t>(tensor.device.device_type) != OPKIT_CPU)
+      Throw(ErrorCode::kUnsupported, "a tensor is on a device of DLPack's type ",
+            static_cast<int32_t>(tensor.device.device_type),
+            ", but libopkit.so runs on the CPU; copy it there first");
+    return out;
+  });
+}
+void CheckHasData(const ForeignTensor& tensor, const char* what, size_t i) {
+  if (!tensor.data && !tensor.HasNoElements())
+    Throw(ErrorCode::kInvalidArgument, what, " ", i, " has elements, but its data is null");
+}
+
+// The tensors of a call, checked before anything runs.
+struct Call {
+  Call(uint64_t num_inputs, const opkit_dl_tensor* const* given_inputs, uint64_t num_outputs,
+       const opkit_dl_tensor* const* given_outputs, opkit_dl_managed_tensor** made,
+       size_t expected_inputs, size_t expected_outputs)
+      : made_(made) {
+    if (made)
+      for (uint64_t o = 0; o < num_outputs; ++o) made[o] = nullptr;
+    const auto check = [](const char* what, uint64_t found, size_t expected) {
+      if (found != expected)
+        Throw(ErrorCode::kInvalidArgument, "expected ", expected, " ", what, ", found ", found);
+    };
+    check("inputs", num_inputs, expected_inputs);
+    check("outputs", num_outputs, expected_outputs);
+    if (num_inputs) CheckGiven(given_inputs, "inputs");
+    for (size_t i = 0; i < num_inputs; ++i) {
+      inputs.emplace_back();
+      if (!given_inputs[i]) continue;
+      inputs[i] = ForeignOf(*given_inputs[i], "input", i);
+      CheckHasData(*inputs[i], "input", i);
+    }
+    for (size_t o = 0; o < num_outputs; ++o) {
+      outputs.emplace_back();
+      if (given_outputs && given_outputs[o]) {
+        outputs[o] = ForeignOf(*given_outputs[o], "output", o);
+        CheckHasData(*outputs[o], "output", o);
+      } else if (!made) {
+        Throw(ErrorCode::kInvalidArgument, "output ", o,
+              " is not given, and the argument 'made' is null: the output would be lost");
+      }
+    }
+  }
+
+  // Hands the results for outputs that are not given to the caller: all, or none after an Error.
+  void HandOut(std::vector<Tensor>& results) const {
+    std::vector<std::unique_ptr<opkit_dl_managed_tensor, void (*)(opkit_dl_managed_tensor*)>> owned;
+    for (size_t o = 0; o < results.size(); ++o)
+      owned.emplace_back(
+          outputs[o] ? nullptr : ToDLPackVersioned<opkit_dl_managed_tensor>(results[o]),
+          [](opkit_dl_managed_tensor* tensor) { tensor->deleter(tensor); });
+    for (size_t o = 0; made_ && o < owned.size(); ++o) made_[o] = owned[o].release();
+  }
+
+  std::vector<std::optional<ForeignTensor>> inputs, outputs;  // without a value: left out, not given
+
+ private:
+  opkit_dl_managed_tensor** const made_;
+};
+
+void RunOperator(opkit_host_operator& op, const Call& call) {
+  const detail::Lease ready = op.pool.Take();
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].has_value() != (op.present[i] != 0))
+      Throw(ErrorCode::kInvalidArgument, "input ", i,
+            op.present[i] ? " is null; an operator leaves an optional input out if its option "
+                            "'present' says so"
+                          : " is given, but the operator was made without it");
+    if (call.inputs[i]) ready->SetInput(static_cast<int>(i), *call.inputs[i]);
+  }
+  for (size_t o = 0; o < call.outputs.size(); ++o)
+    if (call.outputs[o]) ready->SetOutput(static_cast<int>(o), *call.outputs[o]);
+  ready->Run();
+  std::vector<Tensor> results(op.outputs);
+  for (size_t o = 0; o < op.outputs; ++o)
+    if (!call.outputs[o]) results[o] = ready->TakeOutput(static_cast<int>(o));
+  call.HandOut(results);
+}
+
+// Infers as a run does. Throws the errors of the operator's inference.
+void InferOperator(opkit_host_operator& op, const opkit_dl_tensor* const* inputs,
+                   std::vector<TensorInfo>& outputs) {
+  const detail::Lease ready = op.pool.Take();
+  std::vector<Tensor> tensors(op.present.size());
+  std::vector<TensorInfo> infos(op.present.size());
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (!op.present[i]) continue;
+    if (!inputs[i]) Throw(ErrorCode::kInvalidArgument, "input ", i, " is null");
+    const ForeignTensor given = ForeignOf(*inputs[i], "input", i);
+    if (given.data || given.HasNoElements()) {
+      detail::ViewForeign(given, tensors[i]);
+      infos[i] = TensorInfo::OfConstant(tensors[i]);
+    } else {
+      infos[i] = TensorInfo(given.dtype, Shape(given.shape, static_cast<size_t>(given.rank)));
+    }
+  }
+  outputs = ready->schema().InferOutputs(ready->def(), std::move(infos));
+}
+
+void FillIn(const TensorInfo& info, opkit_value* value) {
+  if (value->size == 0 || !OPKIT_ABI_HAS(value, dims))
+    Throw(ErrorCode::kInvalidArgument, "an opkit_value has the size ", value->size,
+          "; set it to sizeof(opkit_value) before the call");
+  if (info.shape.has_rank() && info.shape.rank() > OPKIT_MAX_RANK)
+    Throw(ErrorCode::kUnsupported, "a value has ", info.shape.rank(), " axes; ", OPKIT_MAX_RANK,
+          " are the most");
+  value->present = 1;
+  value->dtype = info.dtype == DType::kUndefined ? -1 : static_cast<int32_t>(info.dtype);
+  value->rank = info.shape.has_rank() ? info.shape.rank() : -1;
+  for (int axis = 0; axis < value->rank; ++axis)
+    value->dims[axis] = detail::AbiExtent(info.shape[axis]);
+}
+
+// Views the input; an error names it.
+Tensor InputOf(const ForeignTensor& given) {
+  Tensor view;
+  detail::ViewForeign(given, view);
+  return view;
+}
+
+void CheckSameType(const Tensor& result, const ForeignTensor& given, const std::string& name) {
+  const Shape shape(given.shape, static_cast<size_t>(given.rank));
+  const bool same_type = result.dtype() == given.dtype;
+  if (!same_type || result.shape() != shape)
+    Throw(same_type ? ErrorCode::kInvalidArgument : ErrorCode::kTypeMismatch, "output '", name,
+          "' of the graph is ", result.dtype(), result.shape(), ", but the tensor given is ",
+          given.dtype, shape);
+}
+
+void RunGraph(opkit_host_plan& plan, const Call& call) {
+  const Graph& graph = plan.plan.graph();
+  std::vector<NamedTensor> inputs;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!call.inputs[i])
+      Throw(ErrorCode::kInvalidArgument, "input ", i, " '", graph.inputs()[i].name, "' is null");
+    inputs.push_back({graph.inputs()[i].name, InputOf(*call.inputs[i])});
+  }
+  // An executor that failed is not given back, so that nothing of this call stays bound.
+  std::unique_ptr<Executor> executor = plan.Take();
+  std::vector<char> copied(call.outputs.size());  // outputs that the run cannot write in place
+  for (size_t o = 0; o < call.outputs.size(); ++o) {
+    if (!call.outputs[o]) continue;
+    const std::string& name = graph.outputs()[o];
+    Tensor view;
+    copied[o] = graph.Producer(name) < 0 || !detail::ViewForeignOutput(*call.outputs[o], view);
+    if (!copied[o]) executor->Bind(name, std::move(view));
+  }
+  std::vector<Tensor> results;
+  for (const NamedTensor& output : executor->Run(inputs)) results.push_back(output.tensor);
+  for (size_t o = 0; o < results.size(); ++o)
+    if (copied[o]) CheckSameType(results[o], *call.outputs[o], graph.outputs()[o]);
+  for (size_t o = 0; o < results.size(); ++o) {
+    if (copied[o]) detail::CopyToForeign(results[o], *call.outputs[o]);
+    if (!call.outputs[o]) {  // an output that is an input, or shares its memory
+      for (const NamedTensor& input : inputs)
+        if (results[o].SharesMemoryWith(input.tensor)) results[o] = results[o].Contiguous();
+    } else if (!copied[o]) {
+      executor->Bind(graph.outputs()[o], Tensor());
+    }
+  }
+  call.HandOut(results);
+  plan.GiveBack(std::move(executor));
+}
+
+PlanOptions PlanOptionsOf(const JsonObject& options) {
+  PlanOptions plan;
+  plan.threads = options.Read("threads", NumberFromJson, 0);
+  plan.backends = BackendsFromJson(options);
+  plan.schedule.deterministic = options.Read("deterministic", detail::BoolFromJson, false);
+  plan.memory.capacity_bytes = options.Read("capacity_bytes", detail::IntFromJson, int64_t{0});
+  const std::string use = options.Read("tuning", detail::StringFromJson, std::string("none"));
+  using Use = PlanOptions::TuningOptions::Use;
+  if (use == "cached" || use == "measure")
+    plan.tuning.use = use == "cached" ? Use::kCached : Use::kMeasure;
+  else if (use != "none")
+    detail::ThrowAtPath(options.PathOf("tuning"),
+                        StrCat("expected \"none\", \"cached\" or \"measure\", found \"", use, "\""));
+  plan.tuning.cache = options.Read("tuning_cache", detail::StringFromJson, std::string());
+  plan.tuning.seconds =
+      options.Read("tuning_seconds", detail::FloatFromJson, plan.tuning.seconds);
+  return plan;
+}
+
+// Returns the graph with the shapes of the option `shapes`.
+Graph WithShapes(const Graph& graph, const JsonObject& options) {
+  std::vector<Graph::Input> inputs = graph.inputs();
+  options.ForEachMember("shapes", [&](const std::string& name, const Json& json,
+                                      const std::string& path) {
+    std::vector<std::string> names;
+    for (Graph::Input& input : inputs) {
+      names.push_back(input.name);
+      if (input.name != name) continue;
+      const auto merged = SymbolicShape::Merge(input.info.shape, detail::ShapeFromJson(json, path));
+      if (!merged)
+        detail::ThrowAtPath(path, StrCat("the input is ", ToString(input.info.shape)));
+      input.info.shape = *merged;
+      return;
+    }
+    detail::ThrowAtPath(path, StrCat("the graph has no such input", SuggestName(name, names)),
+                        ErrorCode::kNotFound);
+  });
+  return detail::WithInputs(graph, inputs);
+}
+
+// True for the toolkit's JSON. No ONNX model begins with a brace, which would be the number of no
+// field of a ModelProto.
+bool IsJson(std::string_view bytes) {
+  const size_t begin = bytes.find_first_not_of(" \t\r\n");
+  return begin != std::string_view::npos && bytes[begin] == '{';
+}
+opkit_host_graph* NewGraph(Graph graph) {
+  auto made = std::make_unique<opkit_host_graph>();
+  made->graph = std::move(graph);
+  made->outputs.resize(made->graph.outputs().size());
+  try {
+    const GraphView view(made->graph);
+    const GraphTypes types = InferGraph(view);
+    for (size_t o = 0; o < made->outputs.size(); ++o) {
+      made->outputs[o] = types.Get(made->graph.outputs()[o]);
+      made->outputs[o].constant = nullptr;
+    }
+  } catch (const Error&) {  // Compile reports it, with the shapes of its options
+  }
+  return made.release();
+}
+
+Json DescribeValue(const std::string& name, const TensorInfo& info) {
+  return {{"name", name},
+          {"dtype", info.dtype == DType::kUndefined ? Json(nullptr) : Json(ToString(info.dtype))},
+          {"shape", detail::ToJson(info.shape)}};
+}
+
+[[noreturn]] void ThrowNoValue(const char* what, uint64_t i, size_t count) {
+  Throw(ErrorCode::kOutOfRange, "there is no ", what, " ", i, ": the graph has ", count, " ", what,
+        "s");
+}
+
+// The number of handles of each loaded library. A library may load or unload another one when it
+// is loaded or unloaded itself, so the lock is recursive.
+std::recursive_mutex g_handles_mutex;
+std::vector<std::pair<Library, int>>& Handles() {
+  static auto* handles = new std::vector<std::pair<Library, int>>;
+  return *handles;
+}
+
+}  // namespace
+
+extern "C" {
+
+uint32_t opkit_host_interface(void) { return OPKIT_HOST_MAJOR * 65536u + OPKIT_HOST_MINOR; }
+const char* opkit_host_version(void) { return OPKIT_VERSION_STRING; }
+const char* opkit_host_error(void) { return t_error.c_str(); }
+void opkit_host_free_text(char* text) { std::free(text); }
+
+opkit_status opkit_host_load(const char* path, const char* options, opkit_host_library** library) {
+  return Guard([&] {
+    Clear(library, "library");
+    CheckGiven(path, "path");
+    const Json json = ReadJson(options, "options");
+    const JsonObject object(json, "options", {"backend", "allow_override", "own_copy"});
+    LoadOptions load;
+    load.backend = object.Read("backend", detail::StringFromJson, std::string());
+    load.allow_override = object.Read("allow_override", detail::BoolFromJson, false);
+    load.own_copy = object.Read("own_copy", detail::BoolFromJson, false);
+    auto made = std::make_unique<opkit_host_library>();
+    const std::lock_guard lock(g_handles_mutex);
+    made->library = Library::Load(path, load);
+    for (auto& [known, count] : Handles())
+      if (known == made->library) {
+        ++count;
+        *library = made.release();
+        return;
+      }
+    Handles().emplace_back(made->library, 1);
+    *library = made.release();
+  });
+}
+
+opkit_status opkit_host_unload(opkit_host_library* library) {
+  return Guard([&] {
+    if (!library) return;
+    {
+      const std::lock_guard lock(g_handles_mutex);
+      for (size_t i = 0; i < Handles().size(); ++i) {
+        if (Handles()[i].first != library->library) continue;
+        if (Handles()[i].second == 1) {
+          library->library.Unload();
+          std::erase_if(Handles(), [](const auto& row) { return !row.first.is_loaded(); });
+        } else {
+          --Handles()[i].second;
+        }
+        break;
+      }
+    }
+    delete library;
+  });
+}
+
+opkit_status opkit_host_operators(const opkit_host_library* library, char** json) {
+  return Guard([&] {
+    Clear(json, "json");
+    const detail::RegistryUse use;
+    const OpRegistry& registry = OpRegistry::Global();
+    Json out = Json::array();
+    for (const std::string& name : library ? library->library.operators() : registry.Operators())
+      if (const OpSchema* schema = registry.FindSchema(name); schema && !schema->is_private())
+        out.push_back(DescribeOperator(*schema));
+    *json = CopyJson(out);
+  });
+}
+
+opkit_status opkit_host_make(const char* op, uint64_t num_inputs, const char* attributes,
+                             const char* options, opkit_host_operator** made) {
+  return Guard([&] {
+    Clear(made, "made");
+    CheckGiven(op, "op");
+    constexpr uint64_t kMostInputs = 1 << 20;
+    if (num_inputs > kMostInputs)
+      Throw(ErrorCode::kInvalidArgument, num_inputs, " inputs are more than ", kMostInputs);
+    const Json json = ReadJson(options, "options");
+    const JsonObject object(json, "options", {"num_outputs", "present"});
+    std::vector<int> present(num_inputs, 1);
+    if (const Json* given = object.Find("present")) {
+      const auto is_present = ListOf(*given, object.PathOf("present"), detail::BoolFromJson);
+      if (is_present.size() != num_inputs)
+        detail::ThrowAtPath(object.PathOf("present"),
+                            StrCat("has ", is_present.size(), " elements for ", num_inputs,
+                                   " inputs"));
+      present.assign(is_present.begin(), is_present.end());
+    }
+    *made = new opkit_host_operator(op, std::move(present), AttributesOf(op, attributes),
+                                    object.Read("num_outputs", NumberFromJson, -1));
+  });
+}
+
+void opkit_host_free_operator(opkit_host_operator* op) { delete op; }
+uint64_t opkit_host_num_outputs(const opkit_host_operator* op) { return op ? op->outputs : 0; }
+
+opkit_status opkit_host_infer(opkit_host_operator* op, uint64_t num_inputs,
+                              const opkit_dl_tensor* const* inputs, uint64_t num_outputs,
+                              opkit_value* outputs) {
+  return Guard([&] {
+    CheckGiven(op, "op");
+    if (num_inputs) CheckGiven(inputs, "inputs");
+    if (num_outputs) CheckGiven(outputs, "outputs");
+    if (num_inputs != op->present.size() || num_outputs != op->outputs)
+      Throw(ErrorCode::kInvalidArgument, "expected ", op->present.size(), " inputs and ",
+            op->outputs, " outputs, found ", num_inputs, " and ", num_outputs);
+    std::vector<TensorInfo> infos;
+    InferOperator(*op, inputs, infos);
+    for (size_t o = 0; o < infos.size(); ++o) FillIn(infos[o], opkit_value_at(outputs, o));
+  });
+}
+
+opkit_status opkit_host_run(opkit_host_operator* op, uint64_t num_inputs,
+                            const opkit_dl_tensor* const* inputs, uint64_t num_outputs,
+                            const opkit_dl_tensor* const* outputs, opkit_dl_managed_tensor** made) {
+  return Guard([&] {
+    CheckGiven(op, "op");
+    RunOperator(*op, Call(num_inputs, inputs, num_outputs, outputs, made, op->present.size(),
+                          op->outputs));
+  });
+}
+
+opkit_status opkit_host_load_graph(const char* path, opkit_host_graph** graph) {
+  return Guard([&] {
+    Clear(graph, "graph");
+    CheckGiven(path, "path");
+    const Storage file = MapFile(path);
+    if (IsJson(BytesOf(file)))
+      *graph = NewGraph(detail::AtPath(path, [&] { return LoadGraphJson(BytesOf(file)); }));
+    else
+      *graph = NewGraph(LoadOnnx(path));
+  });
+}
+
+opkit_status opkit_host_parse_graph(const void* bytes, uint64_t num_bytes, const char* folder,
+                                    opkit_host_graph** graph) {
+  return Guard([&] {
+    Clear(graph, "graph");
+    CheckGiven(bytes, "bytes");
+    const std::string_view text(static_cast<const char*>(bytes), num_bytes);
+    *graph = NewGraph(IsJson(text) ? LoadGraphJson(text)
+                                   : ParseOnnxModel(text, {}, folder ? folder : "").graph);
+  });
+}
+
+void opkit_host_free_graph(opkit_host_graph* graph) { delete graph; }
+
+opkit_status opkit_host_describe_graph(const opkit_host_graph* graph, char** json) {
+  return Guard([&] {
+    Clear(json, "json");
+    CheckGiven(graph, "graph");
+    Json inputs = Json::array(), outputs = Json::array();
+    for (const Graph::Input& input : graph->graph.inputs())
+      inputs.push_back(DescribeValue(input.name, input.info));
+    for (size_t o = 0; o < graph->outputs.size(); ++o)
+      outputs.push_back(DescribeValue(graph->graph.outputs()[o], graph->outputs[o]));
+    *json = CopyJson({{"inputs", std::move(inputs)},
+                      {"outputs", std::move(outputs)},
+                      {"num_nodes", graph->graph.num_nodes()}});
+  });
+}
+
+uint64_t opkit_host_graph_num_inputs(const opkit_host_graph* graph) {
+  return graph ? graph->graph.inputs().size() : 0;
+}
+uint64_t opkit_host_graph_num_outputs(const opkit_host_graph* graph) {
+  return graph ? graph->outputs.size() : 0;
+}
+
+opkit_status opkit_host_graph_input(const opkit_host_graph* graph, uint64_t i, const char** name,
+                                    opkit_value* value) {
+  return Guard([&] {
+    Clear(name, "name");
+    CheckGiven(graph, "graph");
+    const auto& inputs = graph->graph.inputs();
+    if (i >= inputs.size()) ThrowNoValue("input", i, inputs.size());
+    if (value) FillIn(inputs[i].info, value);
+    *name = inputs[i].name.c_str();
+  });
+}
+opkit_status opkit_host_graph_output(const opkit_host_graph* graph, uint64_t i, const char** name,
+                                     opkit_value* value) {
+  return Guard([&] {
+    Clear(name, "name");
+    CheckGiven(graph, "graph");
+    if (i >= graph->outputs.size()) ThrowNoValue("output", i, graph->outputs.size());
+    if (value) FillIn(graph->outputs[i], value);
+    *name = graph->graph.outputs()[i].c_str();
+  });
+}
+
+opkit_status opkit_host_compile(const opkit_host_graph* graph, const char* options,
+                                opkit_host_plan** plan) {
+  return Guard([&] {
+    Clear(plan, "plan");
+    CheckGiven(graph, "graph");
+    const Json json = ReadJson(options, "options");
+    const JsonObject object(json, "options",
+                            {"threads", "backends", "shapes", "deterministic", "capacity_bytes",
+                             "tuning", "tuning_cache", "tuning_seconds"});
+    const PlanOptions made = PlanOptionsOf(object);
+    *plan = new opkit_host_plan(Compile(WithShapes(graph->graph, object), made));
+  });
+}
+
+void opkit_host_free_plan(opkit_host_plan* plan) { delete plan; }
+
+opkit_status opkit_host_run_plan(opkit_host_plan* plan, uint64_t num_inputs,
+                                 const opkit_dl_tensor* const* inputs, uint64_t num_outputs,
+                                 const opkit_dl_tensor* const* outputs,
+                                 opkit_dl_managed_tensor** made) {
+  return Guard([&] {
+    CheckGiven(plan, "plan");
+    const Graph& graph = plan->plan.graph();
+    RunGraph(*plan, Call(num_inputs, inputs, num_outputs, outputs, made, graph.inputs().size(),
+                         graph.outputs().size()));
+  });
+}
+
+opkit_status opkit_host_start_profile(void) {
+  return Guard([] { Profiler::Start(); });
+}
+opkit_status opkit_host_stop_profile(char** text) {
+  return Guard([&] {
+    if (text) *text = nullptr;
+    if (!Profiler::IsRunning())
+      Throw(ErrorCode::kFailedPrecondition, "no profile runs; call opkit_host_start_profile first");
+    Profiler::Stop();
+    if (text) *text = CopyText(ToString(MakeProfileTable(Profiler::Read())));
+  });
+}
+
+}  // extern "C"
