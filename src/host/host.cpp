@@ -1,5 +1,5 @@
-// libopkit.so: the functions of opkit/abi/opkit_host.h. Each function checks its pointers, calls the
-// toolkit, and turns an exception into a status and the thread's error text.
+// libopkit.so: the functions of opkit/abi/opkit_host.h. Each function checks its pointers, calls
+// the toolkit, and turns an exception into a status and the thread's error text.
 #include "opkit/abi/opkit_host.h"
 
 #include <cstring>
@@ -28,7 +28,11 @@ struct opkit_host_library {
   Library library;
 };
 
-struct OPKIT_IMAGE_LOCAL opkit_host_operator {
+// The members are hidden outside of libopkit.so. The struct is not: a function with a parameter of
+// a hidden type is hidden too.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wattributes"
+struct opkit_host_operator {
   opkit_host_operator(const char* op, std::vector<int> is_present, Arguments args, int num_outputs)
       : name(op),
         exported(name.c_str()),
@@ -42,6 +46,7 @@ struct OPKIT_IMAGE_LOCAL opkit_host_operator {
   detail::OperatorPool pool;
   const size_t outputs;
 };
+#pragma GCC diagnostic pop
 
 struct opkit_host_graph {
   Graph graph;
@@ -175,10 +180,9 @@ Arguments AttributesOf(const char* op, const char* text) {
   const OpSchema& schema = OpRegistry::Global().GetSchema(op);
   Arguments args;
   for (const auto& item : json.items())
-    args.Set(item.key(),
-             detail::FitAttribute(schema.FindAttribute(item.key()),
-                                  AttributeOf(item.value(),
-                                              detail::Member("attributes", item.key()))));
+    args.Set(item.key(), detail::FitAttribute(
+                             schema.FindAttribute(item.key()),
+                             AttributeOf(item.value(), detail::Member("attributes", item.key()))));
   return args;
 }
 
@@ -196,8 +200,10 @@ Json DescribeValues(const std::vector<detail::ValueSchema>& values) {
   }
   return out;
 }
+// No more inputs than this are accepted; a schema with this limit has none.
+constexpr int kMostInputs = 1 << 20;
 Json Range(int least, int most) {
-  return Json::array({least, most >= detail::CountRule::kAny ? Json(nullptr) : Json(most)});
+  return Json::array({least, most >= kMostInputs ? Json(nullptr) : Json(most)});
 }
 Json DescribeOperator(const OpSchema& schema) {
   Json attributes = Json::array();
@@ -287,7 +293,8 @@ struct Call {
     for (size_t o = 0; made_ && o < owned.size(); ++o) made_[o] = owned[o].release();
   }
 
-  std::vector<std::optional<ForeignTensor>> inputs, outputs;  // without a value: left out, not given
+  std::vector<std::optional<ForeignTensor>> inputs,
+      outputs;  // without a value: left out, not given
 
  private:
   opkit_dl_managed_tensor** const made_;
@@ -408,11 +415,11 @@ PlanOptions PlanOptionsOf(const JsonObject& options) {
   if (use == "cached" || use == "measure")
     plan.tuning.use = use == "cached" ? Use::kCached : Use::kMeasure;
   else if (use != "none")
-    detail::ThrowAtPath(options.PathOf("tuning"),
-                        StrCat("expected \"none\", \"cached\" or \"measure\", found \"", use, "\""));
+    detail::ThrowAtPath(
+        options.PathOf("tuning"),
+        StrCat("expected \"none\", \"cached\" or \"measure\", found \"", use, "\""));
   plan.tuning.cache = options.Read("tuning_cache", detail::StringFromJson, std::string());
-  plan.tuning.seconds =
-      options.Read("tuning_seconds", detail::FloatFromJson, plan.tuning.seconds);
+  plan.tuning.seconds = options.Read("tuning_seconds", detail::FloatFromJson, plan.tuning.seconds);
   return plan;
 }
 
@@ -426,8 +433,7 @@ Graph WithShapes(const Graph& graph, const JsonObject& options) {
       names.push_back(input.name);
       if (input.name != name) continue;
       const auto merged = SymbolicShape::Merge(input.info.shape, detail::ShapeFromJson(json, path));
-      if (!merged)
-        detail::ThrowAtPath(path, StrCat("the input is ", ToString(input.info.shape)));
+      if (!merged) detail::ThrowAtPath(path, StrCat("the input is ", ToString(input.info.shape)));
       input.info.shape = *merged;
       return;
     }
@@ -549,7 +555,6 @@ opkit_status opkit_host_make(const char* op, uint64_t num_inputs, const char* at
   return Guard([&] {
     Clear(made, "made");
     CheckGiven(op, "op");
-    constexpr uint64_t kMostInputs = 1 << 20;
     if (num_inputs > kMostInputs)
       Throw(ErrorCode::kInvalidArgument, num_inputs, " inputs are more than ", kMostInputs);
     const Json json = ReadJson(options, "options");
@@ -558,9 +563,9 @@ opkit_status opkit_host_make(const char* op, uint64_t num_inputs, const char* at
     if (const Json* given = object.Find("present")) {
       const auto is_present = ListOf(*given, object.PathOf("present"), detail::BoolFromJson);
       if (is_present.size() != num_inputs)
-        detail::ThrowAtPath(object.PathOf("present"),
-                            StrCat("has ", is_present.size(), " elements for ", num_inputs,
-                                   " inputs"));
+        detail::ThrowAtPath(
+            object.PathOf("present"),
+            StrCat("has ", is_present.size(), " elements for ", num_inputs, " inputs"));
       present.assign(is_present.begin(), is_present.end());
     }
     *made = new opkit_host_operator(op, std::move(present), AttributesOf(op, attributes),
@@ -592,8 +597,8 @@ opkit_status opkit_host_run(opkit_host_operator* op, uint64_t num_inputs,
                             const opkit_dl_tensor* const* outputs, opkit_dl_managed_tensor** made) {
   return Guard([&] {
     CheckGiven(op, "op");
-    RunOperator(*op, Call(num_inputs, inputs, num_outputs, outputs, made, op->present.size(),
-                          op->outputs));
+    RunOperator(
+        *op, Call(num_inputs, inputs, num_outputs, outputs, made, op->present.size(), op->outputs));
   });
 }
 

@@ -48,6 +48,7 @@ UMBRELLA_EXTRA = ("plugin",)  # ... and umbrellas may include from these,
 AUTHORS = "opkit/op.hpp"  # the other one at the top: another name for plugin/author.hpp
 # ... but it need not reach these: the other side of the ABI, and what only tests of operators use.
 NOT_IN_UMBRELLA = (AUTHORS, "opkit/plugin/author.hpp", "opkit/abi/opkit_abi.h",
+                   "opkit/abi/opkit_host.h",
                    "opkit/base/child_process.hpp", "opkit/base/json/json_line_reader.hpp",
                    "opkit/op/check.hpp",
                    "opkit/op/gradient/gradient_check.hpp",

@@ -1,9 +1,9 @@
 /* opkit_host.h: the toolkit for programs that are not in C++. C99.
  *
- * A program links libopkit.so (CMake's opkit::host) and includes this header, or opens the file with
- * dlopen, ctypes or another language's means. It loads libraries of operators, runs operators by
- * name, and runs graphs from files, all on DLPack's tensors. The standard operators, the kernels of
- * Eigen and the reader of ONNX are in libopkit.so. examples/c_host.c is a whole program.
+ * A program links libopkit.so (CMake's opkit::host) and includes this header, or opens the file
+ * with dlopen, ctypes or another language's means. It loads libraries of operators, runs operators
+ * by name, and runs graphs from files, all on DLPack's tensors. The standard operators, the kernels
+ * of Eigen and the reader of ONNX are in libopkit.so. examples/c_host.c is a whole program.
  *
  * These rules keep programs and libopkit.so of different versions working together. They are those
  * of opkit_abi.h, which is for the other side, the libraries:
@@ -21,8 +21,8 @@
  * not know is a failure. opkit_host_error() then returns the whole text. The text belongs to the
  * thread that made the call, as errno does: a failure in one thread does not change the text of
  * another, also if both use one handle. After a failure, every result of the call is null, and the
- * handles are as they were. Every pointer that a function takes must be valid, but a null pointer is
- * an OPKIT_INVALID_ARGUMENT where the function does not allow it.
+ * handles are as they were. Every pointer that a function takes must be valid, but a null pointer
+ * is an OPKIT_INVALID_ARGUMENT where the function does not allow it.
  *
  * Threads. Every function may be called by any thread at any time, also with a handle that other
  * threads use. Runs of one operator or one plan at the same time take turns only where the operator
@@ -43,8 +43,8 @@ extern "C" {
 #define OPKIT_HOST_MAJOR 1
 #define OPKIT_HOST_MINOR 0
 
-/* DLPack's structs (github.com/dmlc/dlpack, version 1.1). If dlpack/dlpack.h is included before this
- * header, they are the same types; else cast pointers of a DLTensor to opkit_dl_tensor. */
+/* DLPack's structs (github.com/dmlc/dlpack, version 1.1). If dlpack/dlpack.h is included before
+ * this header, they are the same types; else cast pointers of a DLTensor to opkit_dl_tensor. */
 #ifdef DLPACK_DLPACK_H_
 typedef DLTensor opkit_dl_tensor;
 typedef DLManagedTensorVersioned opkit_dl_managed_tensor;
@@ -143,8 +143,8 @@ uint64_t opkit_host_num_outputs(const opkit_host_operator* op);
 /* Infers the dtypes and shapes of the outputs. `inputs` has a pointer for each input, null for one
  * that is left out. An input may have no data; then outputs whose shape depends on its elements may
  * stay unknown. `outputs` is an array of num_outputs structs with their `size`; the function fills
- * in present, dtype, rank and dims, with -1 for what is not known, and numbers below -1 for symbols.
- * OPKIT_INVALID_ARGUMENT, OPKIT_TYPE_MISMATCH: inputs that the operator does not take. */
+ * in present, dtype, rank and dims, with -1 for what is not known, and numbers below -1 for
+ * symbols. OPKIT_INVALID_ARGUMENT, OPKIT_TYPE_MISMATCH: inputs that the operator does not take. */
 opkit_status opkit_host_infer(opkit_host_operator* op, uint64_t num_inputs,
                               const opkit_dl_tensor* const* inputs, uint64_t num_outputs,
                               opkit_value* outputs);
@@ -153,16 +153,16 @@ opkit_status opkit_host_infer(opkit_host_operator* op, uint64_t num_inputs,
  * into which the output is written, or null. It may itself be null. A given tensor is compared with
  * the inferred output before the run: it must have the same dtype and shape, neither smaller nor
  * larger, and may have strides. Output i without a tensor is made, and `made[i]` owns it: call
- * made[i]->deleter(made[i]) in the end. made[i] is null for given outputs, and `made` may be null if
- * all are given. After a failure no output has been made; a given one may have been written to only
- * if the operator itself failed. */
+ * made[i]->deleter(made[i]) in the end. made[i] is null for given outputs, and `made` may be null
+ * if all are given. After a failure no output has been made; a given one may have been written to
+ * only if the operator itself failed. */
 opkit_status opkit_host_run(opkit_host_operator* op, uint64_t num_inputs,
                             const opkit_dl_tensor* const* inputs, uint64_t num_outputs,
                             const opkit_dl_tensor* const* outputs, opkit_dl_managed_tensor** made);
 
 /* Loads a graph: an ONNX model, or a graph in the toolkit's JSON. The content says which it is.
- * OPKIT_IO: a file that cannot be read. OPKIT_NOT_FOUND: an operator that is not registered, so load
- * its library first. OPKIT_INVALID_ARGUMENT: the file is neither. */
+ * OPKIT_IO: a file that cannot be read. OPKIT_NOT_FOUND: an operator that is not registered, so
+ * load its library first. OPKIT_INVALID_ARGUMENT: the file is neither. */
 opkit_status opkit_host_load_graph(const char* path, opkit_host_graph** graph);
 /* Does the same with the bytes of a file, which are copied. External data of an ONNX model is read
  * from `folder`; with null it is a failure. */
@@ -179,7 +179,8 @@ opkit_status opkit_host_describe_graph(const opkit_host_graph* graph, char** jso
 uint64_t opkit_host_graph_num_inputs(const opkit_host_graph* graph);
 uint64_t opkit_host_graph_num_outputs(const opkit_host_graph* graph);
 /* Return the name of an input or output, and fill in its dtype, rank and dims as opkit_host_infer
- * does; `value` may be null. The name lasts as long as the graph. OPKIT_OUT_OF_RANGE: no such one. */
+ * does; `value` may be null. The name lasts as long as the graph. OPKIT_OUT_OF_RANGE: no such one.
+ */
 opkit_status opkit_host_graph_input(const opkit_host_graph* graph, uint64_t i, const char** name,
                                     opkit_value* value);
 opkit_status opkit_host_graph_output(const opkit_host_graph* graph, uint64_t i, const char** name,
