@@ -1,6 +1,7 @@
-/* The toolkit in a program in C: an operator of a library, and a graph of it and a standard
- * operator. gcc -std=c99 -Iinclude examples/c_host.c -lopkit -o c_host && ./c_host libgemm.so The
- * library is examples/library/gemm.cc. */
+/* The toolkit in C: an operator of a library, and a graph of this operator and a standard one.
+ *   gcc -std=c99 -Iinclude examples/c_host.c -lopkit -o c_host && ./c_host libgemm.so
+ * The library's source is examples/library/gemm.cc.
+ */
 #include <opkit/abi/opkit_host.h>
 #include <stdio.h>
 #include <stdlib.h>

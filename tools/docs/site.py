@@ -30,6 +30,7 @@ SECTIONS = {
                   "docs/state.md", "docs/asynchronous-operators.md", "docs/debugging.md"],
     "Libraries": ["docs/operator-libraries.md", "docs/library-operators.md",
                   "docs/library-lifetime.md", "docs/hosts.md"],
+                  "docs/library-lifetime.md", "docs/c-host.md"],
     "Graphs": ["docs/graphs.md", "docs/command-line.md", "docs/memory-planning.md",
                "docs/partitioners.md"],
     "Python": ["docs/python.md"],
