@@ -120,17 +120,33 @@ class CTypes(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "expected 2 inputs, found 1"):
             run(opkit.opkit_host_run, self.make(b"Add", 2), x)
 
-    def test_runs_a_graph(self):
+    def run_relu(self, content):
         graph, plan = c_void_p(), c_void_p()
-        text = json.dumps({
-            "format": "opkit graph", "version": 1,
-            "inputs": [{"name": "x", "dtype": "float32", "shape": ["N"]}],
-            "nodes": [{"type": "Relu", "inputs": ["x"], "outputs": ["y"]}], "outputs": ["y"]}).encode()
-        check(opkit.opkit_host_parse_graph(text, len(text), None, byref(graph)))
+        check(opkit.opkit_host_parse_graph(content, len(content), None, byref(graph)))
         check(opkit.opkit_host_compile(graph, None, byref(plan)))
         opkit.opkit_host_free_graph(graph)
         self.assertEqual(run(opkit.opkit_host_run_plan, plan, Tensor.of([3], [-1, 0, 2])), [0, 0, 2])
         opkit.opkit_host_free_plan(plan)
+
+    def test_runs_a_graph_in_json(self):
+        self.run_relu(json.dumps({
+            "format": "opkit graph", "version": 1,
+            "inputs": [{"name": "x", "dtype": "float32", "shape": ["N"]}],
+            "nodes": [{"type": "Relu", "inputs": ["x"], "outputs": ["y"]}], "outputs": ["y"]}).encode())
+
+    def test_runs_an_onnx_model(self):
+        """The bytes of a ModelProto of one node, by the numbers of the fields in onnx.proto."""
+        def number(field, value):
+            return bytes([field << 3, value])
+
+        def data(field, content):
+            return bytes([field << 3 | 2, len(content)]) + content
+
+        shape = data(1, number(1, 3))
+        info = data(2, data(1, number(1, 1) + data(2, shape)))
+        node = data(1, b"x") + data(2, b"y") + data(4, b"Relu")
+        graph = data(1, node) + data(2, b"g") + data(11, data(1, b"x") + info) + data(12, data(1, b"y") + info)
+        self.run_relu(number(1, 8) + data(7, graph) + data(8, number(2, 21)))
 
 
 if __name__ == "__main__":
