@@ -14,10 +14,8 @@
 //   OPKIT_EXPORT(Axpy);
 #define OPKIT_EXPORT(op)        \
   OPKIT_EXPORT_ONNXRUNTIME(op); \
-  OPKIT_EXPORT_TVM_FFI(op)
-#define OPKIT_EXPORT(op)    \
-  OPKIT_EXPORT_TVM_FFI(op); \
-  OPKIT_EXPORT_XLA(op);     \
+  OPKIT_EXPORT_TVM_FFI(op);     \
+  OPKIT_EXPORT_XLA(op);         \
   OPKIT_EXPORT_TORCH(op)
 
 #endif  // OPKIT_EXPORT_ALL_HPP_
