@@ -151,8 +151,8 @@ test_command() {
     '') test_preset gcc -DOPKIT_FULL_TESTS=OFF ;;
     --all)
       OPKIT_ONNXRUNTIME=${OPKIT_ONNXRUNTIME-$peer_onnxruntime} \
-        test_preset gcc -DOPKIT_FULL_TESTS=ON "$peer_argument" "-DOPKIT_JAX_PYTHON=$jax_python"
-        test_preset gcc -DOPKIT_FULL_TESTS=ON "$peer_argument" "$wheel_argument"
+        test_preset gcc -DOPKIT_FULL_TESTS=ON "$peer_argument" "-DOPKIT_JAX_PYTHON=$jax_python" \
+        "$wheel_argument"
       test_preset asan
       test_preset tsan
       test_preset single
