@@ -38,7 +38,7 @@ void* OrtGuard(const OrtApi& api, Call call) noexcept {
         call();
         return nullptr;
       },
-      [&](ErrorCode code, const char* text) { return api.Status(OrtCodeOf(code), text); });
+      [&](ErrorCode code, const char* text) { return api.MakeStatus(OrtCodeOf(code), text); });
 }
 
 // One exported operator in one ONNX Runtime.

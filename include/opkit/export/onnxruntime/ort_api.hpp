@@ -147,7 +147,7 @@ class OrtApi {
       Fail(status);
   }
   // Returns a status, which the host owns.
-  void* Status(OrtCode code, const char* text) const {
+  void* MakeStatus(OrtCode code, const char* text) const {
     return Plain(OrtPlace::kCreateStatus, static_cast<int>(code), text);
   }
 
