@@ -43,8 +43,8 @@ using CallOnThreads = FunctionRef<void(int count, FunctionRef<void()> work)>;
 // A loop inside a loop runs on the thread of the outer one.
 class OPKIT_IMAGE_LOCAL LoopsOnHost : public LoopRunner {
  public:
-  // `run` must outlive the object.
-  LoopsOnHost(int threads, CallOnThreads run) : LoopRunner{&Run}, threads_(threads), run_(run) {}
+  // `call` must outlive the object.
+  LoopsOnHost(int threads, CallOnThreads call) : LoopRunner{&Run}, threads_(threads), run_(call) {}
 
  private:
   static void Run(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);

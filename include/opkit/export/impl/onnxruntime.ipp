@@ -14,8 +14,6 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-namespace {
-
 constexpr OrtCode OrtCodeOf(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument:
@@ -32,7 +30,7 @@ constexpr OrtCode OrtCodeOf(ErrorCode code) {
 }
 // Returns null, or the status of the Error that `call` throws.
 template <class Call>
-void* OrtGuard(const OrtApi& api, Call call) noexcept {
+inline void* OrtGuard(const OrtApi& api, Call call) noexcept {
   return GuardBoundary(
       [&]() -> void* {
         call();
@@ -42,14 +40,14 @@ void* OrtGuard(const OrtApi& api, Call call) noexcept {
 }
 
 // One exported operator in one ONNX Runtime.
-struct OrtOperator {
+struct OPKIT_IMAGE_LOCAL OrtOperator {
   const OrtApi& api;
   const ExportedOperator& exported;
   OrtSignature signature;
 };
 
 // An operator for one choice of dtypes and one device. The host keeps the address.
-struct OrtVersion : OrtCustomOp {
+struct OPKIT_IMAGE_LOCAL OrtVersion : OrtCustomOp {
   OrtVersion(const OrtOperator& of, const OrtTypes& dtypes, DeviceType on);
 
   const OrtOperator& op;
@@ -59,7 +57,7 @@ struct OrtVersion : OrtCustomOp {
 };
 
 // A kernel of one node in one session, which several threads may run.
-class OrtKernel {
+class OPKIT_IMAGE_LOCAL OrtKernel {
  public:
   OrtKernel(const OrtVersion& version, const void* info)
       : api_(version.op.api),
@@ -160,7 +158,7 @@ class OrtKernel {
 
 // The shape inference of one node. It reads the symbols of the inputs' extents, and writes those of
 // the outputs.
-class OrtInference {
+class OPKIT_IMAGE_LOCAL OrtInference {
  public:
   OrtInference(const OrtOperator& op, void* context) : op_(op), api_(op.api), context_(context) {}
 
@@ -251,13 +249,15 @@ class OrtInference {
   std::vector<std::pair<std::string, std::string>> known_;  // symbols: ours, the host's
 };
 
-const OrtVersion& VersionOf(const OrtCustomOp* op) { return *static_cast<const OrtVersion*>(op); }
-int NumberAt(const std::vector<DType>& dtypes, size_t i) {
+inline const OrtVersion& VersionOf(const OrtCustomOp* op) {
+  return *static_cast<const OrtVersion*>(op);
+}
+inline int NumberAt(const std::vector<DType>& dtypes, size_t i) {
   return i < dtypes.size() ? static_cast<int>(OnnxNumberOf(dtypes[i])) : 0;
 }
 
 // Returns the host's name of a device's kernels: that of the device in capitals, and a suffix.
-std::string ProviderOf(DeviceType device) {
+inline std::string ProviderOf(DeviceType device) {
   if (device == DeviceType::kCPU) return {};
   std::string name = ToString(device);
   for (char& c : name)
@@ -265,12 +265,12 @@ std::string ProviderOf(DeviceType device) {
   return name + "ExecutionProvider";
 }
 
-OrtVersion::OrtVersion(const OrtOperator& of, const OrtTypes& dtypes, DeviceType on)
+inline OrtVersion::OrtVersion(const OrtOperator& of, const OrtTypes& dtypes, DeviceType on)
     : op(of), types(dtypes), device(on), provider(ProviderOf(on)) {
   get_name = [](const OrtCustomOp* self) { return VersionOf(self).op.exported.name(); };
   get_execution_provider_type = [](const OrtCustomOp* self) -> const char* {
-    const std::string& provider = VersionOf(self).provider;
-    return provider.empty() ? nullptr : provider.c_str();
+    const std::string& name = VersionOf(self).provider;
+    return name.empty() ? nullptr : name.c_str();
   };
   get_input_type = [](const OrtCustomOp* self, size_t i) {
     return NumberAt(VersionOf(self).types.inputs, i);
@@ -301,8 +301,8 @@ OrtVersion::OrtVersion(const OrtOperator& of, const OrtTypes& dtypes, DeviceType
   get_variadic_input_homogeneity =
       get_variadic_output_homogeneity = [](const OrtCustomOp*) { return 1; };
   create_kernel_v2 = [](const OrtCustomOp* self, const void*, const void* info, void** kernel) {
-    const OrtVersion& of = VersionOf(self);
-    return OrtGuard(of.op.api, [&] { *kernel = new OrtKernel(of, info); });
+    const OrtVersion& made = VersionOf(self);
+    return OrtGuard(made.op.api, [&] { *kernel = new OrtKernel(made, info); });
   };
   kernel_compute_v2 = [](void* self, void* context) {
     auto& kernel = *static_cast<OrtKernel*>(self);
@@ -324,7 +324,7 @@ OrtVersion::OrtVersion(const OrtOperator& of, const OrtTypes& dtypes, DeviceType
 
 // The exported operators as one ONNX Runtime of the process knows them. Sessions keep addresses of
 // them, so they stay until the process ends.
-class OrtOperators {
+class OPKIT_IMAGE_LOCAL OrtOperators {
  public:
   // Throws the errors of OrtApi and OrtSignature.
   static const OrtOperators& In(const OrtApiBase& base) {
@@ -365,8 +365,6 @@ class OrtOperators {
   std::vector<std::unique_ptr<const OrtVersion>> versions_;
   void* domain_ = nullptr;
 };
-
-}  // namespace
 
 OPKIT_INLINE void* RegisterForOnnxRuntime(void* session_options, const OrtApiBase& base) noexcept {
   return GuardBoundary(

@@ -309,7 +309,7 @@ class OPKIT_IMAGE_LOCAL XlaThreads {
 
  private:
   struct Batch {
-    explicit Batch(FunctionRef<void()> work) : work(work) {}
+    explicit Batch(FunctionRef<void()> call) : work(call) {}
 
     static void RunOne(void* ticket) {
       const std::unique_ptr<std::shared_ptr<Batch>> owned(
@@ -354,7 +354,7 @@ struct OPKIT_IMAGE_LOCAL XlaCall {
     const auto num_rets = static_cast<size_t>(frame.rets.size);
     const Lease ready = Take(num_args, num_rets);
     for (int i = 0, given = 0; i < ready->num_inputs(); ++i)
-      if (ready->has_input(i)) ready->SetInput(i, TensorOf(frame.args, given++));
+      if (ready->has_input(i)) ready->SetInput(i, TensorOf(frame.args, Index(given++)));
     for (size_t o = 0; o < num_rets; ++o)
       ready->SetOutput(static_cast<int>(o), TensorOf(frame.rets, o));
     if (device.type == DeviceType::kCUDA)

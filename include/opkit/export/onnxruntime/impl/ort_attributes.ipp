@@ -11,10 +11,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-namespace {
-
 // Reads one kind of value of a kernel's attribute; nothing if the node has no such value.
-class KernelAttribute {
+class OPKIT_IMAGE_LOCAL KernelAttribute {
  public:
   KernelAttribute(const OrtApi& api, const void* info, const char* name)
       : api_(api), info_(info), name_(name) {}
@@ -96,7 +94,7 @@ class KernelAttribute {
 
 // Reads the value of an attribute in shape inference, where a host gives the elements of any type
 // that it is asked for, none if the attribute has another type.
-class InferenceAttribute {
+class OPKIT_IMAGE_LOCAL InferenceAttribute {
  public:
   InferenceAttribute(const OrtApi& api, const void* attribute) : api_(api), attribute_(attribute) {}
 
@@ -145,8 +143,6 @@ class InferenceAttribute {
   const OrtApi& api_;
   const void* attribute_;
 };
-
-}  // namespace
 
 OPKIT_INLINE Arguments KernelArguments(const OrtApi& api, const OpSchema& schema,
                                        const void* kernel_info) {

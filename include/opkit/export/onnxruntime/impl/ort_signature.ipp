@@ -19,8 +19,6 @@ OPKIT_INLINE OrtValues::OrtValues(int least, int most, size_t declared) {
   variadic_least = (std::max)(least - (count - 1), 0);
 }
 
-namespace {
-
 // The element types that ONNX Runtime's kernels have and opkit has.
 constexpr DType kOrtDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,
                                 DType::kInt8,    DType::kInt16,   DType::kInt32,   DType::kInt64,
@@ -30,7 +28,7 @@ constexpr size_t kMostTypes = 64;
 
 // Returns the dtypes that ONNX Runtime can give for value i; a variadic value has the declared
 // dtypes of the last one.
-std::vector<DType> OrtDTypesOf(const std::vector<ValueSchema>& declared, size_t i) {
+inline std::vector<DType> OrtDTypesOf(const std::vector<ValueSchema>& declared, size_t i) {
   std::vector<DType> found;
   for (const DType dtype : kOrtDTypes)
     if (declared.empty() || declared[(std::min)(i, declared.size() - 1)].Allows(dtype))
@@ -39,7 +37,7 @@ std::vector<DType> OrtDTypesOf(const std::vector<ValueSchema>& declared, size_t 
 }
 
 // Infers the dtypes of the outputs. Returns false if the operator refuses the dtypes of the inputs.
-bool InferOrtOutputs(const OpSchema& schema, OrtTypes& types, size_t num_outputs) {
+inline bool InferOrtOutputs(const OpSchema& schema, OrtTypes& types, size_t num_outputs) {
   OperatorDef def(schema.name());
   std::vector<TensorInfo> infos;
   for (size_t i = 0; i < types.inputs.size(); ++i) {
@@ -61,7 +59,7 @@ bool InferOrtOutputs(const OpSchema& schema, OrtTypes& types, size_t num_outputs
 
 // Chooses a dtype for the outputs that inference leaves unknown: the only declared one, or that of
 // the first input.
-void GuessOrtOutputs(const OpSchema& schema, OrtTypes& types) {
+inline void GuessOrtOutputs(const OpSchema& schema, OrtTypes& types) {
   for (size_t o = 0; o < types.outputs.size(); ++o) {
     if (types.outputs[o] != DType::kUndefined) continue;
     const std::vector<DType> allowed = OrtDTypesOf(schema.outputs(), o);
@@ -72,8 +70,6 @@ void GuessOrtOutputs(const OpSchema& schema, OrtTypes& types) {
       chosen = types.inputs[0];
   }
 }
-
-}  // namespace
 
 OPKIT_INLINE OrtSignature::OrtSignature(const OpSchema& schema)
     : inputs(schema.min_inputs(), schema.max_inputs(), schema.inputs().size()),
