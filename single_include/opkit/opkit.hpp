@@ -118,7 +118,7 @@
 
 // Makes a symbol visible outside a shared object that is compiled with -fvisibility=hidden.
 // Exception types need it, so that another shared object can catch them.
-#define OPKIT_EXPORT __attribute__((visibility("default")))
+#define OPKIT_VISIBLE __attribute__((visibility("default")))
 
 // Gives each program and each shared library its own copy: the dynamic linker cannot merge hidden
 // symbols.
@@ -430,7 +430,7 @@ const char* ToString(ErrorCode code);
 // `what()` is the message followed by one indented line for each context. Copies are independent.
 // AddContext is not thread-safe: add lines to a copy of an Error that an event holds, because all
 // threads that wait for the event share it.
-class OPKIT_EXPORT Error : public std::runtime_error {
+class OPKIT_VISIBLE Error : public std::runtime_error {
  public:
   // Use Throw() below to make an Error and throw it.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
@@ -1330,6 +1330,32 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 // loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
+// The size of a file and the times at which its content and its inode changed last. A file that is
+// written changes at least one of them, but for a change of the same size within one tick of the
+// system's clock for files (10 ms at most). All are -1 if there is no such file.
+struct FileState {
+  int64_t size = -1, modified_ns = -1, changed_ns = -1;
+  bool exists() const { return size >= 0; }
+  friend bool operator==(const FileState&, const FileState&) = default;
+};
+FileState StateOf(const char* path);
+// Returns the time, since 1970, that a file gets that is written now.
+int64_t FileClockNs();
+// Calls visit(context, name) for each file and folder in a folder, but "." and "..", in any order.
+void VisitFolder(const char* path, void (*visit)(void* context, const char* name), void* context);
+
+// The end of a program that RunProgram has run.
+struct ProgramEnd {
+  int error = 0;   // errno if the program could not be started
+  int status = 0;  // its exit status; -1 if a signal ended it
+  int signal = 0;  // that signal
+  bool good() const { return error == 0 && status == 0; }
+};
+// Runs a program and waits for its end. `words` are its name, which is looked up in $PATH, and its
+// arguments; a null ends them. The program reads no input and writes its output and its messages to
+// the file `output`, which is replaced. It gets the default signal handlers.
+ProgramEnd RunProgram(const char* const* words, const char* output);
+
 }}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
@@ -1633,6 +1659,10 @@ class StorageBlock final : public RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
+  // True for adopted memory without a deleter, which its owner keeps alive.
+  bool is_foreign() const { return !allocator_ && !deleter_; }
+  // Moves a view of foreign memory to other memory of the same device. No other handle may exist.
+  void Rebind(void* data, int64_t nbytes) { data_ = data, nbytes_ = nbytes; }
   // True if the two blocks have no common address. Blocks of one allocator never overlap; foreign
   // memory may.
   bool IsApartFrom(const StorageBlock& other) const {
@@ -2215,7 +2245,7 @@ namespace detail {
 
 // Thrown by functions that need a rank or an extent that is not known. If an inference function
 // throws it, nothing can be inferred yet; Compile does not report it as an Error.
-class OPKIT_EXPORT NotKnownYet : public Error {
+class OPKIT_VISIBLE NotKnownYet : public Error {
  public:
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
@@ -4260,6 +4290,26 @@ OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner 
 
 OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
+// Calls `work` `count` times, on all its threads at once, and returns when all calls have returned.
+using CallOnThreads = FunctionRef<void(int count, FunctionRef<void()> work)>;
+
+// Runs this thread's loops on the threads of a host that calls an operator:
+//   const auto run = [&](int count, FunctionRef<void()> work) { … };
+//   const LoopsOnHost loops(host_threads, run);
+//   const ScopedValue on_host(t_loop_runner, &loops);
+// A loop inside a loop runs on the thread of the outer one.
+class OPKIT_IMAGE_LOCAL LoopsOnHost : public LoopRunner {
+ public:
+  // `call` must outlive the object.
+  LoopsOnHost(int threads, CallOnThreads call) : LoopRunner{&Run}, threads_(threads), run_(call) {}
+
+ private:
+  static void Run(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
+
+  int threads_;
+  CallOnThreads run_;
+};
+
 }  // namespace detail
 
 // Runs the loops of the process's pool on `threads` threads of the program's own, so that the two
@@ -4955,7 +5005,7 @@ struct Kernel {
 
 // Thrown by the constructor of an operator that cannot run this node. The next kernel is then
 // tried.
-class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
+class OPKIT_VISIBLE UnsupportedOperatorFeature : public Error {
  public:
   explicit UnsupportedOperatorFeature(std::string what)
       : Error(ErrorCode::kUnsupported, std::move(what)) {}
@@ -5437,7 +5487,7 @@ class OpRegistry {
 
   // Inline, with a static variable inside: the dynamic linker makes this one object for the program
   // and the shared objects that it is linked with.
-  OPKIT_EXPORT static OpRegistry& OfProgram() {
+  OPKIT_VISIBLE static OpRegistry& OfProgram() {
     static auto* registry = new OpRegistry;  // operators may outlive every static object
     return *registry;
   }
@@ -6620,6 +6670,9 @@ class ResolvedOperator {
 
   // Returns the number of tensors that a call returns, or that Run takes.
   int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
+  // Return the operator's schema, and the node that a call runs, with the names of its values.
+  const OpSchema& schema() const { return *schema_; }
+  const OperatorDef& def() const { return def_; }
 
   // Returns the current operator, which later calls also run. If kernels are selected, a call with
   // new dtypes or shapes replaces the operator and its observers.
@@ -8427,11 +8480,14 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <dirent.h>
 #include <iterator>
 #include <list>
 #include <map>
+#include <spawn.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/wait.h>
 
 // ---- opkit/base/impl/strings.ipp
 // The definitions of opkit/base/strings.hpp.
@@ -8972,6 +9028,63 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
   if (now.enabled == now.running) return now.value;
   return static_cast<uint64_t>(static_cast<double>(now.value) * static_cast<double>(now.enabled) /
                                static_cast<double>(now.running));
+}
+
+OPKIT_INLINE FileState StateOf(const char* path) {
+  struct stat status;
+  if (stat(path, &status) != 0) return {};
+  const auto ns = [](const timespec& time) {
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  };
+  return {status.st_size, ns(status.st_mtim), ns(status.st_ctim)};
+}
+
+OPKIT_INLINE int64_t FileClockNs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+OPKIT_INLINE void VisitFolder(const char* path, void (*visit)(void* context, const char* name),
+                              void* context) {
+  DIR* const folder = opendir(path);
+  if (!folder) return;
+  while (const dirent* entry = readdir(folder)) {
+    const char* const name = entry->d_name;
+    if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0) visit(context, name);
+  }
+  closedir(folder);
+}
+
+OPKIT_INLINE ProgramEnd RunProgram(const char* const* words, const char* output) {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  posix_spawn_file_actions_adddup2(&files, 1, 2);
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  pid_t program = 0;
+  ProgramEnd end;
+  // The system does not write to the words.
+  end.error = posix_spawnp(&program, words[0], &files, &attributes, const_cast<char* const*>(words),
+                           environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  int status = 0;
+  while (end.error == 0 && waitpid(program, &status, 0) < 0) {
+    if (errno == EINTR) continue;
+    break;  // this process ignores SIGCHLD, so that the system has discarded the status
+  }
+  if (WIFSIGNALED(status)) end.status = -1, end.signal = WTERMSIG(status);
+  if (WIFEXITED(status)) end.status = WEXITSTATUS(status);
+  return end;
 }
 
 }}}  // namespace opkit::detail
@@ -10900,10 +11013,10 @@ inline constexpr LoopRunner kInPlace{&RunInPlace};
 
 // Runs the loop's chunks by one call of `work` for each thread. Each call takes the next chunk that
 // is left, so a call may begin late, or after the others have ended.
-inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
-                            RangeFunction body) {
+inline void RunOnForeignThreads(int threads, CallOnThreads run, int64_t first, int64_t last,
+                                int64_t grain, RangeFunction body) {
   const int64_t chunks = (last - first - 1) / grain + 1;
-  const auto count = static_cast<int>((std::min)(chunks, int64_t{own.threads}));
+  const auto count = static_cast<int>((std::min)(chunks, int64_t{threads}));
   ParallelLoop loop(first, last, grain, chunks, body);
   Mutex mutex;
   const auto work = [&] {
@@ -10911,23 +11024,28 @@ inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, 
     const ScopedValue nested(t_loop_runner, &kInPlace);
     loop.RunChunks(mutex);
   };
-  own.run(count, work);
+  run(count, work);
   if (loop.error) std::rethrow_exception(loop.error);
 }
-OPKIT_COLD inline void RunParallelOn(const OwnThreads& own, int64_t n, int64_t grain,
+OPKIT_COLD inline void RunParallelOn(int threads, CallOnThreads run, int64_t n, int64_t grain,
                                      RangeFunction body) {
-  if (own.threads == 1 || n == 1) return RunInPlace(kInPlace, n, grain, body);
-  if (grain > 0) return RunOnOwnThreads(own, 0, n, grain, body);
-  RunMeasuredLoop(own.threads, n, body, [&](int64_t first, int64_t last, int64_t measured) {
-    RunOnOwnThreads(own, first, last, measured, body);
+  if (threads == 1 || n == 1) return RunInPlace(kInPlace, n, grain, body);
+  if (grain > 0) return RunOnForeignThreads(threads, run, 0, n, grain, body);
+  RunMeasuredLoop(threads, n, body, [&](int64_t first, int64_t last, int64_t measured) {
+    RunOnForeignThreads(threads, run, first, last, measured, body);
   });
+}
+OPKIT_COLD OPKIT_INLINE void LoopsOnHost::Run(const LoopRunner& self, int64_t n, int64_t grain,
+                                              RangeFunction body) {
+  const auto& host = static_cast<const LoopsOnHost&>(self);
+  RunParallelOn(host.threads_, host.run_, n, grain, body);
 }
 
 OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
   if (t_loop_runner) [[unlikely]]
     return t_loop_runner->run(*t_loop_runner, n, grain, body);
   if (const OwnThreads* own = CurrentOwnThreads()) [[unlikely]]
-    return RunParallelOn(*own, n, grain, body);
+    return RunParallelOn(own->threads, own->run, n, grain, body);
   ThreadPool& pool = ThreadPool::Current();
   if (grain > 0) return pool.RunLoop(0, n, grain, body);
   if (pool.threads() == 1 || n == 1) return body(0, n);

@@ -121,7 +121,7 @@
 
 // Makes a symbol visible outside a shared object that is compiled with -fvisibility=hidden.
 // Exception types need it, so that another shared object can catch them.
-#define OPKIT_EXPORT __attribute__((visibility("default")))
+#define OPKIT_VISIBLE __attribute__((visibility("default")))
 
 // Gives each program and each shared library its own copy: the dynamic linker cannot merge hidden
 // symbols.
@@ -433,7 +433,7 @@ const char* ToString(ErrorCode code);
 // `what()` is the message followed by one indented line for each context. Copies are independent.
 // AddContext is not thread-safe: add lines to a copy of an Error that an event holds, because all
 // threads that wait for the event share it.
-class OPKIT_EXPORT Error : public std::runtime_error {
+class OPKIT_VISIBLE Error : public std::runtime_error {
  public:
   // Use Throw() below to make an Error and throw it.
   Error(ErrorCode code, std::string message, const void* subject = nullptr);
@@ -1333,6 +1333,32 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 // loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
+// The size of a file and the times at which its content and its inode changed last. A file that is
+// written changes at least one of them, but for a change of the same size within one tick of the
+// system's clock for files (10 ms at most). All are -1 if there is no such file.
+struct FileState {
+  int64_t size = -1, modified_ns = -1, changed_ns = -1;
+  bool exists() const { return size >= 0; }
+  friend bool operator==(const FileState&, const FileState&) = default;
+};
+FileState StateOf(const char* path);
+// Returns the time, since 1970, that a file gets that is written now.
+int64_t FileClockNs();
+// Calls visit(context, name) for each file and folder in a folder, but "." and "..", in any order.
+void VisitFolder(const char* path, void (*visit)(void* context, const char* name), void* context);
+
+// The end of a program that RunProgram has run.
+struct ProgramEnd {
+  int error = 0;   // errno if the program could not be started
+  int status = 0;  // its exit status; -1 if a signal ended it
+  int signal = 0;  // that signal
+  bool good() const { return error == 0 && status == 0; }
+};
+// Runs a program and waits for its end. `words` are its name, which is looked up in $PATH, and its
+// arguments; a null ends them. The program reads no input and writes its output and its messages to
+// the file `output`, which is replaced. It gets the default signal handlers.
+ProgramEnd RunProgram(const char* const* words, const char* output);
+
 }}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
@@ -1636,6 +1662,10 @@ class StorageBlock final : public RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
+  // True for adopted memory without a deleter, which its owner keeps alive.
+  bool is_foreign() const { return !allocator_ && !deleter_; }
+  // Moves a view of foreign memory to other memory of the same device. No other handle may exist.
+  void Rebind(void* data, int64_t nbytes) { data_ = data, nbytes_ = nbytes; }
   // True if the two blocks have no common address. Blocks of one allocator never overlap; foreign
   // memory may.
   bool IsApartFrom(const StorageBlock& other) const {
@@ -2218,7 +2248,7 @@ namespace detail {
 
 // Thrown by functions that need a rank or an extent that is not known. If an inference function
 // throws it, nothing can be inferred yet; Compile does not report it as an Error.
-class OPKIT_EXPORT NotKnownYet : public Error {
+class OPKIT_VISIBLE NotKnownYet : public Error {
  public:
   explicit NotKnownYet(std::string what) : Error(ErrorCode::kFailedPrecondition, std::move(what)) {}
 };
@@ -4263,6 +4293,26 @@ OPKIT_IMAGE_LOCAL inline constinit thread_local const LoopRunner* t_loop_runner 
 
 OPKIT_IMAGE_LOCAL void RunParallel(int64_t n, int64_t grain, RangeFunction body);
 
+// Calls `work` `count` times, on all its threads at once, and returns when all calls have returned.
+using CallOnThreads = FunctionRef<void(int count, FunctionRef<void()> work)>;
+
+// Runs this thread's loops on the threads of a host that calls an operator:
+//   const auto run = [&](int count, FunctionRef<void()> work) { … };
+//   const LoopsOnHost loops(host_threads, run);
+//   const ScopedValue on_host(t_loop_runner, &loops);
+// A loop inside a loop runs on the thread of the outer one.
+class OPKIT_IMAGE_LOCAL LoopsOnHost : public LoopRunner {
+ public:
+  // `call` must outlive the object.
+  LoopsOnHost(int threads, CallOnThreads call) : LoopRunner{&Run}, threads_(threads), run_(call) {}
+
+ private:
+  static void Run(const LoopRunner& self, int64_t n, int64_t grain, RangeFunction body);
+
+  int threads_;
+  CallOnThreads run_;
+};
+
 }  // namespace detail
 
 // Runs the loops of the process's pool on `threads` threads of the program's own, so that the two
@@ -4958,7 +5008,7 @@ struct Kernel {
 
 // Thrown by the constructor of an operator that cannot run this node. The next kernel is then
 // tried.
-class OPKIT_EXPORT UnsupportedOperatorFeature : public Error {
+class OPKIT_VISIBLE UnsupportedOperatorFeature : public Error {
  public:
   explicit UnsupportedOperatorFeature(std::string what)
       : Error(ErrorCode::kUnsupported, std::move(what)) {}
@@ -5440,7 +5490,7 @@ class OpRegistry {
 
   // Inline, with a static variable inside: the dynamic linker makes this one object for the program
   // and the shared objects that it is linked with.
-  OPKIT_EXPORT static OpRegistry& OfProgram() {
+  OPKIT_VISIBLE static OpRegistry& OfProgram() {
     static auto* registry = new OpRegistry;  // operators may outlive every static object
     return *registry;
   }
@@ -6623,6 +6673,9 @@ class ResolvedOperator {
 
   // Returns the number of tensors that a call returns, or that Run takes.
   int num_outputs() const { return static_cast<int>(def_.outputs().size()); }
+  // Return the operator's schema, and the node that a call runs, with the names of its values.
+  const OpSchema& schema() const { return *schema_; }
+  const OperatorDef& def() const { return def_; }
 
   // Returns the current operator, which later calls also run. If kernels are selected, a call with
   // new dtypes or shapes replaces the operator and its observers.
@@ -11492,6 +11545,58 @@ using FunctionOpBuilder = BasicFunctionOpBuilder<detail::FunctionOpHost>;
 
 #endif  // OPKIT_FUNCTIONS_HPP_
 
+// ---- opkit/plugin/build.hpp
+// BuildLibrary: compiles the source of an operator library when it is needed, and keeps the result
+// for the next time. Library::Build (library.hpp) also loads it.
+#ifndef OPKIT_PLUGIN_BUILD_HPP_
+#define OPKIT_PLUGIN_BUILD_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// How a source is compiled. An empty text means the default.
+struct BuildOptions {
+  // More words for the compiler, behind the toolkit's own and the source: "-O3", "-Ifolder",
+  // "-lfoo". A relative folder begins at the current directory.
+  std::vector<std::string> flags = {};
+  // The compiler, and words that come first ("ccache g++"). Default: $CXX, else c++; for a .c file
+  // $CC, else cc; for a .cu file $NVCC, else nvcc.
+  std::string compiler = {};
+  // The folder that has opkit/op.hpp. Default: $OPKIT_INCLUDE_DIR; else include/ in, or beside, the
+  // folder of the program or shared object that contains this function; else the folder with which
+  // that was compiled.
+  std::string include_dir = {};
+  // The folder of the results. Default: $OPKIT_BUILD_CACHE, else opkit/build in the user's cache
+  // folder ($XDG_CACHE_HOME, else $HOME/.cache).
+  std::string cache_dir = {};
+  // Results of so many sources (of one source with different flags, too) stay in the folder. A
+  // compilation removes the others, those that were used longest ago first.
+  int keep = 100;
+};
+
+// True if the name ends as the name of a source that BuildLibrary compiles: .cc, .cpp, .cxx, .c,
+// .cu.
+bool IsLibrarySource(const std::string& path);
+
+// Compiles a source to a shared object and returns the path of that, in the folder of the results.
+// $CXXFLAGS ($CFLAGS, $NVCCFLAGS) come before BuildOptions::flags. The source is compiled again if
+// its content, that of a header that it includes, the flags, the compiler's --version or the
+// toolkit's version has changed. Otherwise the call takes about 1 ms: a file with the size and the
+// times of the last call is not read. A new header that hides one of the same name is not noticed.
+//
+// Processes and threads that need one result at the same time compile it once. A process that is
+// killed leaves no lock and no half result. After a compilation the result of the last one of the
+// same source and flags stays, and older ones are removed.
+//
+// Throws kInvalidArgument for a file that is no source, and for a source that does not compile: the
+// first line of that message ends with the compiler's command, the compiler's text follows. Throws
+// kNotFound for a missing compiler or opkit/op.hpp, kIo for a missing source and for a folder that
+// cannot be written.
+std::string BuildLibrary(const std::string& source, const BuildOptions& options = {});
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_BUILD_HPP_
+
 // ---- opkit/plugin/load/shared_object.hpp
 // SharedObject: a shared object that is loaded at run time. A wrong file is refused with a reason
 // before the loader sees it. A second instance or a rebuilt file can be loaded beside the first.
@@ -11660,6 +11765,14 @@ class Library {
   // in the file; kFailedPrecondition for a file that is loaded with other options; or the failure
   // that the library's initialize reports.
   static Library Load(const std::string& path, const LoadOptions& options = {});
+  // Compiles a source, unless BuildLibrary (build.hpp) has its result already, and loads it. If
+  // this call has loaded an older result of the same source, compiler and flags, that is unloaded
+  // first, once the new one is compiled. Throws the Errors of BuildLibrary, Unload and Load; the
+  // older one then stays loaded.
+  //
+  //   Library lib = Library::Build("my_ops.cc", {.flags = {"-O3"}});
+  static Library Build(const std::string& source, const BuildOptions& build = {},
+                       const LoadOptions& options = {});
   // Loads the operators of this program itself, from a unit that includes author.hpp.
   static Library LoadEntry(opkit_library_entry_function entry, const std::string& name,
                            const LoadOptions& options = {});
@@ -11721,6 +11834,7 @@ class Library {
 #include <cmath>
 #include <csignal>
 #include <cxxabi.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <iterator>
 #include <limits>
@@ -11730,6 +11844,8 @@ class Library {
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <spawn.h>
+#include <sys/wait.h>
 
 // ---- opkit/base/impl/strings.ipp
 // The definitions of opkit/base/strings.hpp.
@@ -12270,6 +12386,63 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
   if (now.enabled == now.running) return now.value;
   return static_cast<uint64_t>(static_cast<double>(now.value) * static_cast<double>(now.enabled) /
                                static_cast<double>(now.running));
+}
+
+OPKIT_INLINE FileState StateOf(const char* path) {
+  struct stat status;
+  if (stat(path, &status) != 0) return {};
+  const auto ns = [](const timespec& time) {
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  };
+  return {status.st_size, ns(status.st_mtim), ns(status.st_ctim)};
+}
+
+OPKIT_INLINE int64_t FileClockNs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+OPKIT_INLINE void VisitFolder(const char* path, void (*visit)(void* context, const char* name),
+                              void* context) {
+  DIR* const folder = opendir(path);
+  if (!folder) return;
+  while (const dirent* entry = readdir(folder)) {
+    const char* const name = entry->d_name;
+    if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0) visit(context, name);
+  }
+  closedir(folder);
+}
+
+OPKIT_INLINE ProgramEnd RunProgram(const char* const* words, const char* output) {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  posix_spawn_file_actions_adddup2(&files, 1, 2);
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  pid_t program = 0;
+  ProgramEnd end;
+  // The system does not write to the words.
+  end.error = posix_spawnp(&program, words[0], &files, &attributes, const_cast<char* const*>(words),
+                           environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  int status = 0;
+  while (end.error == 0 && waitpid(program, &status, 0) < 0) {
+    if (errno == EINTR) continue;
+    break;  // this process ignores SIGCHLD, so that the system has discarded the status
+  }
+  if (WIFSIGNALED(status)) end.status = -1, end.signal = WTERMSIG(status);
+  if (WIFEXITED(status)) end.status = WEXITSTATUS(status);
+  return end;
 }
 
 }}}  // namespace opkit::detail
@@ -14198,10 +14371,10 @@ inline constexpr LoopRunner kInPlace{&RunInPlace};
 
 // Runs the loop's chunks by one call of `work` for each thread. Each call takes the next chunk that
 // is left, so a call may begin late, or after the others have ended.
-inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, int64_t grain,
-                            RangeFunction body) {
+inline void RunOnForeignThreads(int threads, CallOnThreads run, int64_t first, int64_t last,
+                                int64_t grain, RangeFunction body) {
   const int64_t chunks = (last - first - 1) / grain + 1;
-  const auto count = static_cast<int>((std::min)(chunks, int64_t{own.threads}));
+  const auto count = static_cast<int>((std::min)(chunks, int64_t{threads}));
   ParallelLoop loop(first, last, grain, chunks, body);
   Mutex mutex;
   const auto work = [&] {
@@ -14209,23 +14382,28 @@ inline void RunOnOwnThreads(const OwnThreads& own, int64_t first, int64_t last, 
     const ScopedValue nested(t_loop_runner, &kInPlace);
     loop.RunChunks(mutex);
   };
-  own.run(count, work);
+  run(count, work);
   if (loop.error) std::rethrow_exception(loop.error);
 }
-OPKIT_COLD inline void RunParallelOn(const OwnThreads& own, int64_t n, int64_t grain,
+OPKIT_COLD inline void RunParallelOn(int threads, CallOnThreads run, int64_t n, int64_t grain,
                                      RangeFunction body) {
-  if (own.threads == 1 || n == 1) return RunInPlace(kInPlace, n, grain, body);
-  if (grain > 0) return RunOnOwnThreads(own, 0, n, grain, body);
-  RunMeasuredLoop(own.threads, n, body, [&](int64_t first, int64_t last, int64_t measured) {
-    RunOnOwnThreads(own, first, last, measured, body);
+  if (threads == 1 || n == 1) return RunInPlace(kInPlace, n, grain, body);
+  if (grain > 0) return RunOnForeignThreads(threads, run, 0, n, grain, body);
+  RunMeasuredLoop(threads, n, body, [&](int64_t first, int64_t last, int64_t measured) {
+    RunOnForeignThreads(threads, run, first, last, measured, body);
   });
+}
+OPKIT_COLD OPKIT_INLINE void LoopsOnHost::Run(const LoopRunner& self, int64_t n, int64_t grain,
+                                              RangeFunction body) {
+  const auto& host = static_cast<const LoopsOnHost&>(self);
+  RunParallelOn(host.threads_, host.run_, n, grain, body);
 }
 
 OPKIT_INLINE void RunParallel(int64_t n, int64_t grain, RangeFunction body) {
   if (t_loop_runner) [[unlikely]]
     return t_loop_runner->run(*t_loop_runner, n, grain, body);
   if (const OwnThreads* own = CurrentOwnThreads()) [[unlikely]]
-    return RunParallelOn(*own, n, grain, body);
+    return RunParallelOn(own->threads, own->run, n, grain, body);
   ThreadPool& pool = ThreadPool::Current();
   if (grain > 0) return pool.RunLoop(0, n, grain, body);
   if (pool.threads() == 1 || n == 1) return body(0, n);
@@ -19871,7 +20049,7 @@ class GradientRegistry {
  public:
   GradientRegistry();
   ~GradientRegistry();
-  OPKIT_EXPORT static GradientRegistry& OfProgram() {
+  OPKIT_VISIBLE static GradientRegistry& OfProgram() {
     static auto* registry = new GradientRegistry;  // used by static objects of any order
     return *registry;
   }
@@ -20204,6 +20382,658 @@ OPKIT_INLINE void SetOutputReq(OperatorBase& op, int output, OpReq req) {
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_IMPL_FUNCTION_OPERATOR_IPP_
+
+// ---- opkit/base/cache/cache_folder.hpp
+// UserCacheFolder: the place of files that the toolkit can make again.
+#ifndef OPKIT_BASE_CACHE_CACHE_FOLDER_HPP_
+#define OPKIT_BASE_CACHE_CACHE_FOLDER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Returns an environment variable; an empty text if it is not set.
+inline std::string VariableOf(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
+// Returns $XDG_CACHE_HOME/opkit, else $HOME/.cache/opkit; an empty text without these variables.
+inline std::string UserCacheFolder() {
+  // The XDG Base Directory Specification ignores a path that is not absolute.
+  if (const std::string cache = VariableOf("XDG_CACHE_HOME"); cache.starts_with('/'))
+    return cache + "/opkit";
+  const std::string home = VariableOf("HOME");
+  return home.empty() ? home : home + "/.cache/opkit";
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_CACHE_CACHE_FOLDER_HPP_
+
+// ---- opkit/base/cache/file_lock.hpp
+// FileLock: excludes other processes and threads while a file or a folder of a cache is changed.
+#ifndef OPKIT_BASE_CACHE_FILE_LOCK_HPP_
+#define OPKIT_BASE_CACHE_FILE_LOCK_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Throws kIo, "cannot CANNOT 'PATH': WHY"; without `why` the message of errno.
+[[noreturn]] OPKIT_COLD void FailFile(const char* cannot, const std::string& path,
+                                      const char* why = nullptr);
+
+// Makes the missing folders above a file, for "a/b/c" the folders a and a/b. Reports no failure:
+// opening the file does.
+void MakeFolders(const std::string& path);
+
+// The lock of a file, held until the end of the scope. The system frees the lock of a process that
+// ends in any way. It belongs to this open file, not to the process: threads exclude each other
+// too.
+class FileLock {
+ public:
+  // Makes the file if there is none; it stays afterwards. Waits for another holder of the lock.
+  // Throws kIo after `wait_s` seconds, or if the file cannot be written.
+  FileLock(const std::string& path, double wait_s);
+  FileLock(FileLock&&) = delete;
+  ~FileLock();
+
+ private:
+  bool Set(short type) const;
+  const int file_;
+};
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_CACHE_FILE_LOCK_HPP_
+
+// ---- opkit/base/cache/texts_hash.hpp
+// TextsHash: the name of a result in a cache, made of the texts on which the result depends.
+#ifndef OPKIT_BASE_CACHE_TEXTS_HASH_HPP_
+#define OPKIT_BASE_CACHE_TEXTS_HASH_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Hashes texts one after the other: two hashes of 64 bits (FNV-1a, from two starts). It recognises
+// texts that differ by chance; it is no defence against texts that are made to be mistaken.
+class TextsHash {
+ public:
+  void Add(std::string_view text) {
+    for (const char c : text) AddUnit(static_cast<unsigned char>(c));
+    AddUnit(0x1ff);  // no byte: "a", "bc" is another list than "ab", "c"
+  }
+  static constexpr size_t kDigits = 32;
+  // Returns kDigits hexadecimal digits.
+  std::string text() const {
+    char text[40];
+    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(a_),
+                  static_cast<unsigned long long>(b_));
+    return text;
+  }
+
+ private:
+  void AddUnit(unsigned value) {
+    constexpr uint64_t kPrime = 1099511628211U;
+    a_ = (a_ ^ value) * kPrime;
+    b_ = (b_ ^ (value + 1)) * kPrime;
+  }
+  uint64_t a_ = 14695981039346656037U, b_ = 0x9e3779b97f4a7c15U;
+};
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_CACHE_TEXTS_HASH_HPP_
+
+// ---- opkit/base/output_file.hpp
+// OutputFile, SaveFile: write a file completely, or leave the old file unchanged. UpdateFile does
+// so for a file that several processes change.
+#ifndef OPKIT_BASE_OUTPUT_FILE_HPP_
+#define OPKIT_BASE_OUTPUT_FILE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Writes a new file in the same folder; Commit renames the new file over the old one. An error
+// before Commit leaves the old file unchanged. Follows links and keeps permissions. Writes in place
+// to a pipe, a device, or a file in a folder where no new file can be created. Writes to a
+// descriptor ("/dev/stdout", "/dev/fd/3") from its current offset, for any kind of file.
+class OutputFile {
+ public:
+  // Errors here and below: kIo with the path and the system's message.
+  explicit OutputFile(const std::string& path);
+  OutputFile(OutputFile&&) = delete;
+  ~OutputFile();
+
+  void Write(std::string_view bytes);
+  // Replaces `path` by the written file. Call it last.
+  void Commit();
+
+ private:
+  [[noreturn]] void Fail() const;
+
+  // `target_` is `path_` with links resolved; without a `temporary_` the target is written in
+  // place.
+  std::string path_, target_, temporary_;
+  std::FILE* file_ = nullptr;
+  bool truncated_ = false;  // the old contents are cut off, or must stay for a descriptor
+};
+
+// Returns the bytes of a file; an empty string if there is none. Throws kIo for anything else that
+// cannot be read, such as a folder or a pipe.
+std::string ReadFileIfPresent(const std::string& path);
+
+// Changes a file that other processes and threads may change at the same time. `change` gets the
+// present bytes, none if there is no file, and returns the new ones; if it throws, the file stays.
+// The call makes missing folders. It waits for the lock of the file "PATH.lock", which stays, at
+// most so many seconds. The new bytes are on the disk in "PATH.new" before that file is renamed, so
+// a kill or a crash at any moment leaves the old file or the new one. Follows links and keeps
+// permissions. Throws kIo, with the path and the system's message.
+void UpdateFile(const std::string& path, FunctionRef<std::string(std::string_view bytes)> change,
+                double wait_s = 10);
+
+}  // namespace detail
+
+void SaveFile(const std::string& path, std::string_view bytes);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_OUTPUT_FILE_HPP_
+
+// ---- opkit/plugin/impl/build.ipp
+// The definitions of plugin/build.hpp.
+//
+// The folder of the results:
+//
+//   locks/00 … locks/3f                 locks; several sources may share one
+//   ops.HASH/                           a source, with its compiler and flags
+//   ops.HASH/record                     the current result, and every file on which it depends
+//   ops.HASH/CONTENT/libops.so          a result, for the content of these files
+//   opkit.new.XXXXXX/                   a compilation that is under way, or was killed
+#ifndef OPKIT_PLUGIN_IMPL_BUILD_IPP_
+#define OPKIT_PLUGIN_IMPL_BUILD_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+using Words = std::vector<std::string>;
+
+inline Words SplitWords(std::string_view text) {
+  Words words;
+  for (size_t begin; (begin = text.find_first_not_of(" \t\n")) != text.npos;) {
+    text.remove_prefix(begin);
+    const size_t end = (std::min)(text.find_first_of(" \t\n"), text.size());
+    words.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+  return words;
+}
+// Returns the words of a command as a shell would read them.
+inline std::string JoinWords(const Words& words) {
+  std::string out;
+  for (const std::string& word : words) {
+    if (!out.empty()) out += ' ';
+    if (!word.empty() && word.find_first_of(" \t\n'\"\\$&;()<>|*?#`") == word.npos) {
+      out += word;
+      continue;
+    }
+    out += '\'';
+    for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    out += '\'';
+  }
+  return out;
+}
+
+// Returns the absolute path of an existing file, without links; empty if there is none.
+inline std::string RealPath(const std::string& path) {
+  char* const real = realpath(path.c_str(), nullptr);
+  std::string out = real ? real : "";
+  std::free(real);
+  return out;
+}
+inline std::string Absolute(const std::string& path) {
+  return path.starts_with('/') ? path : RealPath(".") + "/" + path;
+}
+inline std::string NameOfFile(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+inline Words FilesOf(const std::string& folder) {
+  Words names;
+  VisitFolder(
+      folder.c_str(),
+      [](void* list, const char* name) { static_cast<Words*>(list)->emplace_back(name); }, &names);
+  return names;
+}
+inline void RemoveAll(const std::string& path) {
+  if (unlink(path.c_str()) == 0 || errno == ENOENT) return;
+  for (const std::string& name : FilesOf(path)) RemoveAll(path + "/" + name);
+  static_cast<void>(rmdir(path.c_str()));
+}
+
+inline std::string HashOfText(std::string_view text) {
+  TextsHash hash;
+  hash.Add(text);
+  return hash.text();
+}
+
+// The differences between the languages of a source.
+struct SourceLanguage {
+  const char *ending, *compiler_variable, *compiler, *flags_variable;
+  const char* flags;
+};
+inline const SourceLanguage* LanguageOf(const std::string& path) {
+  static constexpr char kCxx[] = "-std=c++20 -O2 -fPIC -shared";
+  static constexpr SourceLanguage kLanguages[] = {
+      {".cc", "CXX", "c++", "CXXFLAGS", kCxx},
+      {".cpp", "CXX", "c++", "CXXFLAGS", kCxx},
+      {".cxx", "CXX", "c++", "CXXFLAGS", kCxx},
+      {".c", "CC", "cc", "CFLAGS", "-O2 -fPIC -shared"},
+      {".cu", "NVCC", "nvcc", "NVCCFLAGS", "-std=c++20 -O2 -shared -Xcompiler -fPIC"}};
+  const std::string name = NameOfFile(path);
+  for (const SourceLanguage& language : kLanguages)
+    if (name.ends_with(language.ending) && name.size() > std::strlen(language.ending))
+      return &language;
+  return nullptr;
+}
+
+// Returns the file of a program, looked up in $PATH; empty if there is none.
+inline std::string ProgramFile(const std::string& word) {
+  const auto runs = [](const std::string& file) {
+    struct stat status;
+    return stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+           access(file.c_str(), X_OK) == 0;
+  };
+  if (word.find('/') != word.npos) return runs(word) ? Absolute(word) : std::string();
+  const std::string path = VariableOf("PATH");
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = (std::min)(path.find(':', begin), path.size());
+    const std::string file = path.substr(begin, end - begin) + "/" + word;
+    if (end > begin && runs(file)) return file;
+    begin = end + 1;
+  }
+  return {};
+}
+
+// Returns the file of the program or shared object that contains this code.
+inline std::string OwnImage() {
+  static const std::string own = [] {
+    const auto here = reinterpret_cast<uintptr_t>(&IsLibrarySource);
+    // A line: "7f0c1a000000-7f0c1a021000 r-xp 00000000 08:01 123  /usr/lib/libopkit.so"
+    std::string maps(size_t{1} << 20, '\0');
+    maps.resize(ReadStartOfFile("/proc/self/maps", maps.data(), maps.size()));
+    for (size_t begin = 0, end; (end = maps.find('\n', begin)) != maps.npos; begin = end + 1) {
+      const std::string_view line = std::string_view(maps).substr(begin, end - begin);
+      uintptr_t low = 0, high = 0;
+      const auto dash = std::from_chars(line.data(), line.data() + line.size(), low, 16);
+      if (dash.ptr == line.data() + line.size()) continue;
+      std::from_chars(dash.ptr + 1, line.data() + line.size(), high, 16);
+      if (here < low || here >= high) continue;
+      const size_t slash = line.find('/');
+      return slash == line.npos ? std::string() : std::string(line.substr(slash));
+    }
+    return std::string();
+  }();
+  return own;
+}
+
+inline bool HasHeader(const std::string& folder) {
+  return !folder.empty() && StateOf((folder + "/opkit/op.hpp").c_str()).exists();
+}
+inline std::string FindIncludeFolder(const BuildOptions& options) {
+  const std::string variable = VariableOf("OPKIT_INCLUDE_DIR");
+  for (const auto& [given, name] : {std::pair(&options.include_dir, "BuildOptions::include_dir"),
+                                    std::pair(&variable, "$OPKIT_INCLUDE_DIR")}) {
+    if (given->empty()) continue;
+    if (!HasHeader(*given))
+      Throw(ErrorCode::kNotFound, name, " is '", *given, "', which has no file opkit/op.hpp");
+    return RealPath(*given);
+  }
+  const std::string image = OwnImage(), beside = image.substr(0, image.rfind('/') + 1);
+  const std::string self = __FILE__;
+  const size_t end = self.rfind("opkit/plugin/impl/"), single = self.rfind("opkit/");
+  for (const std::string& folder : {beside + "../include", beside + "include",
+                                    self.substr(0, end != self.npos      ? end
+                                                   : single != self.npos ? single
+                                                                         : 0)})
+    if (HasHeader(folder)) return RealPath(folder);
+  Throw(ErrorCode::kNotFound,
+        "the file opkit/op.hpp, which sources of libraries include, is not found: set "
+        "$OPKIT_INCLUDE_DIR to the folder that has opkit/op.hpp, such as PREFIX/include");
+}
+
+// A file on which a result depends.
+struct BuildInput {
+  std::string path;
+  FileState state;
+  std::string hash;  // of its content; of the compiler's --version
+};
+// The file `record`: a result, and the files on which it depends. The first is the compiler.
+struct BuildRecord {
+  static constexpr std::string_view kHead = "opkit build 1\n";
+  std::string content;  // the name of the result's folder
+  int64_t size = 0;     // of the result
+  std::vector<BuildInput> inputs;
+
+  std::string ToText() const {
+    std::string out = StrCat(kHead, content, " ", size, "\n");
+    for (const BuildInput& input : inputs)
+      out += StrCat(input.hash, " ", input.state.size, " ", input.state.modified_ns, " ",
+                    input.state.changed_ns, " ", input.path, "\n");
+    return out + "end\n";
+  }
+  // Returns false for a text that ToText has not written, or that is cut off.
+  bool Read(std::string_view text) {
+    const auto word = [&](char end) {
+      const size_t at = (std::min)(text.find(end), text.size());
+      const std::string_view out = text.substr(0, at);
+      text.remove_prefix((std::min)(at + 1, text.size()));
+      return out;
+    };
+    const auto number = [&](char end) {
+      const std::string_view digits = word(end);
+      int64_t value = -1;
+      std::from_chars(digits.data(), digits.data() + digits.size(), value);
+      return value;
+    };
+    if (!text.starts_with(kHead) || !text.ends_with("\nend\n")) return false;
+    text.remove_prefix(kHead.size());
+    content = word(' ');
+    size = number('\n');
+    while (text != "end\n" && !text.empty()) {
+      BuildInput input;
+      input.hash = word(' ');
+      input.state.size = number(' ');
+      input.state.modified_ns = number(' ');
+      input.state.changed_ns = number(' ');
+      input.path = word('\n');
+      inputs.push_back(std::move(input));
+    }
+    return !inputs.empty();
+  }
+};
+
+// Returns the files that a compiler's -MD names: "target: a b \⏎ c", where "\ " is a space in a
+// name, "\#" a "#", and "$$" a "$".
+inline Words ParseDependencies(std::string_view text) {
+  Words files;
+  std::string file;
+  const size_t colon = text.find(": ");
+  text.remove_prefix(colon == text.npos ? text.size() : colon + 2);
+  for (size_t i = 0; i <= text.size(); ++i) {
+    const char c = i < text.size() ? text[i] : '\n', next = i + 1 < text.size() ? text[i + 1] : 0;
+    const bool escaped = (c == '\\' && (next == ' ' || next == '#')) || (c == '$' && next == '$');
+    if (escaped)
+      file += text[++i];
+    else if (c != ' ' && c != '\n' && !(c == '\\' && next == '\n'))
+      file += c;
+    else if (!file.empty())
+      files.push_back(std::exchange(file, {}));
+  }
+  return files;
+}
+
+// A folder for one compilation, removed at the end of the scope.
+class BuildFolder {
+ public:
+  static constexpr std::string_view kPrefix = "opkit.new.";
+  explicit BuildFolder(const std::string& cache) : path_(cache + "/opkit.new.XXXXXX") {
+    if (!mkdtemp(path_.data())) FailFile("write", cache);
+  }
+  BuildFolder(BuildFolder&&) = delete;
+  ~BuildFolder() { RemoveAll(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+inline ProgramEnd RunWords(const Words& words, const std::string& output) {
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  pointers.push_back(nullptr);
+  return RunProgram(pointers.data(), output.c_str());
+}
+
+// One call of BuildLibrary.
+class LibraryBuild {
+ public:
+  LibraryBuild(const std::string& source, const BuildOptions& options)
+      : given_(source), keep_(options.keep), language_(LanguageOf(source)) {
+    if (!language_)
+      Throw(ErrorCode::kInvalidArgument, "'", source,
+            "' is no source of a library: expected a name that ends with .cc, .cpp, .cxx, .c or "
+            ".cu");
+    source_ = RealPath(source);
+    if (source_.empty()) FailFile("read", source);
+    std::string compiler = options.compiler;
+    if (compiler.empty()) compiler = VariableOf(language_->compiler_variable);
+    compiler_ = SplitWords(compiler);
+    if (compiler_.empty()) compiler_ = {language_->compiler};
+    FindCompiler();
+    include_ = FindIncludeFolder(options);
+    for (Words words :
+         {SplitWords(language_->flags), SplitWords(VariableOf(language_->flags_variable))})
+      flags_.insert(flags_.end(), words.begin(), words.end());
+    own_flags_ = options.flags;
+    cache_ = options.cache_dir.empty() ? VariableOf("OPKIT_BUILD_CACHE") : options.cache_dir;
+    if (cache_.empty() && !UserCacheFolder().empty()) cache_ = UserCacheFolder() + "/build";
+    if (cache_.empty())
+      Throw(ErrorCode::kIo,
+            "there is no folder for compiled libraries: set $OPKIT_BUILD_CACHE or $HOME");
+    cache_ = Absolute(cache_);
+    const std::string name = NameOfFile(source_);
+    stem_ = name.substr(0, name.rfind('.'));
+    const std::string key = Key();
+    folder_ = StrCat(cache_, "/", stem_, ".", key);
+    record_ = folder_ + "/record";
+    lock_ = StrCat(cache_, "/locks/", key[0] & 3, key[1]);
+  }
+
+  // The folder of this source, compiler and flags: all results lie in it.
+  const std::string& folder() const { return folder_; }
+
+  std::string Run() {
+    if (const std::string found = Find(/*is_locked=*/false); !found.empty()) return found;
+    MakeFolders(lock_);
+    constexpr double kMostSeconds = 3600;  // compilers of CUDA take minutes
+    const FileLock lock(lock_, kMostSeconds);
+    if (const std::string found = Find(/*is_locked=*/true); !found.empty()) return found;
+    const std::string made = Compile();
+    RemoveOldResults();
+    return made;
+  }
+
+ private:
+  // A library that is compiled again for another content keeps its name, in another folder.
+  std::string ResultOf(const BuildRecord& record) const {
+    return StrCat(folder_, "/", record.content, "/lib", stem_, ".so");
+  }
+
+  void FindCompiler() {
+    for (const std::string& word : compiler_) {
+      const std::string file = ProgramFile(word);
+      if (file.empty() && compiler_file_.empty())
+        Throw(ErrorCode::kNotFound, "the compiler '", word, "', which ", given_,
+              " needs, is not found: install it, or name another one by $",
+              language_->compiler_variable);
+      if (!file.empty()) compiler_file_ = file;  // in "ccache g++" the compiler is the last
+    }
+  }
+
+  // Hashes what is known before a compilation, without the contents of files.
+  std::string Key() const {
+    TextsHash hash;
+    for (const std::string& text :
+         {std::string(OPKIT_VERSION_STRING), source_, compiler_file_, include_})
+      hash.Add(text);
+    for (const Words* words : {&compiler_, &flags_, &own_flags_}) {
+      for (const std::string& word : *words) hash.Add(word);
+      hash.Add("");
+    }
+    // The variables that compilers read, and the folder where relative folders begin.
+    for (const char* name : {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH",
+                             "COMPILER_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"})
+      hash.Add(VariableOf(name));
+    if (!own_flags_.empty() || !VariableOf(language_->flags_variable).empty())
+      hash.Add(RealPath("."));
+    return hash.text();
+  }
+
+  // Returns the recorded result if nothing has changed since; else an empty text. Only the holder
+  // of the lock may write the record again.
+  std::string Find(bool is_locked) const {
+    BuildRecord record;
+    if (!record.Read(ReadFileIfPresent(record_))) return {};
+    const std::string result = ResultOf(record);
+    if (StateOf(result.c_str()).size != record.size) return {};
+    bool has_new_state = false;
+    for (BuildInput& input : record.inputs) {
+      const FileState now = StateOf(input.path.c_str());
+      if (now == input.state) continue;
+      // The content may be the same: after `touch`, or when a branch was left and entered again.
+      if (!now.exists() || HashOf(input.path) != input.hash) return {};
+      input.state = now;
+      has_new_state = true;
+    }
+    if (has_new_state && is_locked) SaveFile(record_, record.ToText());
+    if (has_new_state && !is_locked) return {};  // Run comes again, with the lock
+    static_cast<void>(utimensat(AT_FDCWD, record_.c_str(), nullptr, 0));  // used last now
+    return result;
+  }
+
+  std::string HashOf(const std::string& input) const {
+    return input == compiler_file_ ? HashOfText(Version()) : HashOfText(ReadFileIfPresent(input));
+  }
+  // Returns what the compiler prints for --version.
+  const std::string& Version() const {
+    if (version_.empty()) {
+      const BuildFolder folder(cache_);
+      Words words = compiler_;
+      words.push_back("--version");
+      const ProgramEnd end = RunWords(words, folder / "version");
+      if (end.error != 0)
+        Throw(ErrorCode::kNotFound, "the compiler '", JoinWords(compiler_),
+              "' cannot be run: ", std::strerror(end.error));
+      version_ = "version " + ReadFileIfPresent(folder / "version");
+    }
+    return version_;
+  }
+
+  // Compiles into a new folder, which is renamed when it is whole, and writes the record.
+  std::string Compile() const {
+    const BuildFolder folder(cache_);
+    BuildRecord record;
+    // A file that changes while it is compiled may have been read before or after the change.
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      const int64_t begin = NextFileClockNs();
+      RunCompiler(folder);
+      record.inputs = {{compiler_file_, StateOf(compiler_file_.c_str()), HashOf(compiler_file_)}};
+      bool has_changed = false;
+      for (const std::string& file : ParseDependencies(ReadFileIfPresent(folder / "d"))) {
+        const std::string path = Absolute(file);
+        const FileState state = StateOf(path.c_str());
+        has_changed |= state.modified_ns >= begin && state.modified_ns <= FileClockNs();
+        record.inputs.push_back({path, state, HashOf(path)});
+      }
+      if (!has_changed) break;
+    }
+    TextsHash content;
+    for (const BuildInput& input : record.inputs) content.Add(input.hash);
+    record.content = content.text();
+    record.size = StateOf((folder / "out.so").c_str()).size;
+    const std::string result = ResultOf(record);
+    MakeFolders(result);
+    if (std::rename((folder / "out.so").c_str(), result.c_str()) != 0) FailFile("write", result);
+    RemoveOtherContents(record.content);
+    SaveFile(record_, record.ToText());
+    return result;
+  }
+  // Waits for the next tick of the clock of files, at most 10 ms, and returns its time: what was
+  // written before this call has an earlier time.
+  static int64_t NextFileClockNs() {
+    const int64_t before = FileClockNs();
+    const timespec pause{0, 1'000'000};
+    while (FileClockNs() == before) nanosleep(&pause, nullptr);
+    return FileClockNs();
+  }
+
+  void RunCompiler(const BuildFolder& folder) const {
+    Words words = compiler_;
+    words.insert(words.end(), flags_.begin(), flags_.end());
+    // g++ else shares static variables between libraries, and keeps a library from being unloaded.
+    if (std::strcmp(language_->compiler_variable, "CXX") == 0 &&
+        Version().find("Free Software Foundation") != std::string::npos)
+      words.push_back("-fno-gnu-unique");
+    words.push_back(source_);
+    words.insert(words.end(), own_flags_.begin(), own_flags_.end());
+    words.insert(words.end(),
+                 {"-I" + include_, "-MD", "-MF", folder / "d", "-o", folder / "out.so"});
+    const ProgramEnd end = RunWords(words, folder / "log");
+    if (end.good() && StateOf((folder / "out.so").c_str()).exists()) return;
+    if (end.error != 0)
+      Throw(ErrorCode::kNotFound, "the compiler '", JoinWords(compiler_),
+            "' cannot be run: ", std::strerror(end.error));
+    constexpr size_t kMostText = 20000;
+    std::string text = ReadFileIfPresent(folder / "log");
+    if (text.size() > kMostText) text = text.substr(0, kMostText) + "\n…";
+    while (text.ends_with('\n')) text.pop_back();
+    Throw(ErrorCode::kInvalidArgument, "'", given_, "' does not compile: ",
+          end.signal != 0   ? StrCat("signal ", end.signal, " ended the compiler")
+          : end.status != 0 ? StrCat("the compiler's exit status is ", end.status)
+                            : std::string("the compiler wrote no file"),
+          "; its command: ", JoinWords(words), text.empty() ? "" : "\n", text);
+  }
+
+  // Keeps the result before this one: a process may be about to load it.
+  void RemoveOtherContents(const std::string& content) const {
+    BuildRecord before;
+    if (!before.Read(ReadFileIfPresent(record_))) before.content.clear();
+    for (const std::string& name : FilesOf(folder_))
+      if (name != content && name != before.content && name != NameOfFile(record_))
+        RemoveAll(folder_ + "/" + name);
+  }
+
+  // True for the name of a folder that this class makes: "ops.HASH".
+  static bool IsResult(std::string_view name) {
+    const size_t dot = name.rfind('.');
+    return dot != name.npos && name.size() - dot - 1 == TextsHash::kDigits &&
+           name.find_first_not_of("0123456789abcdef", dot + 1) == name.npos;
+  }
+  // Removes results beyond `keep`, and what killed processes left a day ago.
+  void RemoveOldResults() const {
+    constexpr int64_t kDayNs = int64_t{24} * 3600 * 1'000'000'000;
+    std::vector<std::pair<int64_t, std::string>> results;  // the time of the last use first
+    for (const std::string& name : FilesOf(cache_)) {
+      if (!IsResult(name) && !name.starts_with(BuildFolder::kPrefix)) continue;
+      const std::string path = cache_ + "/" + name;
+      const FileState record = StateOf((path + "/record").c_str());
+      if (record.exists())
+        results.emplace_back(path == folder_ ? INT64_MAX : record.modified_ns, path);
+      else if (StateOf(path.c_str()).modified_ns < FileClockNs() - kDayNs)
+        RemoveAll(path);
+    }
+    std::ranges::sort(results);
+    const auto kept = static_cast<size_t>((std::max)(keep_, 1));
+    for (size_t i = 0; i + kept < results.size(); ++i) {
+      const BuildFolder removed(cache_);  // at once, so that no process finds half a result
+      static_cast<void>(std::rename(results[i].second.c_str(), (removed / "old").c_str()));
+    }
+  }
+
+  const std::string given_;  // the source's path as the caller wrote it
+  const int keep_;
+  const SourceLanguage* const language_;
+  std::string source_, compiler_file_, include_, cache_, stem_, folder_, record_, lock_;
+  Words compiler_, flags_, own_flags_;
+  mutable std::string version_;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE bool IsLibrarySource(const std::string& path) { return detail::LanguageOf(path); }
+
+OPKIT_INLINE std::string BuildLibrary(const std::string& source, const BuildOptions& options) {
+  return detail::LibraryBuild(source, options).Run();
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_IMPL_BUILD_IPP_
 
 // ---- opkit/plugin/load/elf_file.hpp
 // Reads the headers of an ELF file before the loader sees the file: checks that it is a shared
@@ -20930,7 +21760,7 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const Graph& graph, const OperatorD
     g_make_graph_gradient{"a gradient of a subgraph", "opkit/graph.hpp"};
 
 // A subgraph that is a Graph. MakeSubgraph makes its objects.
-class OPKIT_EXPORT GraphSubgraph : public SubgraphBase {
+class OPKIT_VISIBLE GraphSubgraph : public SubgraphBase {
  public:
   explicit GraphSubgraph(Graph contents) : graph(std::move(contents)) {}
   // Returns a subgraph of the same class with these contents.
@@ -23347,6 +24177,26 @@ OPKIT_INLINE Library Library::Load(const std::string& path, const LoadOptions& o
   detail::Warn(*loaded);
   return Library(std::move(loaded));
 }
+OPKIT_INLINE Library Library::Build(const std::string& source, const BuildOptions& build,
+                                    const LoadOptions& options) {
+  const std::string path = BuildLibrary(source, build);
+  // A result is FOLDER/CONTENT/libNAME.so, in a folder of the source, the compiler and the flags.
+  const std::string folder = path.substr(0, path.rfind('/', path.rfind('/') - 1) + 1);
+  for (Library& old : All()) {
+    if (old.path() == path || !old.path().starts_with(folder)) continue;
+    const LoadOptions before = {.backend = old.backend(), .allow_override = old.loaded().overrides};
+    const std::string old_path = old.path();
+    detail::InContext([&] { old.Unload(); },
+                      [&] { return StrCat("while a new build of '", source, "' replaces it"); });
+    try {
+      return Load(path, options);
+    } catch (...) {
+      Load(old_path, before);
+      throw;
+    }
+  }
+  return Load(path, options);
+}
 OPKIT_INLINE Library Library::LoadEntry(opkit_library_entry_function entry, const std::string& name,
                                         const LoadOptions& options) {
   if (!entry || name.empty())
@@ -24953,6 +25803,241 @@ OPKIT_INLINE bool RegisterGradient(const char* op, GradientKind kind,
 
 #endif  // OPKIT_OP_GRADIENT_IMPL_GRADIENT_IPP_
 
+// ---- opkit/base/cache/impl/file_lock.ipp
+// The definitions of base/cache/file_lock.hpp.
+#ifndef OPKIT_BASE_CACHE_IMPL_FILE_LOCK_IPP_
+#define OPKIT_BASE_CACHE_IMPL_FILE_LOCK_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE void FailFile(const char* cannot, const std::string& path, const char* why) {
+  Throw(ErrorCode::kIo, "cannot ", cannot, " '", path, "': ", why ? why : std::strerror(errno));
+}
+
+OPKIT_INLINE void MakeFolders(const std::string& path) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1))
+    static_cast<void>(mkdir(path.substr(0, slash).c_str(), 0777));
+}
+
+OPKIT_INLINE FileLock::FileLock(const std::string& path, double wait_s)
+    : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+  if (file_ < 0) FailFile("write", path);
+  const int64_t deadline = MonotonicNs() + static_cast<int64_t>(wait_s * 1e9);
+  while (!Set(F_WRLCK)) {
+    const bool is_held = errno == EAGAIN || errno == EACCES;
+    if (is_held && MonotonicNs() < deadline) {
+      const timespec pause{0, 1'000'000};
+      nanosleep(&pause, nullptr);
+    } else if (errno != EINTR) {
+      const std::string why = is_held
+                                  ? StrCat("another process has held the lock for ", wait_s, " s")
+                                  : std::string(std::strerror(errno));
+      close(file_);
+      FailFile("lock", path, why.c_str());
+    }
+  }
+}
+OPKIT_INLINE FileLock::~FileLock() {
+  Set(F_UNLCK);  // a child process that another thread has forked may still have the file open
+  close(file_);
+}
+
+OPKIT_INLINE bool FileLock::Set(short type) const {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return fcntl(file_, F_OFD_SETLK, &lock) == 0;
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_CACHE_IMPL_FILE_LOCK_IPP_
+
+// ---- opkit/base/impl/output_file.ipp
+// The definitions of base/output_file.hpp.
+#ifndef OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+#define OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Returns the descriptor in a name such as "/dev/stdout" or "/dev/fd/3"; -1 for other names. The
+// file of a descriptor may have no name any more, and the descriptor has its own write offset.
+inline int DescriptorOf(std::string_view path) {
+  for (const auto& [name, number] :
+       {std::pair("/dev/stdin", 0), {"/dev/stdout", 1}, {"/dev/stderr", 2}})
+    if (path == name) return number;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    int number = -1;
+    const std::string_view digits = path.substr(folder.size());
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+  }
+  return -1;
+}
+inline std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+// Follows up to 40 symbolic links and returns the last path; no file need exist there.
+inline std::string BehindLinks(std::string path) {
+  char next[4096];
+  for (int links = 0; links < 40 && DescriptorOf(path) < 0; ++links) {
+    const ssize_t length = readlink(path.c_str(), next, sizeof next);
+    if (length < 0) return path;
+    const std::string_view target(next, static_cast<size_t>(length));
+    path = target.starts_with('/') ? std::string(target) : StrCat(FolderOf(path), target);
+  }
+  return path;
+}
+
+// Opens a new file in the folder of `target` and stores its name in `name`; returns -1 if the file
+// cannot be created there. The name is short even if the target's name has the greatest length that
+// the system allows.
+inline int OpenBeside(const std::string& target, mode_t mode, std::string* name) {
+  for (int n = 0;; ++n) {
+    *name = StrCat(FolderOf(target), ".opkit.", getpid(), ".", n, ".new");
+    const int file = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+}
+
+OPKIT_INLINE OutputFile::OutputFile(const std::string& path)
+    : path_(path), target_(detail::BehindLinks(path)) {
+  if (const int descriptor = detail::DescriptorOf(target_); descriptor >= 0) {
+    if (descriptor == 1) std::fflush(stdout);  // keeps earlier prints in front
+    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    file_ = own < 0 ? nullptr : fdopen(own, "wb");
+    if (!file_) Fail();
+    truncated_ = true;
+    return;
+  }
+  struct stat old;
+  const bool exists = stat(target_.c_str(), &old) == 0;
+  if (!exists && errno != ENOENT) Fail();
+  if (exists && access(target_.c_str(), W_OK) != 0) Fail();
+  if (!exists || S_ISREG(old.st_mode)) {
+    const int made = detail::OpenBeside(target_, exists ? 0600 : 0666, &temporary_);
+    if (made >= 0) {
+      // Readers of the old file can read the new one. The owner is not kept: the system may not
+      // allow it.
+      if (exists) static_cast<void>(fchmod(made, old.st_mode & 07777));
+      file_ = fdopen(made, "wb");
+      return;
+    }
+    temporary_.clear();
+    if (!exists) Fail();
+  }
+  file_ = std::fopen(target_.c_str(), "ab");
+  if (!file_) Fail();
+}
+OPKIT_INLINE OutputFile::~OutputFile() {
+  if (file_) std::fclose(file_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+OPKIT_INLINE void OutputFile::Write(std::string_view bytes) {
+  // EINVAL: a pipe or a device, whose contents cannot be cut off.
+  if (temporary_.empty() && !std::exchange(truncated_, true) && ftruncate(fileno(file_), 0) != 0 &&
+      errno != EINVAL)
+    Fail();
+  if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) Fail();
+}
+
+OPKIT_INLINE void OutputFile::Commit() {
+  Write({});
+  if (std::fclose(std::exchange(file_, nullptr)) != 0) Fail();
+  if (temporary_.empty()) return;
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) Fail();
+  temporary_.clear();
+}
+
+OPKIT_INLINE void OutputFile::Fail() const {
+  Throw(ErrorCode::kIo, "cannot write '", path_, "': ", std::strerror(errno));
+}
+
+OPKIT_INLINE std::string ReadFileIfPresent(const std::string& path) {
+  struct Descriptor {
+    const int number;
+    ~Descriptor() {
+      if (number >= 0) close(number);
+    }
+  };
+  // Without O_NONBLOCK opening a pipe would wait for its writer.
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat status;
+  if (file.number < 0 && errno == ENOENT) return {};
+  if (file.number < 0 || fstat(file.number, &status) != 0) FailFile("read", path);
+  if (!S_ISREG(status.st_mode)) FailFile("read", path, "it is not a regular file");
+  std::string bytes(static_cast<size_t>(status.st_size), '\0');
+  size_t size = 0;
+  while (size < bytes.size()) {
+    const ssize_t got = read(file.number, bytes.data() + size, bytes.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) FailFile("read", path);
+    if (got == 0) break;  // the file has become shorter
+    size += static_cast<size_t>(got);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+// Writes a new file to the disk. `mode` is -1 for the mode that new files have. Returns false, with
+// errno, if that fails.
+inline bool WriteToDisk(const std::string& path, int mode, std::string_view bytes) {
+  const int file =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode < 0 ? 0666 : 0600);
+  if (file < 0) return false;
+  if (mode >= 0) static_cast<void>(fchmod(file, static_cast<mode_t>(mode)));
+  bool good = true;
+  while (good && !bytes.empty()) {
+    const ssize_t written = write(file, bytes.data(), bytes.size());
+    good = written >= 0 || errno == EINTR;
+    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  good = good && fsync(file) == 0;
+  const int error = errno;
+  const bool closed = close(file) == 0;
+  if (!good) errno = error;
+  return good && closed;
+}
+
+OPKIT_INLINE void UpdateFile(const std::string& path,
+                             FunctionRef<std::string(std::string_view bytes)> change,
+                             double wait_s) {
+  const std::string target = BehindLinks(path), temporary = target + ".new";
+  struct stat old;
+  if (stat(target.c_str(), &old) == 0 && !S_ISREG(old.st_mode))  // such as /dev/null
+    FailFile("write", path, "it is not a regular file");
+  MakeFolders(target);
+  const FileLock lock(target + ".lock", wait_s);
+  const std::string bytes = change(ReadFileIfPresent(target));
+  const bool exists = stat(target.c_str(), &old) == 0;
+  if (exists && access(target.c_str(), W_OK) != 0) FailFile("write", path);
+  // A process that was killed leaves ".new"; only the holder of the lock writes it.
+  unlink(temporary.c_str());
+  if (WriteToDisk(temporary, exists ? static_cast<int>(old.st_mode & 07777) : -1, bytes) &&
+      std::rename(temporary.c_str(), target.c_str()) == 0)
+    return;
+  const int error = errno;
+  unlink(temporary.c_str());
+  FailFile("write", path, std::strerror(error));
+}
+
+}  // namespace detail
+
+OPKIT_INLINE void SaveFile(const std::string& path, std::string_view bytes) {
+  detail::OutputFile file(path);
+  file.Write(bytes);
+  file.Commit();
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+
 // ---- opkit/plugin/load/impl/elf_file.ipp
 // Reads the headers of an ELF file, and checks every value before use.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_ELF_FILE_IPP_
@@ -26081,7 +27166,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The GraphSubgraph of MakeSubgraph.
-class OPKIT_EXPORT GraphInNode final : public GraphSubgraph {
+class OPKIT_VISIBLE GraphInNode final : public GraphSubgraph {
  public:
   using GraphSubgraph::GraphSubgraph;
   IntrusivePtr<const SubgraphBase> With(Graph contents) const override {
