@@ -1,6 +1,7 @@
 // The compiled runtime: errors, text, tensors, devices, events. tests/hygiene checks that every
 // .ipp stands in exactly one source.
 #include "opkit/base/cache/impl/file_lock.ipp"
+#include "opkit/base/cache/impl/file_state.ipp"
 #include "opkit/base/impl/algorithm.ipp"
 #include "opkit/base/impl/error.ipp"
 #include "opkit/base/impl/hook.ipp"
@@ -13,6 +14,7 @@
 #include "opkit/base/impl/suggest.ipp"
 #include "opkit/base/json/impl/json_line_reader.ipp"
 #include "opkit/base/json/impl/json_writer.ipp"
+#include "opkit/base/process/impl/run_program.ipp"
 #include "opkit/base/svg/impl/svg_writer.ipp"
 #include "opkit/core/impl/allocator.ipp"
 #include "opkit/core/impl/attribute.ipp"

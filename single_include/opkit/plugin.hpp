@@ -1333,32 +1333,6 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 // loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
-// The size of a file and the times at which its content and its inode changed last. A file that is
-// written changes at least one of them, but for a change of the same size within one tick of the
-// system's clock for files (10 ms at most). All are -1 if there is no such file.
-struct FileState {
-  int64_t size = -1, modified_ns = -1, changed_ns = -1;
-  bool exists() const { return size >= 0; }
-  friend bool operator==(const FileState&, const FileState&) = default;
-};
-FileState StateOf(const char* path);
-// Returns the time, since 1970, that a file gets that is written now.
-int64_t FileClockNs();
-// Calls visit(context, name) for each file and folder in a folder, but "." and "..", in any order.
-void VisitFolder(const char* path, void (*visit)(void* context, const char* name), void* context);
-
-// The end of a program that RunProgram has run.
-struct ProgramEnd {
-  int error = 0;   // errno if the program could not be started
-  int status = 0;  // its exit status; -1 if a signal ended it
-  int signal = 0;  // that signal
-  bool good() const { return error == 0 && status == 0; }
-};
-// Runs a program and waits for its end. `words` are its name, which is looked up in $PATH, and its
-// arguments; a null ends them. The program reads no input and writes its output and its messages to
-// the file `output`, which is replaced. It gets the default signal handlers.
-ProgramEnd RunProgram(const char* const* words, const char* output);
-
 }}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_PLATFORM_HPP_
@@ -11844,6 +11818,7 @@ class Library {
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -12386,63 +12361,6 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
   if (now.enabled == now.running) return now.value;
   return static_cast<uint64_t>(static_cast<double>(now.value) * static_cast<double>(now.enabled) /
                                static_cast<double>(now.running));
-}
-
-OPKIT_INLINE FileState StateOf(const char* path) {
-  struct stat status;
-  if (stat(path, &status) != 0) return {};
-  const auto ns = [](const timespec& time) {
-    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-  };
-  return {status.st_size, ns(status.st_mtim), ns(status.st_ctim)};
-}
-
-OPKIT_INLINE int64_t FileClockNs() {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME_COARSE, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-OPKIT_INLINE void VisitFolder(const char* path, void (*visit)(void* context, const char* name),
-                              void* context) {
-  DIR* const folder = opendir(path);
-  if (!folder) return;
-  while (const dirent* entry = readdir(folder)) {
-    const char* const name = entry->d_name;
-    if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0) visit(context, name);
-  }
-  closedir(folder);
-}
-
-OPKIT_INLINE ProgramEnd RunProgram(const char* const* words, const char* output) {
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&files, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  posix_spawn_file_actions_adddup2(&files, 1, 2);
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  pid_t program = 0;
-  ProgramEnd end;
-  // The system does not write to the words.
-  end.error = posix_spawnp(&program, words[0], &files, &attributes, const_cast<char* const*>(words),
-                           environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  int status = 0;
-  while (end.error == 0 && waitpid(program, &status, 0) < 0) {
-    if (errno == EINTR) continue;
-    break;  // this process ignores SIGCHLD, so that the system has discarded the status
-  }
-  if (WIFSIGNALED(status)) end.status = -1, end.signal = WTERMSIG(status);
-  if (WIFEXITED(status)) end.status = WEXITSTATUS(status);
-  return end;
 }
 
 }}}  // namespace opkit::detail
@@ -20444,6 +20362,32 @@ class FileLock {
 
 #endif  // OPKIT_BASE_CACHE_FILE_LOCK_HPP_
 
+// ---- opkit/base/cache/file_state.hpp
+// FileState: what the system says of a file without reading it, so that a cache sees a change; and
+// the names in a folder.
+#ifndef OPKIT_BASE_CACHE_FILE_STATE_HPP_
+#define OPKIT_BASE_CACHE_FILE_STATE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The size of a file and the times at which its content and its inode changed last. A file that is
+// written changes at least one of them, but for a change of the same size within one tick of the
+// system's clock for files (10 ms at most). All are -1 if there is no such file.
+struct FileState {
+  int64_t size = -1, modified_ns = -1, changed_ns = -1;
+  bool exists() const { return size >= 0; }
+  friend bool operator==(const FileState&, const FileState&) = default;
+};
+FileState StateOf(const char* path);
+// Returns the time, since 1970, that a file gets that is written now.
+int64_t FileClockNs();
+// Calls visit(context, name) for each file and folder in a folder, but "." and "..", in any order.
+void VisitFolder(const char* path, void (*visit)(void* context, const char* name), void* context);
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_CACHE_FILE_STATE_HPP_
+
 // ---- opkit/base/cache/texts_hash.hpp
 // TextsHash: the name of a result in a cache, made of the texts on which the result depends.
 #ifndef OPKIT_BASE_CACHE_TEXTS_HASH_HPP_
@@ -20535,6 +20479,29 @@ void SaveFile(const std::string& path, std::string_view bytes);
 }}  // namespace opkit
 
 #endif  // OPKIT_BASE_OUTPUT_FILE_HPP_
+
+// ---- opkit/base/process/run_program.hpp
+// RunProgram: a program of the system, such as a compiler, run to its end.
+#ifndef OPKIT_BASE_PROCESS_RUN_PROGRAM_HPP_
+#define OPKIT_BASE_PROCESS_RUN_PROGRAM_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The end of a program that RunProgram has run.
+struct ProgramEnd {
+  int error = 0;   // errno if the program could not be started
+  int status = 0;  // its exit status; -1 if a signal ended it
+  int signal = 0;  // that signal
+  bool good() const { return error == 0 && status == 0; }
+};
+// Runs a program and waits for its end. `words` are its name, which is looked up in $PATH, and its
+// arguments; a null ends them. The program reads no input and writes its output and its messages to
+// the file `output`, which is replaced. It gets the default signal handlers.
+ProgramEnd RunProgram(const char* const* words, const char* output);
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_PROCESS_RUN_PROGRAM_HPP_
 
 // ---- opkit/plugin/impl/build.ipp
 // The definitions of plugin/build.hpp.
@@ -25854,6 +25821,43 @@ OPKIT_INLINE bool FileLock::Set(short type) const {
 
 #endif  // OPKIT_BASE_CACHE_IMPL_FILE_LOCK_IPP_
 
+// ---- opkit/base/cache/impl/file_state.ipp
+// The definitions of file_state.hpp.
+#ifndef OPKIT_BASE_CACHE_IMPL_FILE_STATE_IPP_
+#define OPKIT_BASE_CACHE_IMPL_FILE_STATE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE FileState StateOf(const char* path) {
+  struct stat status;
+  if (stat(path, &status) != 0) return {};
+  const auto ns = [](const timespec& time) {
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  };
+  return {status.st_size, ns(status.st_mtim), ns(status.st_ctim)};
+}
+
+OPKIT_INLINE int64_t FileClockNs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+OPKIT_INLINE void VisitFolder(const char* path, void (*visit)(void* context, const char* name),
+                              void* context) {
+  DIR* const folder = opendir(path);
+  if (!folder) return;
+  while (const dirent* entry = readdir(folder)) {
+    const char* const name = entry->d_name;
+    if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0) visit(context, name);
+  }
+  closedir(folder);
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_CACHE_IMPL_FILE_STATE_IPP_
+
 // ---- opkit/base/impl/output_file.ipp
 // The definitions of base/output_file.hpp.
 #ifndef OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
@@ -26037,6 +26041,48 @@ OPKIT_INLINE void SaveFile(const std::string& path, std::string_view bytes) {
 }}  // namespace opkit
 
 #endif  // OPKIT_BASE_IMPL_OUTPUT_FILE_IPP_
+
+// ---- opkit/base/process/impl/run_program.ipp
+// The definitions of run_program.hpp.
+#ifndef OPKIT_BASE_PROCESS_IMPL_RUN_PROGRAM_IPP_
+#define OPKIT_BASE_PROCESS_IMPL_RUN_PROGRAM_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE ProgramEnd RunProgram(const char* const* words, const char* output) {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  posix_spawn_file_actions_adddup2(&files, 1, 2);
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  pid_t program = 0;
+  ProgramEnd end;
+  // The system does not write to the words.
+  end.error = posix_spawnp(&program, words[0], &files, &attributes, const_cast<char* const*>(words),
+                           environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  int status = 0;
+  while (end.error == 0 && waitpid(program, &status, 0) < 0) {
+    if (errno == EINTR) continue;
+    break;  // this process ignores SIGCHLD, so that the system has discarded the status
+  }
+  if (WIFSIGNALED(status)) end.status = -1, end.signal = WTERMSIG(status);
+  if (WIFEXITED(status)) end.status = WEXITSTATUS(status);
+  return end;
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_PROCESS_IMPL_RUN_PROGRAM_IPP_
 
 // ---- opkit/plugin/load/impl/elf_file.ipp
 // Reads the headers of an ELF file, and checks every value before use.

@@ -49,7 +49,7 @@ AUTHORS = "opkit/op.hpp"  # the other one at the top: another name for plugin/au
 # ... but it need not reach these: the other side of the ABI, and what only tests of operators use.
 NOT_IN_UMBRELLA = (AUTHORS, "opkit/plugin/author.hpp", "opkit/abi/opkit_abi.h",
                    "opkit/abi/opkit_host.h",
-                   "opkit/base/child_process.hpp", "opkit/base/json/json_line_reader.hpp",
+                   "opkit/base/process/child_process.hpp", "opkit/base/json/json_line_reader.hpp",
                    "opkit/op/check.hpp",
                    "opkit/op/gradient/gradient_check.hpp",
                    "opkit/profile/machine_peak.hpp")
@@ -77,9 +77,10 @@ C_STD = {"stddef.h", "stdint.h", "stdbool.h"}  # what the C header of the ABI ma
 POSIX = set("""dirent.h errno.h fcntl.h poll.h pthread.h sched.h signal.h spawn.h syscall.h
 unistd.h linux/futex.h sys/mman.h sys/prctl.h sys/resource.h sys/stat.h sys/syscall.h sys/time.h
 sys/types.h sys/utsname.h sys/wait.h time.h""".split())
-# The definitions of the operating system, and those of the checker, which alone forks: other programs
-# do not pay for its headers.
-POSIX_DEFINITIONS = {"opkit/base/impl/child_process.ipp", "opkit/base/impl/platform.ipp"}
+# The definitions of the operating system. Some stand alone, because few programs need them and the others
+# do not pay for their headers: the checker forks, and a library is built by a compiler.
+POSIX_DEFINITIONS = {"opkit/base/process/impl/child_process.ipp", "opkit/base/impl/platform.ipp",
+                     "opkit/base/process/impl/run_program.ipp", "opkit/base/cache/impl/file_state.ipp"}
 
 # The loader and its file format: the second place to change for another system.
 LOADER = {"dlfcn.h", "elf.h", "link.h"}

@@ -16,7 +16,7 @@
 #include <set>
 
 #include "library_fixture.hpp"
-#include "opkit/base/child_process.hpp"
+#include "opkit/base/process/child_process.hpp"
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/graph/abi_graph.hpp"

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "opkit/base/child_process.hpp"
+#include "opkit/base/process/child_process.hpp"
 
 namespace cli {
 

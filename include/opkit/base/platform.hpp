@@ -207,32 +207,6 @@ inline void UnmapFile(void* data, size_t size) { munmap(data, size); }
 // loads them from the file again.
 void ForgetMapped(const void* data, size_t size);
 
-// The size of a file and the times at which its content and its inode changed last. A file that is
-// written changes at least one of them, but for a change of the same size within one tick of the
-// system's clock for files (10 ms at most). All are -1 if there is no such file.
-struct FileState {
-  int64_t size = -1, modified_ns = -1, changed_ns = -1;
-  bool exists() const { return size >= 0; }
-  friend bool operator==(const FileState&, const FileState&) = default;
-};
-FileState StateOf(const char* path);
-// Returns the time, since 1970, that a file gets that is written now.
-int64_t FileClockNs();
-// Calls visit(context, name) for each file and folder in a folder, but "." and "..", in any order.
-void VisitFolder(const char* path, void (*visit)(void* context, const char* name), void* context);
-
-// The end of a program that RunProgram has run.
-struct ProgramEnd {
-  int error = 0;   // errno if the program could not be started
-  int status = 0;  // its exit status; -1 if a signal ended it
-  int signal = 0;  // that signal
-  bool good() const { return error == 0 && status == 0; }
-};
-// Runs a program and waits for its end. `words` are its name, which is looked up in $PATH, and its
-// arguments; a null ends them. The program reads no input and writes its output and its messages to
-// the file `output`, which is replaced. It gets the default signal handlers.
-ProgramEnd RunProgram(const char* const* words, const char* output);
-
 }}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS

@@ -2,14 +2,9 @@
 #ifndef OPKIT_BASE_IMPL_PLATFORM_IPP_
 #define OPKIT_BASE_IMPL_PLATFORM_IPP_
 
-#include <dirent.h>
-#include <spawn.h>
-#include <sys/wait.h>
-
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #include "opkit/base/platform.hpp"
 
@@ -250,63 +245,6 @@ OPKIT_INLINE uint64_t ReadThreadCounter(int file) {
   if (now.enabled == now.running) return now.value;
   return static_cast<uint64_t>(static_cast<double>(now.value) * static_cast<double>(now.enabled) /
                                static_cast<double>(now.running));
-}
-
-OPKIT_INLINE FileState StateOf(const char* path) {
-  struct stat status;
-  if (stat(path, &status) != 0) return {};
-  const auto ns = [](const timespec& time) {
-    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-  };
-  return {status.st_size, ns(status.st_mtim), ns(status.st_ctim)};
-}
-
-OPKIT_INLINE int64_t FileClockNs() {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME_COARSE, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-OPKIT_INLINE void VisitFolder(const char* path, void (*visit)(void* context, const char* name),
-                              void* context) {
-  DIR* const folder = opendir(path);
-  if (!folder) return;
-  while (const dirent* entry = readdir(folder)) {
-    const char* const name = entry->d_name;
-    if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0) visit(context, name);
-  }
-  closedir(folder);
-}
-
-OPKIT_INLINE ProgramEnd RunProgram(const char* const* words, const char* output) {
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&files, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  posix_spawn_file_actions_adddup2(&files, 1, 2);
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  pid_t program = 0;
-  ProgramEnd end;
-  // The system does not write to the words.
-  end.error = posix_spawnp(&program, words[0], &files, &attributes, const_cast<char* const*>(words),
-                           environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  int status = 0;
-  while (end.error == 0 && waitpid(program, &status, 0) < 0) {
-    if (errno == EINTR) continue;
-    break;  // this process ignores SIGCHLD, so that the system has discarded the status
-  }
-  if (WIFSIGNALED(status)) end.status = -1, end.signal = WTERMSIG(status);
-  if (WIFEXITED(status)) end.status = WEXITSTATUS(status);
-  return end;
 }
 
 }}}  // namespace opkit::detail

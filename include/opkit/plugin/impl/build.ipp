@@ -17,10 +17,12 @@
 
 #include "opkit/base/cache/cache_folder.hpp"
 #include "opkit/base/cache/file_lock.hpp"
+#include "opkit/base/cache/file_state.hpp"
 #include "opkit/base/cache/texts_hash.hpp"
 #include "opkit/base/error.hpp"
 #include "opkit/base/output_file.hpp"
 #include "opkit/base/platform.hpp"
+#include "opkit/base/process/run_program.hpp"
 #include "opkit/plugin/build.hpp"
 #include "opkit/version.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "opkit/base/child_process.hpp"
+#include "opkit/base/process/child_process.hpp"
 #include "opkit/op/check/check_report.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "opkit/base/child_process.hpp"
+#include "opkit/base/process/child_process.hpp"
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/op/check/check_cases.hpp"
 #include "opkit/op/check/guard_allocator.hpp"

@@ -1,6 +1,6 @@
-// The definitions of opkit/base/child_process.hpp: a fork, a pipe, and records on it.
-#ifndef OPKIT_BASE_IMPL_CHILD_PROCESS_IPP_
-#define OPKIT_BASE_IMPL_CHILD_PROCESS_IPP_
+// The definitions of opkit/base/process/child_process.hpp: a fork, a pipe, and records on it.
+#ifndef OPKIT_BASE_PROCESS_IMPL_CHILD_PROCESS_IPP_
+#define OPKIT_BASE_PROCESS_IMPL_CHILD_PROCESS_IPP_
 
 #include <dirent.h>
 #include <poll.h>
@@ -17,9 +17,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "opkit/base/child_process.hpp"
 #include "opkit/base/error.hpp"
 #include "opkit/base/platform.hpp"
+#include "opkit/base/process/child_process.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -297,4 +297,4 @@ OPKIT_INLINE int CountOtherThreads() {
 
 }}}  // namespace opkit::detail
 
-#endif  // OPKIT_BASE_IMPL_CHILD_PROCESS_IPP_
+#endif  // OPKIT_BASE_PROCESS_IMPL_CHILD_PROCESS_IPP_

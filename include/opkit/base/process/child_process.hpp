@@ -1,7 +1,7 @@
 // RunInChild: runs foreign code in a forked process and reports its crash or hang as text. The
 // operator check and the command line run the tested code with it.
-#ifndef OPKIT_BASE_CHILD_PROCESS_HPP_
-#define OPKIT_BASE_CHILD_PROCESS_HPP_
+#ifndef OPKIT_BASE_PROCESS_CHILD_PROCESS_HPP_
+#define OPKIT_BASE_PROCESS_CHILD_PROCESS_HPP_
 
 #include <cstdint>
 #include <string>
@@ -56,7 +56,7 @@ int CountOtherThreads();
 }}}  // namespace opkit::detail
 
 #ifdef OPKIT_DEFINITIONS
-#include "opkit/base/impl/child_process.ipp"
+#include "opkit/base/process/impl/child_process.ipp"
 #endif
 
-#endif  // OPKIT_BASE_CHILD_PROCESS_HPP_
+#endif  // OPKIT_BASE_PROCESS_CHILD_PROCESS_HPP_

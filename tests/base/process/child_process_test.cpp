@@ -1,4 +1,4 @@
-#include "opkit/base/child_process.hpp"
+#include "opkit/base/process/child_process.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
