@@ -78,6 +78,11 @@ template <class F>
 void Set(OrtPlace place, F function) {
   g_host.table[static_cast<int>(place)] = reinterpret_cast<void*>(+function);
 }
+// A function that finds nothing, with the type that the export calls it by.
+template <class... Args>
+void SetMissing(OrtPlace place) {
+  Set(place, [](Args...) { return Missing(); });
+}
 void Fill() {
   for (void*& function : g_host.table) function = reinterpret_cast<void*>(&Missing);
   Set(OrtPlace::kCreateStatus, &MakeStatus);
@@ -117,6 +122,15 @@ void Fill() {
         *value = *factor;
         return nullptr;
       });
+  SetMissing<const void*, const char*, int64_t*>(OrtPlace::kKernelInfoGetAttributeInt64);
+  SetMissing<const void*, const char*, char*, size_t*>(OrtPlace::kKernelInfoGetAttributeString);
+  SetMissing<const void*, const char*, float*, size_t*>(
+      OrtPlace::kKernelInfoGetAttributeArrayFloat);
+  SetMissing<const void*, const char*, int64_t*, size_t*>(
+      OrtPlace::kKernelInfoGetAttributeArrayInt64);
+  SetMissing<const void*, const char*, void*, char***, size_t*>(
+      OrtPlace::kKernelInfoGetAttributeArrayString);
+  SetMissing<const void*, const char*, void*, void**>(OrtPlace::kKernelInfoGetAttributeTensor);
   Set(OrtPlace::kGetAllocatorWithDefaultOptions, [](void** allocator) -> void* {
     *allocator = nullptr;
     return nullptr;

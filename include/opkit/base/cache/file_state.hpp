@@ -18,8 +18,12 @@ struct FileState {
   friend bool operator==(const FileState&, const FileState&) = default;
 };
 FileState StateOf(const char* path);
-// Returns the time, since 1970, that a file gets that is written now.
+// Returns the time since 1970. No file that was written before has a later time.
 int64_t FileClockNs();
+// Returns the same after a pause of at most 10 ms: a file that is written after this call has a
+// later time. Files get the time of the last tick of a coarse clock; since Linux 6.13 some get the
+// exact time.
+int64_t FileClockNsWithPause();
 // Calls visit(context, name) for each file and folder in a folder, but "." and "..", in any order.
 void VisitFolder(const char* path, void (*visit)(void* context, const char* name), void* context);
 

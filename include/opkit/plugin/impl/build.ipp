@@ -397,14 +397,14 @@ class LibraryBuild {
     BuildRecord record;
     // A file that changes while it is compiled may have been read before or after the change.
     for (int attempt = 0; attempt < 2; ++attempt) {
-      const int64_t begin = NextFileClockNs();
+      const int64_t begin = FileClockNsWithPause();
       RunCompiler(folder);
       record.inputs = {{compiler_file_, StateOf(compiler_file_.c_str()), HashOf(compiler_file_)}};
       bool has_changed = false;
       for (const std::string& file : ParseDependencies(ReadFileIfPresent(folder / "d"))) {
         const std::string path = Absolute(file);
         const FileState state = StateOf(path.c_str());
-        has_changed |= state.modified_ns >= begin && state.modified_ns <= FileClockNs();
+        has_changed |= state.modified_ns > begin && state.modified_ns <= FileClockNs();
         record.inputs.push_back({path, state, HashOf(path)});
       }
       if (!has_changed) break;
@@ -419,14 +419,6 @@ class LibraryBuild {
     RemoveOtherContents(record.content);
     SaveFile(record_, record.ToText());
     return result;
-  }
-  // Waits for the next tick of the clock of files, at most 10 ms, and returns its time: what was
-  // written before this call has an earlier time.
-  static int64_t NextFileClockNs() {
-    const int64_t before = FileClockNs();
-    const timespec pause{0, 1'000'000};
-    while (FileClockNs() == before) nanosleep(&pause, nullptr);
-    return FileClockNs();
   }
 
   void RunCompiler(const BuildFolder& folder) const {

@@ -21,10 +21,19 @@ OPKIT_INLINE FileState StateOf(const char* path) {
   return {status.st_size, ns(status.st_mtim), ns(status.st_ctim)};
 }
 
-OPKIT_INLINE int64_t FileClockNs() {
+inline int64_t NsOfClock(clockid_t clock) {
   timespec now;
-  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  clock_gettime(clock, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+OPKIT_INLINE int64_t FileClockNs() { return NsOfClock(CLOCK_REALTIME); }
+
+OPKIT_INLINE int64_t FileClockNsWithPause() {
+  const int64_t now = FileClockNs();
+  const timespec pause{0, 1'000'000};
+  while (NsOfClock(CLOCK_REALTIME_COARSE) <= now) nanosleep(&pause, nullptr);
+  return now;
 }
 
 OPKIT_INLINE void VisitFolder(const char* path, void (*visit)(void* context, const char* name),
