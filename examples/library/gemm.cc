@@ -47,7 +47,11 @@ REGISTER_OP(my_gemm)
     .setParseAttrs(ParseAttrs)
     .setInferType(InferType)
     .setInferShape(InferShape)
-    .doc("alpha * A * B. Attribute: alpha (1).");
+    .input("a", "a matrix", {DType::kFloat32})
+    .input("b", "a matrix with as many rows as A has columns", {DType::kFloat32})
+    .output("c", "alpha * A * B", {DType::kFloat32})
+    .arg("alpha", "the factor of the product", 1.f)
+    .doc("alpha * A * B.");
 
 Status FastForward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource& res) {
@@ -67,4 +71,8 @@ REGISTER_OP(my_fast_gemm)
     .setParseAttrs(ParseAttrs)
     .setInferType(InferType)
     .setInferShape(InferShape)
-    .doc("alpha * A * B, without an allocation in a run. Attribute: alpha (1).");
+    .input("a", "a matrix", {DType::kFloat32})
+    .input("b", "a matrix with as many rows as A has columns", {DType::kFloat32})
+    .output("c", "alpha * A * B", {DType::kFloat32})
+    .arg("alpha", "the factor of the product", 1.f)
+    .doc("alpha * A * B, without an allocation in a run.");

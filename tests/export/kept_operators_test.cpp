@@ -42,7 +42,7 @@ OPERATOR_SCHEMA(ExportCountRuns)
 REGISTER_CPU_OPERATOR(ExportCountRuns, CountRuns);
 
 constinit ExportedOperator g_count_runs{"ExportCountRuns"};
-constinit ExportedOperator g_missing{"ExportMissing"};
+constinit ExportedOperator g_missing{"ExportCountRun"};
 
 constexpr int64_t kThree[] = {3}, kFour[] = {4};
 
@@ -132,7 +132,12 @@ TEST_CASE("OperatorPool: calls of a stateful operator follow each other on one o
 TEST_CASE("ExportedOperator: its schema and its state") {
   CHECK(&g_count_runs.schema() == OpRegistry::Global().FindSchema("ExportCountRuns"));
   CHECK(g_count_runs.needs_instance());
-  CHECK_THROWS_AS(g_missing.schema(), Error);
+  CHECK_THROWS_WITH_AS(
+      g_missing.schema(),
+      doctest::Contains(
+          "operator 'ExportCountRun' is exported, but this shared object registers no "
+          "operator of that name (did you mean 'ExportCountRuns'?"),
+      Error);
   CHECK_THROWS_WITH_AS(detail::RefuseState(g_count_runs, "make one"),
                        doctest::Contains("keeps state between its runs"), Error);
   CHECK_NOTHROW(detail::RefuseMutation(g_count_runs, 1, {}, "a host"));

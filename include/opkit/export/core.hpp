@@ -5,7 +5,9 @@
 #ifndef OPKIT_EXPORT_CORE_HPP_
 #define OPKIT_EXPORT_CORE_HPP_
 
+#include "opkit/base/scoped_value.hpp"
 #include "opkit/export/kept_operators.hpp"
+#include "opkit/op/boundary/host/program_host.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -48,10 +50,11 @@ constexpr const char* PythonClassOf(ErrorCode code) {
 }
 
 // Returns call(), or fail(code, text) if it throws anything. A boundary of C lets no exception
-// pass.
+// pass. The call runs this image's own operators.
 template <class Call, class Fail>
 auto GuardBoundary(Call&& call, Fail&& fail) noexcept -> decltype(call()) {
   try {
+    const ScopedValue own(t_calls_own_operators, true);
     return call();
   } catch (...) {
     ErrorCode code = ErrorCode::kOutOfMemory;

@@ -18,6 +18,11 @@ OPKIT_IMAGE_LOCAL inline const char* ExportDomain() {
   return opkit_export_domain ? opkit_export_domain : "opkit";
 }
 
+// Registers the operators of REGISTER_OP in units with opkit/op.hpp, which the library otherwise
+// only describes to the program that loads it, in this image's own registries too: a host of
+// export/ calls them there. Does nothing for operators that are registered already. Thread-safe.
+OPKIT_IMAGE_LOCAL void RegisterLibraryOperators();
+
 // One operator that this image exports to one host. The host's macro makes it as a constant, so
 // that static initialisers of other units may use it.
 class OPKIT_IMAGE_LOCAL ExportedOperator {
@@ -27,7 +32,8 @@ class OPKIT_IMAGE_LOCAL ExportedOperator {
 
   const char* name() const { return name_; }
   // Returns the schema, which the first call looks up. Call it after static initialisation. Throws
-  // the errors of OpRegistry::GetSchema.
+  // kNotFound, with the names that there are, for an operator that this image does not register;
+  // and the errors of OpRegistry::GetSchema.
   const OpSchema& schema() const {
     const OpSchema* found = schema_.load(std::memory_order_acquire);
     return found ? *found : FindSchema();

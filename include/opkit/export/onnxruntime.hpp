@@ -8,7 +8,7 @@
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique axpy.cc -o libmyops.so
 //
 //   options = onnxruntime.SessionOptions()
-//   options.register_custom_ops_library("libmyops.so")
+//   options.register_custom_ops_library("./libmyops.so")
 //   session = onnxruntime.InferenceSession("model.onnx", options)
 #ifndef OPKIT_EXPORT_ONNXRUNTIME_HPP_
 #define OPKIT_EXPORT_ONNXRUNTIME_HPP_

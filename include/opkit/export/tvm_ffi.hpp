@@ -1,7 +1,7 @@
 // Exports an operator to tvm-ffi, the C boundary of functions that Python, TVM and others call on
 // arrays: OPKIT_EXPORT_TVM_FFI(Axpy). docs/hosts.md shows how Python calls it.
 //
-//   m = tvm_ffi.load_module("libmyops.so")
+//   m = tvm_ffi.load_module("./libmyops.so")
 //   m.Axpy(x, y, 2.0, z)              # inputs, attributes in the schema's order, outputs
 //   z = m.Axpy(x, y)                  # default attributes, a new output
 //   total = m.RunningSum_create()     # an operator of its own, for operators that keep state

@@ -388,6 +388,7 @@ inline void RunOnTorchThreads(const TorchApi& api, int count, FunctionRef<void()
 
 OPKIT_INLINE void RunTorchOperator(const TorchOperator& op, TorchValue* stack, uint64_t num_args,
                                    uint64_t num_rets) {
+  const ScopedValue calls_own(t_calls_own_operators, true);
   const TorchApi& api = *TorchApi::Find();
   const TorchArguments call(api, op, stack, num_args);
   const std::vector<TorchHandle>& tensors = call.tensors();
@@ -502,7 +503,9 @@ OPKIT_INLINE const char* RegisterTorchOperator(TorchOperator& op) noexcept {
 
 OPKIT_INLINE bool TryRegisterTorchOperator(TorchOperator& op) noexcept {
   try {
-    if (!TorchApi::Find() || !OpRegistry::Global().FindSchema(op.op.name())) return false;
+    if (!TorchApi::Find()) return false;
+    RegisterLibraryOperators();
+    if (!OpRegistry::Global().FindSchema(op.op.name())) return false;
   } catch (...) {
     return false;
   }

@@ -60,7 +60,7 @@ class OPKIT_IMAGE_LOCAL ErrorMessageStream {
  public:
   template <class T>
   const ErrorMessageStream& operator<<(const T& value) const {
-    if (const opkit_host* host = detail::g_host) {
+    if (const opkit_host* host = detail::HostOfErrors()) {
       const std::string text = StrCat(value);
       host->add_error(text.data(), text.size());
     }

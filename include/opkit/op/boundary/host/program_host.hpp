@@ -22,6 +22,16 @@ OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
   return host && host == g_program_host.load(std::memory_order_relaxed);
 }
+// True while this thread makes a call for another kind of host (export/). Such a call runs this
+// image's own operators, with the program's own table, even if a program has loaded the image as a
+// library.
+OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_calls_own_operators = false;
+
+// The host that keeps the error texts of this thread's operators.
+OPKIT_IMAGE_LOCAL inline const opkit_host* HostOfErrors() {
+  return t_calls_own_operators ? g_program_host.load(std::memory_order_relaxed) : g_host;
+}
+
 // True if this image is a library that another program has loaded.
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
