@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <map>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "export/xla_operators.hpp"
@@ -13,6 +15,29 @@ namespace xla_test { namespace {
 
 using namespace opkit;
 namespace xla = opkit::detail::xla;
+
+// Counts the threads of a loop.
+template <class Context>
+void XlaCountThreads(Context& ctx, In<"x", float> x, Out<"count", float> count) {
+  std::set<std::thread::id> threads;
+  std::mutex mutex;
+  ParallelFor(
+      ctx, x.size(),
+      [&](int64_t) {
+        const std::lock_guard lock(mutex);
+        threads.insert(std::this_thread::get_id());
+        std::this_thread::yield();
+      },
+      1);
+  count[0] = static_cast<float>(threads.size());
+}
+OPKIT_OP(XlaCountThreads)
+    .OutShape<"count">([](const InferenceContext&) { return Shape{1}; })
+    .Kernel<CPUContext>();
+
+}}  // namespace xla_test
+OPKIT_EXPORT_XLA(XlaCountThreads);
+namespace xla_test { namespace {
 
 struct FakeError {
   xla::ErrorKind kind;
@@ -23,6 +48,7 @@ struct FakeError {
 struct FakeXla {
   int64_t pool_threads = 0;  // 0: there is no pool
   int errors_alive = 0;
+  bool schedules = true, makes_futures = true, takes_state = true;
   void* state = nullptr;
   void (*delete_state)(void*) = nullptr;
   std::vector<std::thread> threads;
@@ -53,6 +79,7 @@ xla::Api MakeApi() {
     delete reinterpret_cast<FakeError*>(args->error);
   };
   api.state_set = [](xla::StateArgs* args) -> xla::Error* {
+    if (!g_host->takes_state) return NewError(xla::ErrorKind::kInternal, "takes no state");
     g_host->state = args->state;
     return nullptr;
   };
@@ -65,10 +92,12 @@ xla::Api MakeApi() {
     return g_host->pool_threads ? nullptr : NewError(xla::ErrorKind::kUnimplemented, "no pool");
   };
   api.thread_pool_schedule = [](xla::ThreadPoolScheduleArgs* args) -> xla::Error* {
+    if (!g_host->schedules) return NewError(xla::ErrorKind::kInternal, "takes no task");
     g_host->threads.emplace_back(args->task, args->data);
     return nullptr;
   };
   api.future_create = [](xla::FutureCreateArgs* args) -> xla::Error* {
+    if (!g_host->makes_futures) return NewError(xla::ErrorKind::kInternal, "makes no future");
     args->future = reinterpret_cast<xla::Future*>(g_host);
     return nullptr;
   };
@@ -300,6 +329,44 @@ TEST_CASE("a later call returns before its work is done, and completes XLA's fut
   wrong.Arg(kF32, x).Arg(kF32, y).Ret(kF32, z).Attr("alpha", 2e9f).Run(opkit_xla_later_XlaAxpy);
   host.Join();
   CHECK(Call::TextOf(host.future_error).starts_with("11: alpha is 2e+09"));
+  CHECK(host.errors_alive == 0);
+}
+
+TEST_CASE("the loops of a later call run in its thread") {
+  FakeXla host;
+  host.pool_threads = 4;
+  std::vector<float> x(1000), count(1);
+  Call call(host);
+  CHECK(call.Arg(kF32, x).Ret(kF32, count).Run(opkit_xla_later_XlaCountThreads) == "");
+  host.Join();
+  CHECK(host.future_done);
+  CHECK(count[0] == 1);
+}
+
+// The sanitizers' configuration finds what is not deleted here.
+TEST_CASE("a refusal of XLA is the call's error, or costs only speed") {
+  FakeXla host;
+  host.pool_threads = 4;
+  std::vector<float> x(10'000, 2), z(10'000);
+  const auto run = [&](auto* handler) {
+    return Call(host).Arg(kF32, x).Arg(kF32, x).Ret(kF32, z).Run(handler);
+  };
+  host.schedules = false;
+  CHECK(run(opkit_xla_XlaAxpy) == "");
+  CHECK(z == std::vector<float>(10'000, 4));
+  z[0] = 0;
+  CHECK(run(opkit_xla_later_XlaAxpy) == "");
+  CHECK(host.future_done);
+  CHECK(z[0] == 4);
+  host.makes_futures = false;
+  Call call(host);
+  CHECK(call.Arg(kF32, x).Arg(kF32, x).Ret(kF32, z).Run(opkit_xla_later_XlaAxpy) ==
+        "13: makes no future");
+  CHECK(!call.returned_future());
+  host.takes_state = false;
+  opkit_xla_type_id_XlaRunningSum.value = 42;
+  CHECK(Call(host).At(xla::Stage::kInstantiate).Run(opkit_xla_XlaRunningSum) ==
+        "13: takes no state");
   CHECK(host.errors_alive == 0);
 }
 

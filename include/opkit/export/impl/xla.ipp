@@ -298,13 +298,13 @@ class OPKIT_IMAGE_LOCAL XlaThreads {
 
   void Run(int count, FunctionRef<void()> work) const {
     auto batch = std::make_shared<Batch>(work);
+    const Closing closing{*batch};
     for (int i = 1; i < count; ++i) {
       auto ticket = std::make_unique<std::shared_ptr<Batch>>(batch);
       if (!Schedule(&Batch::RunOne, ticket.get())) break;
       ticket.release();
     }
     work();
-    batch->Close();
   }
 
  private:
@@ -335,6 +335,10 @@ class OPKIT_IMAGE_LOCAL XlaThreads {
     std::condition_variable left;
     int inside = 0;
     bool closed = false;
+  };
+  struct Closing {
+    Batch& batch;
+    ~Closing() { batch.Close(); }
   };
 
   const xla::Api& api_;
@@ -393,6 +397,11 @@ struct OPKIT_IMAGE_LOCAL XlaLaterCall {
     const std::unique_ptr<XlaLaterCall> owned(static_cast<XlaLaterCall*>(data));
     XlaCall& call = owned->call;
     const xla::Api& api = *call.frame.api;
+    // A loop that waited for other tasks of the pool could wait for ever: all its threads may run
+    // later calls.
+    const auto in_place = [](int, FunctionRef<void()> work) { work(); };
+    const LoopsOnHost loops(1, in_place);
+    const ScopedValue<const LoopRunner*> on_host(t_loop_runner, &loops);
     xla::Error* const error = GuardBoundary(
         [&]() -> xla::Error* {
           call.Run();
@@ -460,11 +469,10 @@ inline xla::Error* ExecuteXla(const XlaOperator& op, xla::CallFrame& frame, XlaR
   }
   const XlaThreads threads(api, frame.context);
   if (run == XlaRun::kOnCpuLater && threads.Count() > 0) {
+    auto later = std::make_unique<XlaLaterCall>(XlaLaterCall{call});
     auto future = xla::Sized(xla::FutureCreateArgs{{}, nullptr});
     if (xla::Error* error = api.future_create(&future)) return error;
-    call.frame.future = future.future;
-    auto later = std::make_unique<XlaLaterCall>(XlaLaterCall{call});
-    frame.future = future.future;
+    frame.future = later->call.frame.future = future.future;  // nothing throws from here on
     if (!threads.Schedule(&XlaLaterCall::Run, later.get()))
       XlaLaterCall::Run(later.release());
     else
