@@ -29,7 +29,7 @@ OPKIT_OP(TorchAxpy)
 // An optional input, and attributes of several types; one has no default.
 template <class Context>
 void TorchMixed(Context&, In<"x", float> x, OptionalIn<"bias", float> bias, Out<"out", double> out,
-                Out<"count", int64_t> count, Attr<"axis", int64_t> axis, Attr<"flag", bool> flag,
+                Out<"count", int64_t> count, Attr<"axis", int64_t> axis, Attr<"is", bool> flag,
                 const Attr<"text", std::string>& text,
                 const Attr<"ints", std::vector<int64_t>>& ints,
                 const Attr<"names", std::vector<std::string>>& names) {
@@ -44,10 +44,47 @@ void TorchMixed(Context&, In<"x", float> x, OptionalIn<"bias", float> bias, Out<
 OPKIT_OP(TorchMixed)
     .OutShape<"out">([](const InferenceContext&) { return Shape{4}; })
     .OutShape<"count">([](const InferenceContext&) { return Shape{1}; })
-    .Default<"flag">(true)
+    .Default<"is">(true)
     .Default<"text">("say \"a\"")
     .Default<"ints">(std::vector<int64_t>{1, -2})
     .Default<"names">(std::vector<std::string>{})
+    .Kernel<CPUContext>();
+
+// Inputs and outputs of any number, tensors as attributes, and outputs of unknown shape.
+class TorchReverseOp final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    for (int i = 0; i < InputSize(); ++i) {
+      const Tensor& x = Input(InputSize() - 1 - i);
+      Tensor* y = Output(i, x.shape(), x.dtype());
+      for (int64_t k = 0; k < x.numel(); ++k)
+        y->mutable_data<float>()[k] = x.data<float>()[k] + Added();
+    }
+    return true;
+  }
+
+ private:
+  float Added() {
+    float sum = 0;
+    for (const Tensor& one : Arg<std::vector<Tensor>>("added", {})) sum += one.data<float>()[0];
+    return sum;
+  }
+};
+OPERATOR_SCHEMA(TorchReverse)
+    .NumInputs(1, detail::CountRule::kAny)
+    .NumOutputs(1, detail::CountRule::kAny)
+    .SameNumberOfOutput()
+    .Arg<std::vector<Tensor>>("added", "is added to each input")
+    .Arg<std::string>("name", "says nothing", "none");
+REGISTER_CPU_OPERATOR(TorchReverse, TorchReverseOp);
+
+template <class Context>
+void TorchNumber(Context&, Out<"out", int64_t> out, Attr<"value", int64_t> value) {
+  out[0] = value;
+}
+OPKIT_OP(TorchNumber)
+    .OutShape<"out">([](const InferenceContext&) { return Shape{1}; })
     .Kernel<CPUContext>();
 
 class TorchStatefulOp final : public Operator<CPUContext> {
@@ -62,6 +99,8 @@ REGISTER_CPU_OPERATOR(TorchStateful, TorchStatefulOp);
 
 OPKIT_EXPORT_TORCH(TorchAxpy);
 OPKIT_EXPORT_TORCH(TorchMixed);
+OPKIT_EXPORT_TORCH(TorchReverse);
+OPKIT_EXPORT_TORCH(TorchNumber);
 OPKIT_EXPORT_TORCH(TorchStateful);
 
 namespace torch_test { namespace {
@@ -82,12 +121,18 @@ class Fake {
     REQUIRE(library_);
     CHECK(opkit_torch_register_TorchAxpy() == nullptr);
     CHECK(opkit_torch_register_TorchMixed() == nullptr);
+    CHECK(opkit_torch_register_TorchReverse() == nullptr);
   }
   template <class Function>
   Function* Get(const char* name) const {
     return reinterpret_cast<Function*>(dlsym(library_, name));
   }
   int alive() const { return Get<int()>("fake_torch_alive")(); }
+  // Makes the call of torch's functions that comes as number `calls` fail; 0: none.
+  void FailIn(int calls) const { Get<void(int)>("fake_torch_fail_in")(calls); }
+  bool has(const char* key_and_op) const {
+    return Get<detail::TorchKernel(const char*)>("fake_torch_kernel")(key_and_op);
+  }
   int loops() const { return Get<int()>("fake_torch_loops")(); }
   std::string schemas() const { return Get<const char*()>("fake_torch_schemas")(); }
 
@@ -116,6 +161,17 @@ class Fake {
     std::vector<T> values(data, data + sizes[0]);
     Get<int32_t(void*)>("aoti_torch_delete_tensor_object")(tensor);
     return values;
+  }
+  // Reads a list, and deletes it; its items are the caller's.
+  std::vector<TorchValue> TakeList(TorchValue value) const {
+    auto* list = reinterpret_cast<void*>(value);
+    size_t size = 0;
+    Get<int32_t(void*, size_t*)>("torch_list_size")(list, &size);
+    std::vector<TorchValue> items(size);
+    for (size_t i = 0; i < size; ++i)
+      Get<int32_t(void*, size_t, TorchValue*)>("torch_list_get_item")(list, i, &items[i]);
+    Get<int32_t(void*)>("torch_delete_list")(list);
+    return items;
   }
   TorchValue String(const std::string& text) const {
     void* string = nullptr;
@@ -153,8 +209,10 @@ TEST_CASE("torch's schema is made from the operator's") {
   const Fake torch;
   CHECK(torch.schemas() ==
         "opkit::TorchAxpy(Tensor x, Tensor y, float alpha=1.) -> Tensor\n"
-        "opkit::TorchMixed(Tensor x, Tensor? bias=None, *, int axis, bool flag=True, "
-        "str text=\"say \\\"a\\\"\", int[] ints=[1, -2], str[] names=[]) -> (Tensor, Tensor)\n");
+        "opkit::TorchMixed(Tensor x, Tensor? bias=None, *, int axis, bool is_=True, "
+        "str text=\"say \\\"a\\\"\", int[] ints=[1, -2], str[] names=[]) -> (Tensor, Tensor)\n"
+        "opkit::TorchReverse(Tensor[] inputs, Tensor[]? added=None, str name=\"none\") -> "
+        "Tensor[]\n");
   CHECK(std::string(opkit_torch_register_TorchStateful())
             .starts_with("operator TorchStateful keeps state between its runs, and torch's"));
 }
@@ -216,6 +274,72 @@ TEST_CASE("a wrong call is an Error, and leaks nothing of torch's") {
   CHECK(error(x(), torch.Tensor<float>(99, {1, 1, 1}), 1).message() ==
         "torch's scalar type 99 is not a dtype of opkit");
   CHECK(torch.alive() == before);
+}
+
+// A call with all kinds of torch's objects, in which the call of torch's functions that comes as
+// number `fail_in` fails. Returns its results.
+std::vector<float> Reverse(const Fake& torch, int fail_in = 0) {
+  const auto one = [&](float value) { return torch.Tensor<float>(kFloat, {value}); };
+  const std::vector<TorchValue> stack{torch.List({one(1), one(2)}),
+                                      Fake::Some(torch.List({one(10), one(20)})),
+                                      torch.String("a name")};
+  torch.FailIn(fail_in);
+  std::vector<TorchValue> out;
+  try {
+    out = torch.Call("CPU TorchReverse", stack, 1);
+  } catch (...) {
+    torch.FailIn(0);
+    throw;
+  }
+  torch.FailIn(0);
+  std::vector<float> values;
+  for (const TorchValue value : torch.TakeList(out[0]))
+    values.push_back(torch.Take<float>(value)[0]);
+  return values;
+}
+
+TEST_CASE("lists of tensors go to an operator, and come from it") {
+  const Fake torch;
+  const int before = torch.alive();
+  CHECK(Reverse(torch) == std::vector<float>{32, 31});
+  CHECK(torch.alive() == before);
+}
+
+TEST_CASE("a failure of any function of torch is an Error, and leaks nothing of torch's") {
+  const Fake torch;
+  const int before = torch.alive();
+  int failed = 0;
+  for (bool fails = true; fails; failed += fails) {
+    CAPTURE(failed);
+    try {
+      const std::vector<float> values = Reverse(torch, failed + 1);
+      CHECK(values == std::vector<float>{32, 31});
+      fails = false;
+    } catch (const Error& error) {
+      CHECK(error.message().starts_with("PyTorch failed to "));
+    }
+    REQUIRE(torch.alive() == before);
+  }
+  CHECK(failed > 30);
+}
+
+TEST_CASE("a registration that torch refuses is undone, and may be repeated") {
+  const Fake torch;
+  const int before = torch.alive();
+  CHECK(!torch.has("CompositeExplicitAutograd TorchNumber"));
+  const std::string schemas = torch.schemas();
+  for (int call = 1; call <= 4; ++call) {
+    torch.FailIn(call);
+    const char* error = opkit_torch_register_TorchNumber();
+    torch.FailIn(0);
+    REQUIRE(error);
+    CHECK(std::string(error).starts_with("PyTorch failed to "));
+    CHECK(torch.schemas() == schemas);
+    CHECK(torch.alive() == before);
+  }
+  CHECK(opkit_torch_register_TorchNumber() == nullptr);
+  const auto out = torch.Call("CompositeExplicitAutograd TorchNumber", {7}, 1);
+  CHECK(torch.Take<int64_t>(out[0]) == std::vector<int64_t>{7});
 }
 
 }}  // namespace torch_test

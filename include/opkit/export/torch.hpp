@@ -4,6 +4,8 @@
 #ifndef OPKIT_EXPORT_TORCH_HPP_
 #define OPKIT_EXPORT_TORCH_HPP_
 
+#include <list>
+
 #include "opkit/export/core.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -21,19 +23,24 @@ struct TorchParameter {
   const AttributeSchema* attribute = nullptr;  // of kAttribute
 };
 
+class TorchLibrary;
+
 // An operator that OPKIT_EXPORT_TORCH exports.
 struct OPKIT_IMAGE_LOCAL TorchOperator {
   ExportedOperator op;
   TorchKernel kernel;
   bool registered = false;
-  std::vector<TorchParameter>* parameters = nullptr;  // of a registered operator; kept for ever
+  // Of a registered operator; kept for ever.
+  std::vector<TorchParameter>* parameters = nullptr;
+  std::list<TorchLibrary>* libraries = nullptr;
 };
 
 // Returns the operator's schema in torch's notation:
 //   "Axpy(Tensor x, Tensor y, float alpha=1.) -> Tensor"
 // Optional inputs are "Tensor? b=None". An operator with any number of inputs has one
-// "Tensor[] inputs". Attributes are keyword-only if one without a default follows a parameter with
-// one. Throws kUnsupported for an operator that keeps state.
+// "Tensor[] inputs". A name that is a keyword of Python gets an underscore. Attributes are
+// keyword-only if one without a default follows a parameter with one. Throws kUnsupported for an
+// operator that keeps state.
 OPKIT_IMAGE_LOCAL std::string TorchSchemaOf(const ExportedOperator& op,
                                             std::vector<TorchParameter>* parameters = nullptr);
 
@@ -44,7 +51,7 @@ OPKIT_IMAGE_LOCAL const char* RegisterTorchOperator(TorchOperator& op) noexcept;
 OPKIT_IMAGE_LOCAL bool TryRegisterTorchOperator(TorchOperator& op) noexcept;
 // Runs one call. Throws opkit::Error, which torch turns into a RuntimeError with its text.
 OPKIT_IMAGE_LOCAL void RunTorchOperator(const TorchOperator& op, TorchValue* stack,
-                                        uint64_t num_args, uint64_t num_rets);
+                                        uint64_t num_args);
 
 // The library in which torch's functions are looked up. Tests replace it by a fake.
 OPKIT_IMAGE_LOCAL inline constinit const char* g_torch_library = "libtorch_cpu.so";
@@ -65,12 +72,12 @@ OPKIT_IMAGE_LOCAL inline constinit const char* g_torch_library = "libtorch_cpu.s
 #define OPKIT_EXPORT_TORCH(op)                                                               \
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_EXPORT_TORCH);                                              \
   static void opkit_torch_kernel_##op(::opkit::detail::TorchValue* stack, uint64_t num_args, \
-                                      uint64_t num_rets);                                    \
+                                      uint64_t);                                             \
   static constinit ::opkit::detail::TorchOperator opkit_torch_operator_##op{                 \
       ::opkit::detail::ExportedOperator(#op), &opkit_torch_kernel_##op};                     \
   static void opkit_torch_kernel_##op(::opkit::detail::TorchValue* stack, uint64_t num_args, \
-                                      uint64_t num_rets) {                                   \
-    ::opkit::detail::RunTorchOperator(opkit_torch_operator_##op, stack, num_args, num_rets); \
+                                      uint64_t) {                                            \
+    ::opkit::detail::RunTorchOperator(opkit_torch_operator_##op, stack, num_args);           \
   }                                                                                          \
   extern "C" OPKIT_VISIBLE const char* opkit_torch_register_##op() {                         \
     return ::opkit::detail::RegisterTorchOperator(opkit_torch_operator_##op);                \

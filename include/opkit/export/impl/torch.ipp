@@ -4,6 +4,7 @@
 #define OPKIT_EXPORT_IMPL_TORCH_IPP_
 
 #include <cmath>
+#include <list>
 
 #include "opkit/engine/parallel_for.hpp"
 #include "opkit/export/host_symbol.hpp"
@@ -23,6 +24,7 @@ struct OPKIT_IMAGE_LOCAL TorchApi {
   int32_t (*init_impl)(const char* domain, const char* key, const char* file, uint32_t line,
                        TorchHandle*);
   int32_t (*implement)(TorchHandle library, const char* op, TorchKernel, uint64_t version);
+  int32_t (*delete_library)(TorchHandle library);
   int32_t (*get_data)(TorchHandle tensor, void**);
   int32_t (*get_rank)(TorchHandle tensor, int64_t*);
   int32_t (*get_sizes)(TorchHandle tensor, int64_t**);
@@ -59,6 +61,7 @@ struct OPKIT_IMAGE_LOCAL TorchApi {
   TorchApi() {
     Get("aoti_torch_library_init_fragment", init_fragment), Get("aoti_torch_library_def", define);
     Get("aoti_torch_library_init_impl", init_impl), Get("torch_library_impl", implement);
+    Get("aoti_torch_delete_library_object", delete_library);
     Get("aoti_torch_get_data_ptr", get_data), Get("aoti_torch_get_dim", get_rank);
     Get("aoti_torch_get_sizes", get_sizes), Get("aoti_torch_get_strides", get_strides);
     Get("aoti_torch_get_dtype", get_dtype), Get("aoti_torch_get_device_type", get_device_type);
@@ -139,6 +142,23 @@ inline bool HasTorchLiteral(const Attribute& value) {
   return value.values().tensors.empty();
 }
 
+// Returns the name of a parameter. A keyword of Python, or of torch's notation, gets an underscore.
+inline std::string TorchNameOf(const std::string& name) {
+  static constexpr std::string_view kKeywords[] = {
+      "Ellipsis", "False",  "None",    "NoneType", "True",     "and",    "as",   "assert",
+      "async",    "await",  "break",   "class",    "continue", "def",    "del",  "elif",
+      "else",     "except", "finally", "for",      "from",     "global", "if",   "import",
+      "in",       "is",     "lambda",  "nonlocal", "not",      "or",     "pass", "raise",
+      "return",   "try",    "while",   "with",     "yield"};
+  for (const std::string_view keyword : kKeywords)
+    if (name == keyword) return name + '_';
+  return name;
+}
+// True if an operator with any number of outputs returns one list.
+inline bool ReturnsTorchList(const OpSchema& schema) {
+  return schema.min_outputs() != schema.max_outputs();
+}
+
 OPKIT_INLINE std::string TorchSchemaOf(const ExportedOperator& op,
                                        std::vector<TorchParameter>* parameters) {
   const OpSchema& schema = op.schema();
@@ -164,7 +184,7 @@ OPKIT_INLINE std::string TorchSchemaOf(const ExportedOperator& op,
                                    ? inputs[Index(i)].name
                                    : StrCat("input", i);
       const bool optional = i >= schema.min_inputs();
-      add(StrCat(optional ? "Tensor? " : "Tensor ", name, optional ? "=None" : ""));
+      add(StrCat(optional ? "Tensor? " : "Tensor ", TorchNameOf(name), optional ? "=None" : ""));
       defaults |= optional;
       list.push_back({TorchParameter::kTensor, optional});
     }
@@ -184,25 +204,39 @@ OPKIT_INLINE std::string TorchSchemaOf(const ExportedOperator& op,
     if (number >= 5) type += "[]";
     const bool literal = attribute.default_value && HasTorchLiteral(*attribute.default_value);
     const bool optional = !attribute.required && !literal;
-    add(StrCat(type, optional ? "? " : " ", attribute.name,
+    add(StrCat(type, optional ? "? " : " ", TorchNameOf(attribute.name),
                optional  ? std::string("=None")
                : literal ? "=" + TorchLiteral(*attribute.default_value)
                          : std::string()));
     list.push_back({TorchParameter::kAttribute, optional, &attribute});
   }
   const int outputs = schema.min_outputs();
-  if (outputs != schema.max_outputs()) return text + ") -> Tensor[]";
+  if (ReturnsTorchList(schema)) return text + ") -> Tensor[]";
   if (outputs == 1) return text + ") -> Tensor";
   text += ") -> (";
   for (int o = 0; o < outputs; ++o) text += o ? ", Tensor" : "Tensor";
   return text + ")";
 }
 
+// Objects of torch that a call owns.
+struct OPKIT_IMAGE_LOCAL TorchObjects {
+  const TorchApi& api;
+  std::vector<TorchHandle> tensors, lists, strings;
+
+  explicit TorchObjects(const TorchApi& api) : api(api) {}
+  TorchObjects(TorchObjects&&) = delete;
+  ~TorchObjects() {
+    for (const TorchHandle tensor : tensors) api.delete_tensor(tensor);
+    for (const TorchHandle list : lists) api.delete_list(list);
+    for (const TorchHandle string : strings) api.delete_string(string);
+  }
+};
+
 // The arguments of a call, which the kernel owns.
 class OPKIT_IMAGE_LOCAL TorchArguments {
  public:
   TorchArguments(const TorchApi& api, const TorchOperator& op, TorchValue* stack, uint64_t count)
-      : api_(api) {
+      : api_(api), owned_(api) {
     // Takes everything first: whatever is thrown later, nothing leaks.
     std::vector<std::pair<const TorchParameter*, std::optional<TorchValue>>> values;
     for (uint64_t i = 0; i < count && i < op.parameters->size(); ++i) {
@@ -221,10 +255,9 @@ class OPKIT_IMAGE_LOCAL TorchArguments {
         present_.push_back(value.has_value());
         if (value) tensors_.push_back(Handle(*value));
       } else if (parameter->kind == TorchParameter::kTensors) {
-        for (const TorchValue item : Items(Handle(*value))) {
+        for (const TorchValue item : Items(Handle(*value), AttributeType::kTensor)) {
           present_.push_back(1);
           tensors_.push_back(Handle(item));
-          owned_tensors_.push_back(Handle(item));
         }
       } else if (value) {
         const AttributeSchema& declared = *parameter->attribute;
@@ -232,12 +265,6 @@ class OPKIT_IMAGE_LOCAL TorchArguments {
       }
     }
     while (!present_.empty() && !present_.back()) present_.pop_back();
-  }
-  TorchArguments(TorchArguments&&) = delete;
-  ~TorchArguments() {
-    for (const TorchHandle tensor : owned_tensors_) api_.delete_tensor(tensor);
-    for (const TorchHandle list : owned_lists_) api_.delete_list(list);
-    for (const TorchHandle string : owned_strings_) api_.delete_string(string);
   }
 
   const std::vector<TorchHandle>& tensors() const { return tensors_; }
@@ -273,18 +300,23 @@ class OPKIT_IMAGE_LOCAL TorchArguments {
   void Own(const TorchParameter& parameter, TorchValue value) {
     const auto type = parameter.attribute ? *parameter.attribute->type : AttributeType::kTensor;
     if (parameter.kind == TorchParameter::kTensors || type >= AttributeType::kInts)
-      owned_lists_.push_back(Handle(value));
-    else if (type == AttributeType::kTensor)
-      owned_tensors_.push_back(Handle(value));
-    else if (type == AttributeType::kString)
-      owned_strings_.push_back(Handle(value));
+      owned_.lists.push_back(Handle(value));
+    else
+      OwnElement(type, value);
   }
-  std::vector<TorchValue> Items(TorchHandle list) const {
+  void OwnElement(AttributeType type, TorchValue value) {
+    if (type == AttributeType::kTensor) owned_.tensors.push_back(Handle(value));
+    if (type == AttributeType::kString) owned_.strings.push_back(Handle(value));
+  }
+  // Returns the items, and owns them.
+  std::vector<TorchValue> Items(TorchHandle list, AttributeType element) {
     size_t size = 0;
     CheckTorch(api_.list_size(list, &size), "give a list's size");
     std::vector<TorchValue> items(size);
-    for (size_t i = 0; i < size; ++i)
+    for (size_t i = 0; i < size; ++i) {
       CheckTorch(api_.list_item(list, i, &items[i]), "give an item of a list");
+      OwnElement(element, items[i]);
+    }
     return items;
   }
   void AddElement(AttributeType element, TorchValue value, Attribute::Values& to) {
@@ -322,42 +354,51 @@ class OPKIT_IMAGE_LOCAL TorchArguments {
       return Attribute(type, std::move(values));
     }
     const auto element = static_cast<AttributeType>(static_cast<int>(type) - 5);
-    const std::vector<TorchValue> items = Items(Handle(value));
-    for (const TorchValue item : items) {
-      if (element == AttributeType::kString) owned_strings_.push_back(Handle(item));
-      if (element == AttributeType::kTensor) owned_tensors_.push_back(Handle(item));
-    }
-    for (const TorchValue item : items) AddElement(element, item, *values);
+    for (const TorchValue item : Items(Handle(value), element)) AddElement(element, item, *values);
     return Attribute(type, std::move(values));
   }
 
   const TorchApi& api_;
-  std::vector<TorchHandle> owned_tensors_, owned_lists_, owned_strings_, tensors_;
+  TorchObjects owned_;
+  std::vector<TorchHandle> tensors_;
   std::vector<int> present_;
   Arguments args_;
 };
 
 // New tensors of torch. A call that fails deletes them.
-struct OPKIT_IMAGE_LOCAL TorchResults {
-  const TorchApi& api;
-  std::vector<TorchHandle> tensors;
-
-  ~TorchResults() {
-    for (const TorchHandle tensor : tensors)
-      if (tensor) api.delete_tensor(tensor);
+class OPKIT_IMAGE_LOCAL TorchResults {
+ public:
+  TorchResults(const TorchApi& api, size_t count) : api_(api), owned_(api), tensors_(count) {
+    owned_.tensors.reserve(count);
   }
-  TorchHandle Make(DType dtype, const Shape& shape, Device device) {
+  // Makes the tensor of output o.
+  TorchHandle Make(size_t o, DType dtype, const Shape& shape, Device device) {
     const std::vector<int64_t> strides = RowMajorStrides(shape);
     int32_t number = -1;
     for (const TorchTypeRow& row : kTorchTypes)
       if (row.dtype == dtype) number = row.number;
     TorchHandle made = nullptr;
     CheckTorch(
-        api.empty(shape.rank(), shape.data(), strides.data(), number,
-                  device.type == DeviceType::kCUDA ? kTorchCuda : kTorchCpu, device.index, &made),
-        "make a tensor");
-    tensors.push_back(made);
-    return made;
+        api_.empty(shape.rank(), shape.data(), strides.data(), number,
+                   device.type == DeviceType::kCUDA ? kTorchCuda : kTorchCpu, device.index, &made),
+        StrCat("make a tensor of ", dtype, shape).c_str());
+    owned_.tensors.push_back(made);
+    return tensors_[o] = made;
+  }
+  // Gives the tensors to torch, on its stack.
+  void GiveEach(TorchValue* stack) {
+    for (size_t o = 0; o < tensors_.size(); ++o)
+      stack[o] = reinterpret_cast<TorchValue>(tensors_[o]);
+    owned_.tensors.clear();
+  }
+  void GiveList(TorchValue* stack) {
+    TorchHandle list = nullptr;
+    CheckTorch(api_.new_list(tensors_.size(), &list), "make a list");
+    owned_.lists.push_back(list);
+    for (const TorchHandle tensor : tensors_)
+      CheckTorch(api_.list_add(list, reinterpret_cast<TorchValue>(tensor)), "fill a list");
+    stack[0] = reinterpret_cast<TorchValue>(list);
+    owned_.tensors.clear(), owned_.lists.clear();
   }
 
  private:
@@ -367,6 +408,10 @@ struct OPKIT_IMAGE_LOCAL TorchResults {
       strides[Index(axis)] = strides[Index(axis + 1)] * (std::max)(shape[axis + 1], int64_t{1});
     return strides;
   }
+
+  const TorchApi& api_;
+  TorchObjects owned_;
+  std::vector<TorchHandle> tensors_;  // null before Make
 };
 
 // Adds an attribute to the key of a call.
@@ -389,6 +434,7 @@ inline void RunOnTorchThreads(const TorchApi& api, int count, FunctionRef<void()
 OPKIT_INLINE void RunTorchOperator(const TorchOperator& op, TorchValue* stack, uint64_t num_args,
                                    uint64_t num_rets) {
   const ScopedValue calls_own(t_calls_own_operators, true);
+OPKIT_INLINE void RunTorchOperator(const TorchOperator& op, TorchValue* stack, uint64_t num_args) {
   const TorchApi& api = *TorchApi::Find();
   const TorchArguments call(api, op, stack, num_args);
   const std::vector<TorchHandle>& tensors = call.tensors();
@@ -396,7 +442,6 @@ OPKIT_INLINE void RunTorchOperator(const TorchOperator& op, TorchValue* stack, u
   for (const TorchHandle tensor : tensors) inputs.push_back(call.Tensor(tensor));
   const Device device = inputs.empty() ? Device{DeviceType::kCPU, 0} : inputs[0].device;
 
-  const OpSchema& schema = op.op.schema();
   CallKey key;
   bool has_tensors = false;  // their values are not in the key
   key.Add(device.type), key.Add(device.index), key.Add(call.present().size());
@@ -414,16 +459,16 @@ OPKIT_INLINE void RunTorchOperator(const TorchOperator& op, TorchValue* stack, u
 
   for (int i = 0, given = 0; i < ready->num_inputs(); ++i)
     if (ready->has_input(i)) ready->SetInput(i, inputs[Index(given++)]);
-  TorchResults results{api, {}};
+  const auto num_outputs = static_cast<size_t>(ready->num_outputs());
+  TorchResults results(api, num_outputs);
   const auto inferred = ready->InferOutputs();
   std::vector<bool> known;
-  for (int o = 0; o < ready->num_outputs(); ++o) {
-    const auto& output = inferred[Index(o)];
+  for (size_t o = 0; o < num_outputs; ++o) {
+    const auto& output = inferred[o];
     known.push_back(output.known && output.dtype != DType::kUndefined);
     if (known.back())
-      ready->SetOutput(o, call.Tensor(results.Make(output.dtype, output.shape, device)));
-    else
-      results.tensors.push_back(nullptr);
+      ready->SetOutput(static_cast<int>(o),
+                       call.Tensor(results.Make(o, output.dtype, output.shape, device)));
   }
   uint32_t threads = 0;
   CheckTorch(api.num_threads(&threads), "give its number of threads");
@@ -445,26 +490,44 @@ OPKIT_INLINE void RunTorchOperator(const TorchOperator& op, TorchValue* stack, u
       ready->Run();
     }
   }
-  for (int o = 0; o < ready->num_outputs(); ++o) {
-    if (known[Index(o)]) continue;
-    const opkit::Tensor& made = ready->result(o);
-    TorchResults one{api, {}};
-    const TorchHandle handle = one.Make(made.dtype(), made.shape(), device);
-    ready->CopyOutput(o, call.Tensor(handle));
-    results.tensors[Index(o)] = handle;
-    one.tensors.clear();
+  for (size_t o = 0; o < num_outputs; ++o) {
+    if (known[o]) continue;
+    const int index = static_cast<int>(o);
+    const opkit::Tensor& made = ready->result(index);
+    ready->CopyOutput(index, call.Tensor(results.Make(o, made.dtype(), made.shape(), device)));
   }
-  if (schema.min_outputs() != schema.max_outputs()) {
-    TorchHandle list = nullptr;
-    CheckTorch(api.new_list(results.tensors.size(), &list), "make a list");
-    for (const TorchHandle tensor : results.tensors)
-      CheckTorch(api.list_add(list, reinterpret_cast<TorchValue>(tensor)), "fill a list");
-    stack[0] = reinterpret_cast<TorchValue>(list);
-  } else {
-    for (uint64_t o = 0; o < num_rets; ++o)
-      stack[o] = reinterpret_cast<TorchValue>(results.tensors[o]);
+  if (ReturnsTorchList(op.op.schema()))
+    results.GiveList(stack);
+  else
+    results.GiveEach(stack);
+}
+
+// A library of torch: registrations that its deletion undoes.
+class OPKIT_IMAGE_LOCAL TorchLibrary {
+ public:
+  TorchLibrary() = default;
+  TorchLibrary(TorchLibrary&&) = delete;
+  ~TorchLibrary() {
+    if (library_) TorchApi::Find()->delete_library(library_);
   }
-  results.tensors.clear();  // torch's now
+  // To be written by a function of torch.
+  TorchHandle* out() { return &library_; }
+  TorchHandle get() const { return library_; }
+
+ private:
+  TorchHandle library_ = nullptr;
+};
+
+// The dispatch keys for which an operator is registered. Torch chooses the key by the tensors of a
+// call, and has this key for a call without.
+inline std::span<const char* const> TorchKeysOf(const std::vector<TorchParameter>& parameters) {
+  static constexpr const char* kDevices[] = {"CPU", "CUDA"};
+  static constexpr const char* kAny[] = {"CompositeExplicitAutograd"};
+  for (const TorchParameter& parameter : parameters)
+    if (parameter.kind == TorchParameter::kTensors ||
+        (parameter.kind == TorchParameter::kTensor && !parameter.optional))
+      return kDevices;
+  return kAny;
 }
 
 OPKIT_INLINE const char* RegisterTorchOperator(TorchOperator& op) noexcept {
@@ -480,16 +543,19 @@ OPKIT_INLINE const char* RegisterTorchOperator(TorchOperator& op) noexcept {
     // Version 2.10, for which the values on the stack are written.
     constexpr uint64_t kVersion = uint64_t{2} << 56 | uint64_t{10} << 48;
     const char* const domain = ExportDomain();
-    TorchHandle library = nullptr;
-    CheckTorch(api->init_fragment(domain, __FILE__, __LINE__, &library), "open a library");
-    CheckTorch(api->define(library, schema.c_str()), StrCat("define ", schema).c_str());
-    op.parameters = parameters.release();
-    op.registered = true;  // a second definition would fail
-    for (const char* key : {"CPU", "CUDA"}) {
-      TorchHandle kernels = nullptr;
-      CheckTorch(api->init_impl(domain, key, __FILE__, __LINE__, &kernels), "open a library");
-      CheckTorch(api->implement(kernels, op.op.name(), op.kernel, kVersion), "add a kernel");
+    auto libraries = std::make_unique<std::list<TorchLibrary>>();
+    const auto open = [&] { return libraries->emplace_back().out(); };
+    CheckTorch(api->init_fragment(domain, __FILE__, __LINE__, open()), "open a library");
+    CheckTorch(api->define(libraries->back().get(), schema.c_str()),
+               StrCat("define ", domain, "::", schema).c_str());
+    for (const char* key : TorchKeysOf(*parameters)) {
+      CheckTorch(api->init_impl(domain, key, __FILE__, __LINE__, open()), "open a library");
+      CheckTorch(api->implement(libraries->back().get(), op.op.name(), op.kernel, kVersion),
+                 StrCat("add a kernel for ", key, " to ", domain, "::", op.op.name()).c_str());
     }
+    op.libraries = libraries.release();
+    op.parameters = parameters.release();
+    op.registered = true;
     return nullptr;
   } catch (const std::exception& error) {
     try {
