@@ -8,6 +8,8 @@
 #include <doctest/doctest.h>
 #include <opkit/opkit.hpp>
 
+#include "support/error_of.hpp"
+
 namespace kept_operators_test { namespace {
 
 using namespace opkit;
@@ -104,6 +106,13 @@ TEST_CASE("CallKey: long keys and texts") {
   c.Add(7), c.AddText(text), c.Add(8);
   CHECK(c.bytes().size() == 4 + sizeof(size_t) + 300 + 4);
   CHECK(c.bytes().substr(4 + sizeof(size_t), 300) == text);
+}
+
+TEST_CASE("OperatorPool: operators use the backends that the host names") {
+  CHECK_NOTHROW(detail::OperatorPool(g_count_runs, {1}, {}, {}, -1, "reference"));
+  CHECK(ErrorOf([] {
+          detail::OperatorPool(g_count_runs, {1}, {}, {}, -1, "no_such_backend");
+        }).code() == ErrorCode::kNotFound);
 }
 
 TEST_CASE("OperatorPool: calls of a stateful operator follow each other on one operator") {

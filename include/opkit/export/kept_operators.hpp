@@ -80,7 +80,7 @@ class OPKIT_IMAGE_LOCAL OperatorPool {
   // Makes one operator, so that wrong attributes are an Error when the host makes the kernel.
   // Throws the errors of ReadyOperator.
   OperatorPool(const ExportedOperator& op, std::vector<int> present, Arguments args,
-               Device device = {}, int num_outputs = -1);
+               Device device = {}, int num_outputs = -1, std::string backends = {});
   // Returns an idle operator, or makes one.
   Lease Take();
   const ExportedOperator& exported() const { return op_; }
@@ -94,6 +94,7 @@ class OPKIT_IMAGE_LOCAL OperatorPool {
   const Arguments args_;
   const Device device_;
   const int num_outputs_;
+  const std::string backends_;
   const bool one_at_a_time_;
   std::mutex mutex_;  // guards idle_; of a stateful operator: a call holds it
   size_t made_ = 1;

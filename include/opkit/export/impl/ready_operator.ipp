@@ -7,16 +7,18 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-inline InvokeOptions OptionsFor(Device device, int num_outputs) {
+inline InvokeOptions OptionsFor(Device device, int num_outputs, const std::string& backends) {
   InvokeOptions options;
   options.device = device;
+  options.backends = backends;
   options.num_outputs = num_outputs;
   return options;
 }
 
 OPKIT_INLINE ReadyOperator::ReadyOperator(const std::string& op, const std::vector<int>& present,
-                                          Arguments args, Device device, int num_outputs)
-    : op_(op, present, std::move(args), OptionsFor(device, num_outputs)),
+                                          Arguments args, Device device, int num_outputs,
+                                          const std::string& backends)
+    : op_(op, present, std::move(args), OptionsFor(device, num_outputs, backends)),
       inputs_(present.size()),
       results_(Index(op_.num_outputs())),
       given_(results_.size()) {
