@@ -1,6 +1,7 @@
 /* The toolkit in C: an operator of a library, and a graph of this operator and a standard one.
- *   gcc -std=c99 -Iinclude examples/c_host.c -lopkit -o c_host && ./c_host libgemm.so
- * The library's source is examples/library/gemm.cc.
+ *   gcc -std=c99 examples/c_host.c $(pkg-config --cflags --libs opkit-host) -o c_host
+ *   LD_LIBRARY_PATH=$(pkg-config --variable=libdir opkit-host) ./c_host examples/library/gemm.cc
+ * The library may be compiled already: ./c_host libgemm.so
  */
 #include <opkit/abi/opkit_host.h>
 #include <stdio.h>
@@ -59,7 +60,8 @@ int main(int argc, char** argv) {
   inputs[0] = &a;
   inputs[1] = &b;
   outputs[0] = &c;
-  if (argc != 2 || opkit_host_interface() >> 16 != OPKIT_HOST_MAJOR) return 2;
+  if (argc != 2) return 2;
+  CHECK(opkit_host_require(OPKIT_HOST_INTERFACE));
 
   CHECK(opkit_host_load(argv[1], NULL, &library));
   CHECK(opkit_host_operators(library, &text));

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 
 #include "opkit/export/core.hpp"
 #include "opkit/graph/executor.hpp"
@@ -24,8 +25,21 @@ using detail::Index;
 using detail::Json;
 using detail::JsonObject;
 
-struct opkit_host_library {
+namespace {
+
+// A library that handles of the program hold. A library that another one has replaced is not loaded
+// any more.
+struct LoadedLibrary {
   Library library;
+  int handles = 1;
+};
+
+}  // namespace
+
+struct opkit_host_library {
+  static constexpr const char* kKind = "library";
+  const char* const kind = kKind;  // the first member of every handle
+  std::shared_ptr<LoadedLibrary> loaded = {};
 };
 
 // The members are hidden outside of libopkit.so. The struct is not: a function with a parameter of
@@ -33,13 +47,16 @@ struct opkit_host_library {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wattributes"
 struct opkit_host_operator {
-  opkit_host_operator(const char* op, std::vector<int> is_present, Arguments args, int num_outputs)
+  opkit_host_operator(const char* op, std::vector<int> is_present, Arguments args, int num_outputs,
+                      std::string backends)
       : name(op),
         exported(name.c_str()),
         present(std::move(is_present)),
-        pool(exported, present, std::move(args), Device(), num_outputs),
+        pool(exported, present, std::move(args), Device(), num_outputs, std::move(backends)),
         outputs(Index(pool.Take()->num_outputs())) {}
 
+  static constexpr const char* kKind = "operator";
+  const char* const kind = kKind;
   const std::string name;
   const detail::ExportedOperator exported;
   const std::vector<int> present;
@@ -49,8 +66,10 @@ struct opkit_host_operator {
 #pragma GCC diagnostic pop
 
 struct opkit_host_graph {
-  Graph graph;
-  std::vector<TensorInfo> outputs;  // unknown types if the graph cannot be inferred
+  static constexpr const char* kKind = "graph";
+  const char* const kind = kKind;
+  Graph graph = {};
+  std::vector<TensorInfo> outputs = {};  // unknown types if the graph cannot be inferred
 };
 
 struct opkit_host_plan {
@@ -75,6 +94,8 @@ struct opkit_host_plan {
     idle.push_back(std::move(executor));
   }
 
+  static constexpr const char* kKind = "plan";
+  const char* const kind = kKind;
   const Plan plan;
   std::mutex mutex;  // guards `idle`
   std::vector<std::unique_ptr<Executor>> idle;
@@ -104,6 +125,60 @@ opkit_status Guard(F&& call) noexcept {
 
 void CheckGiven(const void* pointer, const char* name) {
   if (!pointer) Throw(ErrorCode::kInvalidArgument, "the argument '", name, "' is null");
+}
+
+// The handles that the program has not freed.
+std::mutex g_handles_mutex;
+std::unordered_set<const void*>& Handles() {
+  static auto* handles = new std::unordered_set<const void*>;
+  return *handles;
+}
+template <class Handle>
+Handle* NewHandle(std::unique_ptr<Handle> handle) {
+  const std::lock_guard lock(g_handles_mutex);
+  Handles().insert(handle.get());
+  return handle.release();
+}
+template <class Handle>
+bool IsHandle(const Handle* handle) {
+  return handle && handle->kind == Handle::kKind;
+}
+// Throws for a handle of another type, which languages without types of pointers pass. The handle
+// must not have been freed.
+template <class Handle>
+void CheckHandle(const Handle* handle, const char* name) {
+  CheckGiven(handle, name);
+  if (IsHandle(handle)) [[likely]]
+    return;
+  for (const char* const kind : {opkit_host_library::kKind, opkit_host_operator::kKind,
+                                 opkit_host_graph::kKind, opkit_host_plan::kKind})
+    if (handle->kind == kind)
+      Throw(ErrorCode::kInvalidArgument, "the argument '", name, "' is the handle of a different ",
+            "kind: ", kind);
+  Throw(ErrorCode::kInvalidArgument, "the argument '", name, "' is no handle");
+}
+// Throws for a handle that is freed already, also if it looks like one, and for any other pointer.
+template <class Handle>
+void CheckLives(const Handle* handle, const char* name) {
+  {
+    const std::lock_guard lock(g_handles_mutex);
+    if (!Handles().contains(handle))
+      Throw(ErrorCode::kInvalidArgument, "the argument '", name,
+            "' is no handle, or one that is freed already");
+  }
+  CheckHandle(handle, name);
+}
+template <class Handle>
+void Free(Handle* handle, const char* name) {
+  if (!handle) return;
+  Guard([&] {
+    CheckLives(handle, name);
+    {
+      const std::lock_guard lock(g_handles_mutex);
+      Handles().erase(handle);
+    }
+    delete handle;
+  });
 }
 
 // Sets a result to null before anything can fail.
@@ -227,6 +302,33 @@ Json DescribeOperator(const OpSchema& schema) {
           {"stateful", schema.is_stateful()}};
 }
 
+// Throws kInvalidArgument for a negative extent, and kOutOfRange for a tensor that ends beyond 64
+// bits.
+void CheckExtents(const ForeignTensor& tensor) {
+  for (int axis = 0; axis < tensor.rank; ++axis)
+    if (tensor.shape[axis] < 0)
+      Throw(ErrorCode::kInvalidArgument, "extent ", tensor.shape[axis], " of axis ", axis,
+            " is negative");
+  if (tensor.HasNoElements()) return;
+  int64_t count = ItemSize(tensor.dtype), reach = 0;
+  bool fits = true;
+  for (int axis = 0; axis < tensor.rank && fits; ++axis) {
+    const int64_t extent = tensor.shape[axis];
+    fits = !__builtin_mul_overflow(count, extent, &count);
+    if (!tensor.strides || extent == 1) continue;
+    const int64_t stride = tensor.strides[axis];
+    int64_t step = 0;
+    fits = fits && stride != INT64_MIN &&
+           !__builtin_mul_overflow(stride < 0 ? -stride : stride, extent - 1, &step) &&
+           !__builtin_mul_overflow(step, ItemSize(tensor.dtype), &step) &&
+           !__builtin_add_overflow(reach, step, &reach);
+  }
+  if (!fits)
+    Throw(ErrorCode::kOutOfRange, "a tensor ", tensor.dtype,
+          Dims(tensor.shape, static_cast<size_t>(tensor.rank)),
+          " has more bytes than 64 bits count");
+}
+
 // Returns the caller's tensor, which is input or output i.
 ForeignTensor ForeignOf(const opkit_dl_tensor& tensor, const char* what, size_t i) {
   return detail::AtPath(StrCat(what, " ", i), [&] {
@@ -234,10 +336,7 @@ ForeignTensor ForeignOf(const opkit_dl_tensor& tensor, const char* what, size_t 
       Throw(ErrorCode::kInvalidArgument, "a tensor has ndim ", tensor.ndim,
             tensor.shape ? "" : " and no shape", "; ", OPKIT_MAX_RANK, " axes are the most");
     ForeignTensor out = detail::FromDLTensor(tensor);
-    for (int axis = 0; axis < out.rank; ++axis)
-      if (out.shape[axis] < 0)
-        Throw(ErrorCode::kInvalidArgument, "extent ", out.shape[axis], " of axis ", axis,
-              " is negative");
+    CheckExtents(out);
     if (static_cast<int32_t>(tensor.device.device_type) != OPKIT_CPU)
       Throw(ErrorCode::kUnsupported, "a tensor is on a device of DLPack's type ",
             static_cast<int32_t>(tensor.device.device_type),
@@ -248,6 +347,13 @@ ForeignTensor ForeignOf(const opkit_dl_tensor& tensor, const char* what, size_t 
 void CheckHasData(const ForeignTensor& tensor, const char* what, size_t i) {
   if (!tensor.data && !tensor.HasNoElements())
     Throw(ErrorCode::kInvalidArgument, what, " ", i, " has elements, but its data is null");
+}
+
+void CheckWritable(const ForeignTensor& tensor, size_t o) {
+  for (int axis = 0; axis < tensor.rank && tensor.strides; ++axis)
+    if (tensor.strides[axis] == 0 && tensor.shape[axis] > 1)
+      Throw(ErrorCode::kInvalidArgument, "output ", o, " has stride 0 on axis ", axis,
+            ": its elements share memory");
 }
 
 // The tensors of a call, checked before anything runs.
@@ -276,6 +382,7 @@ struct Call {
       if (given_outputs && given_outputs[o]) {
         outputs[o] = ForeignOf(*given_outputs[o], "output", o);
         CheckHasData(*outputs[o], "output", o);
+        CheckWritable(*outputs[o], o);
       } else if (!made) {
         Throw(ErrorCode::kInvalidArgument, "output ", o,
               " is not given, and the argument 'made' is null: the output would be lost");
@@ -382,10 +489,20 @@ void RunGraph(opkit_host_plan& plan, const Call& call) {
   std::vector<char> copied(call.outputs.size());  // outputs that the run cannot write in place
   for (size_t o = 0; o < call.outputs.size(); ++o) {
     if (!call.outputs[o]) continue;
+    const ForeignTensor& given = *call.outputs[o];
     const std::string& name = graph.outputs()[o];
-    Tensor view;
-    copied[o] = graph.Producer(name) < 0 || !detail::ViewForeignOutput(*call.outputs[o], view);
-    if (!copied[o]) executor->Bind(name, std::move(view));
+    copied[o] = true;
+    if (graph.Producer(name) >= 0) {
+      Tensor view;
+      copied[o] = !detail::ViewForeignOutput(given, view);
+      // The executor compares what is bound with the plan before it runs.
+      if (copied[o])
+        view = Tensor(Shape(given.shape, static_cast<size_t>(given.rank)), given.dtype);
+      executor->Bind(name, std::move(view));
+    } else {
+      for (const NamedTensor& input : inputs)  // the output is an input
+        if (input.name == name) CheckSameType(input.tensor, given, name);
+    }
   }
   std::vector<Tensor> results;
   for (const NamedTensor& output : executor->Run(inputs)) results.push_back(output.tensor);
@@ -396,7 +513,7 @@ void RunGraph(opkit_host_plan& plan, const Call& call) {
     if (!call.outputs[o]) {  // an output that is an input, or shares its memory
       for (const NamedTensor& input : inputs)
         if (results[o].SharesMemoryWith(input.tensor)) results[o] = results[o].Contiguous();
-    } else if (!copied[o]) {
+    } else if (graph.Producer(graph.outputs()[o]) >= 0) {
       executor->Bind(graph.outputs()[o], Tensor());
     }
   }
@@ -462,7 +579,7 @@ opkit_host_graph* NewGraph(Graph graph) {
     }
   } catch (const Error&) {  // Compile reports it, with the shapes of its options
   }
-  return made.release();
+  return NewHandle(std::move(made));
 }
 
 Json DescribeValue(const std::string& name, const TensorInfo& info) {
@@ -476,19 +593,44 @@ Json DescribeValue(const std::string& name, const TensorInfo& info) {
         "s");
 }
 
-// The number of handles of each loaded library. A library may load or unload another one when it
-// is loaded or unloaded itself, so the lock is recursive.
-std::recursive_mutex g_handles_mutex;
-std::vector<std::pair<Library, int>>& Handles() {
-  static auto* handles = new std::vector<std::pair<Library, int>>;
-  return *handles;
+// The loaded libraries that have handles. A library may load or unload another one when it is
+// loaded or unloaded itself, so the lock is recursive.
+std::recursive_mutex g_libraries_mutex;
+std::vector<std::shared_ptr<LoadedLibrary>>& Libraries() {
+  static auto* libraries = new std::vector<std::shared_ptr<LoadedLibrary>>;
+  return *libraries;
+}
+
+Library LoadOrBuild(const char* path, const BuildOptions& build, const LoadOptions& load) {
+  if (!IsLibrarySource(path)) return Library::Load(path, load);
+  try {
+    return Library::Build(path, build, load);
+  } catch (...) {
+    // A new result that could not be loaded: the one before it is loaded again.
+    for (const auto& loaded : Libraries())
+      for (const Library& library : Library::All())
+        if (!loaded->library.is_loaded() && loaded->library.path() == library.path())
+          loaded->library = library;
+    throw;
+  }
 }
 
 }  // namespace
 
 extern "C" {
 
-uint32_t opkit_host_interface(void) { return OPKIT_HOST_MAJOR * 65536u + OPKIT_HOST_MINOR; }
+uint32_t opkit_host_interface(void) { return OPKIT_HOST_INTERFACE; }
+opkit_status opkit_host_require(uint32_t compiled) {
+  return Guard([&] {
+    constexpr uint32_t kMajor = OPKIT_HOST_MAJOR, kMinor = OPKIT_HOST_MINOR;
+    const uint32_t major = compiled >> 16, minor = compiled & 0xffff;
+    if (major == kMajor && minor <= kMinor) return;
+    Throw(ErrorCode::kUnsupported, "the program was compiled with version ", major, ".", minor,
+          " of opkit_host.h, but this libopkit.so, of opkit ", OPKIT_VERSION_STRING,
+          ", has version ", kMajor, ".", kMinor, "; ",
+          major < kMajor ? "compile the program again" : "install a newer libopkit.so");
+  });
+}
 const char* opkit_host_version(void) { return OPKIT_VERSION_STRING; }
 const char* opkit_host_error(void) { return t_error.c_str(); }
 void opkit_host_free_text(char* text) { std::free(text); }
@@ -498,52 +640,66 @@ opkit_status opkit_host_load(const char* path, const char* options, opkit_host_l
     Clear(library, "library");
     CheckGiven(path, "path");
     const Json json = ReadJson(options, "options");
-    const JsonObject object(json, "options", {"backend", "allow_override", "own_copy"});
+    const JsonObject object(
+        json, "options",
+        {"backend", "allow_override", "own_copy", "flags", "compiler", "include_dir", "cache_dir"});
     LoadOptions load;
     load.backend = object.Read("backend", detail::StringFromJson, std::string());
     load.allow_override = object.Read("allow_override", detail::BoolFromJson, false);
     load.own_copy = object.Read("own_copy", detail::BoolFromJson, false);
+    BuildOptions build;
+    if (object.Find("flags"))
+      build.flags = ListOf(object.Get("flags"), object.PathOf("flags"), detail::StringFromJson);
+    for (const auto& [name, value] :
+         {std::pair("compiler", &build.compiler), std::pair("include_dir", &build.include_dir),
+          std::pair("cache_dir", &build.cache_dir)})
+      *value = object.Read(name, detail::StringFromJson, std::string());
+    for (const char* name : {"flags", "compiler", "include_dir", "cache_dir"})
+      if (object.Find(name) && !IsLibrarySource(path))
+        detail::ThrowAtPath(object.PathOf(name),
+                            StrCat("is for a source, and ", path, " is not one"));
     auto made = std::make_unique<opkit_host_library>();
-    const std::lock_guard lock(g_handles_mutex);
-    made->library = Library::Load(path, load);
-    for (auto& [known, count] : Handles())
-      if (known == made->library) {
-        ++count;
-        *library = made.release();
-        return;
-      }
-    Handles().emplace_back(made->library, 1);
-    *library = made.release();
+    const std::lock_guard lock(g_libraries_mutex);
+    const Library loaded = LoadOrBuild(path, build, load);
+    for (const auto& known : Libraries())
+      if (known->library == loaded) made->loaded = known;
+    if (made->loaded)
+      ++made->loaded->handles;
+    else
+      made->loaded =
+          Libraries().emplace_back(std::make_shared<LoadedLibrary>(LoadedLibrary{loaded}));
+    *library = NewHandle(std::move(made));
   });
 }
 
 opkit_status opkit_host_unload(opkit_host_library* library) {
   return Guard([&] {
     if (!library) return;
+    CheckLives(library, "library");
     {
-      const std::lock_guard lock(g_handles_mutex);
-      for (size_t i = 0; i < Handles().size(); ++i) {
-        if (Handles()[i].first != library->library) continue;
-        if (Handles()[i].second == 1) {
-          library->library.Unload();
-          std::erase_if(Handles(), [](const auto& row) { return !row.first.is_loaded(); });
-        } else {
-          --Handles()[i].second;
-        }
-        break;
-      }
+      const std::lock_guard lock(g_libraries_mutex);
+      LoadedLibrary& loaded = *library->loaded;
+      if (loaded.handles == 1 && loaded.library.is_loaded()) loaded.library.Unload();
+      --loaded.handles;
+      std::erase_if(Libraries(), [](const auto& row) { return row->handles == 0; });
     }
-    delete library;
+    Free(library, "library");
   });
 }
 
 opkit_status opkit_host_operators(const opkit_host_library* library, char** json) {
   return Guard([&] {
     Clear(json, "json");
+    if (library) CheckHandle(library, "library");
+    std::optional<Library> loaded;
+    if (library) {
+      const std::lock_guard lock(g_libraries_mutex);
+      loaded = library->loaded->library;
+    }
     const detail::RegistryUse use;
     const OpRegistry& registry = OpRegistry::Global();
     Json out = Json::array();
-    for (const std::string& name : library ? library->library.operators() : registry.Operators())
+    for (const std::string& name : loaded ? loaded->operators() : registry.Operators())
       if (const OpSchema* schema = registry.FindSchema(name); schema && !schema->is_private())
         out.push_back(DescribeOperator(*schema));
     *json = CopyJson(out);
@@ -558,7 +714,7 @@ opkit_status opkit_host_make(const char* op, uint64_t num_inputs, const char* at
     if (num_inputs > kMostInputs)
       Throw(ErrorCode::kInvalidArgument, num_inputs, " inputs are more than ", kMostInputs);
     const Json json = ReadJson(options, "options");
-    const JsonObject object(json, "options", {"num_outputs", "present"});
+    const JsonObject object(json, "options", {"backends", "num_outputs", "present"});
     std::vector<int> present(num_inputs, 1);
     if (const Json* given = object.Find("present")) {
       const auto is_present = ListOf(*given, object.PathOf("present"), detail::BoolFromJson);
@@ -568,19 +724,25 @@ opkit_status opkit_host_make(const char* op, uint64_t num_inputs, const char* at
             StrCat("has ", is_present.size(), " elements for ", num_inputs, " inputs"));
       present.assign(is_present.begin(), is_present.end());
     }
-    *made = new opkit_host_operator(op, std::move(present), AttributesOf(op, attributes),
-                                    object.Read("num_outputs", NumberFromJson, -1));
+    std::string backends;
+    for (const std::string& name : BackendsFromJson(object))
+      backends += (backends.empty() ? "" : ",") + name;
+    *made = NewHandle(std::make_unique<opkit_host_operator>(
+        op, std::move(present), AttributesOf(op, attributes),
+        object.Read("num_outputs", NumberFromJson, -1), std::move(backends)));
   });
 }
 
-void opkit_host_free_operator(opkit_host_operator* op) { delete op; }
-uint64_t opkit_host_num_outputs(const opkit_host_operator* op) { return op ? op->outputs : 0; }
+void opkit_host_free_operator(opkit_host_operator* op) { Free(op, "op"); }
+uint64_t opkit_host_num_outputs(const opkit_host_operator* op) {
+  return IsHandle(op) ? op->outputs : 0;
+}
 
 opkit_status opkit_host_infer(opkit_host_operator* op, uint64_t num_inputs,
                               const opkit_dl_tensor* const* inputs, uint64_t num_outputs,
                               opkit_value* outputs) {
   return Guard([&] {
-    CheckGiven(op, "op");
+    CheckHandle(op, "op");
     if (num_inputs) CheckGiven(inputs, "inputs");
     if (num_outputs) CheckGiven(outputs, "outputs");
     if (num_inputs != op->present.size() || num_outputs != op->outputs)
@@ -596,7 +758,7 @@ opkit_status opkit_host_run(opkit_host_operator* op, uint64_t num_inputs,
                             const opkit_dl_tensor* const* inputs, uint64_t num_outputs,
                             const opkit_dl_tensor* const* outputs, opkit_dl_managed_tensor** made) {
   return Guard([&] {
-    CheckGiven(op, "op");
+    CheckHandle(op, "op");
     RunOperator(
         *op, Call(num_inputs, inputs, num_outputs, outputs, made, op->present.size(), op->outputs));
   });
@@ -625,12 +787,12 @@ opkit_status opkit_host_parse_graph(const void* bytes, uint64_t num_bytes, const
   });
 }
 
-void opkit_host_free_graph(opkit_host_graph* graph) { delete graph; }
+void opkit_host_free_graph(opkit_host_graph* graph) { Free(graph, "graph"); }
 
 opkit_status opkit_host_describe_graph(const opkit_host_graph* graph, char** json) {
   return Guard([&] {
     Clear(json, "json");
-    CheckGiven(graph, "graph");
+    CheckHandle(graph, "graph");
     Json inputs = Json::array(), outputs = Json::array();
     for (const Graph::Input& input : graph->graph.inputs())
       inputs.push_back(DescribeValue(input.name, input.info));
@@ -643,17 +805,17 @@ opkit_status opkit_host_describe_graph(const opkit_host_graph* graph, char** jso
 }
 
 uint64_t opkit_host_graph_num_inputs(const opkit_host_graph* graph) {
-  return graph ? graph->graph.inputs().size() : 0;
+  return IsHandle(graph) ? graph->graph.inputs().size() : 0;
 }
 uint64_t opkit_host_graph_num_outputs(const opkit_host_graph* graph) {
-  return graph ? graph->outputs.size() : 0;
+  return IsHandle(graph) ? graph->outputs.size() : 0;
 }
 
 opkit_status opkit_host_graph_input(const opkit_host_graph* graph, uint64_t i, const char** name,
                                     opkit_value* value) {
   return Guard([&] {
     Clear(name, "name");
-    CheckGiven(graph, "graph");
+    CheckHandle(graph, "graph");
     const auto& inputs = graph->graph.inputs();
     if (i >= inputs.size()) ThrowNoValue("input", i, inputs.size());
     if (value) FillIn(inputs[i].info, value);
@@ -664,7 +826,7 @@ opkit_status opkit_host_graph_output(const opkit_host_graph* graph, uint64_t i, 
                                      opkit_value* value) {
   return Guard([&] {
     Clear(name, "name");
-    CheckGiven(graph, "graph");
+    CheckHandle(graph, "graph");
     if (i >= graph->outputs.size()) ThrowNoValue("output", i, graph->outputs.size());
     if (value) FillIn(graph->outputs[i], value);
     *name = graph->graph.outputs()[i].c_str();
@@ -675,24 +837,25 @@ opkit_status opkit_host_compile(const opkit_host_graph* graph, const char* optio
                                 opkit_host_plan** plan) {
   return Guard([&] {
     Clear(plan, "plan");
-    CheckGiven(graph, "graph");
+    CheckHandle(graph, "graph");
     const Json json = ReadJson(options, "options");
     const JsonObject object(json, "options",
                             {"threads", "backends", "shapes", "deterministic", "capacity_bytes",
                              "tuning", "tuning_cache", "tuning_seconds"});
     const PlanOptions made = PlanOptionsOf(object);
-    *plan = new opkit_host_plan(Compile(WithShapes(graph->graph, object), made));
+    *plan = NewHandle(
+        std::make_unique<opkit_host_plan>(Compile(WithShapes(graph->graph, object), made)));
   });
 }
 
-void opkit_host_free_plan(opkit_host_plan* plan) { delete plan; }
+void opkit_host_free_plan(opkit_host_plan* plan) { Free(plan, "plan"); }
 
 opkit_status opkit_host_run_plan(opkit_host_plan* plan, uint64_t num_inputs,
                                  const opkit_dl_tensor* const* inputs, uint64_t num_outputs,
                                  const opkit_dl_tensor* const* outputs,
                                  opkit_dl_managed_tensor** made) {
   return Guard([&] {
-    CheckGiven(plan, "plan");
+    CheckHandle(plan, "plan");
     const Graph& graph = plan->plan.graph();
     RunGraph(*plan, Call(num_inputs, inputs, num_outputs, outputs, made, graph.inputs().size(),
                          graph.outputs().size()));

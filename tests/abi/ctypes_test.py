@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import unittest
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, \
     c_uint64, c_void_p, cast, pointer
@@ -119,6 +120,28 @@ class CTypes(unittest.TestCase):
             self.make(b"Elu", 1, {"alhpa": 1})
         with self.assertRaisesRegex(RuntimeError, "expected 2 inputs, found 1"):
             run(opkit.opkit_host_run, self.make(b"Add", 2), x)
+
+    def test_is_called_by_several_threads_at_once(self):
+        """ctypes releases Python's lock during a call. Each thread has its own results and errors."""
+        add, x = self.make(b"Add", 2), Tensor.of([1000], [1] * 1000)
+        right = []
+
+        def calls(number):
+            y, wrong = Tensor.of([1000], [number] * 1000), Tensor.of([number + 2], [0] * (number + 2))
+            for _ in range(50):
+                right.append(run(opkit.opkit_host_run, add, x, y) == [number + 1] * 1000)
+                try:
+                    run(opkit.opkit_host_run, add, x, wrong)
+                    right.append(False)
+                except RuntimeError as error:
+                    right.append(f"[{number + 2}]" in str(error))
+
+        threads = [threading.Thread(target=calls, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(right, [True] * 400)
 
     def run_relu(self, content):
         graph, plan = c_void_p(), c_void_p()

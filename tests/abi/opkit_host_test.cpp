@@ -124,6 +124,14 @@ const char kGraph[] = R"({"format": "opkit graph", "version": 1,
 
 TEST_CASE("a program asks for versions") {
   CHECK(opkit_host_interface() == OPKIT_HOST_MAJOR * 65536u + OPKIT_HOST_MINOR);
+  CHECK(Worked(opkit_host_require(OPKIT_HOST_INTERFACE)));
+  CHECK(Failed(opkit_host_require(OPKIT_HOST_INTERFACE + 1), OPKIT_UNSUPPORTED,
+               "compiled with version 1.1 of opkit_host.h"));
+  CHECK(Has(ErrorText(), "has version 1.0; install a newer libopkit.so"));
+  CHECK(Failed(opkit_host_require(OPKIT_HOST_INTERFACE - 65536), OPKIT_UNSUPPORTED,
+               "compile the program again"));
+  CHECK(Failed(opkit_host_require(OPKIT_HOST_INTERFACE + 65536), OPKIT_UNSUPPORTED,
+               "install a newer libopkit.so"));
   CHECK(std::string(opkit_host_version()) == OPKIT_VERSION_STRING);
 }
 
@@ -231,8 +239,92 @@ TEST_CASE("a wrong call is a status and a text") {
   int64_t negative[] = {-3};
   bad.tensor.shape = negative;
   fails(OPKIT_INVALID_ARGUMENT, "is negative");
+  // Sizes that 64 bits do not count.
+  int64_t huge[] = {INT64_MAX, 2, INT64_MAX}, small[] = {2, 2, 2};
+  const auto three_axes = [&](int64_t* shape, int64_t* strides) {
+    bad.tensor.ndim = 3;
+    bad.tensor.shape = shape;
+    bad.tensor.strides = strides;
+    fails(OPKIT_OUT_OF_RANGE, "input 1: a tensor float32[");
+  };
+  three_axes(huge, nullptr);
+  three_axes(huge, small);
+  three_axes(small, huge);
+  int64_t lowest[] = {1, INT64_MIN, 1};
+  three_axes(small, lowest);
   for (const float element : y.data) CHECK(element == -1.f);
   fails(OPKIT_OK, "");  // the tensor is good again
+}
+
+TEST_CASE("an offset, negative strides and an address that is not aligned are read as they are") {
+  const auto add = Make("Add", 2);
+  const Array a({2}, {10, 20});
+  Array x({4}, {1, 2, 3, 4});
+  Floats y;
+  x.shape[0] = 2;
+  x.tensor.byte_offset = 4;
+  CHECK(Worked(Run(add, {&a, &x}, nullptr, &y)));
+  CHECK(y == Floats{12, 23});
+  int64_t backwards[] = {-2};
+  x.tensor.byte_offset = 12;
+  x.tensor.strides = backwards;
+  CHECK(Worked(Run(add, {&a, &x}, nullptr, &y)));
+  CHECK(y == Floats{14, 22});
+  Array bytes({4});
+  std::memcpy(reinterpret_cast<char*>(bytes.data.data()) + 1, a.data.data(), 2 * sizeof(float));
+  bytes.shape[0] = 2;
+  bytes.tensor.byte_offset = 1;
+  CHECK(Worked(Run(add, {&a, &bytes}, nullptr, &y)));
+  CHECK(y == Floats{20, 40});
+  CHECK(Worked(Run(add, {&a, &a}, &bytes)));  // written there too
+  CHECK(std::memcmp(reinterpret_cast<char*>(bytes.data.data()) + 1, y.data(), 2 * sizeof(float)) ==
+        0);
+  int64_t none[] = {0};
+  bytes.tensor.strides = none;
+  CHECK(Failed(Run(add, {&a, &a}, &bytes), OPKIT_INVALID_ARGUMENT,
+               "output 0 has stride 0 on axis 0"));
+  CHECK(Worked(Run(add, {&a, &bytes}, nullptr, &y)));  // an input may have it
+  CHECK(y == Floats{30, 40});
+}
+
+TEST_CASE("a handle of another kind, or one that is freed already, is an error") {
+  auto add = Make("Add", 2);
+  auto graph = Parse(kGraph);
+  auto plan = Compile(graph);
+  const auto wrong_plan = reinterpret_cast<opkit_host_plan*>(graph.get());
+  const auto wrong_graph = reinterpret_cast<opkit_host_graph*>(add.get());
+  const auto wrong_op = reinterpret_cast<opkit_host_operator*>(plan.get());
+  const auto wrong_library = reinterpret_cast<opkit_host_library*>(plan.get());
+  const auto is_other = [](opkit_status status, const char* argument, const char* kind) {
+    CHECK(Failed(
+        status, OPKIT_INVALID_ARGUMENT,
+        "the argument '" + std::string(argument) + "' is the handle of a different kind: " + kind));
+  };
+  opkit_host_plan* made = nullptr;
+  char* json = nullptr;
+  is_other(opkit_host_run_plan(wrong_plan, 0, nullptr, 0, nullptr, nullptr), "plan", "graph");
+  is_other(opkit_host_compile(wrong_graph, nullptr, &made), "graph", "operator");
+  is_other(opkit_host_run(wrong_op, 0, nullptr, 0, nullptr, nullptr), "op", "plan");
+  is_other(opkit_host_operators(wrong_library, &json), "library", "plan");
+  is_other(opkit_host_unload(wrong_library), "library", "plan");
+  CHECK(opkit_host_num_outputs(wrong_op) == 0);
+  CHECK(opkit_host_graph_num_inputs(wrong_graph) == 0);
+  opkit_host_free_plan(wrong_plan);
+  CHECK(Has(ErrorText(), "the argument 'plan' is the handle of a different kind: graph"));
+  const Array x({1, 2}, {1, 2});
+  Floats y;
+  CHECK(Worked(Run(add, {&x, &x}, nullptr, &y)));  // all of them still work
+  CHECK(opkit_host_graph_num_inputs(graph.get()) == 1);
+
+  opkit_host_free_plan(plan.get());
+  opkit_host_free_plan(plan.release());
+  CHECK(Has(ErrorText(), "the argument 'plan' is no handle, or one that is freed already"));
+  opkit_host_free_graph(graph.get());
+  opkit_host_free_graph(graph.release());
+  CHECK(Has(ErrorText(), "the argument 'graph' is no handle"));
+  opkit_host_free_operator(add.get());
+  opkit_host_free_operator(add.release());
+  CHECK(Has(ErrorText(), "the argument 'op' is no handle"));
 }
 
 TEST_CASE("null pointers are errors, and freeing null is allowed") {
@@ -370,6 +462,86 @@ TEST_CASE("a library is loaded and unloaded, but not while it is used") {
   CHECK(opkit_host_make("c_scale", 1, nullptr, nullptr, &made) == OPKIT_NOT_FOUND);
 }
 
+TEST_CASE("a source is compiled, and compiled again after a change") {
+  const TemporaryFolder folder;
+  std::string source = ReadFile(OPKIT_TEST_ROOT "/examples/library/plain_c.c");
+  const std::string path = folder.Write("scale.c", source);
+  const std::string options = R"({"flags": ["-O0"], "compiler": ")" OPKIT_TEST_CC
+                              R"(", "cache_dir": ")" +
+                              folder.path() + R"("})";
+  opkit_host_library *library = nullptr, *again = nullptr, *newer = nullptr;
+  const auto load = [&](opkit_host_library** loaded) {
+    return opkit_host_load(path.c_str(), options.c_str(), loaded);
+  };
+  REQUIRE(Worked(load(&library)));
+  REQUIRE(Worked(load(&again)));
+  CHECK(Worked(opkit_host_unload(again)));
+  const Array x({2}, {1, 2});
+  Floats y;
+  auto scale = Make("c_scale", 1);
+  CHECK(Worked(Run(scale, {&x}, nullptr, &y)));
+  CHECK(y == Floats{1, 2});
+
+  folder.Write("scale.c", "int broken = ;\n");
+  CHECK(Failed(load(&newer), OPKIT_INVALID_ARGUMENT, "scale.c:1:14: error: expected"));
+  CHECK(Has(ErrorText(), "its command: " OPKIT_TEST_CC " -O2 -fPIC -shared "));
+  folder.Write("scale.c", "int no_library;\n");
+  CHECK(Failed(load(&newer), OPKIT_FAILED_PRECONDITION, "replaces it"));
+  CHECK(newer == nullptr);
+  scale.reset();
+  CHECK(Failed(load(&newer), OPKIT_INVALID_ARGUMENT, "opkit_library_entry"));
+  char* json = nullptr;  // the handle is as it was
+  REQUIRE(Worked(opkit_host_operators(library, &json)));
+  CHECK(Has(Owned<char>(json).get(), "c_scale"));
+
+  source.replace(source.find("? 1\n"), 3, "? 5");
+  folder.Write("scale.c", source);
+  REQUIRE(Worked(load(&newer)));
+  CHECK(Worked(Run(Make("c_scale", 1), {&x}, nullptr, &y)));
+  CHECK(y == Floats{5, 10});
+  CHECK(Failed(opkit_host_operators(library, &json), OPKIT_FAILED_PRECONDITION, "unloaded"));
+  CHECK(Worked(opkit_host_unload(library)));  // the one that was replaced
+  CHECK(Worked(Run(Make("c_scale", 1), {&x}, nullptr, &y)));
+  CHECK(Worked(opkit_host_unload(newer)));
+  CHECK(Failed(opkit_host_unload(newer), OPKIT_INVALID_ARGUMENT, "freed already"));
+  opkit_host_operator* made = nullptr;
+  CHECK(opkit_host_make("c_scale", 1, nullptr, nullptr, &made) == OPKIT_NOT_FOUND);
+
+  CHECK(Failed(opkit_host_load(OPKIT_TEST_PLAIN_C, "{\"flags\": []}", &library),
+               OPKIT_INVALID_ARGUMENT, "options.flags: is for a source"));
+  CHECK(Failed(opkit_host_load(path.c_str(), "{\"compiler\": \"no_cc\"}", &library),
+               OPKIT_NOT_FOUND, "the compiler 'no_cc'"));
+  CHECK(Failed(opkit_host_load("no/such.cc", nullptr, &library), OPKIT_IO, "no/such.cc"));
+}
+
+TEST_CASE("a backend is chosen for an operator") {
+  // A kernel of Relu that is not Relu's.
+  std::string source = ReadFile(OPKIT_TEST_ROOT "/examples/library/plain_c.c");
+  source.replace(source.find("c_scale"), 7, "Relu");
+  const TemporaryFolder folder;
+  const std::string options = R"({"backend": "mine", "flags": ["-O0"], "compiler": ")" OPKIT_TEST_CC
+                              R"(", "cache_dir": ")" +
+                              folder.path() + R"("})";
+  opkit_host_library* library = nullptr;
+  REQUIRE(
+      Worked(opkit_host_load(folder.Write("mine.c", source).c_str(), options.c_str(), &library)));
+  const Array x({2}, {-1, 2});
+  const auto relu = [&](const char* backends) {
+    Floats y;
+    CHECK(Worked(Run(Make("Relu", 1, nullptr, backends), {&x}, nullptr, &y)));
+    return y;
+  };
+  CHECK(relu(nullptr) == Floats{0, 2});
+  CHECK(relu(R"({"backends": ["mine"]})") == Floats{-1, 2});
+  CHECK(relu(R"({"backends": ["eigen", "mine"]})") == Floats{0, 2});
+  CHECK(Worked(opkit_host_unload(library)));
+  opkit_host_operator* made = nullptr;
+  CHECK(Failed(opkit_host_make("Relu", 1, nullptr, R"({"backends": ["egen"]})", &made),
+               OPKIT_NOT_FOUND, "eigen"));
+  CHECK(Failed(opkit_host_make("Relu", 1, nullptr, R"({"backends": "eigen"})", &made),
+               OPKIT_INVALID_ARGUMENT, "options.backends"));
+}
+
 TEST_CASE("a graph is described, compiled and run") {
   const auto graph = Parse(kGraph);
   char* json = nullptr;
@@ -423,6 +595,35 @@ TEST_CASE("a graph is described, compiled and run") {
   inputs[0] = nullptr;
   CHECK(Failed(opkit_host_run_plan(plan.get(), 1, inputs, 1, outputs, nullptr),
                OPKIT_INVALID_ARGUMENT, "input 0 'x' is null"));
+}
+
+TEST_CASE("every given output of a graph is compared before the run") {
+  const auto graph = Parse(R"({"format": "opkit graph", "version": 1,
+    "inputs": [{"name": "x", "dtype": "float32", "shape": ["N"]}],
+    "nodes": [{"type": "Relu", "inputs": ["x"], "outputs": ["y"]},
+              {"type": "Neg", "inputs": ["x"], "outputs": ["z"]}], "outputs": ["y", "z", "x"]})");
+  const auto plan = Compile(graph);
+  const Array x({3}, {1, 2, 3});
+  Array y({3}), z({6}), same({3});
+  int64_t two[] = {2};  // z has gaps, so that the run cannot write to it
+  z.tensor.strides = two;
+  const opkit_dl_tensor *inputs[] = {&x.tensor}, *outputs[] = {&y.tensor, &z.tensor, &same.tensor};
+  const auto run = [&] { return opkit_host_run_plan(plan.get(), 1, inputs, 3, outputs, nullptr); };
+  z.shape[0] = 2;
+  CHECK(Failed(run(), OPKIT_INVALID_ARGUMENT, "[2]"));
+  z.shape[0] = 3;
+  same.shape[0] = 2;
+  CHECK(Failed(run(), OPKIT_INVALID_ARGUMENT, "'x' of the graph is float32[3]"));
+  same.shape[0] = 3;
+  same.tensor.dtype = {0, 32, 1};
+  CHECK(Failed(run(), OPKIT_TYPE_MISMATCH, "int32[3]"));
+  CHECK(y.data == Floats(3, -1.f));
+  CHECK(z.data == Floats(6, -1.f));
+  same.tensor.dtype = {2, 32, 1};
+  CHECK(Worked(run()));
+  CHECK(y.data == Floats{1, 2, 3});
+  CHECK(z.data == Floats{-1, -1, -2, -1, -3, -1});
+  CHECK(same.data == Floats{1, 2, 3});
 }
 
 TEST_CASE("an output that is an input gets memory of its own") {

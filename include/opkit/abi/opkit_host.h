@@ -29,6 +29,11 @@
  * keeps state; else each run has memory of its own. The exception are the functions that free a
  * handle: no other thread may use the handle during such a call or later.
  *
+ * Handles. A handle of another kind, such as a graph where a plan is expected, is an
+ * OPKIT_INVALID_ARGUMENT. A function that frees a handle does nothing but set the error text if the
+ * handle is freed already; this is found unless a new handle has the same address. Any other use of
+ * a freed handle is not found: the program may crash.
+ *
  * libopkit.so stays in the process once it is loaded, because its threads do: dlclose does nothing.
  */
 #ifndef OPKIT_ABI_OPKIT_HOST_H_
@@ -42,6 +47,7 @@ extern "C" {
 
 #define OPKIT_HOST_MAJOR 1
 #define OPKIT_HOST_MINOR 0
+#define OPKIT_HOST_INTERFACE (OPKIT_HOST_MAJOR * 65536u + OPKIT_HOST_MINOR)
 
 /* DLPack's structs (github.com/dmlc/dlpack, version 1.1). If dlpack/dlpack.h is included before
  * this header, they are the same types; else cast pointers of a DLTensor to opkit_dl_tensor. */
@@ -85,10 +91,13 @@ typedef struct opkit_host_operator opkit_host_operator;
 typedef struct opkit_host_graph opkit_host_graph;
 typedef struct opkit_host_plan opkit_host_plan;
 
-/* Returns the version of this interface in libopkit.so: major * 65536 + minor. A program that was
- * compiled with another major version, or with a larger minor version, must not call any other
- * function. */
+/* Returns the version of this interface in libopkit.so: major * 65536 + minor. */
 uint32_t opkit_host_interface(void);
+/* Compares the interface with that of the header with which the program was compiled. The argument
+ * is OPKIT_HOST_INTERFACE. OPKIT_UNSUPPORTED: the major versions differ, or the program's minor
+ * version is larger; the text names both. The program must then call no other function but
+ * opkit_host_error. */
+opkit_status opkit_host_require(uint32_t compiled);
 /* Returns the version of the toolkit, such as "0.1.0". */
 const char* opkit_host_version(void);
 
@@ -101,11 +110,18 @@ void opkit_host_free_text(char* text);
 
 /* Loads a library of operators and registers all of them, or none. A file that is loaded already is
  * not loaded again, and gets one more handle. `options` is a JSON object, or null:
- *   {"backend": "mine", "allow_override": true, "own_copy": true}
+ *   {"backend": "mine", "allow_override": true, "own_copy": true,
+ *    "flags": ["-O3"], "compiler": "g++", "include_dir": "…", "cache_dir": "…"}
  * `backend` names the library's kernels for operators that exist already; `allow_override` puts
- * these kernels first; `own_copy` loads a loaded file a second time. OPKIT_IO: a missing file.
- * OPKIT_UNSUPPORTED: a file for another machine or of another version of opkit_abi.h.
- * OPKIT_INVALID_ARGUMENT: a file that is no such library, or wrong options. */
+ * these kernels first; `own_copy` loads a loaded file a second time. The options of the second line
+ * are for a source (.cc, .cpp, .cxx, .c, .cu): it is compiled, unless the result of an earlier call
+ * or process is still valid. They are those of BuildOptions, in opkit/plugin/build.hpp. If the
+ * source has changed, the new library takes the place of the one before, whose handles can then
+ * only be given to opkit_host_unload. OPKIT_IO: a missing file. OPKIT_UNSUPPORTED: a file for
+ * another machine or of another version of opkit_abi.h. OPKIT_NOT_FOUND: no compiler.
+ * OPKIT_INVALID_ARGUMENT: a file that is no such library, a source that does not compile (the text
+ * has the command and the compiler's text), or wrong options. OPKIT_FAILED_PRECONDITION: an
+ * operator or a plan uses the library that a changed source would replace. */
 opkit_status opkit_host_load(const char* path, const char* options, opkit_host_library** library);
 /* Frees the handle, and unloads the library with its last handle. OPKIT_FAILED_PRECONDITION, and
  * the handle stays: an operator or a plan that uses the library exists. Null is allowed. */
@@ -129,9 +145,10 @@ opkit_status opkit_host_operators(const opkit_host_library* library, char** json
  * defaults: {"alpha": 2.0, "axes": [0, 1], "mode": "same"}. An integer is a float too where the
  * operator wants one. A tensor, or a number that JSON lacks, is written with its type, as graphs in
  * JSON have it: {"alpha": {"float": "inf"}}. `options` is a JSON object, or null:
- *   {"num_outputs": 2, "present": [true, false, true]}
+ *   {"num_outputs": 2, "present": [true, false, true], "backends": ["eigen"]}
  * `num_outputs` is needed only where the attributes do not decide it; `present` leaves optional
- * inputs out. OPKIT_NOT_FOUND: no such operator.
+ * inputs out; `backends` are tried in this order, before the others. OPKIT_NOT_FOUND: no such
+ * operator, or no kernel of a backend in the process.
  * OPKIT_INVALID_ARGUMENT, OPKIT_TYPE_MISMATCH: a wrong attribute, or wrong JSON. */
 opkit_status opkit_host_make(const char* op, uint64_t num_inputs, const char* attributes,
                              const char* options, opkit_host_operator** made);
@@ -152,10 +169,11 @@ opkit_status opkit_host_infer(opkit_host_operator* op, uint64_t num_inputs,
  * an operator that mutates an input writes to it. `outputs` has a pointer for each output: a tensor
  * into which the output is written, or null. It may itself be null. A given tensor is compared with
  * the inferred output before the run: it must have the same dtype and shape, neither smaller nor
- * larger, and may have strides. Output i without a tensor is made, and `made[i]` owns it: call
- * made[i]->deleter(made[i]) in the end. made[i] is null for given outputs, and `made` may be null
- * if all are given. After a failure no output has been made; a given one may have been written to
- * only if the operator itself failed. */
+ * larger, and may have strides. Its memory must not overlap that of an input or of another output.
+ * Output i without a tensor is made, and `made[i]` owns it: call made[i]->deleter(made[i]) in the
+ * end. made[i] is null for given outputs, and `made` may be null if all are given. After a failure
+ * no output has been made; a given one may have been written to only if the operator itself failed.
+ */
 opkit_status opkit_host_run(opkit_host_operator* op, uint64_t num_inputs,
                             const opkit_dl_tensor* const* inputs, uint64_t num_outputs,
                             const opkit_dl_tensor* const* outputs, opkit_dl_managed_tensor** made);
@@ -200,8 +218,9 @@ opkit_status opkit_host_compile(const opkit_host_graph* graph, const char* optio
 /* Frees the plan. Null is allowed. */
 void opkit_host_free_plan(opkit_host_plan* plan);
 /* Runs the plan, with the arguments of opkit_host_run. Inputs and outputs have the order of the
- * graph, and no input may be left out. A given output is compared before the run unless its shape
- * depends on the elements of the inputs. */
+ * graph, and no input may be left out. A given output is compared before the run, as that of an
+ * operator is. An output whose shape depends on the elements of the inputs is compared when it is
+ * computed; other outputs may then have been written to. */
 opkit_status opkit_host_run_plan(opkit_host_plan* plan, uint64_t num_inputs,
                                  const opkit_dl_tensor* const* inputs, uint64_t num_outputs,
                                  const opkit_dl_tensor* const* outputs,
