@@ -19,26 +19,41 @@ constexpr int kMostOptional = 8;
 
 bool IsKeyword(const std::string& name) {
   static const std::set<std::string> keywords = {
-      "alignas",   "alignof",   "and",      "asm",      "auto",      "bool",      "break",
-      "case",      "catch",     "char",     "class",    "concept",   "const",     "consteval",
-      "constexpr", "constinit", "continue", "co_await", "co_return", "co_yield",  "decltype",
-      "default",   "delete",    "do",       "double",   "else",      "enum",      "explicit",
-      "export",    "extern",    "false",    "float",    "for",       "friend",    "goto",
-      "if",        "inline",    "int",      "long",     "mutable",   "namespace", "new",
-      "noexcept",  "not",       "nullptr",  "operator", "or",        "private",   "protected",
-      "public",    "register",  "requires", "return",   "short",     "signed",    "sizeof",
-      "static",    "struct",    "switch",   "template", "this",      "throw",     "true",
-      "try",       "typedef",   "typeid",   "typename", "union",     "unsigned",  "using",
-      "virtual",   "void",      "volatile", "wchar_t",  "while",     "xor"};
+      "alignas",      "alignof",       "and",         "and_eq",
+      "asm",          "auto",          "bitand",      "bitor",
+      "bool",         "break",         "case",        "catch",
+      "char",         "char16_t",      "char32_t",    "char8_t",
+      "class",        "co_await",      "co_return",   "co_yield",
+      "compl",        "concept",       "const",       "const_cast",
+      "consteval",    "constexpr",     "constinit",   "continue",
+      "decltype",     "default",       "delete",      "do",
+      "double",       "dynamic_cast",  "else",        "enum",
+      "explicit",     "export",        "extern",      "false",
+      "float",        "for",           "friend",      "goto",
+      "if",           "inline",        "int",         "long",
+      "mutable",      "namespace",     "new",         "noexcept",
+      "not",          "not_eq",        "nullptr",     "operator",
+      "or",           "or_eq",         "private",     "protected",
+      "public",       "register",      "requires",    "return",
+      "short",        "signed",        "sizeof",      "static",
+      "struct",       "switch",        "template",    "this",
+      "thread_local", "throw",         "true",        "try",
+      "typedef",      "typeid",        "typename",    "union",
+      "unsigned",     "using",         "virtual",     "void",
+      "volatile",     "wchar_t",       "while",       "xor",
+      "xor_eq",       "static_assert", "static_cast", "reinterpret_cast"};
   return keywords.contains(name);
+}
+// Does not depend on the locale, as std::isalnum does.
+bool IsLetterOrDigit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 // Returns a C++ name for a name of a schema: "group-size" becomes group_size, "default" default_.
 std::string NameInCpp(const std::string& name, const std::string& without) {
   std::string out;
-  for (const char c : name)
-    out += std::isalnum(static_cast<unsigned char>(c)) || c == '_' ? c : '_';
+  for (const char c : name) out += IsLetterOrDigit(c) ? c : '_';
   if (out.empty()) out = without;
-  if (std::isdigit(static_cast<unsigned char>(out[0]))) out = "_" + out;
+  if (out[0] >= '0' && out[0] <= '9') out = "_" + out;
   return IsKeyword(out) ? out + "_" : out;
 }
 
@@ -57,25 +72,25 @@ std::string Literal(const std::string& text) {
 // Returns comment lines of at most 100 columns.
 std::string Comment(const std::string& text, const std::string& indent) {
   std::string out, line = indent + "//";
+  constexpr const char* kSpaces = " \n\t\r\v\f";
   size_t begin = 0;
-  while ((begin = text.find_first_not_of(" \n\t", begin)) != text.npos) {
-    const size_t end = std::min(text.find_first_of(" \n\t", begin), text.size());
+  while ((begin = text.find_first_not_of(kSpaces, begin)) != text.npos) {
+    const size_t end = std::min(text.find_first_of(kSpaces, begin), text.size());
     if (line.size() + 1 + (end - begin) > 100 && line.size() > indent.size() + 2) {
       out += line + "\n";
       line = indent + "//";
     }
     line += " " + text.substr(begin, end - begin);
+    if (line.ends_with('\\')) line += '.';  // else the next line would belong to the comment
     begin = end;
   }
-  // A backslash at the end would make the next line a comment.
-  if (line.ends_with('\\')) line += '.';
   return line.size() > indent.size() + 2 ? out + line + "\n" : out;
 }
 
 const char* TypeInCpp(AttributeType type) {
   switch (type) {
     case AttributeType::kInt:
-      return "int64_t";
+      return "std::int64_t";
     case AttributeType::kFloat:
       return "double";
     case AttributeType::kBool:
@@ -85,7 +100,7 @@ const char* TypeInCpp(AttributeType type) {
     case AttributeType::kTensor:
       return "::opkit::Tensor";
     case AttributeType::kInts:
-      return "std::vector<int64_t>";
+      return "std::vector<std::int64_t>";
     case AttributeType::kFloats:
       return "std::vector<double>";
     case AttributeType::kBools:
@@ -124,9 +139,9 @@ std::string DefaultInCpp(const Attribute& value) {
 // Writes the function of one operator, and the structs of its attributes and outputs.
 class Wrapper {
  public:
-  explicit Wrapper(const OpSchema& schema)
+  Wrapper(const OpSchema& schema, const std::string& name)
       : schema_(schema),
-        name_(NameInCpp(schema.name(), "")),
+        name_(name),
         least_in_(schema.min_inputs()),
         most_in_(schema.max_inputs()),
         least_out_(schema.min_outputs()),
@@ -194,6 +209,8 @@ class Wrapper {
     std::string out =
         "// The attributes of " + schema_.name() + ".\nstruct " + name_ + "Attributes {\n";
     std::string add;
+    std::set<std::string> taken = {"ToArguments", "arguments", name_ + "Attributes"};
+    if (schema_.unknown_args_allowed()) taken.insert("more");
     for (const opkit::detail::AttributeSchema& attribute : schema_.attributes()) {
       std::string doc = attribute.doc;
       if (!attribute.values.empty()) {
@@ -202,7 +219,8 @@ class Wrapper {
       }
       if (attribute.required) doc += doc.empty() ? "Required" : " (required)";
       out += Comment(doc, "  ");
-      const std::string member = NameInCpp(attribute.name, "attribute");
+      std::string member = NameInCpp(attribute.name, "attribute");
+      while (!taken.insert(member).second) member += '_';
       const std::string type = attribute.type ? TypeInCpp(*attribute.type) : "::opkit::Attribute";
       const std::string value =
           attribute.default_value && attribute.type ? DefaultInCpp(*attribute.default_value) : "";
@@ -300,12 +318,18 @@ std::string CppWrappers(const std::vector<const OpSchema*>& schemas) {
       "#pragma once\n\n"
       "#include <cstdint>\n#include <optional>\n#include <string>\n#include <utility>\n"
       "#include <vector>\n\n#include <opkit/opkit.hpp>\n\nnamespace ops {\n";
+  std::set<std::string> taken;
   for (const OpSchema* schema : schemas) {
     if (schema->needs_subgraph()) {
       out += "\n// " + schema->name() + " needs a graph, so that it has no function.\n";
       continue;
     }
-    out += Wrapper(*schema).Text();
+    std::string name = NameInCpp(schema->name(), "unnamed");
+    while (taken.contains(name) || taken.contains(name + "Attributes") ||
+           taken.contains(name + "Outputs"))
+      name += '_';
+    taken.insert({name, name + "Attributes", name + "Outputs"});
+    out += Wrapper(*schema, name).Text();
   }
   return out + "\n}  // namespace ops\n";
 }

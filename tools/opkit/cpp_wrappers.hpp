@@ -10,8 +10,9 @@
 namespace cli {
 
 // Returns a header with a function in namespace `ops` for each operator, in this order. It includes
-// only opkit/opkit.hpp. Operators that need a graph, and those whose name is no C++ name, are left
-// out with a comment.
+// only opkit/opkit.hpp. Operators that need a graph are left out with a comment. Other characters
+// than letters and digits become `_` in names, and `_` is appended to keywords and to names that
+// are taken: "my.op" becomes my_op, "default" default_.
 std::string CppWrappers(const std::vector<const opkit::OpSchema*>& schemas);
 
 }  // namespace cli
