@@ -74,11 +74,14 @@ class OPKIT_IMAGE_LOCAL ExportList {
 // Names the domain of a shared object's exported operators: ONNX Runtime's domain and torch's
 // namespace. Write it once in a shared object, at namespace scope:
 //   OPKIT_EXPORT_DOMAIN("mine");
-// A second one does not link.
-#define OPKIT_EXPORT_DOMAIN(domain)                                \
-  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_EXPORT_DOMAIN);                   \
-  extern "C" __attribute__((visibility("hidden")))                 \
-  const char opkit_export_domain_stands_twice_in_this_library = 0; \
+// A second one does not link. Programs read the domain by the C function
+// opkit_export_domain_name(), which a shared object with this macro has.
+#define OPKIT_EXPORT_DOMAIN(domain)                                                             \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_EXPORT_DOMAIN);                                                \
+  extern "C" __attribute__((visibility("hidden")))                                              \
+  const char opkit_export_domain_stands_twice_in_this_library = 0;                              \
+  extern "C" __attribute__((visibility("default"))) const char* opkit_export_domain_name(void); \
+  extern "C" const char* opkit_export_domain_name() { return domain; }                          \
   extern "C" __attribute__((visibility("hidden"))) const char opkit_export_domain[] = domain
 
 #ifdef OPKIT_DEFINITIONS

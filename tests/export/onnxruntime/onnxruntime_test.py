@@ -1,5 +1,6 @@
 """Runs the operators of a library in ONNX Runtime: onnxruntime_test.py LIBRARY."""
 
+import ctypes
 import sys
 import threading
 import unittest
@@ -42,6 +43,11 @@ ONE = np.ones(3, np.float32)
 
 
 class OnnxRuntimeTest(unittest.TestCase):
+    def test_a_program_reads_the_domain(self):
+        domain = ctypes.CDLL(LIBRARY).opkit_export_domain_name
+        domain.restype = ctypes.c_char_p
+        self.assertEqual(domain(), b"tests")
+
     def test_attributes_are_given_defaulted_and_converted(self):
         for attributes, alpha in (({"alpha": 2.0}, 2), ({"alpha": 3}, 3), ({}, 1)):
             run = session(model("Axpy", ["x", "y"], attributes))
