@@ -431,10 +431,8 @@ inline void RunOnTorchThreads(const TorchApi& api, int count, FunctionRef<void()
   CheckTorch(api.parallel_for(0, count, 1, body, &work), "run a parallel loop");
 }
 
-OPKIT_INLINE void RunTorchOperator(const TorchOperator& op, TorchValue* stack, uint64_t num_args,
-                                   uint64_t num_rets) {
-  const ScopedValue calls_own(t_calls_own_operators, true);
 OPKIT_INLINE void RunTorchOperator(const TorchOperator& op, TorchValue* stack, uint64_t num_args) {
+  const ScopedValue calls_own(t_calls_own_operators, true);
   const TorchApi& api = *TorchApi::Find();
   const TorchArguments call(api, op, stack, num_args);
   const std::vector<TorchHandle>& tensors = call.tensors();
