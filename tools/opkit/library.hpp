@@ -18,8 +18,8 @@ void AddLibraryOption(CLI::App& app, std::vector<std::string>* paths);
 // Returns the file of a library: `path` itself, or for a source what it is compiled to (see
 // opkit::BuildLibrary). Throws a Failure (kBadFile); the compiler's text goes to stderr first.
 std::string FileOfLibrary(const std::string& path, const opkit::BuildOptions& options = {});
-// Loads a library, or the library of a source; its operators take the place of built-in operators of the same name. Throws a
-// Failure (kBadFile) that says what is wrong with the file.
+// Loads a library, or the library of a source; its operators take the place of built-in operators
+// of the same name. Throws a Failure (kBadFile) that says what is wrong with the file.
 opkit::Library LoadLibrary(const std::string& path);
 void LoadLibraries(const std::vector<std::string>& paths);
 
