@@ -107,7 +107,7 @@ test_command() {
   if [[ $what == -* && $what != --all ]]; then
     die "test has no option '$what'$(nearest "$what" --all)"
   elif [[ $what && $what != --all ]]; then
-    mapfile -t folders < <(test_folders; printf '%s\n' backends arm64)
+    mapfile -t folders < <(test_folders; printf '%s\n' backends arm64 export/torch)
     mapfile -t programs < <(test_programs)
     [[ " ${folders[*]} ${programs[*]} " == *" $what "* ]] ||
       die "there is no folder tests/$what$(nearest "$what" "${programs[@]}" "${folders[@]}") (${programs[*]})"
@@ -116,6 +116,7 @@ test_command() {
   case $what in
     --all) want_clang; want_chromium; want_clang_format_if_there; want_arm64_if_there; want_venv ;;
     arm64) want_arm64 ;;
+    export/torch) want_torch ;;
     differential | python) want_venv ;;
     report*) want_chromium ;;
   esac
@@ -160,6 +161,7 @@ test_command() {
       ;;
     backends) test_backends ;;
     arm64) test_preset arm64 ;;
+    export/torch) test_torch ;;
     *) test_folder "$what" ;;
   esac
   say "summary"

@@ -1,0 +1,79 @@
+# ./dev test export/torch: exported operators in the real PyTorch. `./dev test --all` does not run it. If $PYTHON
+# (python3) has PyTorch, that one calls them. Otherwise the PyTorch of a wheel for ARM64 does, in qemu-user: it is 146 MB,
+# and the wheels for x86-64 have CUDA and are four times as large.
+torch_wheels=(torch==2.10.0 numpy==2.4.6 sympy==1.14.0 mpmath==1.3.0 networkx==3.6.1 jinja2==3.1.6 markupsafe==3.0.3
+              fsspec==2026.9.0 filelock==4.3.1 typing_extensions==4.15.0)
+torch_debs=(python3 libstdc++6)
+torch_folder=$PWD/build/torch
+torch_python=
+torch_compiler=
+
+has_torch() {
+  "${PYTHON:-python3}" -c 'import torch; assert [int(n) for n in torch.__version__.split(".")[:2]] >= [2, 10]'
+}
+
+# Sets `torch_python`, and the compiler of its machine.
+want_torch() {
+  if quietly has_torch; then
+    torch_python=${PYTHON:-python3} torch_compiler=${CXX:-g++}
+    return
+  fi
+  torch_python=$torch_folder/python torch_compiler=aarch64-linux-gnu-g++
+  want_arm64
+  want python3-pip python3 -m pip --version
+  want apt has apt-get
+  want dpkg has dpkg-deb
+}
+
+# apt-get for ARM64, with lists and a status of its own, so that the system gets no second architecture.
+apt_get_arm64() {
+  local state=$torch_folder/apt
+  apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State="$state" \
+    -o Dir::State::status="$state/status" -o Dir::Cache="$state" -o Debug::NoLocking=1 \
+    -o APT::Sandbox::User="$(id -un)" "$@"
+}
+
+# Unpacks the Python of this distribution for ARM64 and the wheels. Nothing of them is installed in the system.
+make_torch() {
+  [[ $torch_python == "$torch_folder/python" ]] || return 0
+  local root=$torch_folder/root deb python tag wanted="${torch_debs[*]} ${torch_wheels[*]}"
+  [[ $(cat "$torch_folder/packages" 2>/dev/null) != "$wanted" ]] || return 0
+  say "downloading PyTorch for ARM64 and a Python, to build/torch"
+  rm -rf "$torch_folder"
+  mkdir -p "$torch_folder"/apt/{lists,archives}/partial "$root"
+  : >"$torch_folder/apt/status"
+  apt_get_arm64 update || die "apt-get cannot read the lists for ARM64"
+  apt_get_arm64 install --download-only --no-install-recommends --yes "${torch_debs[@]}" ||
+    die "apt-get could not download ${torch_debs[*]} for ARM64"
+  for deb in "$torch_folder"/apt/archives/*.deb; do
+    dpkg-deb -x "$deb" "$root"
+  done
+  python=$(basename "$(realpath "$root/usr/bin/python3")")
+  python3 -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --root-user-action=ignore \
+    --only-binary :all: --implementation cp --python-version "${python#python}" --platform manylinux2014_aarch64 \
+    --platform manylinux_2_27_aarch64 --platform manylinux_2_28_aarch64 --target "$torch_folder/site" \
+    "${torch_wheels[@]}" || die "could not download the wheel of ${torch_wheels[0]}"
+  cat >"$torch_folder/python" <<END
+#!/bin/sh
+PYTHONHOME='$root/usr' PYTHONPATH='$torch_folder/site' exec '$PWD/tests/support/qemu_aarch64.sh' -L '$root' \\
+  '$root/usr/bin/$python' "\$@"
+END
+  chmod +x "$torch_folder/python"
+  rm -rf "$torch_folder/apt"
+  echo "$wanted" >"$torch_folder/packages"
+}
+
+test_torch() {
+  local tests=$PWD/tests/export/torch report=$PWD/build/torch/junit.xml
+  mkdir -p "$torch_folder"
+  make_torch
+  say "compiling the operators"
+  "$torch_compiler" -std=c++20 -O1 -shared -fPIC -fvisibility=hidden -fno-gnu-unique -Iinclude \
+    "$tests/operators.cc" -o "$torch_folder/operators.so" || die "the operators do not compile"
+  say "calling them in PyTorch (two minutes in qemu-user)"
+  echo "add_test(export_torch_test \"$torch_python\" \"$tests/torch_test.py\" \"$torch_folder/operators.so\")" \
+    >"$torch_folder/CTestTestfile.cmake"
+  rm -f "$report"
+  ctest --test-dir "$torch_folder" --timeout 7200 "${ctest_output[@]}" --output-junit "$report" || true
+  reports+=("$report")
+}
