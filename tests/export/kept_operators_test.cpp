@@ -73,6 +73,69 @@ TEST_CASE("ReadyOperator: an output of another type is refused before the run") 
   CHECK(op.TakeOutput(0).ToVector<float>() == std::vector<float>{3, 4, 5});
 }
 
+// y = x in reverse. It reads x again after it has begun to write.
+class Reverse final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    for (int o = 0; o < OutputSize(); ++o) {
+      Tensor* y = Output(o, Input(0).shape(), DType::kFloat32);
+      for (int64_t i = 0; i < y->numel(); ++i)
+        y->mutable_data<float>()[i] = Input(0).data<float>()[y->numel() - 1 - i];
+    }
+    return true;
+  }
+};
+OPERATOR_SCHEMA(ExportReverse).NumInputs(1).NumOutputs(1, 2).IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(ExportReverse, Reverse);
+
+TEST_CASE("ReadyOperator: an output that shares memory with an input gets the whole result") {
+  std::vector<float> x = {1, 2, 3, 4};
+  ReadyOperator op("ExportReverse", {1}, {}, {}, 1);
+  op.SetInput(0, Foreign(x, kFour));
+  op.SetOutput(0, Foreign(x, kFour));
+  op.Run();
+  op.Release();
+  CHECK(x == std::vector<float>{4, 3, 2, 1});
+  op.SetInput(0, ForeignTensor{x.data(), DType::kFloat32, {}, 1, kThree});
+  op.SetOutput(0, ForeignTensor{x.data() + 1, DType::kFloat32, {}, 1, kThree});
+  op.Run();
+  op.Release();
+  CHECK(x == std::vector<float>{4, 2, 3, 4});
+}
+
+TEST_CASE("ReadyOperator: two outputs that share memory are refused") {
+  std::vector<float> x = {1, 2, 3}, y(4);
+  ReadyOperator op("ExportReverse", {1}, {}, {}, 2);
+  op.SetInput(0, Foreign(x, kThree));
+  op.SetOutput(0, Foreign(y, kThree));
+  CHECK_THROWS_WITH_AS(op.SetOutput(1, ForeignTensor{y.data() + 1, DType::kFloat32, {}, 1, kThree}),
+                       doctest::Contains("outputs 0 and 1 of ExportReverse are given as tensors"),
+                       Error);
+}
+
+TEST_CASE("ReadyOperator: tensors that keep their memory are released at the end of the call") {
+  struct Host {
+    std::vector<float> values = {1, 2, 3, 4, 5, 6};
+    int released = 0;
+    Tensor View(Shape shape, Dims strides) {
+      Storage storage = AdoptStorage(
+          Device(), values.data(), 24,
+          [](void*, void* host) { ++static_cast<Host*>(host)->released; }, this);
+      return Tensor(std::move(storage), 0, std::move(shape), DType::kFloat32, std::move(strides));
+    }
+  } x, y;
+  ReadyOperator op("ExportReverse", {1}, {}, {}, 1);
+  op.SetInput(0, x.View({3}, {}));
+  op.SetOutput(0, y.View({3}, {2}));  // with gaps, so that the result is copied
+  op.Run();
+  CHECK(x.released + y.released == 0);
+  op.Release();
+  CHECK(y.values == std::vector<float>{3, 2, 2, 4, 1, 6});
+  CHECK(x.released == 1);
+  CHECK(y.released == 1);
+}
+
 TEST_CASE("KeptOperator: equal keys share an operator; a call inside of a call has its own") {
   CallKey one, two;
   one.Add(1), two.Add(2);
@@ -136,6 +199,16 @@ TEST_CASE("OperatorPool: calls of a stateful operator follow each other on one o
   lease->Run();
   CHECK(lease->TakeOutput(0).ToVector<float>() == std::vector<float>{201, 201, 201});
   CHECK(g_made == 1);
+}
+
+TEST_CASE("OperatorPool: a stateful operator that calls itself is an Error") {
+  detail::OperatorPool pool(g_count_runs, {1}, {});
+  {
+    const detail::Lease lease = pool.Take();
+    CHECK_THROWS_WITH_AS(pool.Take(), doctest::Contains("is called while a run of it waits"),
+                         Error);
+  }
+  CHECK_NOTHROW(pool.Take());
 }
 
 TEST_CASE("ExportedOperator: its schema and its state") {

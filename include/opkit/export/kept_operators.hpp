@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "opkit/export/exported_operator.hpp"
 #include "opkit/export/ready_operator.hpp"
@@ -82,6 +83,13 @@ class OPKIT_IMAGE_LOCAL OperatorPool {
   OperatorPool(const ExportedOperator& op, std::vector<int> present, Arguments args,
                Device device = {}, int num_outputs = -1, std::string backends = {});
   // Returns an idle operator, or makes one.
+               Device device = {}, int num_outputs = -1)
+      : OperatorPool(op, std::move(present), std::move(args),
+                     InvokeOptions{.device = device, .num_outputs = num_outputs}) {}
+  OperatorPool(const ExportedOperator& op, std::vector<int> present, Arguments args,
+               const InvokeOptions& options);
+  // Returns an idle operator, or makes one. Throws kFailedPrecondition if a stateful operator
+  // calls itself.
   Lease Take();
   const ExportedOperator& exported() const { return op_; }
   const Arguments& args() const { return args_; }
@@ -95,8 +103,10 @@ class OPKIT_IMAGE_LOCAL OperatorPool {
   const Device device_;
   const int num_outputs_;
   const std::string backends_;
+  const InvokeOptions options_;
   const bool one_at_a_time_;
-  std::mutex mutex_;  // guards idle_; of a stateful operator: a call holds it
+  std::mutex mutex_;                       // guards idle_; of a stateful operator: a call holds it
+  std::atomic<std::thread::id> holder_{};  // the thread with the call of a stateful operator
   size_t made_ = 1;
   std::vector<std::unique_ptr<ReadyOperator>> idle_;
 };

@@ -27,6 +27,11 @@ class OPKIT_IMAGE_LOCAL ReadyOperator {
   // errors of ResolvedOperator.
   ReadyOperator(const std::string& op, const std::vector<int>& present, Arguments args = {},
                 Device device = {}, int num_outputs = -1, const std::string& backends = {});
+                Device device = {}, int num_outputs = -1)
+      : ReadyOperator(op, present, std::move(args),
+                      InvokeOptions{.device = device, .num_outputs = num_outputs}) {}
+  ReadyOperator(const std::string& op, const std::vector<int>& present, Arguments args,
+                const InvokeOptions& options);
 
   // Return the facts of the node that a call runs.
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
@@ -38,6 +43,8 @@ class OPKIT_IMAGE_LOCAL ReadyOperator {
 
   // Views the host's tensor as input i. Throws the errors of ViewForeign.
   void SetInput(int i, const ForeignTensor& tensor) { ViewForeign(tensor, inputs_[Index(i)]); }
+  // Takes a tensor that keeps the host's memory alive, for a host whose operators may keep inputs.
+  void SetInput(int i, Tensor tensor) { inputs_[Index(i)] = std::move(tensor); }
 
   // An output before the run: `dtype` may be kUndefined, and `shape` is valid if `known`.
   using Inferred = InferenceCache::Output;
@@ -45,10 +52,14 @@ class OPKIT_IMAGE_LOCAL ReadyOperator {
   // the operator's inference, with the same text as Run.
   std::span<const Inferred> InferOutputs();
 
-  // Makes Run write output o to the host's tensor. Throws kInvalidArgument if its shape, and
-  // kTypeMismatch if its dtype, is not the inferred one. An output without SetOutput gets new
-  // memory.
+  // Makes Run write output o to the host's tensor; call it after the SetInputs. Throws
+  // kInvalidArgument if its shape, and kTypeMismatch if its dtype, is not the inferred one;
+  // kInvalidArgument if it shares memory with another output. If it shares memory with an input,
+  // the result is copied to it at the end of the run, unless the schema allows to write in place.
+  // An output without SetOutput gets new memory.
   void SetOutput(int o, const ForeignTensor& tensor);
+  // Takes a tensor that keeps the host's memory alive.
+  void SetOutput(int o, Tensor tensor);
 
   // Runs, and returns when the work is done. Throws the errors of ResolvedOperator::Run; those of
   // SetOutput if a result does not fit an output that inference does not know. Then no output is
@@ -74,7 +85,11 @@ class OPKIT_IMAGE_LOCAL ReadyOperator {
     bool given = false;
     bool viewed = false;  // the operator writes to the host's memory
     ForeignTensor tensor;
+    Tensor owner;  // keeps the memory of `tensor` alive, and its shape; may be empty
+    Dims strides;  // those of `owner`
   };
+  bool SharesInput(int o) const;
+  void CheckApart(int o, const ForeignTensor& found) const;
   void CheckFits(int o, DType dtype, const Shape* shape, const ForeignTensor& found) const;
   void RunBy(void* native_stream, bool issue);
 

@@ -30,7 +30,7 @@ struct OPKIT_IMAGE_LOCAL TorchOperator {
   ExportedOperator op;
   TorchKernel kernel;
   bool registered = false;
-  // Of a registered operator; kept for ever.
+  // Set once the operator is registered, and kept for ever.
   std::vector<TorchParameter>* parameters = nullptr;
   std::list<TorchLibrary>* libraries = nullptr;
 };

@@ -87,6 +87,11 @@ OPKIT_INLINE OperatorPool::OperatorPool(const ExportedOperator& op, std::vector<
       device_(device),
       num_outputs_(num_outputs),
       backends_(std::move(backends)),
+                                        Arguments args, const InvokeOptions& options)
+    : op_(op),
+      present_(std::move(present)),
+      args_(std::move(args)),
+      options_(options),
       one_at_a_time_(op.needs_instance()) {
   idle_.push_back(Make());
 }
@@ -94,15 +99,22 @@ OPKIT_INLINE OperatorPool::OperatorPool(const ExportedOperator& op, std::vector<
 OPKIT_INLINE std::unique_ptr<ReadyOperator> OperatorPool::Make() const {
   return std::make_unique<ReadyOperator>(op_.name(), present_, args_, device_, num_outputs_,
                                          backends_);
+  return std::make_unique<ReadyOperator>(op_.name(), present_, args_, options_);
 }
 
 OPKIT_INLINE Lease OperatorPool::Take() {
   if (one_at_a_time_) {
+    if (holder_.load() == std::this_thread::get_id())
+      Throw(ErrorCode::kFailedPrecondition, "operator ", op_.name(),
+            " keeps state between its runs, and is called while a run of it waits for this call");
     mutex_.lock();
+    holder_.store(std::this_thread::get_id());
     return Lease(
         *idle_.front(),
         [](void* self, ReadyOperator*) noexcept {
-          static_cast<OperatorPool*>(self)->mutex_.unlock();
+          auto& pool = *static_cast<OperatorPool*>(self);
+          pool.holder_.store({});
+          pool.mutex_.unlock();
         },
         this);
   }

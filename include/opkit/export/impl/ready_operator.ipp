@@ -19,6 +19,9 @@ OPKIT_INLINE ReadyOperator::ReadyOperator(const std::string& op, const std::vect
                                           Arguments args, Device device, int num_outputs,
                                           const std::string& backends)
     : op_(op, present, std::move(args), OptionsFor(device, num_outputs, backends)),
+OPKIT_INLINE ReadyOperator::ReadyOperator(const std::string& op, const std::vector<int>& present,
+                                          Arguments args, const InvokeOptions& options)
+    : op_(op, present, std::move(args), options),
       inputs_(present.size()),
       results_(Index(op_.num_outputs())),
       given_(results_.size()) {
@@ -62,17 +65,63 @@ OPKIT_INLINE void ReadyOperator::CheckFits(int o, DType dtype, const Shape* shap
         "; give a tensor of this type");
 }
 
+// True if output o, which views the host's memory, may change an input before the operator reads
+// it.
+OPKIT_INLINE bool ReadyOperator::SharesInput(int o) const {
+  const Tensor& output = results_[Index(o)];
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Tensor& input = inputs_[i];
+    if (!input.storage() || output.storage()->IsApartFrom(*input.storage())) [[likely]]
+      continue;
+    const bool in_place = input.raw_data() == output.raw_data() && !input.has_strides() &&
+                          input.dtype() == output.dtype() && input.shape() == output.shape() &&
+                          schema().CanInplace(static_cast<int>(i), o);
+    if (!in_place) return true;
+  }
+  return false;
+}
+
+OPKIT_INLINE void ReadyOperator::CheckApart(int o, const ForeignTensor& found) const {
+  const auto end = [](const ForeignTensor& tensor) {
+    return static_cast<char*>(tensor.data) + ShapeOf(tensor).numel() * ItemSize(tensor.dtype);
+  };
+  for (size_t i = 0; i < given_.size(); ++i) {
+    const ForeignTensor& other = given_[i].tensor;
+    if (static_cast<int>(i) != o && given_[i].given && found.is_dense() && other.is_dense() &&
+        found.data < end(other) && other.data < end(found))
+      Throw(ErrorCode::kInvalidArgument, "outputs ", i, " and ", o, " of ", def().type(),
+            " are given as tensors that share memory");
+  }
+}
+
 OPKIT_INLINE void ReadyOperator::SetOutput(int o, const ForeignTensor& tensor) {
   const Inferred& inferred = InferOutputs()[Index(o)];
   CheckFits(o, inferred.dtype, inferred.known ? &inferred.shape : nullptr, tensor);
+  if (given_.size() > 1) CheckApart(o, tensor);
   Tensor& view = results_[Index(o)];
   Given& given = given_[Index(o)];
   if (inferred.known && inferred.dtype != DType::kUndefined)
     given.viewed = ViewForeignOutput(tensor, view);
   else
     view = Tensor(tensor.device);
+  if (given.viewed && SharesInput(o)) [[unlikely]] {
+    view = Tensor(tensor.device);
+    given.viewed = false;
+  }
   given.given = true;
   given.tensor = tensor;
+}
+
+OPKIT_INLINE void ReadyOperator::SetOutput(int o, Tensor tensor) {
+  Given& given = given_[Index(o)];
+  given.owner = std::move(tensor);
+  given.strides = given.owner.strides();
+  ForeignTensor foreign = {
+      given.owner.raw_mutable_data(), given.owner.dtype(),
+      given.owner.device(),           given.owner.rank(),
+      given.owner.shape().data(),     given.owner.has_strides() ? given.strides.data() : nullptr};
+  SetOutput(o, foreign);
+  if (given.viewed) results_[Index(o)] = given.owner;
 }
 
 OPKIT_INLINE void ReadyOperator::RunBy(void* native_stream, bool issue) {
@@ -120,6 +169,7 @@ OPKIT_INLINE void ReadyOperator::Release() noexcept {
   for (size_t o = 0; o < given_.size(); ++o) {
     EndView(results_[o]);
     given_[o].given = given_[o].viewed = false;
+    given_[o].owner = Tensor();
   }
   for (Tensor& input : inputs_) EndView(input);
 }
