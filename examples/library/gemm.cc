@@ -1,4 +1,4 @@
-// C = alpha * A * B with its gradient, made of plain functions: my_gemm has maps and vectors,
+// c = alpha * a * b with its gradient, made of plain functions: my_gemm has maps and vectors,
 // my_fast_gemm has the form that allocates nothing.
 //   g++ -std=c++20 -O2 -shared -fPIC -fno-gnu-unique -Iinclude examples/library/gemm.cc -o libgemm.so
 #include "gemm.hpp"
@@ -9,21 +9,20 @@ using namespace opkit;
 using Attrs = std::map<std::string, std::string>;
 using Tensors = std::vector<OpTensor>;
 
-float Alpha(const Attrs& attrs) { return attrs.count("alpha") ? std::stof(attrs.at("alpha")) : 1; }
+float Alpha(const Attrs& attrs) { return std::stof(attrs.at("alpha")); }  // given, or the default
 
 int Forward(Attrs attrs, Tensors in, Tensors out, OpResource res) {
   Multiply(Alpha(attrs), in[0], in[1], out[0], res);
   return SUCCESS;
 }
-// in: the gradient of C, then A, B and C. out: the gradients of A and B.
+// in: the gradient of c, then a, b and c. out: the gradients of a and b.
 int Backward(Attrs attrs, Tensors in, Tensors out, OpResource res) {
   Multiply(Alpha(attrs), in[0], Matrix(in[2]).Transposed(), out[0], res);
   Multiply(Alpha(attrs), Matrix(in[1]).Transposed(), in[0], out[1], res);
   return SUCCESS;
 }
 
-int ParseAttrs(Attrs attrs, int* num_in, int* num_out) {
-  Alpha(attrs);  // throws for text that is no number; the host adds the operator
+int ParseAttrs(Attrs, int* num_in, int* num_out) {
   *num_in = 2;
   *num_out = 1;
   return SUCCESS;
@@ -52,23 +51,27 @@ REGISTER_OP(my_gemm)
     .output("c", "alpha * A * B", {DType::kFloat32})
     .arg("alpha", "the factor of the product", 1.f)
     .doc("alpha * A * B.");
+    .input("a", "M x K")
+    .input("b", "K x N")
+    .output("c", "M x N")
+    .arg("alpha", "the factor", 1.f)
+    .doc("The matrix product alpha * a * b.");
 
 Status FastForward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource& res) {
-  Multiply(attrs.Get("alpha", 1.f), in[0], in[1], out[0], res);
+  Multiply(attrs.Get<float>("alpha"), in[0], in[1], out[0], res);
   return SUCCESS;
 }
 Status FastBackward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                     OpResource& res) {
-  Multiply(attrs.Get("alpha", 1.f), in[0], Matrix(in[2]).Transposed(), out[0], res);
-  Multiply(attrs.Get("alpha", 1.f), Matrix(in[1]).Transposed(), in[0], out[1], res);
+  Multiply(attrs.Get<float>("alpha"), in[0], Matrix(in[2]).Transposed(), out[0], res);
+  Multiply(attrs.Get<float>("alpha"), Matrix(in[1]).Transposed(), in[0], out[1], res);
   return SUCCESS;
 }
 
 REGISTER_OP(my_fast_gemm)
     .setForward(FastForward)
     .setBackward(FastBackward)
-    .setParseAttrs(ParseAttrs)
     .setInferType(InferType)
     .setInferShape(InferShape)
     .input("a", "a matrix", {DType::kFloat32})
@@ -76,3 +79,8 @@ REGISTER_OP(my_fast_gemm)
     .output("c", "alpha * A * B", {DType::kFloat32})
     .arg("alpha", "the factor of the product", 1.f)
     .doc("alpha * A * B, without an allocation in a run.");
+    .input("a", "M x K")
+    .input("b", "K x N")
+    .output("c", "M x N")
+    .arg("alpha", "the factor", 1.f)
+    .doc("The matrix product alpha * a * b, without an allocation in a run.");
