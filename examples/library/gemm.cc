@@ -51,11 +51,6 @@ REGISTER_OP(my_gemm)
     .output("c", "alpha * A * B", {DType::kFloat32})
     .arg("alpha", "the factor of the product", 1.f)
     .doc("alpha * A * B.");
-    .input("a", "M x K")
-    .input("b", "K x N")
-    .output("c", "M x N")
-    .arg("alpha", "the factor", 1.f)
-    .doc("The matrix product alpha * a * b.");
 
 Status FastForward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
                    OpResource& res) {
@@ -79,8 +74,3 @@ REGISTER_OP(my_fast_gemm)
     .output("c", "alpha * A * B", {DType::kFloat32})
     .arg("alpha", "the factor of the product", 1.f)
     .doc("alpha * A * B, without an allocation in a run.");
-    .input("a", "M x K")
-    .input("b", "K x N")
-    .output("c", "M x N")
-    .arg("alpha", "the factor", 1.f)
-    .doc("The matrix product alpha * a * b, without an allocation in a run.");

@@ -52,7 +52,8 @@ struct opkit_host_operator {
       : name(op),
         exported(name.c_str()),
         present(std::move(is_present)),
-        pool(exported, present, std::move(args), Device(), num_outputs, std::move(backends)),
+        pool(exported, present, std::move(args),
+             InvokeOptions{.backends = std::move(backends), .num_outputs = num_outputs}),
         outputs(Index(pool.Take()->num_outputs())) {}
 
   static constexpr const char* kKind = "operator";

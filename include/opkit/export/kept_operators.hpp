@@ -81,8 +81,6 @@ class OPKIT_IMAGE_LOCAL OperatorPool {
   // Makes one operator, so that wrong attributes are an Error when the host makes the kernel.
   // Throws the errors of ReadyOperator.
   OperatorPool(const ExportedOperator& op, std::vector<int> present, Arguments args,
-               Device device = {}, int num_outputs = -1, std::string backends = {});
-  // Returns an idle operator, or makes one.
                Device device = {}, int num_outputs = -1)
       : OperatorPool(op, std::move(present), std::move(args),
                      InvokeOptions{.device = device, .num_outputs = num_outputs}) {}
@@ -100,9 +98,6 @@ class OPKIT_IMAGE_LOCAL OperatorPool {
   const ExportedOperator& op_;
   const std::vector<int> present_;
   const Arguments args_;
-  const Device device_;
-  const int num_outputs_;
-  const std::string backends_;
   const InvokeOptions options_;
   const bool one_at_a_time_;
   std::mutex mutex_;                       // guards idle_; of a stateful operator: a call holds it

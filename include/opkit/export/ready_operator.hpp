@@ -23,10 +23,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 class OPKIT_IMAGE_LOCAL ReadyOperator {
  public:
   // `present` has a 1 for each input, and a 0 for an optional input that is left out. A negative
-  // `num_outputs` means the schema's number. `backends` are those of InvokeOptions. Throws the
-  // errors of ResolvedOperator.
+  // `num_outputs` means the schema's number. Throws the errors of ResolvedOperator.
   ReadyOperator(const std::string& op, const std::vector<int>& present, Arguments args = {},
-                Device device = {}, int num_outputs = -1, const std::string& backends = {});
                 Device device = {}, int num_outputs = -1)
       : ReadyOperator(op, present, std::move(args),
                       InvokeOptions{.device = device, .num_outputs = num_outputs}) {}

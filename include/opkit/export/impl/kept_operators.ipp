@@ -79,14 +79,6 @@ OPKIT_INLINE Lease KeptOperator(const ExportedOperator& op, const CallKey& key,
 }
 
 OPKIT_INLINE OperatorPool::OperatorPool(const ExportedOperator& op, std::vector<int> present,
-                                        Arguments args, Device device, int num_outputs,
-                                        std::string backends)
-    : op_(op),
-      present_(std::move(present)),
-      args_(std::move(args)),
-      device_(device),
-      num_outputs_(num_outputs),
-      backends_(std::move(backends)),
                                         Arguments args, const InvokeOptions& options)
     : op_(op),
       present_(std::move(present)),
@@ -97,8 +89,6 @@ OPKIT_INLINE OperatorPool::OperatorPool(const ExportedOperator& op, std::vector<
 }
 
 OPKIT_INLINE std::unique_ptr<ReadyOperator> OperatorPool::Make() const {
-  return std::make_unique<ReadyOperator>(op_.name(), present_, args_, device_, num_outputs_,
-                                         backends_);
   return std::make_unique<ReadyOperator>(op_.name(), present_, args_, options_);
 }
 

@@ -7,18 +7,6 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-inline InvokeOptions OptionsFor(Device device, int num_outputs, const std::string& backends) {
-  InvokeOptions options;
-  options.device = device;
-  options.backends = backends;
-  options.num_outputs = num_outputs;
-  return options;
-}
-
-OPKIT_INLINE ReadyOperator::ReadyOperator(const std::string& op, const std::vector<int>& present,
-                                          Arguments args, Device device, int num_outputs,
-                                          const std::string& backends)
-    : op_(op, present, std::move(args), OptionsFor(device, num_outputs, backends)),
 OPKIT_INLINE ReadyOperator::ReadyOperator(const std::string& op, const std::vector<int>& present,
                                           Arguments args, const InvokeOptions& options)
     : op_(op, present, std::move(args), options),
