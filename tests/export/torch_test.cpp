@@ -210,7 +210,7 @@ TEST_CASE("torch's schema is made from the operator's") {
   CHECK(torch.schemas() ==
         "opkit::TorchAxpy(Tensor x, Tensor y, float alpha=1.) -> Tensor\n"
         "opkit::TorchMixed(Tensor x, Tensor? bias=None, *, int axis, bool is_=True, "
-        "str text=\"say \\\"a\\\"\", int[] ints=[1, -2], str[] names=[]) -> (Tensor, Tensor)\n"
+        "str text=\"say \\\"a\\\"\", int[] ints=[1, -2], str[]? names=None) -> (Tensor, Tensor)\n"
         "opkit::TorchReverse(Tensor[] inputs, Tensor[]? added=None, str name=\"none\") -> "
         "Tensor[]\n");
   CHECK(std::string(opkit_torch_register_TorchStateful())
@@ -247,10 +247,11 @@ TEST_CASE("an optional input, strings and lists come from torch") {
   const Fake torch;
   const int before = torch.alive();
   const auto call = [&](TorchValue bias) {
-    return torch.Call("CPU TorchMixed",
-                      {torch.Tensor<float>(kFloat, {3}), bias, 7, 0, torch.String("four"),
-                       torch.List({4, 5}), torch.List({torch.String("a"), torch.String("bc")})},
-                      2);
+    return torch.Call(
+        "CPU TorchMixed",
+        {torch.Tensor<float>(kFloat, {3}), bias, 7, 0, torch.String("four"), torch.List({4, 5}),
+         Fake::Some(torch.List({torch.String("a"), torch.String("bc")}))},
+        2);
   };
   auto out = call(Fake::Some(torch.Tensor<float>(kFloat, {10})));
   CHECK(torch.Take<double>(out[0]) == std::vector<double>{13, 0, 4, 3045});

@@ -23,7 +23,8 @@ struct TorchParameter {
   const AttributeSchema* attribute = nullptr;  // of kAttribute
 };
 
-class TorchLibrary;
+struct OPKIT_IMAGE_LOCAL TorchApi;
+class OPKIT_IMAGE_LOCAL TorchLibrary;
 
 // An operator that OPKIT_EXPORT_TORCH exports.
 struct OPKIT_IMAGE_LOCAL TorchOperator {
@@ -31,6 +32,8 @@ struct OPKIT_IMAGE_LOCAL TorchOperator {
   TorchKernel kernel;
   bool registered = false;
   // Set once the operator is registered, and kept for ever.
+  // What a registered operator has for ever.
+  const TorchApi* api = nullptr;
   std::vector<TorchParameter>* parameters = nullptr;
   std::list<TorchLibrary>* libraries = nullptr;
 };

@@ -132,8 +132,10 @@ inline std::string TorchLiteral(const Attribute& value) {
   }
   return value.is_list() ? "[" + text + "]" : text;
 }
-// True if torch's notation can write the default.
+// True if torch's notation can write the default. It has no lists of bools or of strings.
 inline bool HasTorchLiteral(const Attribute& value) {
+  if (value.type() == AttributeType::kBools || value.type() == AttributeType::kStrings)
+    return false;
   for (const double number : value.values().floats)
     if (!std::isfinite(number)) return false;
   for (const std::string& string : value.values().strings)
@@ -238,30 +240,27 @@ class OPKIT_IMAGE_LOCAL TorchArguments {
   TorchArguments(const TorchApi& api, const TorchOperator& op, TorchValue* stack, uint64_t count)
       : api_(api), owned_(api) {
     // Takes everything first: whatever is thrown later, nothing leaks.
-    std::vector<std::pair<const TorchParameter*, std::optional<TorchValue>>> values;
+    arguments_.reserve(op.parameters->size());
     for (uint64_t i = 0; i < count && i < op.parameters->size(); ++i) {
       const TorchParameter& parameter = (*op.parameters)[i];
-      std::optional<TorchValue> value = stack[i];
+      Argument argument{&parameter, true, stack[i], {}};
       if (parameter.optional) {
         auto* const boxed = reinterpret_cast<TorchValue*>(stack[i]);
-        value = boxed ? std::optional(*boxed) : std::nullopt;
+        argument.given = boxed;
+        if (boxed) argument.value = *boxed;
         delete boxed;
       }
-      values.emplace_back(&parameter, value);
-      if (value) Own(parameter, *value);
+      if (argument.given) Own(argument);
+      arguments_.push_back(argument);
     }
-    for (const auto& [parameter, value] : values) {
-      if (parameter->kind == TorchParameter::kTensor) {
-        present_.push_back(value.has_value());
-        if (value) tensors_.push_back(Handle(*value));
-      } else if (parameter->kind == TorchParameter::kTensors) {
-        for (const TorchValue item : Items(Handle(*value), AttributeType::kTensor)) {
-          present_.push_back(1);
-          tensors_.push_back(Handle(item));
-        }
-      } else if (value) {
-        const AttributeSchema& declared = *parameter->attribute;
-        args_.Set(declared.name, FitAttribute(&declared, AttributeOf(*declared.type, *value)));
+    for (Argument& argument : arguments_) {
+      if (argument.given && IsList(*argument.parameter)) ReadItems(argument);
+      if (argument.parameter->kind == TorchParameter::kTensor) {
+        present_.push_back(argument.given);
+        if (argument.given) tensors_.push_back(Handle(argument.value));
+      } else if (argument.parameter->kind == TorchParameter::kTensors) {
+        present_.insert(present_.end(), argument.items.size(), 1);
+        for (const TorchValue item : argument.items) tensors_.push_back(Handle(item));
       }
     }
     while (!present_.empty() && !present_.back()) present_.pop_back();
@@ -269,7 +268,37 @@ class OPKIT_IMAGE_LOCAL TorchArguments {
 
   const std::vector<TorchHandle>& tensors() const { return tensors_; }
   const std::vector<int>& present() const { return present_; }
-  const Arguments& args() const { return args_; }
+
+  // Adds the attributes to the key of the call. Returns false for tensors, whose elements it does
+  // not add.
+  bool AddAttributes(CallKey& key) const {
+    for (const Argument& argument : arguments_) {
+      if (argument.parameter->kind != TorchParameter::kAttribute) continue;
+      key.Add(argument.given);
+      if (!argument.given) continue;
+      const AttributeType element = ElementOf(*argument.parameter);
+      if (element == AttributeType::kTensor) return false;
+      const bool is_list = IsList(*argument.parameter);
+      key.Add(is_list ? argument.items.size() : size_t{1});
+      const std::span<const TorchValue> values =
+          is_list ? std::span(argument.items) : std::span(&argument.value, 1);
+      for (const TorchValue value : values)
+        if (element == AttributeType::kString)
+          key.AddText(Text(value));
+        else
+          key.Add(value);
+    }
+    return true;
+  }
+  Arguments Attributes() const {
+    Arguments args;
+    for (const Argument& argument : arguments_) {
+      if (argument.parameter->kind != TorchParameter::kAttribute || !argument.given) continue;
+      const AttributeSchema& declared = *argument.parameter->attribute;
+      args.Set(declared.name, FitAttribute(&declared, AttributeOf(argument)));
+    }
+    return args;
+  }
 
   ForeignTensor Tensor(TorchHandle handle) const {
     ForeignTensor tensor;
@@ -297,29 +326,50 @@ class OPKIT_IMAGE_LOCAL TorchArguments {
  private:
   static TorchHandle Handle(TorchValue value) { return reinterpret_cast<TorchHandle>(value); }
 
-  void Own(const TorchParameter& parameter, TorchValue value) {
-    const auto type = parameter.attribute ? *parameter.attribute->type : AttributeType::kTensor;
-    if (parameter.kind == TorchParameter::kTensors || type >= AttributeType::kInts)
-      owned_.lists.push_back(Handle(value));
+  struct Argument {
+    const TorchParameter* parameter;
+    bool given;
+    TorchValue value;
+    std::vector<TorchValue> items;  // of a list
+  };
+
+  static bool IsList(const TorchParameter& parameter) {
+    return parameter.kind == TorchParameter::kTensors ||
+           (parameter.attribute && *parameter.attribute->type >= AttributeType::kInts);
+  }
+  // Returns the type of a value, or of each item of a list.
+  static AttributeType ElementOf(const TorchParameter& parameter) {
+    if (!parameter.attribute) return AttributeType::kTensor;
+    return static_cast<AttributeType>(static_cast<int>(*parameter.attribute->type) % 5);
+  }
+  void Own(const Argument& argument) {
+    if (IsList(*argument.parameter))
+      owned_.lists.push_back(Handle(argument.value));
     else
-      OwnElement(type, value);
+      OwnElement(ElementOf(*argument.parameter), argument.value);
   }
   void OwnElement(AttributeType type, TorchValue value) {
     if (type == AttributeType::kTensor) owned_.tensors.push_back(Handle(value));
     if (type == AttributeType::kString) owned_.strings.push_back(Handle(value));
   }
-  // Returns the items, and owns them.
-  std::vector<TorchValue> Items(TorchHandle list, AttributeType element) {
+  void ReadItems(Argument& argument) {
+    const TorchHandle list = Handle(argument.value);
     size_t size = 0;
     CheckTorch(api_.list_size(list, &size), "give a list's size");
-    std::vector<TorchValue> items(size);
+    argument.items.resize(size);
     for (size_t i = 0; i < size; ++i) {
-      CheckTorch(api_.list_item(list, i, &items[i]), "give an item of a list");
-      OwnElement(element, items[i]);
+      CheckTorch(api_.list_item(list, i, &argument.items[i]), "give an item of a list");
+      OwnElement(ElementOf(*argument.parameter), argument.items[i]);
     }
-    return items;
   }
-  void AddElement(AttributeType element, TorchValue value, Attribute::Values& to) {
+  std::string_view Text(TorchValue string) const {
+    size_t size = 0;
+    const char* data = nullptr;
+    CheckTorch(api_.string_size(Handle(string), &size), "give a string's size");
+    CheckTorch(api_.string_data(Handle(string), &data), "give a string's text");
+    return {data, size};
+  }
+  void AddElement(AttributeType element, TorchValue value, Attribute::Values& to) const {
     switch (element) {
       case AttributeType::kFloat:
         to.floats.push_back(std::bit_cast<double>(value));
@@ -327,14 +377,9 @@ class OPKIT_IMAGE_LOCAL TorchArguments {
       case AttributeType::kBool:
         to.ints.push_back((value & 0xff) != 0);
         break;
-      case AttributeType::kString: {
-        size_t size = 0;
-        const char* data = nullptr;
-        CheckTorch(api_.string_size(Handle(value), &size), "give a string's size");
-        CheckTorch(api_.string_data(Handle(value), &data), "give a string's text");
-        to.strings.emplace_back(data, size);
+      case AttributeType::kString:
+        to.strings.emplace_back(Text(value));
         break;
-      }
       case AttributeType::kTensor: {
         opkit::Tensor view;
         ViewForeign(Tensor(Handle(value)), view);
@@ -347,22 +392,21 @@ class OPKIT_IMAGE_LOCAL TorchArguments {
         to.ints.push_back(static_cast<int64_t>(value));
     }
   }
-  Attribute AttributeOf(AttributeType type, TorchValue value) {
+  Attribute AttributeOf(const Argument& argument) const {
     auto values = MakeIntrusive<Attribute::Values>();
-    if (type < AttributeType::kInts) {
-      AddElement(type, value, *values);
-      return Attribute(type, std::move(values));
-    }
-    const auto element = static_cast<AttributeType>(static_cast<int>(type) - 5);
-    for (const TorchValue item : Items(Handle(value), element)) AddElement(element, item, *values);
-    return Attribute(type, std::move(values));
+    const AttributeType element = ElementOf(*argument.parameter);
+    if (IsList(*argument.parameter))
+      for (const TorchValue item : argument.items) AddElement(element, item, *values);
+    else
+      AddElement(element, argument.value, *values);
+    return Attribute(*argument.parameter->attribute->type, std::move(values));
   }
 
   const TorchApi& api_;
   TorchObjects owned_;
+  std::vector<Argument> arguments_;
   std::vector<TorchHandle> tensors_;
   std::vector<int> present_;
-  Arguments args_;
 };
 
 // New tensors of torch. A call that fails deletes them.
@@ -381,7 +425,7 @@ class OPKIT_IMAGE_LOCAL TorchResults {
     CheckTorch(
         api_.empty(shape.rank(), shape.data(), strides.data(), number,
                    device.type == DeviceType::kCUDA ? kTorchCuda : kTorchCpu, device.index, &made),
-        StrCat("make a tensor of ", dtype, shape).c_str());
+        "make a tensor");
     owned_.tensors.push_back(made);
     return tensors_[o] = made;
   }
@@ -414,15 +458,6 @@ class OPKIT_IMAGE_LOCAL TorchResults {
   std::vector<TorchHandle> tensors_;  // null before Make
 };
 
-// Adds an attribute to the key of a call.
-inline void AddAttribute(CallKey& key, const std::string& name, const Attribute& value) {
-  const Attribute::Values& values = value.values();
-  key.AddText(name), key.Add(value.type()), key.Add(value.size());
-  for (const int64_t number : values.ints) key.Add(number);
-  for (const double number : values.floats) key.Add(number);
-  for (const std::string& text : values.strings) key.AddText(text);
-}
-
 inline void RunOnTorchThreads(const TorchApi& api, int count, FunctionRef<void()> work) {
   // Each range of torch's loop runs the work once; a thread that finds none left returns at once.
   const auto body = [](int64_t, int64_t, void* data) {
@@ -433,7 +468,7 @@ inline void RunOnTorchThreads(const TorchApi& api, int count, FunctionRef<void()
 
 OPKIT_INLINE void RunTorchOperator(const TorchOperator& op, TorchValue* stack, uint64_t num_args) {
   const ScopedValue calls_own(t_calls_own_operators, true);
-  const TorchApi& api = *TorchApi::Find();
+  const TorchApi& api = *op.api;
   const TorchArguments call(api, op, stack, num_args);
   const std::vector<TorchHandle>& tensors = call.tensors();
   std::vector<ForeignTensor> inputs;
@@ -441,18 +476,14 @@ OPKIT_INLINE void RunTorchOperator(const TorchOperator& op, TorchValue* stack, u
   const Device device = inputs.empty() ? Device{DeviceType::kCPU, 0} : inputs[0].device;
 
   CallKey key;
-  bool has_tensors = false;  // their values are not in the key
   key.Add(device.type), key.Add(device.index), key.Add(call.present().size());
   for (const int one : call.present()) key.Add(one);
-  for (const NamedAttribute& attribute : call.args()) {
-    AddAttribute(key, attribute.name, attribute.value);
-    has_tensors |= !attribute.value.values().tensors.empty();
-  }
   const auto make = [&] {
-    RefuseMutation(op.op, static_cast<int>(call.present().size()), call.args(), "torch");
-    return std::make_unique<ReadyOperator>(op.op.name(), call.present(), call.args(), device);
+    const Arguments args = call.Attributes();
+    RefuseMutation(op.op, static_cast<int>(call.present().size()), args, "torch");
+    return std::make_unique<ReadyOperator>(op.op.name(), call.present(), args, device);
   };
-  std::unique_ptr<ReadyOperator> own = has_tensors ? make() : nullptr;
+  const std::unique_ptr<ReadyOperator> own = call.AddAttributes(key) ? nullptr : make();
   const Lease ready = own ? Lease(*own, nullptr, nullptr) : KeptOperator(op.op, key, make);
 
   for (int i = 0, given = 0; i < ready->num_inputs(); ++i)
@@ -551,6 +582,7 @@ OPKIT_INLINE const char* RegisterTorchOperator(TorchOperator& op) noexcept {
       CheckTorch(api->implement(libraries->back().get(), op.op.name(), op.kernel, kVersion),
                  StrCat("add a kernel for ", key, " to ", domain, "::", op.op.name()).c_str());
     }
+    op.api = api;
     op.libraries = libraries.release();
     op.parameters = parameters.release();
     op.registered = true;
