@@ -15175,6 +15175,16 @@ OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
   return host && host == g_program_host.load(std::memory_order_relaxed);
 }
+// True while this thread makes a call for another kind of host (export/). Such a call runs this
+// image's own operators, with the program's own table, even if a program has loaded the image as a
+// library.
+OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_calls_own_operators = false;
+
+// The host that keeps the error texts of this thread's operators.
+OPKIT_IMAGE_LOCAL inline const opkit_host* HostOfErrors() {
+  return t_calls_own_operators ? g_program_host.load(std::memory_order_relaxed) : g_host;
+}
+
 // True if this image is a library that another program has loaded.
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
@@ -31885,6 +31895,17 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
   return record;
 }
 
+// True if a record of REGISTER_OP has brought the operator, or its gradient, into the registry too
+// (export/exported_operator.hpp).
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline bool IsFromRecord(const OpSchema& schema,
+                                                      std::span<const FunctionRecord> records) {
+  for (const FunctionRecord& record : records)
+    if (schema.line() == record->line && std::string_view(schema.file()) == record->file &&
+        (schema.name() == record->name || schema.name() == record->name + "_backward"))
+      return true;
+  return false;
+}
+
 // Describes a backend of the library's kernels to the host: its rank and availability.
 struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
   explicit ExportedBackend(std::string its_name) : name(std::move(its_name)) {
@@ -31925,9 +31946,10 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>&
   LibraryContents& contents = LibraryContents::Global();
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
+  const std::vector<FunctionRecord> own = records;
   for (const std::string& name : RegisteredOperators()) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(name);
-    if (!schema.is_internal()) records.push_back(ReadSchema(schema));
+    if (!schema.is_internal() && !IsFromRecord(schema, own)) records.push_back(ReadSchema(schema));
   }
   AddBackends(records, contents);
   g_export_threads.described = true;

@@ -9272,6 +9272,16 @@ OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host
 OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
   return host && host == g_program_host.load(std::memory_order_relaxed);
 }
+// True while this thread makes a call for another kind of host (export/). Such a call runs this
+// image's own operators, with the program's own table, even if a program has loaded the image as a
+// library.
+OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_calls_own_operators = false;
+
+// The host that keeps the error texts of this thread's operators.
+OPKIT_IMAGE_LOCAL inline const opkit_host* HostOfErrors() {
+  return t_calls_own_operators ? g_program_host.load(std::memory_order_relaxed) : g_host;
+}
+
 // True if this image is a library that another program has loaded.
 OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
 
@@ -9441,7 +9451,7 @@ class OPKIT_IMAGE_LOCAL ErrorMessageStream {
  public:
   template <class T>
   const ErrorMessageStream& operator<<(const T& value) const {
-    if (const opkit_host* host = detail::g_host) {
+    if (const opkit_host* host = detail::HostOfErrors()) {
       const std::string text = StrCat(value);
       host->add_error(text.data(), text.size());
     }
@@ -20379,8 +20389,12 @@ struct FileState {
   friend bool operator==(const FileState&, const FileState&) = default;
 };
 FileState StateOf(const char* path);
-// Returns the time, since 1970, that a file gets that is written now.
+// Returns the time since 1970. No file that was written before has a later time.
 int64_t FileClockNs();
+// Returns the same after a pause of at most 10 ms: a file that is written after this call has a
+// later time. Files get the time of the last tick of a coarse clock; since Linux 6.13 some get the
+// exact time.
+int64_t FileClockNsWithPause();
 // Calls visit(context, name) for each file and folder in a folder, but "." and "..", in any order.
 void VisitFolder(const char* path, void (*visit)(void* context, const char* name), void* context);
 
@@ -20887,14 +20901,14 @@ class LibraryBuild {
     BuildRecord record;
     // A file that changes while it is compiled may have been read before or after the change.
     for (int attempt = 0; attempt < 2; ++attempt) {
-      const int64_t begin = NextFileClockNs();
+      const int64_t begin = FileClockNsWithPause();
       RunCompiler(folder);
       record.inputs = {{compiler_file_, StateOf(compiler_file_.c_str()), HashOf(compiler_file_)}};
       bool has_changed = false;
       for (const std::string& file : ParseDependencies(ReadFileIfPresent(folder / "d"))) {
         const std::string path = Absolute(file);
         const FileState state = StateOf(path.c_str());
-        has_changed |= state.modified_ns >= begin && state.modified_ns <= FileClockNs();
+        has_changed |= state.modified_ns > begin && state.modified_ns <= FileClockNs();
         record.inputs.push_back({path, state, HashOf(path)});
       }
       if (!has_changed) break;
@@ -20909,14 +20923,6 @@ class LibraryBuild {
     RemoveOtherContents(record.content);
     SaveFile(record_, record.ToText());
     return result;
-  }
-  // Waits for the next tick of the clock of files, at most 10 ms, and returns its time: what was
-  // written before this call has an earlier time.
-  static int64_t NextFileClockNs() {
-    const int64_t before = FileClockNs();
-    const timespec pause{0, 1'000'000};
-    while (FileClockNs() == before) nanosleep(&pause, nullptr);
-    return FileClockNs();
   }
 
   void RunCompiler(const BuildFolder& folder) const {
@@ -25837,10 +25843,19 @@ OPKIT_INLINE FileState StateOf(const char* path) {
   return {status.st_size, ns(status.st_mtim), ns(status.st_ctim)};
 }
 
-OPKIT_INLINE int64_t FileClockNs() {
+inline int64_t NsOfClock(clockid_t clock) {
   timespec now;
-  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  clock_gettime(clock, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+OPKIT_INLINE int64_t FileClockNs() { return NsOfClock(CLOCK_REALTIME); }
+
+OPKIT_INLINE int64_t FileClockNsWithPause() {
+  const int64_t now = FileClockNs();
+  const timespec pause{0, 1'000'000};
+  while (NsOfClock(CLOCK_REALTIME_COARSE) <= now) nanosleep(&pause, nullptr);
+  return now;
 }
 
 OPKIT_INLINE void VisitFolder(const char* path, void (*visit)(void* context, const char* name),
@@ -42273,6 +42288,17 @@ OPKIT_COLD OPKIT_IMAGE_LOCAL inline FunctionRecord ReadSchema(const OpSchema& sc
   return record;
 }
 
+// True if a record of REGISTER_OP has brought the operator, or its gradient, into the registry too
+// (export/exported_operator.hpp).
+OPKIT_COLD OPKIT_IMAGE_LOCAL inline bool IsFromRecord(const OpSchema& schema,
+                                                      std::span<const FunctionRecord> records) {
+  for (const FunctionRecord& record : records)
+    if (schema.line() == record->line && std::string_view(schema.file()) == record->file &&
+        (schema.name() == record->name || schema.name() == record->name + "_backward"))
+      return true;
+  return false;
+}
+
 // Describes a backend of the library's kernels to the host: its rank and availability.
 struct OPKIT_IMAGE_LOCAL ExportedBackend : RefCounted {
   explicit ExportedBackend(std::string its_name) : name(std::move(its_name)) {
@@ -42313,9 +42339,10 @@ OPKIT_COLD OPKIT_INLINE void AddRegisteredOperators(std::vector<FunctionRecord>&
   LibraryContents& contents = LibraryContents::Global();
   if (contents.finalize != &EndLibraryPool)
     g_export_threads.finalize = std::exchange(contents.finalize, &EndLibraryPool);
+  const std::vector<FunctionRecord> own = records;
   for (const std::string& name : RegisteredOperators()) {
     const OpSchema& schema = OpRegistry::Global().GetSchema(name);
-    if (!schema.is_internal()) records.push_back(ReadSchema(schema));
+    if (!schema.is_internal() && !IsFromRecord(schema, own)) records.push_back(ReadSchema(schema));
   }
   AddBackends(records, contents);
   g_export_threads.described = true;

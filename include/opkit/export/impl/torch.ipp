@@ -225,7 +225,7 @@ struct OPKIT_IMAGE_LOCAL TorchObjects {
   const TorchApi& api;
   std::vector<TorchHandle> tensors, lists, strings;
 
-  explicit TorchObjects(const TorchApi& api) : api(api) {}
+  explicit TorchObjects(const TorchApi& of) : api(of) {}
   TorchObjects(TorchObjects&&) = delete;
   ~TorchObjects() {
     for (const TorchHandle tensor : tensors) api.delete_tensor(tensor);
