@@ -1,6 +1,6 @@
 # find_package(opkit [COMPONENTS eigen …]) defines opkit::opkit and opkit::header_only. It defines
-# opkit::ops, opkit::eigen, opkit::onnx, opkit::json and opkit::cuda if they are installed and their
-# requirements are found.
+# opkit::ops, opkit::eigen, opkit::onnx, opkit::json, opkit::host and opkit::cuda if they are installed
+# and their requirements are found.
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 include(${CMAKE_CURRENT_LIST_DIR}/opkitTargets.cmake)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests README and docs/: their C++ is in the examples or compiles, their commands run, their links lead somewhere.
 
-usage: docs_test.py ROOT. A comment above each fence of C++ says how it is checked:
+usage: docs_test.py ROOT. A comment above each fence of C or C++ says how it is checked:
   <!-- FILE -->                    the file has this text word for word
   <!-- compile: statements -->     it compiles in a function, after all.hpp, `using namespace opkit`
   <!-- compile: declarations -->   it compiles in a namespace, likewise
@@ -46,8 +46,8 @@ for page in pages:
     name = page.relative_to(root).as_posix()
     text = page.read_text()
     for what, language, code in fence.findall(text):
-        if language == "cpp" and not what:
-            failed.append(f"{name}: this C++ stands under no comment that says how it is checked:\n"
+        if language in ("c", "cpp") and not what:
+            failed.append(f"{name}: this code stands under no comment that says how it is checked:\n"
                           f"{code}")
         if not what:
             continue
