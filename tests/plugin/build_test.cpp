@@ -1,5 +1,7 @@
 #include "opkit/plugin/build.hpp"
 
+#include <sys/inotify.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +27,7 @@ struct Workshop {
     folder.Write("a header.h", "header");
     folder.Write("version", "stub 1\n");
     folder.Write("behaviour", "");
+    folder.Write("more headers", "");
     folder.Write("compiler", R"(#!/bin/sh
 cd ')" + folder.path() + R"('
 if [ "$*" = --version ]; then cat version; exit; fi
@@ -34,13 +37,14 @@ while [ $# -gt 0 ]; do
   case "$1" in
     -o) out=$2; shift;;
     -MF) list=$2; shift;;
-    *.cc) source=$1;;
+    *.cc|*.cu) source=$1;;
   esac
   shift
 done
-cat "$source" 'a header.h' > "$out"
-echo "out.so: $source \\" > "$list"
+cat "$source" 'a header.h' > "$out" || exit 1
+echo "out.so${space}: $source \\" > "$list"
 echo "  $PWD/a\\ header.h" >> "$list"
+cat 'more headers' >> "$list"
 )");
     chmod((folder / "compiler").c_str(), 0755);
     options = {.compiler = folder / "compiler",
@@ -63,6 +67,36 @@ echo "  $PWD/a\\ header.h" >> "$list"
 
   const TemporaryFolder folder;
   BuildOptions options;
+};
+
+// Counts the files of a folder that are opened.
+class Opened {
+ public:
+  explicit Opened(const std::string& folder) : events_(inotify_init1(IN_NONBLOCK)) {
+    REQUIRE(events_ >= 0);
+    REQUIRE(inotify_add_watch(events_, folder.c_str(), IN_OPEN) >= 0);
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+  ~Opened() { close(events_); }
+
+  // Returns the names, sorted, of those that were opened since the last call.
+  std::vector<std::string> Take() const {
+    std::vector<std::string> names;
+    alignas(inotify_event) char bytes[4096];
+    for (ssize_t size; (size = read(events_, bytes, sizeof bytes)) > 0;)
+      for (ssize_t at = 0; at < size;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(bytes + at);
+        if (event->len > 0) names.emplace_back(event->name);
+        at += static_cast<ssize_t>(sizeof *event + event->len);
+      }
+    std::ranges::sort(names);
+    names.erase(std::ranges::unique(names).begin(), names.end());
+    return names;
+  }
+
+ private:
+  const int events_;
 };
 
 // Sets an environment variable, or removes it, until the end of the scope.
@@ -156,6 +190,133 @@ TEST_CASE("a file with a new time and its old content is no change") {
   CHECK(shop.Build() == "source header");
   CHECK(shop.Build() == "source header");
   CHECK(shop.runs() == 1);
+}
+
+TEST_CASE("the second call reads no source and no header, and a later one those with a new time") {
+  const Workshop shop;
+  const std::string path = shop.folder / "ops.cc";
+  BuildLibrary(path, shop.options);
+  const Opened opened(shop.folder.path());
+  BuildLibrary(path, shop.options);
+  CHECK(opened.Take().empty());
+  fs::last_write_time(shop.folder / "a header.h", fs::file_time_type::clock::now());
+  BuildLibrary(path, shop.options);
+  CHECK(opened.Take() == std::vector<std::string>{"a header.h"});
+  BuildLibrary(path, shop.options);
+  CHECK(opened.Take().empty());
+  CHECK(shop.runs() == 1);
+}
+
+TEST_CASE("a source is compiled each time if a header of it is gone") {
+  Workshop shop;
+  shop.folder.Write("more headers", shop.folder / "gone.h");
+  for (int i = 0; i < 2; ++i) CHECK(shop.Build() == "source header");
+  CHECK(shop.runs() == 2);
+  shop.folder.Write("gone.h", "");
+  for (int i = 0; i < 2; ++i) CHECK(shop.Build() == "source header");
+  CHECK(shop.runs() == 3);
+}
+
+TEST_CASE("a new header that hides another one of its name is a change") {
+  Workshop shop;
+  fs::create_directories(shop.folder / "first/sub");
+  fs::create_directories(shop.folder / "sub");
+  shop.folder.Write("sub/other.h", "");
+  shop.folder.Write("more headers", (shop.folder / "sub/other.h") + "\n");
+  shop.options.flags = {"-I", shop.folder / "first"};
+  CHECK(shop.Build() == "source header");
+  shop.folder.Write("first/unrelated.h", "");
+  shop.folder.Write("unrelated.h", "");
+  CHECK(shop.Build() == "source header");
+  CHECK(shop.runs() == 1);
+  SUBCASE("in a folder of the flags") { shop.folder.Write("first/a header.h", ""); }
+  SUBCASE("in a sub-folder of it") { shop.folder.Write("first/sub/other.h", ""); }
+  SUBCASE("with its folder") {
+    fs::remove(shop.folder / "first/sub");
+    shop.Build();
+    fs::create_directories(shop.folder / "first/sub");
+  }
+  SUBCASE("beside the source") { shop.folder.Write("other.h", ""); }
+  const int before = shop.runs();
+  for (int i = 0; i < 2; ++i) CHECK(shop.Build() == "source header");
+  CHECK(shop.runs() == before + 1);
+}
+
+TEST_CASE("a source of CUDA is compiled by nvcc, with nvcc's words") {
+  Workshop shop;
+  const std::string path = shop.folder.Write("ops.cu", "kernel ");
+  shop.folder.Write("behaviour", "space=' '\n");  // nvcc writes a space before the colon
+  const ScopedVariable nvcc("NVCC", shop.options.compiler.c_str()),
+      flags("NVCCFLAGS", "-arch=native"), cxx_flags("CXXFLAGS", "-not-for-nvcc");
+  shop.options.compiler.clear();
+  shop.options.flags = {"--use_fast_math"};
+  CHECK(shop.Build("ops.cu") == "kernel header");
+  const std::string command = ReadFile(shop.folder / "runs");
+  CHECK(command.starts_with("-std=c++20 -O2 -shared -Xcompiler -fPIC -arch=native " + path +
+                            " --use_fast_math -I" OPKIT_TEST_ROOT "/include -MD -MF "));
+  shop.folder.Write("a header.h", "HEADER");
+  CHECK(shop.Build("ops.cu") == "kernel HEADER");
+}
+
+TEST_CASE("a compiler may be several words, and sources of one name are several sources") {
+  Workshop shop;
+  shop.options.compiler = "env SOME=variable " + shop.options.compiler;
+  CHECK(shop.Build() == "source header");
+  fs::create_directory(shop.folder / "other");
+  shop.folder.Write("other/ops.cc", "other ");
+  CHECK(shop.Build("other/ops.cc") == "other header");
+  CHECK(shop.Build() == "source header");
+  CHECK(shop.runs() == 2);
+  shop.folder.Write("version", "stub 2\n");
+  fs::last_write_time(shop.folder / "compiler", fs::file_time_type::clock::now());
+  CHECK(shop.Build() == "source header");
+  CHECK(shop.runs() == 3);  // the last of the words that are programs is the compiler
+}
+
+TEST_CASE("a folder that cannot be written is an error, and a full disk leaves nothing behind") {
+  Workshop shop;
+  const std::string path = shop.folder / "ops.cc";
+  shop.options.cache_dir = "/proc/opkit";
+  const Error error = ErrorOf([&] { BuildLibrary(path, shop.options); });
+  CHECK(error.code() == ErrorCode::kIo);
+  CHECK(Contains(error.message(), "cannot write '/proc/opkit': "));
+  shop.options.cache_dir = shop.folder / "cache";
+  // In a process that can write no more than `limit` bytes to a file.
+  const auto build_with_limit = [&](rlim_t limit) {
+    const pid_t child = fork();
+    if (child == 0) {
+      signal(SIGXFSZ, SIG_IGN);
+      const rlimit bytes{limit, limit};
+      setrlimit(RLIMIT_FSIZE, &bytes);
+      const Error error = ErrorOf([&] { BuildLibrary(path, shop.options); });
+      _exit(static_cast<int>(error.code()));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+  };
+  // The record, which is written last, is longer than the other files.
+  std::string headers;
+  for (int i = 0; i < 30; ++i)
+    headers += shop.folder.Write("header" + std::to_string(i), "") + "\n";
+  shop.folder.Write("more headers", headers);
+  constexpr rlim_t kLimit = 2000;
+  REQUIRE(headers.size() < kLimit);
+  CHECK(build_with_limit(kLimit) == static_cast<int>(ErrorCode::kIo));
+  REQUIRE(shop.Cached().size() == 1);
+  const fs::path folder = fs::path(shop.folder / "cache") / shop.Cached()[0];
+  const auto files = [&] { return std::distance(fs::directory_iterator(folder), {}); };
+  CHECK(files() == 1);  // the result, which no record names
+  CHECK(shop.Build() == "source header");
+  CHECK(shop.runs() == 2);
+  CHECK(files() == 2);
+  const std::string large(kLimit, 'x');
+  shop.folder.Write("ops.cc", large);
+  CHECK(build_with_limit(kLimit) == static_cast<int>(ErrorCode::kInvalidArgument));
+  CHECK(shop.runs() == 3);
+  CHECK(files() == 2);
+  CHECK(shop.Cached().size() == 1);
+  CHECK(shop.Build() == large + "header");
 }
 
 TEST_CASE("a header that changes while the source is compiled has the source compiled again") {
@@ -364,6 +525,26 @@ TEST_CASE("a built library is loaded, and a new build of its source takes its pl
   for (Library& loaded : Library::All())
     if (loaded.path().starts_with(folder.path())) loaded.Unload();
   CHECK(Registrations() == before);
+}
+
+TEST_CASE("a path may have any character, and a source includes what lies beside it") {
+  const TemporaryFolder folder;
+  const std::string place = folder / "a: \"b'\\ $c #d\\";
+  fs::create_directories(place + "/sub");
+  const BuildOptions options = {
+      .flags = {"-O0", "-Isub folder"}, .compiler = OPKIT_TEST_CC, .cache_dir = place + "/cache"};
+  const std::string path = place + "/my \"ops'\\\\ $x #1.c";
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(name) << text;
+  };
+  write(path, "#include \"sub/factor.h\"\n" + Source("FACTOR"));
+  for (const char* factor : {"2", "3"}) {  // gcc's list of headers is read as it is meant
+    write(place + "/sub/factor.h", "#define FACTOR " + std::string(factor) + "\n");
+    Library library = Library::Build(path, options);
+    CHECK(Call("c_scale", Floats{1})[0] == std::stof(factor));
+    CHECK(BuildLibrary(path, options) == library.path());
+    if (factor[0] == '3') library.Unload();
+  }
 }
 
 TEST_CASE("a source that includes op.hpp needs no option") {

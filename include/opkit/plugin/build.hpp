@@ -18,9 +18,9 @@ struct BuildOptions {
   // The compiler, and words that come first ("ccache g++"). Default: $CXX, else c++; for a .c file
   // $CC, else cc; for a .cu file $NVCC, else nvcc.
   std::string compiler = {};
-  // The folder that has opkit/op.hpp. Default: $OPKIT_INCLUDE_DIR; else include/ in, or beside, the
-  // folder of the program or shared object that contains this function; else the folder with which
-  // that was compiled.
+  // The folder that has opkit/op.hpp. Default: $OPKIT_INCLUDE_DIR; else include/ in the folder of
+  // the program or shared object that contains this function, or in one of the two folders above;
+  // else the folder with which that was compiled.
   std::string include_dir = {};
   // The folder of the results. Default: $OPKIT_BUILD_CACHE, else opkit/build in the user's cache
   // folder ($XDG_CACHE_HOME, else $HOME/.cache).
@@ -38,7 +38,8 @@ bool IsLibrarySource(const std::string& path);
 // $CXXFLAGS ($CFLAGS, $NVCCFLAGS) come before BuildOptions::flags. The source is compiled again if
 // its content, that of a header that it includes, the flags, the compiler's --version or the
 // toolkit's version has changed. Otherwise the call takes about 1 ms: a file with the size and the
-// times of the last call is not read. A new header that hides one of the same name is not noticed.
+// times of the last call is not read. A new header that hides one of the same name is noticed in the
+// folder of the source, in those of -I, -iquote and -isystem that existed, and in sub-folders.
 //
 // Processes and threads that need one result at the same time compile it once. A process that is
 // killed leaves no lock and no half result. After a compilation the result of the last one of the

@@ -164,7 +164,7 @@ OPKIT_INLINE void UpdateFile(const std::string& path,
   struct stat old;
   if (stat(target.c_str(), &old) == 0 && !S_ISREG(old.st_mode))  // such as /dev/null
     FailFile("write", path, "it is not a regular file");
-  MakeFolders(target);
+  static_cast<void>(MakeFolders(target));
   const FileLock lock(target + ".lock", wait_s);
   const std::string bytes = change(ReadFileIfPresent(target));
   const bool exists = stat(target.c_str(), &old) == 0;

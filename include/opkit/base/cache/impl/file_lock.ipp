@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "opkit/base/cache/file_lock.hpp"
+#include "opkit/base/cache/file_state.hpp"
 #include "opkit/base/error.hpp"
 #include "opkit/base/platform.hpp"
 
@@ -15,10 +16,17 @@ OPKIT_INLINE void FailFile(const char* cannot, const std::string& path, const ch
   Throw(ErrorCode::kIo, "cannot ", cannot, " '", path, "': ", why ? why : std::strerror(errno));
 }
 
-OPKIT_INLINE void MakeFolders(const std::string& path) {
+OPKIT_INLINE bool MakeFolders(const std::string& path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos;
-       slash = path.find('/', slash + 1))
-    static_cast<void>(mkdir(path.substr(0, slash).c_str(), 0777));
+       slash = path.find('/', slash + 1)) {
+    const std::string folder = path.substr(0, slash);
+    if (mkdir(folder.c_str(), 0777) == 0) continue;
+    const int error = errno;
+    if (StateOf(folder.c_str()).exists()) continue;
+    errno = error;
+    return false;
+  }
+  return true;
 }
 
 OPKIT_INLINE FileLock::FileLock(const std::string& path, double wait_s)
