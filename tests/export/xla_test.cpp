@@ -377,6 +377,8 @@ TEST_CASE("a call on CUDA without a kernel for CUDA is an error") {
       Call(host).Arg(kF32, x).Arg(kF32, x).Ret(kF32, z).Run(opkit_xla_cuda_XlaAxpy);
   CHECK_MESSAGE(error.starts_with("5: operator XlaAxpy (x, y) -> (z) has no kernel for cuda"),
                 error);
+  // XLA sees it when it makes its program.
+  CHECK(Call(host).At(xla::Stage::kInstantiate).Run(opkit_xla_cuda_XlaAxpy) == error);
 }
 
 }}  // namespace xla_test

@@ -419,7 +419,7 @@ struct OPKIT_IMAGE_LOCAL XlaLaterCall {
 };
 
 // Checks the attributes when XLA makes its program, and makes the state of a stateful operator.
-inline xla::Error* InstantiateXla(const XlaOperator& op, xla::CallFrame& frame) {
+inline xla::Error* InstantiateXla(const XlaOperator& op, xla::CallFrame& frame, XlaRun run) {
   const OpSchema& schema = op.op.schema();
   XlaAttributes attributes(schema, frame.attrs);
   const size_t num_inputs =
@@ -428,8 +428,9 @@ inline xla::Error* InstantiateXla(const XlaOperator& op, xla::CallFrame& frame) 
       attributes.present ? *attributes.present : std::vector<int>(num_inputs, 1);
   RefuseMutation(op.op, static_cast<int>(num_inputs), attributes.args, "XLA");
   // A number of inputs that the schema does not decide is not known before the first run.
+  const Device device{run == XlaRun::kOnCuda ? DeviceType::kCUDA : DeviceType::kCPU, 0};
   if (schema.min_inputs() == schema.max_inputs() && schema.min_outputs() == schema.max_outputs())
-    ReadyOperator(op.op.name(), present, attributes.args);
+    ReadyOperator(op.op.name(), present, attributes.args, device);
   if (!op.op.needs_instance()) return nullptr;
   if (op.state_type_id->value == 0)
     Throw(ErrorCode::kFailedPrecondition, "the state of operator ", op.op.name(),
@@ -499,7 +500,7 @@ OPKIT_INLINE xla::Error* HandleXla(const XlaOperator& op, xla::CallFrame& frame,
   }
   return GuardBoundary(
       [&]() -> xla::Error* {
-        if (frame.stage == xla::Stage::kInstantiate) return InstantiateXla(op, frame);
+        if (frame.stage == xla::Stage::kInstantiate) return InstantiateXla(op, frame, run);
         if (frame.stage == xla::Stage::kExecute) return ExecuteXla(op, frame, run);
         return nullptr;
       },
