@@ -5,7 +5,9 @@
 
 The python fences of a section are one program. It runs in a folder with the library as libmyops.so.
 Its lines `print(…)  # TEXT` must print TEXT. docs_test.py compares the page's C++ with the source.
+$OPKIT_PAGE_PYTHON runs the programs, else the Python of this test.
 """
+import os
 import pathlib
 import re
 import subprocess
@@ -40,8 +42,9 @@ class Page(unittest.TestCase):
                 expected = re.findall(r"^\s*print\(.*\)  # (.+)$", code, re.M)
                 self.assertTrue(expected, "the program shows no result")
                 (pathlib.Path(folder) / "libmyops.so").symlink_to(pathlib.Path(LIBRARY).resolve())
-                run = subprocess.run([sys.executable, "-c", code], cwd=folder, text=True,
-                                     capture_output=True, timeout=200)
+                python = os.environ.get("OPKIT_PAGE_PYTHON", sys.executable)
+                run = subprocess.run([python, "-c", code], cwd=folder, text=True,
+                                     capture_output=True, timeout=7200)
                 self.assertEqual(run.returncode, 0, run.stderr)
                 self.assertEqual(run.stdout.splitlines(), expected)
 

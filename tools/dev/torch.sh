@@ -64,16 +64,22 @@ END
 }
 
 test_torch() {
-  local tests=$PWD/tests/export/torch report=$PWD/build/torch/junit.xml
+  local tests=$PWD/tests/export report=$torch_folder/junit.xml source
   mkdir -p "$torch_folder"
   make_torch
-  say "compiling the operators"
-  "$torch_compiler" -std=c++20 -O1 -shared -fPIC -fvisibility=hidden -fno-gnu-unique -Iinclude \
-    "$tests/operators.cc" -o "$torch_folder/operators.so" || die "the operators do not compile"
-  say "calling them in PyTorch (two minutes in qemu-user)"
-  echo "add_test(export_torch_test \"$torch_python\" \"$tests/torch_test.py\" \"$torch_folder/operators.so\")" \
-    >"$torch_folder/CTestTestfile.cmake"
+  for source in tests/export/torch/operators.cc examples/library/exported.cc; do
+    say "compiling $source"
+    "$torch_compiler" -std=c++20 -O1 -shared -fPIC -fno-gnu-unique -Iinclude "$source" \
+      -o "$torch_folder/$(basename "$source" .cc).so" || die "$source does not compile"
+  done
+  say "calling the operators in PyTorch (some minutes in qemu-user)"
+  cat >"$torch_folder/CTestTestfile.cmake" <<END
+add_test(export_torch_test "$torch_python" "$tests/torch/torch_test.py" "$torch_folder/operators.so")
+add_test(export_page_torch_test "$(command -v python3)" "$tests/hosts_page_test.py" "$PWD/docs/hosts.md"
+  "$torch_folder/exported.so" PyTorch)
+set_tests_properties(export_page_torch_test PROPERTIES ENVIRONMENT "OPKIT_PAGE_PYTHON=$torch_python")
+END
   rm -f "$report"
-  ctest --test-dir "$torch_folder" --timeout 7200 "${ctest_output[@]}" --output-junit "$report" || true
+  ctest --test-dir "$torch_folder" --timeout 7200 -j "$jobs" "${ctest_output[@]}" --output-junit "$report" || true
   reports+=("$report")
 }
