@@ -15,7 +15,7 @@ has_torch() {
 # Sets `torch_python`, and the compiler of its machine.
 want_torch() {
   if quietly has_torch; then
-    torch_python=${PYTHON:-python3} torch_compiler=${CXX:-g++}
+    torch_python=$(command -v "${PYTHON:-python3}") torch_compiler=${CXX:-g++}
     return
   fi
   torch_python=$torch_folder/python torch_compiler=aarch64-linux-gnu-g++
@@ -36,7 +36,7 @@ apt_get_arm64() {
 # Unpacks the Python of this distribution for ARM64 and the wheels. Nothing of them is installed in the system.
 make_torch() {
   [[ $torch_python == "$torch_folder/python" ]] || return 0
-  local root=$torch_folder/root deb python tag wanted="${torch_debs[*]} ${torch_wheels[*]}"
+  local root=$torch_folder/root deb python wanted="${torch_debs[*]} ${torch_wheels[*]}"
   [[ $(cat "$torch_folder/packages" 2>/dev/null) != "$wanted" ]] || return 0
   say "downloading PyTorch for ARM64 and a Python, to build/torch"
   rm -rf "$torch_folder"
