@@ -11,19 +11,19 @@
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/tune/tune.hpp"
-#include "opkit/interop/json.hpp"
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/onnx.hpp"
-#include "opkit/interop/parse_json.hpp"
 #include "opkit/op/boundary/convert/abi_node.hpp"
 #include "opkit/plugin/library.hpp"
 #include "opkit/profile/profiler.hpp"
 
+#include "host_json.hpp"
+
 using namespace opkit;
 using detail::ForeignTensor;
 using detail::Index;
-using detail::Json;
-using detail::JsonObject;
+using host::Json;
+using host::JsonObject;
 
 namespace {
 
@@ -199,108 +199,6 @@ char* CopyText(std::string_view text) {
 // Replaces bytes that are not UTF-8, since docs come from libraries.
 char* CopyJson(const Json& json) {
   return CopyText(json.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
-
-// Returns the document; an empty object for a null pointer.
-Json ReadJson(const char* text, const char* name) {
-  if (!text) return Json::object();
-  return detail::AtPath(name, [&] { return detail::ParseJson(text); });
-}
-int NumberFromJson(const Json& json, const std::string& path) {
-  const int64_t value = detail::IntFromJson(json, path);
-  if (value < 0 || value > INT32_MAX)
-    detail::ThrowAtPath(path, StrCat(value, " is not between 0 and ", INT32_MAX),
-                        ErrorCode::kOutOfRange);
-  return static_cast<int>(value);
-}
-template <class Convert>
-auto ListOf(const Json& json, const std::string& path, Convert convert) {
-  std::vector<decltype(convert(json, path))> out;
-  if (!json.is_array()) detail::ThrowWrongJson(json, path, "an array");
-  for (size_t i = 0; i < json.size(); ++i)
-    out.push_back(convert(json[i], detail::Element(path, i)));
-  return out;
-}
-std::vector<std::string> BackendsFromJson(const JsonObject& options) {
-  if (!options.Find("backends")) return {};
-  auto names = ListOf(options.Get("backends"), options.PathOf("backends"), detail::StringFromJson);
-  for (const std::string& name : names) OpRegistry::Global().CheckBackend(name);
-  return names;
-}
-
-// Converts a value of JSON to an attribute: {"float": "inf"} names the type, other values have it.
-Attribute AttributeOf(const Json& json, const std::string& path) {
-  if (json.is_object()) return detail::AttributeFromJson(json, path);
-  const bool is_list = json.is_array();
-  const auto all = [&](auto is_type) {
-    if (!is_list) return is_type(json);
-    for (const Json& element : json)
-      if (!is_type(element)) return false;
-    return true;
-  };
-  if (all([](const Json& value) { return value.is_number_integer(); }))
-    return detail::ListFromJson<int64_t>(json, path, is_list, detail::IntFromJson);
-  if (all([](const Json& value) { return value.is_number(); }))
-    return detail::ListFromJson<double>(json, path, is_list, detail::FloatFromJson);
-  if (all([](const Json& value) { return value.is_boolean(); }))
-    return detail::ListFromJson<bool>(json, path, is_list, detail::BoolFromJson);
-  if (all([](const Json& value) { return value.is_string(); }))
-    return detail::ListFromJson<std::string>(json, path, is_list, detail::StringFromJson);
-  detail::ThrowWrongJson(json, path,
-                         "a number, a string, true or false, an array of one of these types, or an "
-                         "object that names the type");
-}
-Arguments AttributesOf(const char* op, const char* text) {
-  const Json json = ReadJson(text, "attributes");
-  if (!json.is_object()) detail::ThrowWrongJson(json, "attributes", "an object");
-  const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-  Arguments args;
-  for (const auto& item : json.items())
-    args.Set(item.key(), detail::FitAttribute(
-                             schema.FindAttribute(item.key()),
-                             AttributeOf(item.value(), detail::Member("attributes", item.key()))));
-  return args;
-}
-
-// Returns the value of an attribute without its type.
-Json ValueOf(const Attribute& attribute) {
-  Json typed = detail::ToJson(attribute, "default");
-  return std::move(typed.begin().value());
-}
-Json DescribeValues(const std::vector<detail::ValueSchema>& values) {
-  Json out = Json::array();
-  for (const detail::ValueSchema& value : values) {
-    Json dtypes = Json::array();
-    for (const DType dtype : value.dtypes) dtypes.push_back(ToString(dtype));
-    out.push_back({{"name", value.name}, {"doc", value.doc}, {"dtypes", std::move(dtypes)}});
-  }
-  return out;
-}
-// No more inputs than this are accepted; a schema with this limit has none.
-constexpr int kMostInputs = 1 << 20;
-Json Range(int least, int most) {
-  return Json::array({least, most >= kMostInputs ? Json(nullptr) : Json(most)});
-}
-Json DescribeOperator(const OpSchema& schema) {
-  Json attributes = Json::array();
-  for (const detail::AttributeSchema& attribute : schema.attributes()) {
-    Json row = {{"name", attribute.name}, {"doc", attribute.doc}};
-    if (attribute.type) row["type"] = ToString(*attribute.type);
-    row["required"] = attribute.required;
-    if (attribute.default_value) row["default"] = ValueOf(*attribute.default_value);
-    if (!attribute.values.empty()) row["values"] = attribute.values;
-    attributes.push_back(std::move(row));
-  }
-  return {{"name", schema.name()},
-          {"doc", schema.doc()},
-          {"library", schema.origin()},
-          {"num_inputs", Range(schema.min_inputs(), schema.max_inputs())},
-          {"num_outputs", Range(schema.min_outputs(), schema.max_outputs())},
-          {"inputs", DescribeValues(schema.inputs())},
-          {"outputs", DescribeValues(schema.outputs())},
-          {"attributes", std::move(attributes)},
-          {"any_attributes", schema.TakesArgument("any attribute")},
-          {"stateful", schema.is_stateful()}};
 }
 
 // Throws kInvalidArgument for a negative extent, and kOutOfRange for a tensor that ends beyond 64
@@ -524,8 +422,8 @@ void RunGraph(opkit_host_plan& plan, const Call& call) {
 
 PlanOptions PlanOptionsOf(const JsonObject& options) {
   PlanOptions plan;
-  plan.threads = options.Read("threads", NumberFromJson, 0);
-  plan.backends = BackendsFromJson(options);
+  plan.threads = options.Read("threads", host::NumberFromJson, 0);
+  plan.backends = host::BackendsFromJson(options);
   plan.schedule.deterministic = options.Read("deterministic", detail::BoolFromJson, false);
   plan.memory.capacity_bytes = options.Read("capacity_bytes", detail::IntFromJson, int64_t{0});
   const std::string use = options.Read("tuning", detail::StringFromJson, std::string("none"));
@@ -640,7 +538,7 @@ opkit_status opkit_host_load(const char* path, const char* options, opkit_host_l
   return Guard([&] {
     Clear(library, "library");
     CheckGiven(path, "path");
-    const Json json = ReadJson(options, "options");
+    const Json json = host::ReadJson(options, "options");
     const JsonObject object(
         json, "options",
         {"backend", "allow_override", "own_copy", "flags", "compiler", "include_dir", "cache_dir"});
@@ -650,7 +548,8 @@ opkit_status opkit_host_load(const char* path, const char* options, opkit_host_l
     load.own_copy = object.Read("own_copy", detail::BoolFromJson, false);
     BuildOptions build;
     if (object.Find("flags"))
-      build.flags = ListOf(object.Get("flags"), object.PathOf("flags"), detail::StringFromJson);
+      build.flags =
+          host::ListOf(object.Get("flags"), object.PathOf("flags"), detail::StringFromJson);
     for (const auto& [name, value] :
          {std::pair("compiler", &build.compiler), std::pair("include_dir", &build.include_dir),
           std::pair("cache_dir", &build.cache_dir)})
@@ -702,7 +601,7 @@ opkit_status opkit_host_operators(const opkit_host_library* library, char** json
     Json out = Json::array();
     for (const std::string& name : loaded ? loaded->operators() : registry.Operators())
       if (const OpSchema* schema = registry.FindSchema(name); schema && !schema->is_private())
-        out.push_back(DescribeOperator(*schema));
+        out.push_back(host::DescribeOperator(*schema));
     *json = CopyJson(out);
   });
 }
@@ -712,13 +611,13 @@ opkit_status opkit_host_make(const char* op, uint64_t num_inputs, const char* at
   return Guard([&] {
     Clear(made, "made");
     CheckGiven(op, "op");
-    if (num_inputs > kMostInputs)
-      Throw(ErrorCode::kInvalidArgument, num_inputs, " inputs are more than ", kMostInputs);
-    const Json json = ReadJson(options, "options");
+    if (num_inputs > host::kMostInputs)
+      Throw(ErrorCode::kInvalidArgument, num_inputs, " inputs are more than ", host::kMostInputs);
+    const Json json = host::ReadJson(options, "options");
     const JsonObject object(json, "options", {"backends", "num_outputs", "present"});
     std::vector<int> present(num_inputs, 1);
     if (const Json* given = object.Find("present")) {
-      const auto is_present = ListOf(*given, object.PathOf("present"), detail::BoolFromJson);
+      const auto is_present = host::ListOf(*given, object.PathOf("present"), detail::BoolFromJson);
       if (is_present.size() != num_inputs)
         detail::ThrowAtPath(
             object.PathOf("present"),
@@ -726,11 +625,11 @@ opkit_status opkit_host_make(const char* op, uint64_t num_inputs, const char* at
       present.assign(is_present.begin(), is_present.end());
     }
     std::string backends;
-    for (const std::string& name : BackendsFromJson(object))
+    for (const std::string& name : host::BackendsFromJson(object))
       backends += (backends.empty() ? "" : ",") + name;
     *made = NewHandle(std::make_unique<opkit_host_operator>(
-        op, std::move(present), AttributesOf(op, attributes),
-        object.Read("num_outputs", NumberFromJson, -1), std::move(backends)));
+        op, std::move(present), host::AttributesOf(op, attributes),
+        object.Read("num_outputs", host::NumberFromJson, -1), std::move(backends)));
   });
 }
 
@@ -839,7 +738,7 @@ opkit_status opkit_host_compile(const opkit_host_graph* graph, const char* optio
   return Guard([&] {
     Clear(plan, "plan");
     CheckHandle(graph, "graph");
-    const Json json = ReadJson(options, "options");
+    const Json json = host::ReadJson(options, "options");
     const JsonObject object(json, "options",
                             {"threads", "backends", "shapes", "deterministic", "capacity_bytes",
                              "tuning", "tuning_cache", "tuning_seconds"});

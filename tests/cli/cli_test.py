@@ -11,6 +11,7 @@ import pathlib
 import pty
 import random
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -1259,6 +1260,146 @@ class Libraries(Cli):
         out = self.opkit("ops", "Twice", "--library", self.GOOD)
         self.assertTrue(out.startswith("## Twice\n\n2 * x. And no more."), out)
         self.refuses(USAGE, ["ops", "Twice"], "no operator 'Twice'")
+
+
+class Via(Cli):
+    """`opkit check --via`, with a program in the place of Python that plays the hosts.
+    tests/export/via runs it with real hosts."""
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "libgood.so").symlink_to(libraries / "libgood.so")
+
+    def via(self, body, *arguments, code=DONE):
+        """Runs the check. `body` plays a host: with say() it answers for the cases from `first`."""
+        python = self.folder / "python"
+        self.write("python", f"""#!{sys.executable}
+import json, os, shutil, sys, time
+host, folder, library, first = sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5])
+cases = [json.loads(line) for line in open(os.path.join(folder, "cases.json"))]
+def say(**facts):
+    print(json.dumps(facts), flush=True)
+{body}
+""")
+        python.chmod(0o755)
+        temporary = self.folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        out = self.opkit("check", "libgood.so", *arguments, code=code,
+                         environment={"PYTHON": str(python), "TMPDIR": str(temporary)})
+        self.assertEqual(os.listdir(temporary), [], "files are left")
+        return out
+
+    def row(self, out, host):
+        return re.search(rf"(?m)^{host} +(.*)$", out)[1].split()
+
+    EQUAL = """
+say(version="Host 1.2")
+for number in range(first, len(cases)):
+    say(begin=number)
+    say(case=number)
+say(end=True)"""
+
+    def test_every_case_has_its_inputs_and_results(self):
+        self.via("shutil.copytree(folder, 'seen')" + self.EQUAL, "--via", "jax")
+        cases = [json.loads(line) for line in
+                 (self.folder / "seen/cases.json").read_text().splitlines()]
+        data = (self.folder / "seen/data.bin").read_bytes()
+
+        def values(tensor):
+            self.assertEqual(tensor["dtype"], "float32")
+            return struct.unpack_from(f"<{tensor['bytes'] // 4}f", data, tensor["at"])
+
+        twice = [case for case in cases if case["op"] == "Twice"]
+        self.assertGreater(len(twice), 6)
+        self.assertIn([0, 3], [case["inputs"][0]["shape"] for case in twice])
+        for case in twice:
+            if "error" in case:
+                continue
+            x, = case["inputs"]
+            (y,), = case["runs"]
+            self.assertEqual(case["inferred"], [["float32", x["shape"]]])
+            self.assertEqual(values(y), tuple(2 * value for value in values(x)))
+        errors = [case["error"] for case in cases if case["op"] == "Root" and "error" in case]
+        self.assertTrue(any(re.match(r"-\d\.\d+ has no root", error) for error in errors), errors)
+        self.assertEqual({case["op"]: case["same"] for case in cases}["Noise"], False)
+        # An operator writes to its inputs in a copy of them.
+        moving, = [case for case in cases if case["name"] == "MovingMean(float32[7], float32[7])"]
+        x, mean = map(values, moving["inputs"])
+        self.assertAlmostEqual(values(moving["runs"][0][0])[0], (x[0] + mean[0]) / 2, places=6)
+        self.assertNotIn("Relu", {case["op"] for case in cases})
+
+    def test_the_table(self):
+        out = self.via("""
+say(version="Host 1.2")
+for number, case in enumerate(cases):
+    say(begin=number)
+    if case["name"] == "Twice(float32[7])":
+        say(case=number, wrong="output 0 has 3.0 instead of 2.0 at [1]")
+    elif case["op"] == "Noise":
+        say(case=number, not_carried="it has no noise")
+    else:
+        say(case=number)
+say(begin=0, timing=True)
+say(timed="Twice(float32[1])", us=1.5, own_us=0.25, cpp_us=0.5)
+say(end=True)""", "--via", "ort", code=RUN_FAILED)
+        self.assertIn("host version cases equal wrong not carried us C++ us own us", " ".join(out.split()))
+        row = self.row(out, "ort")
+        self.assertEqual(row[:2], ["Host", "1.2"])
+        cases, equal, wrong, not_carried = map(int, row[2:6])
+        self.assertEqual(wrong, 1)
+        self.assertGreater(not_carried, 6)
+        self.assertEqual(cases, equal + wrong + not_carried)
+        self.assertEqual(row[6:], ["1.50", "0.50", "0.25"])
+        self.assertIn("elements: ort Twice(float32[1])\n", out)
+        self.assertIn("wrong: ort: Twice(float32[7]): output 0 has 3.0 instead of 2.0 at [1]\n", out)
+        self.assertIn("not carried: ort: Noise: it has no noise\n", out)
+        self.assertIn("not checked: Relu: the library has only a further kernel", out)
+        self.assertIn("1 result of library 'libgood.so' is wrong, in 1 host", self.stderr)
+
+    def test_hosts_that_are_not_installed(self):
+        missing = "if host != 'numpy': say(missing=\"No module named 'jax'\"), sys.exit(0)" + self.EQUAL
+        out = self.via(missing, "--via", "numpy,jax", code=RUN_FAILED)
+        self.assertEqual(self.row(out, "jax"), ["not", "installed"] + 7 * ["-"])
+        self.assertIn("not installed: jax: No module named 'jax'\n", out)
+        self.assertIn("error: not installed: jax", self.stderr)
+        out = self.via(missing, "--via", "all")
+        self.assertEqual(self.row(out, "torch")[:2], ["not", "installed"])
+        self.via("say(missing='no such module')", "--via", "all", code=RUN_FAILED)
+        self.assertIn("not installed: numpy, jax, ort, torch", self.stderr)
+
+    def test_a_crash_or_a_hang_is_the_result_of_its_case(self):
+        for end, text in (("os.abort()", "crashes: signal 6"), ("sys.exit(3)", "exit status 3"),
+                          ("time.sleep(600)", "hangs: no end within 5 s")):
+            out = self.via(f"""
+say(version="Host 1.2")
+for number in range(first, len(cases)):
+    say(begin=number)
+    if cases[number]["name"] == "Root(float32[3, 3])":
+        print("the last words", file=sys.stderr, flush=True)
+        {end}
+    say(case=number)
+say(end=True)""", "--via", "numpy", "--timeout", "5", code=RUN_FAILED)
+            self.assertRegex(out, rf"wrong: numpy: Root\(float32\[3, 3\]\): the host .*{text}, "
+                             "the last words")
+            cases, equal, wrong = map(int, self.row(out, "numpy")[2:5])
+            self.assertEqual((wrong, equal), (1, cases - 1))
+
+    def test_a_python_that_does_not_run(self):
+        for body, text in (("os.abort()", "crashes: signal 6"), ("print('{\"case\": 3}')", "ends too early")):
+            out = self.via(body, "--via", "all", code=RUN_FAILED)
+            self.assertIn(f"wrong: numpy: numpy: Python {text}", out)
+        self.opkit("check", "libgood.so", "--via", "all", code=RUN_FAILED,
+                   environment={"PYTHON": "/no/python"})
+        self.assertIn("error: cannot run '/no/python'", self.stderr)
+
+    def test_the_options(self):
+        self.refuses(USAGE, ["check", "libgood.so", "--via", "nunpy"], "'nunpy'", "did you mean 'numpy'?")
+        self.refuses(USAGE, ["check", "libgood.so", "--via", "all", "--op", "Twise"], "'Twise'")
+        out = self.via(self.EQUAL, "--via", "jax", "--op", "Twice", "--shape", "4x5")
+        self.assertLess(int(self.row(out, "jax")[2]), 8)
+        (self.folder / "libempty.so").symlink_to(libraries / "libempty.so")
+        self.refuses(RUN_FAILED, ["check", "libempty.so", "--via", "all"],
+                     "library 'libempty.so' registers no operator")
 
 
 class Partition(Cli):

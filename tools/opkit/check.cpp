@@ -22,6 +22,7 @@
 #include "opkit/op/invoke.hpp"
 #include "options.hpp"
 #include "terminal.hpp"
+#include "via.hpp"
 
 namespace cli {
 namespace {
@@ -33,6 +34,7 @@ struct CheckCommand {
   std::vector<std::string> attributes;  // name=value
   std::vector<std::string> shapes;      // one for each input, or one for all
   double seconds = kChildSeconds;       // limit of one step
+  std::vector<std::string> hosts;       // of --via
 };
 
 // The result of the checks of one operator.
@@ -347,6 +349,9 @@ void Check(const CheckCommand& command) {
   ParseAttributes(command.attributes);  // reports wrong options before wrong libraries
   for (const std::string& shape : command.shapes) ParseShape(shape);
   const std::string path = FileOfLibrary(command.library);
+  if (!command.hosts.empty())
+    return CheckVia(
+        {path, command.op, command.attributes, command.shapes, command.seconds, command.hosts});
   const ChildOutcome loaded = RunInChild(command.seconds, [&](const ChildReporter& voice) {
     const Library library = LoadLibrary(path);
     std::string out = StrCat(HeadOf(library), "\n", library.operators().size(), "\n");
@@ -441,6 +446,12 @@ void AddCheckCommand(CLI::App& program) {
                   "Sets the shapes of the inputs: one for each input, or one for all; without this "
                   "option several shapes are tried")
       ->option_text("2x3 ...");
+  app->add_option("--via", command->hosts,
+                  "Calls the operators through other hosts instead, and compares: numpy (tvm-ffi), "
+                  "jax, ort (ONNX Runtime), torch, or all that are installed")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->option_text("HOST,...");
   AddTimeoutOption(*app, &command->seconds);
   app->footer(
       "Runs each operator on generated inputs of every dtype that it accepts; without --shape "
@@ -451,9 +462,16 @@ void AddCheckCommand(CLI::App& program) {
       "gradient equals the numeric gradient. Each partitioner gets a small graph of standard\n"
       "operators, whose results must not change. A crash or a hang is a finding, also when the\n"
       "library is unloaded or the program ends. The exit code is 1 if something is wrong.\n\n"
+      "With --via each operator of an exported library (opkit/export/all.hpp) runs in this "
+      "program\n"
+      "and in the hosts, which $PYTHON (default: python3) imports in a process of its own. "
+      "Results\n"
+      "must have equal bits, and errors the same text. The exit code is 1 if one differs, or if a\n"
+      "named host is not installed.\n\n"
       "Examples:\n"
       "  opkit check build/libmy_ops.so\n"
-      "  opkit check libmy_ops.so --op my_gemm --shape 2x3 3x5 --attr alpha=0.5");
+      "  opkit check libmy_ops.so --op my_gemm --shape 2x3 3x5 --attr alpha=0.5\n"
+      "  opkit check libmy_ops.so --via all");
   app->callback([command] { Check(*command); });
 }
 

@@ -32,7 +32,6 @@ struct OPKIT_IMAGE_LOCAL TorchOperator {
   TorchKernel kernel;
   bool registered = false;
   // Set once the operator is registered, and kept for ever.
-  // What a registered operator has for ever.
   const TorchApi* api = nullptr;
   std::vector<TorchParameter>* parameters = nullptr;
   std::list<TorchLibrary>* libraries = nullptr;
