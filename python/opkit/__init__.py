@@ -18,13 +18,14 @@ import os as _os
 from . import _core, ops
 from ._core import Executor, Graph, Library, Plan, __version__
 from ._custom import op
-from ._errors import (Error, InvalidArgumentError, NotFoundError, OutOfMemoryError,
-                      TypeMismatchError)
+from ._errors import (DeadlineError, Error, FileError, InvalidArgumentError, NotFoundError,
+                      OutOfMemoryError, TypeMismatchError, UnsupportedError)
 from ._profile import profile
 
-__all__ = ["Error", "Executor", "Graph", "InvalidArgumentError", "Library", "NotFoundError",
-           "Operator", "OutOfMemoryError", "Plan", "TypeMismatchError", "get_cmake_dir",
-           "get_include", "get_program", "load", "load_onnx", "op", "ops", "profile"]
+__all__ = ["DeadlineError", "Error", "Executor", "FileError", "Graph", "InvalidArgumentError",
+           "Library", "NotFoundError", "Operator", "OutOfMemoryError", "Plan", "TypeMismatchError",
+           "UnsupportedError", "get_cmake_dir", "get_include", "get_program", "load", "load_onnx",
+           "op", "ops", "profile"]
 
 _FOLDER = _os.path.dirname(_os.path.abspath(__file__))
 

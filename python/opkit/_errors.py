@@ -1,5 +1,4 @@
 """The exceptions of opkit. Each is an opkit.Error, and the exception of Python for its kind."""
-from . import _core
 
 
 class Error(Exception):
@@ -24,14 +23,27 @@ class OutOfMemoryError(Error, MemoryError):
     """There is no memory of this size."""
 
 
-_CLASSES = {"invalid_argument": InvalidArgumentError, "uninitialized": InvalidArgumentError,
-            "out_of_range": InvalidArgumentError, "type_mismatch": TypeMismatchError,
-            "not_found": NotFoundError, "out_of_memory": OutOfMemoryError}
+class UnsupportedError(Error, NotImplementedError):
+    """The operator, kernel or device does not have what was requested."""
 
 
-def make(code, text):
-    """The exception of an error of C++, by the number of its code."""
-    name = _core.error_codes[code].replace(" ", "_")
-    made = _CLASSES.get(name, Error)(text)
-    made.code = name
+class DeadlineError(Error, TimeoutError):
+    """The time limit passed first."""
+
+
+class FileError(Error, OSError):
+    """A file cannot be read or written."""
+
+
+# By the exception of Python that exports to other hosts raise too.
+_CLASSES = {"ValueError": InvalidArgumentError, "TypeError": TypeMismatchError,
+            "LookupError": NotFoundError, "MemoryError": OutOfMemoryError,
+            "NotImplementedError": UnsupportedError, "TimeoutError": DeadlineError,
+            "OSError": FileError}
+
+
+def make(code, python_class, text):
+    """The exception of an error of C++, by the names of its code and of its class in Python."""
+    made = _CLASSES.get(python_class, Error)(text)
+    made.code = code.replace(" ", "_")
     return made

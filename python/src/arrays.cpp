@@ -282,13 +282,6 @@ nb::object ToArrayLike(const Tensor& tensor, PyObject* like) {
   return convert(Exported{tensor}, nb::handle(like));
 }
 
-void CopyInto(PyObject* numpy_array, const Tensor& from) {
-  const nb::object source = ToNumPy(from, Access::kRead);
-  if (PyArray_CopyInto(reinterpret_cast<PyArrayObject*>(numpy_array),
-                       reinterpret_cast<PyArrayObject*>(source.ptr())) < 0)
-    throw nb::python_error();
-}
-
 DType DTypeOf(nb::handle dtype) {
   if (nb::isinstance<nb::str>(dtype)) {
     const DType named = DTypeFromName(nb::cast<std::string>(dtype));

@@ -41,9 +41,6 @@ nb::object ToArrayLike(const opkit::Tensor& tensor, PyObject* like);
 // True for an array of NumPy itself, or a NumPy scalar.
 bool IsNumPy(PyObject* object);
 
-// Copies the elements of `from` into a NumPy array of the same shape and dtype.
-void CopyInto(PyObject* numpy_array, const opkit::Tensor& from);
-
 // Returns the DType of a dtype's name or of what numpy.dtype accepts.
 opkit::DType DTypeOf(nb::handle dtype);
 

@@ -108,16 +108,8 @@ Attribute ToAttribute(const char* name, nb::handle given) {
 }
 
 Attribute ToAttribute(const OpSchema* schema, const char* name, nb::handle value) {
-  const Attribute given = ToAttribute(name, value);
-  const opkit::detail::AttributeSchema* declared = schema ? schema->FindAttribute(name) : nullptr;
-  if (!declared || !declared->type || *declared->type == given.type()) return given;
-  const std::vector<int64_t>& ints = given.values().ints;
-  if (*declared->type == AttributeType::kInt && given.type() == AttributeType::kBool)
-    return ints[0];
-  if (*declared->type == AttributeType::kBool && given.type() == AttributeType::kInt &&
-      (ints[0] == 0 || ints[0] == 1))
-    return ints[0] == 1;
-  return given;
+  return opkit::detail::FitAttribute(schema ? schema->FindAttribute(name) : nullptr,
+                                     ToAttribute(name, value));
 }
 
 nb::object FromAttribute(const Attribute& attribute) {
@@ -160,32 +152,23 @@ nb::object FromAttribute(const Attribute& attribute) {
   return out;
 }
 
-bool AddToKey(PyObject* value, std::string* key) {
-  const auto add = [key](char type, const void* bytes, size_t size) {
-    key->push_back(type);
-    key->append(static_cast<const char*>(bytes), size);
-    return true;
-  };
-  if (PyBool_Check(value)) return add(value == Py_True ? 'T' : 'F', "", 0);
-  if (PyFloat_CheckExact(value)) {
-    const double number = PyFloat_AS_DOUBLE(value);
-    return add('f', &number, sizeof number);
-  }
+bool AddToKey(PyObject* value, opkit::detail::CallKey* key) {
+  if (PyBool_Check(value)) return key->Add(value == Py_True ? 'T' : 'F'), true;
+  if (PyFloat_CheckExact(value)) return key->Add('f'), key->Add(PyFloat_AS_DOUBLE(value)), true;
   if (PyLong_CheckExact(value)) {
     int overflow = 0;
     const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-    return overflow == 0 && add('i', &number, sizeof number);
+    return overflow == 0 && (key->Add('i'), key->Add(number), true);
   }
   if (PyUnicode_CheckExact(value)) {
     Py_ssize_t size = 0;
     const char* text = PyUnicode_AsUTF8AndSize(value, &size);
     if (!text) PyErr_Clear();
-    return text && add('s', &size, sizeof size) &&
-           (key->append(text, static_cast<size_t>(size)), true);
+    return text && (key->Add('s'), key->AddText({text, static_cast<size_t>(size)}), true);
   }
   if (!PyList_CheckExact(value) && !PyTuple_CheckExact(value)) return false;
   const Py_ssize_t size = PySequence_Fast_GET_SIZE(value);
-  add('[', &size, sizeof size);
+  key->Add('['), key->Add(size);
   for (Py_ssize_t i = 0; i < size; ++i)
     if (!AddToKey(PySequence_Fast_GET_ITEM(value, i), key)) return false;
   return true;

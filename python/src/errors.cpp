@@ -1,6 +1,10 @@
 #include "errors.hpp"
 
+#include <nanobind/stl/string.h>
+
 #include <string>
+
+#include "opkit/export/core.hpp"
 
 namespace opkit_python {
 namespace {
@@ -36,7 +40,8 @@ void RaiseError(const Error& error) {
   }
   try {
     const nb::object make = nb::module_::import_("opkit._errors").attr("make");
-    nb::object made = make(static_cast<int>(error.code()), error.what());
+    nb::object made = make(opkit::ToString(error.code()),
+                           opkit::detail::PythonClassOf(error.code()), error.what());
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
   } catch (nb::python_error& failed) {
     failed.restore();
@@ -65,7 +70,7 @@ void SetPythonException() noexcept {
   }
 }
 
-void BindErrors(nb::module_& m) {
+void BindErrors() {
   nb::register_exception_translator([](const std::exception_ptr& raised, void*) {
     try {
       std::rethrow_exception(raised);
@@ -73,11 +78,6 @@ void BindErrors(nb::module_& m) {
       SetPythonException();
     }
   });
-  // The names of opkit's error codes, in the order of their numbers.
-  nb::list codes;
-  for (int code = 0; code <= static_cast<int>(ErrorCode::kIo); ++code)
-    codes.append(opkit::ToString(static_cast<ErrorCode>(code)));
-  m.attr("error_codes") = nb::tuple(codes);
 }
 
 }  // namespace opkit_python

@@ -27,7 +27,7 @@ PyObject* Guarded(Call&& call) noexcept {
   }
 }
 
-void BindErrors(nb::module_& m);
+void BindErrors();
 
 }  // namespace opkit_python
 

@@ -63,7 +63,7 @@ void BindLibraries(nb::module_& m) {
 NB_MODULE(_core, m) {
   using namespace opkit_python;
   m.attr("__version__") = OPKIT_VERSION_STRING;
-  BindErrors(m);
+  BindErrors();
   BindArrays(m);
   BindLibraries(m);
   BindOperators(m);

@@ -3,52 +3,66 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <condition_variable>
+#include <algorithm>
 #include <memory>
-#include <mutex>
-#include <thread>
+#include <optional>
 #include <unordered_map>
 
 #include "arrays.hpp"
 #include "attributes.hpp"
 #include "errors.hpp"
-#include "opkit/op/invoke.hpp"
+#include "opkit/export/core.hpp"
 #include "opkit/op/op_registry.hpp"
 
 namespace opkit_python {
 namespace {
 
 using namespace opkit;
+using opkit::detail::CallKey;
+using opkit::detail::ExportedOperator;
+using opkit::detail::Lease;
+using opkit::detail::OperatorPool;
 
-// Operators with the same attributes, inputs and dtypes. All members need the GIL, except those of
-// `turn`.
+// The operators that are ready for calls with the same attributes, inputs and dtypes.
 struct ReadyOperators {
-  std::vector<std::unique_ptr<ResolvedOperator>> idle;  // of a stateless operator
-  // The one operator that keeps state between calls: calls from several threads take turns.
-  std::unique_ptr<ResolvedOperator> stateful;
-  struct Turn {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::thread::id holder;
-  };
-  std::unique_ptr<Turn> turn;
+  ReadyOperators(const std::string& op, std::vector<int> present, Arguments arguments,
+                 const InvokeOptions& options)
+      : name(op),
+        exported(name.c_str()),
+        pool(exported, std::move(present), std::move(arguments), options) {}
+
+  const std::string name;
+  const ExportedOperator exported;
+  OperatorPool pool;
 };
 
 // The most combinations of attributes and dtypes for which a function keeps operators.
 constexpr size_t kMostKept = 128;
 
-// A function of Python that calls an operator.
+struct TextHash : std::hash<std::string_view> {
+  using is_transparent = void;
+};
+
+// A function of Python that calls an operator. The members need the GIL.
 struct OperatorFunction {
   std::string name, doc;
   nb::object bound;  // the attributes of an opkit.Operator; a dict, or nothing
   std::string backends;
   PyMethodDef method{};
   const OpSchema* schema = nullptr;  // null until the next call
-  std::unordered_map<std::string, std::shared_ptr<ReadyOperators>> kept;
+  // By CallKey.
+  std::unordered_map<std::string, std::shared_ptr<ReadyOperators>, TextHash, std::equal_to<>> kept;
+  uint64_t forgotten = 0;  // how often Forget was called
 
+  const OpSchema& Schema() {
+    if (!schema) schema = &OpRegistry::Global().GetSchema(name);
+    return *schema;
+  }
   void Forget() {
-    kept.clear();
+    ++forgotten;
     schema = nullptr;
+    const auto dropped = std::move(kept);  // its end may run Python's code, which may call this
+    kept.clear();
   }
 };
 
@@ -74,9 +88,8 @@ std::string_view TextOf(PyObject* name) {
   return {text, static_cast<size_t>(size)};
 }
 
-void AddKeyword(const OperatorFunction& function, std::string_view name, PyObject* value,
-                Call* call) {
-  const OpSchema& schema = *function.schema;
+void AddKeyword(OperatorFunction& function, std::string_view name, PyObject* value, Call* call) {
+  const OpSchema& schema = function.Schema();
   if (name == "out") {
     if (value != Py_None) call->out = value;
     return;
@@ -100,225 +113,94 @@ void AddKeyword(const OperatorFunction& function, std::string_view name, PyObjec
   if (value != Py_None) call->attributes.emplace_back(name, value);
 }
 
-Arguments ArgumentsOf(const OpSchema* schema, const Call& call) {
-  Arguments out;
-  for (const auto& [name, value] : call.attributes) {
-    const std::string text(name);
-    out.Set(text, ToAttribute(schema, text.c_str(), value));
-  }
-  return out;
-}
-
-std::unique_ptr<ResolvedOperator> Make(const OperatorFunction& function, const Call& call,
-                                       const std::vector<Tensor>& inputs) {
+std::shared_ptr<ReadyOperators> Make(OperatorFunction& function, const Call& call,
+                                     const std::vector<Tensor>& inputs) {
   std::vector<int> present;
-  for (const Tensor& input : inputs) present.push_back(input.dtype() != DType::kUndefined);
-  Arguments arguments = ArgumentsOf(function.schema, call);
   InvokeOptions options;
   options.num_outputs = call.num_outputs;
   options.backends = function.backends;
   for (const Tensor& input : inputs) {
-    if (input.dtype() == DType::kUndefined) continue;
-    options.device = input.device();
-    break;
+    present.push_back(input.dtype() != DType::kUndefined);
+    if (present.back() && !options.device) options.device = input.device();
   }
+  Arguments arguments;
+  for (const auto& [name, value] : call.attributes) {
+    const std::string text(name);
+    arguments.Set(text, ToAttribute(&function.Schema(), text.c_str(), value));
+  }
+  const std::string name = function.name;
   const nb::gil_scoped_release release;
-  return std::make_unique<ResolvedOperator>(function.name, present, std::move(arguments), options);
+  return std::make_shared<ReadyOperators>(name, std::move(present), std::move(arguments), options);
 }
 
 // Makes the key of a call's ready operators. Returns false if an attribute has no key.
-bool MakeKey(const Call& call, const std::vector<Tensor>& inputs, std::string* key) {
+bool MakeKey(const Call& call, const std::vector<Tensor>& inputs, CallKey* key) {
+  key->Add(inputs.size());
   for (const Tensor& input : inputs) {
-    key->push_back(static_cast<char>(input.dtype()));
-    key->push_back(static_cast<char>(input.device().type));
+    key->Add(static_cast<char>(input.dtype()));
+    key->Add(static_cast<char>(input.device().type));
   }
-  key->push_back(static_cast<char>(call.num_outputs));
+  key->Add(call.num_outputs);
   for (const auto& [name, value] : call.attributes) {
-    key->append(name);
-    key->push_back('\0');
+    key->AddText(name);
     if (!AddToKey(value, key)) return false;
   }
   return true;
 }
 
-// Runs without the GIL; the inputs' and outputs' Python objects are held by the caller.
-void RunWith(ResolvedOperator& op, std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
-  if (outputs.empty()) outputs.resize(static_cast<size_t>(op.num_outputs()));
+std::shared_ptr<ReadyOperators> Find(OperatorFunction& function, const Call& call,
+                                     const std::vector<Tensor>& inputs) {
+  CallKey key;
+  if (!MakeKey(call, inputs, &key)) return Make(function, call, inputs);
+  if (const auto found = function.kept.find(key.bytes()); found != function.kept.end()) [[likely]]
+    return found->second;
+  const uint64_t forgotten = function.forgotten;
+  std::shared_ptr<ReadyOperators> made = Make(function, call, inputs);
+  if (function.forgotten != forgotten) return made;  // a library came or went meanwhile
+  if (function.kept.size() >= kMostKept) function.kept.clear();
+  // Another thread may have been here meanwhile: its operators have the state of earlier calls.
+  return function.kept.try_emplace(std::string(key.bytes()), std::move(made)).first->second;
+}
+
+// Returns the arrays of `out=`.
+std::vector<Tensor> GivenOutputs(PyObject* out) {
+  std::vector<Tensor> tensors;
+  const auto add = [&](PyObject* array) {
+    tensors.push_back(
+        FromArray(array, StrCat("out[", tensors.size(), "]").c_str(), Access::kWrite));
+  };
+  if (!PyTuple_Check(out))
+    add(out);
+  else
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(out); ++i) add(PyTuple_GET_ITEM(out, i));
+  return tensors;
+}
+
+// Runs one call with the tensors of Python's arrays, which it takes. Returns the results that have
+// no given output.
+std::vector<Tensor> RunReady(ReadyOperators& ready, std::vector<Tensor> inputs,
+                             std::vector<Tensor> outputs, bool are_given) {
+  std::vector<Tensor> results;
+  std::optional<Lease> op;  // ends with the GIL: it lets go of Python's arrays
   const nb::gil_scoped_release release;
-  op.Run(inputs, outputs);
-}
-
-void RunStateful(ReadyOperators& ready, std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
-  if (outputs.empty()) outputs.resize(static_cast<size_t>(ready.stateful->num_outputs()));
-  const nb::gil_scoped_release release;
-  ReadyOperators::Turn& turn = *ready.turn;
-  {
-    std::unique_lock lock(turn.mutex);
-    if (turn.holder != std::this_thread::get_id())  // else the call below is refused
-      turn.changed.wait(lock, [&] { return turn.holder == std::thread::id(); });
-    else
-      Throw(ErrorCode::kFailedPrecondition, "an operator with state calls itself");
-    turn.holder = std::this_thread::get_id();
-  }
-  struct End {
-    ReadyOperators::Turn& turn;
-    ~End() {
-      {
-        const std::lock_guard lock(turn.mutex);
-        turn.holder = {};
-      }
-      turn.changed.notify_one();
-    }
-  } end{turn};
-  ready.stateful->Run(inputs, outputs);
-}
-
-void RunReady(OperatorFunction& function, const Call& call, std::vector<Tensor>& inputs,
-              std::vector<Tensor>& outputs) {
-  thread_local std::string key;
-  key.clear();
-  if (!MakeKey(call, inputs, &key)) {
-    const std::unique_ptr<ResolvedOperator> once = Make(function, call, inputs);
-    return RunWith(*once, inputs, outputs);
-  }
-  std::shared_ptr<ReadyOperators> ready;
-  if (const auto found = function.kept.find(key); found != function.kept.end()) {
-    ready = found->second;
-  } else {
-    if (function.kept.size() >= kMostKept) function.kept.clear();
-    ready = function.kept[key] = std::make_shared<ReadyOperators>();
-  }
-  if (function.schema->is_stateful()) {
-    if (!ready->stateful) {
-      std::unique_ptr<ResolvedOperator> made = Make(function, call, inputs);
-      if (!ready->stateful) {  // another thread may have been here meanwhile
-        ready->turn = std::make_unique<ReadyOperators::Turn>();
-        ready->stateful = std::move(made);
-      }
-    }
-    return RunStateful(*ready, inputs, outputs);
-  }
-  std::unique_ptr<ResolvedOperator> op;
-  if (ready->idle.empty()) {
-    op = Make(function, call, inputs);
-  } else {
-    op = std::move(ready->idle.back());
-    ready->idle.pop_back();
-  }
-  RunWith(*op, inputs, outputs);
-  // After an Error the operator is dropped, as its next run would begin with what the error left.
-  ready->idle.push_back(std::move(op));
-}
-
-// The arrays of `out=`, compared with what the inputs decide before anything runs.
-class GivenOutputs {
- public:
-  GivenOutputs(const OperatorFunction& function, const Call& call,
-               const std::vector<Tensor>& inputs) {
-    if (PyTuple_Check(call.out))
-      for (nb::handle item : nb::borrow<nb::tuple>(call.out)) arrays_.push_back(item.ptr());
-    else
-      arrays_.push_back(call.out);
-    for (size_t i = 0; i < arrays_.size(); ++i)
-      tensors_.push_back(FromArray(arrays_[i], StrCat("out[", i, "]").c_str(), Access::kWrite));
-    OperatorDef def(function.name);
-    std::vector<TensorInfo> infos;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const bool present = inputs[i].dtype() != DType::kUndefined;
-      def.Input(present ? StrCat("input", i) : std::string());
-      TensorInfo info;
-      if (present) {
-        info = TensorInfo(inputs[i].dtype(), inputs[i].shape());
-        info.device = inputs[i].device();
-        info.constant = &inputs[i];
-      }
-      infos.push_back(std::move(info));
-    }
-    for (size_t i = 0; i < arrays_.size(); ++i) def.Output(StrCat("output", i));
-    def.mutable_args() = ArgumentsOf(function.schema, call);
-    std::vector<TensorInfo> expected;
-    {
-      const nb::gil_scoped_release release;
-      if (const std::string wrong = function.schema->Verify(def); !wrong.empty())
-        Throw(ErrorCode::kInvalidArgument, wrong);
-      expected = function.schema->InferOutputs(def, std::move(infos));
-    }
-    for (size_t i = 0; i < arrays_.size() && i < expected.size(); ++i) Check(i, expected[i]);
-  }
-
-  // Returns the tensors for the run: the given memory, or nothing where a run cannot write to it.
-  std::vector<Tensor> ForRun(const std::vector<Tensor>& inputs) const {
-    std::vector<Tensor> out(tensors_.size());
-    for (size_t i = 0; i < tensors_.size(); ++i)
-      if (IsWrittenDirectly(i, inputs)) out[i] = tensors_[i];
-    return out;
-  }
-  // Copies the results that lie elsewhere.
-  void Finish(const std::vector<Tensor>& results) const {
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      const Tensor& result = results[i];
-      if (result.raw_data() == tensors_[i].raw_data()) continue;
-      TensorInfo found(result.dtype(), result.shape());
-      Check(i, found);
-      if (IsNumPy(arrays_[i])) {
-        CopyInto(arrays_[i], result);
-      } else {
-        Tensor view = tensors_[i];
-        if (!view.is_dense())
-          Throw(ErrorCode::kUnsupported, "out[", i, "] has strides; give a contiguous array");
-        const Tensor dense = result.Contiguous();
-        if (dense.nbytes() > 0)
-          std::memcpy(view.raw_mutable_data(), dense.raw_data(),
-                      static_cast<size_t>(dense.nbytes()));
-      }
-    }
-  }
-
- private:
-  void Check(size_t i, const TensorInfo& expected) const {
-    const Tensor& given = tensors_[i];
-    if (expected.dtype != DType::kUndefined && expected.dtype != given.dtype())
-      Throw(ErrorCode::kTypeMismatch, "out[", i, "] is ", given.dtype(), ", the result is ",
-            expected.dtype);
-    const SymbolicShape& shape = expected.shape;
-    if (shape.is_known() && shape.ToShape() != given.shape())
-      Throw(ErrorCode::kInvalidArgument, "out[", i, "] has shape ", given.shape(),
-            ", the result has ", shape.ToShape());
-  }
-  bool IsWrittenDirectly(size_t i, const std::vector<Tensor>& inputs) const {
-    const Tensor& given = tensors_[i];
-    if (!given.is_dense()) return false;
-    for (const Tensor& input : inputs)
-      if (input.initialized() && Overlap(given, input)) return false;
-    for (size_t other = 0; other < i; ++other)
-      if (Overlap(given, tensors_[other]))
-        Throw(ErrorCode::kInvalidArgument, "out[", other, "] and out[", i, "] share memory");
-    return true;
-  }
-  // Views of two arrays have storages of their own, so the addresses decide.
-  static bool Overlap(const Tensor& a, const Tensor& b) {
-    const auto begin = [](const Tensor& t) { return static_cast<const char*>(t.raw_data()); };
-    const auto end = [](const Tensor& t) {
-      return static_cast<const char*>(t.storage()->data()) + t.storage()->nbytes();
-    };
-    return a.numel() && b.numel() && begin(a) < end(b) && begin(b) < end(a);
-  }
-
-  std::vector<PyObject*> arrays_;
-  std::vector<Tensor> tensors_;
-};
-
-// Returns the result as an array that shares no memory with the inputs.
-nb::object Returned(const Tensor& result, const std::vector<Tensor>& inputs, PyObject* like) {
-  for (const Tensor& input : inputs)
-    if (result.storage() && result.storage() == input.storage())
-      return ToArrayLike(result.Contiguous(), like);
-  return ToArrayLike(result, like);
+  op.emplace(ready.pool.Take());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].dtype() != DType::kUndefined)
+      (*op)->SetInput(static_cast<int>(i), std::move(inputs[i]));
+  const int count = (*op)->num_outputs();
+  if (are_given && outputs.size() != static_cast<size_t>(count))
+    Throw(ErrorCode::kInvalidArgument, "out has ", outputs.size(), " arrays, but ", ready.name,
+          " has ", count, " results");
+  for (size_t i = 0; i < outputs.size(); ++i)
+    (*op)->SetOutput(static_cast<int>(i), std::move(outputs[i]));
+  (*op)->Run();
+  if (!are_given)
+    for (int i = 0; i < count; ++i) results.push_back((*op)->TakeOutput(i));
+  return results;
 }
 
 PyObject* Run(OperatorFunction& function, PyObject* const* args, Py_ssize_t count,
               PyObject* keywords) {
-  if (!function.schema) function.schema = &OpRegistry::Global().GetSchema(function.name);
   Call call;
   call.inputs.assign(args, args + count);
   if (function.bound.is_valid()) {
@@ -331,6 +213,9 @@ PyObject* Run(OperatorFunction& function, PyObject* const* args, Py_ssize_t coun
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keywords); ++i)
       AddKeyword(function, TextOf(PyTuple_GET_ITEM(keywords, i)), args[count + i], &call);
 
+  std::sort(call.attributes.begin(), call.attributes.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+
   std::vector<Tensor> inputs(call.inputs.size()), outputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     PyObject* given = call.inputs[i];
@@ -338,20 +223,19 @@ PyObject* Run(OperatorFunction& function, PyObject* const* args, Py_ssize_t coun
     if (!call.like && !IsNumPy(given)) call.like = given;
     inputs[i] = FromArray(given, {function.name.c_str(), static_cast<int>(i)});
   }
-  if (!call.out) {
-    RunReady(function, call, inputs, outputs);
-    if (outputs.size() == 1) return Returned(outputs[0], inputs, call.like).release().ptr();
-    if (outputs.empty()) Py_RETURN_NONE;
-    nb::list all;
-    for (const Tensor& output : outputs) all.append(Returned(output, inputs, call.like));
-    return nb::tuple(all).release().ptr();
+  if (call.out) outputs = GivenOutputs(call.out);
+  const std::shared_ptr<ReadyOperators> ready = Find(function, call, inputs);
+  const std::vector<Tensor> results =
+      RunReady(*ready, std::move(inputs), std::move(outputs), call.out != nullptr);
+  if (call.out) {
+    Py_INCREF(call.out);
+    return call.out;
   }
-  const GivenOutputs given(function, call, inputs);
-  outputs = given.ForRun(inputs);
-  RunReady(function, call, inputs, outputs);
-  given.Finish(outputs);
-  Py_INCREF(call.out);
-  return call.out;
+  if (results.size() == 1) return ToArrayLike(results[0], call.like).release().ptr();
+  if (results.empty()) Py_RETURN_NONE;
+  nb::list all;
+  for (const Tensor& result : results) all.append(ToArrayLike(result, call.like));
+  return nb::tuple(all).release().ptr();
 }
 
 // The entry of CPython: `self` is a capsule of the OperatorFunction.
