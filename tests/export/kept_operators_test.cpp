@@ -44,7 +44,7 @@ OPERATOR_SCHEMA(ExportCountRuns)
     .IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(ExportCountRuns, CountRuns);
 
-// Its output is its input, in the same memory.
+// Gives its input as its output, in the same memory.
 class GiveInput final : public Operator<CPUContext> {
  public:
   using Operator<CPUContext>::Operator;
