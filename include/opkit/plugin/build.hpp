@@ -38,8 +38,8 @@ bool IsLibrarySource(const std::string& path);
 // $CXXFLAGS ($CFLAGS, $NVCCFLAGS) come before BuildOptions::flags. The source is compiled again if
 // its content, that of a header that it includes, the flags, the compiler's --version or the
 // toolkit's version has changed. Otherwise the call takes about 1 ms: a file with the size and the
-// times of the last call is not read. A new header that hides one of the same name is noticed in the
-// folder of the source, in those of -I, -iquote and -isystem that existed, and in sub-folders.
+// times of the last call is not read. A new header that hides one of the same name is noticed in
+// the folder of the source, in those of -I, -iquote and -isystem that existed, and in sub-folders.
 //
 // Processes and threads that need one result at the same time compile it once. A process that is
 // killed leaves no lock and no half result. After a compilation the result of the last one of the

@@ -12,8 +12,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 [[noreturn]] OPKIT_COLD void FailFile(const char* cannot, const std::string& path,
                                       const char* why = nullptr);
 
-// Makes the missing folders above a file, for "a/b/c" the folders a and a/b. Returns false, with the
-// reason in errno, if it cannot; opening the file then fails too.
+// Makes the missing folders above a file, for "a/b/c" the folders a and a/b. Returns false, with
+// the reason in errno, if it cannot; opening the file then fails too.
 bool MakeFolders(const std::string& path);
 
 // The lock of a file, held until the end of the scope. The system frees the lock of a process that
