@@ -2,7 +2,6 @@
 #include "host_json.hpp"
 
 #include "opkit/export/core.hpp"
-#include "opkit/interop/parse_json.hpp"
 
 using namespace opkit;
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "opkit/interop/json.hpp"
+#include "opkit/interop/parse_json.hpp"
 #include "opkit/op/op_registry.hpp"
 
 namespace host {
