@@ -11,6 +11,7 @@
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/tune/tune.hpp"
+#include "opkit/interop/json.hpp"
 #include "opkit/interop/mapped_file.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/op/boundary/convert/abi_node.hpp"
