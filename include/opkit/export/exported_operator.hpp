@@ -27,13 +27,15 @@ OPKIT_IMAGE_LOCAL void RegisterLibraryOperators();
 // that static initialisers of other units may use it.
 class OPKIT_IMAGE_LOCAL ExportedOperator {
  public:
-  constexpr explicit ExportedOperator(const char* name) : name_(name) {}
+  // With `gradient_of`: the gradient of that operator (gradient_operator.hpp), by its name.
+  constexpr explicit ExportedOperator(const char* name, const char* gradient_of = nullptr)
+      : name_(name), gradient_of_(gradient_of) {}
   ExportedOperator(ExportedOperator&&) = delete;
 
   const char* name() const { return name_; }
   // Returns the schema, which the first call looks up. Call it after static initialisation. Throws
   // kNotFound, with the names that there are, for an operator that this image does not register;
-  // and the errors of OpRegistry::GetSchema.
+  // and the errors of OpRegistry::GetSchema, for a gradient also those of GradientOperatorSchema.
   const OpSchema& schema() const {
     const OpSchema* found = schema_.load(std::memory_order_acquire);
     return found ? *found : FindSchema();
@@ -47,13 +49,12 @@ class OPKIT_IMAGE_LOCAL ExportedOperator {
   friend class ExportList;
   const OpSchema& FindSchema() const;
 
-  const char* name_;
+  const char *name_, *gradient_of_;
   mutable std::atomic<const OpSchema*> schema_{nullptr};
   ExportedOperator* next_ = nullptr;
 };
 
 // The operators that the macros of one host's header name, in the order of initialisation.
-//   OPKIT_IMAGE_LOCAL inline constinit ExportList g_xla_operators;
 //   for (const ExportedOperator* op = g_xla_operators.first(); op; op = op->next()) …
 class OPKIT_IMAGE_LOCAL ExportList {
  public:
@@ -68,6 +69,9 @@ class OPKIT_IMAGE_LOCAL ExportList {
  private:
   ExportedOperator *first_ = nullptr, *last_ = nullptr;
 };
+
+OPKIT_IMAGE_LOCAL inline constinit ExportList g_onnxruntime_operators, g_tvm_ffi_operators,
+    g_xla_operators, g_torch_operators;
 
 }}}  // namespace opkit::detail
 

@@ -13,12 +13,10 @@
 #ifndef OPKIT_EXPORT_ONNXRUNTIME_HPP_
 #define OPKIT_EXPORT_ONNXRUNTIME_HPP_
 
-#include "opkit/export/exported_operator.hpp"
+#include "opkit/export/description.hpp"
 #include "opkit/export/onnxruntime/ort_api.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-OPKIT_IMAGE_LOCAL inline constinit ExportList g_onnxruntime_operators;
 
 // Adds the operators of g_onnxruntime_operators to a session's options (OrtSessionOptions*).
 // Returns a status of the host; null for success.
@@ -42,8 +40,7 @@ extern "C" OPKIT_VISIBLE inline void* RegisterCustomOps(
   OPKIT_AT_NAMESPACE_SCOPE(OPKIT_EXPORT_ONNXRUNTIME);                                      \
   static constinit ::opkit::detail::ExportedOperator opkit_onnxruntime_operator_##op{#op}; \
   [[gnu::used]] static constexpr auto opkit_onnxruntime_entry_##op = &RegisterCustomOps;   \
-  [[maybe_unused]] static const bool opkit_onnxruntime_added_##op =                        \
-      ::opkit::detail::g_onnxruntime_operators.Add(opkit_onnxruntime_operator_##op)
+  OPKIT_ADD_EXPORT_(g_onnxruntime_operators, opkit_onnxruntime_operator_##op, onnxruntime_##op)
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/export/impl/onnxruntime.ipp"

@@ -7,6 +7,7 @@
 #include <list>
 
 #include "opkit/export/core.hpp"
+#include "opkit/export/description.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -70,22 +71,27 @@ OPKIT_IMAGE_LOCAL inline constinit const char* g_torch_library = "libtorch_cpu.s
 //   z = torch.ops.mine.Axpy(x, y, alpha=2.0)
 //
 // A library that the process loaded before torch registers its operators by the C function
-// opkit_torch_register_Axpy(), which returns null or the text of an error.
-#define OPKIT_EXPORT_TORCH(op)                                                               \
-  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_EXPORT_TORCH);                                              \
-  static void opkit_torch_kernel_##op(::opkit::detail::TorchValue* stack, uint64_t num_args, \
-                                      uint64_t);                                             \
-  static constinit ::opkit::detail::TorchOperator opkit_torch_operator_##op{                 \
-      ::opkit::detail::ExportedOperator(#op), &opkit_torch_kernel_##op};                     \
-  static void opkit_torch_kernel_##op(::opkit::detail::TorchValue* stack, uint64_t num_args, \
-                                      uint64_t) {                                            \
-    ::opkit::detail::RunTorchOperator(opkit_torch_operator_##op, stack, num_args);           \
-  }                                                                                          \
-  extern "C" OPKIT_VISIBLE const char* opkit_torch_register_##op() {                         \
-    return ::opkit::detail::RegisterTorchOperator(opkit_torch_operator_##op);                \
-  }                                                                                          \
-  [[maybe_unused]] static const bool opkit_torch_registered_##op =                           \
-      ::opkit::detail::TryRegisterTorchOperator(opkit_torch_operator_##op)
+// opkit_torch_register_Axpy(), which returns null or the text of an error. The operator
+// Axpy_grad, the gradient, is always registered so, by opkit_torch_register_Axpy_grad().
+#define OPKIT_EXPORT_TORCH(name)                                                      \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_EXPORT_TORCH);                                       \
+  OPKIT_TORCH_FUNCTIONS_(name, nullptr)                                               \
+  OPKIT_TORCH_FUNCTIONS_(name##_grad, #name)                                          \
+  OPKIT_ADD_EXPORT_(g_torch_operators, opkit_torch_operator_##name.op, torch_##name); \
+  [[maybe_unused]] static const bool opkit_torch_registered_##name =                  \
+      ::opkit::detail::TryRegisterTorchOperator(opkit_torch_operator_##name)
+#define OPKIT_TORCH_FUNCTIONS_(name, gradient_of)                                              \
+  static void opkit_torch_kernel_##name(::opkit::detail::TorchValue* stack, uint64_t num_args, \
+                                        uint64_t);                                             \
+  static constinit ::opkit::detail::TorchOperator opkit_torch_operator_##name{                 \
+      ::opkit::detail::ExportedOperator(#name, gradient_of), &opkit_torch_kernel_##name};      \
+  static void opkit_torch_kernel_##name(::opkit::detail::TorchValue* stack, uint64_t num_args, \
+                                        uint64_t) {                                            \
+    ::opkit::detail::RunTorchOperator(opkit_torch_operator_##name, stack, num_args);           \
+  }                                                                                            \
+  extern "C" OPKIT_VISIBLE const char* opkit_torch_register_##name() {                         \
+    return ::opkit::detail::RegisterTorchOperator(opkit_torch_operator_##name);                \
+  }
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/export/impl/torch.ipp"

@@ -15,6 +15,7 @@
 #define OPKIT_EXPORT_TVM_FFI_HPP_
 
 #include "opkit/export/core.hpp"
+#include "opkit/export/description.hpp"
 #include "opkit/export/tvm_ffi_abi.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -36,17 +37,20 @@ OPKIT_IMAGE_LOCAL int MetadataForTvmFfi(const ExportedOperator& op, tvm_ffi::Any
 
 }}}  // namespace opkit::detail
 
-// Exports one operator to tvm-ffi; at namespace scope, once in a shared object. The operator is
-// registered in this or another unit.
-#define OPKIT_EXPORT_TVM_FFI(op)                                                             \
-  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_EXPORT_TVM_FFI);                                            \
-  static constinit ::opkit::detail::ExportedOperator opkit_tvm_ffi_##op{#op};                \
+// Exports one operator to tvm-ffi, and its gradient, if it has one, as Axpy_grad; at namespace
+// scope, once in a shared object. The operator is registered in this or another unit.
+#define OPKIT_EXPORT_TVM_FFI(op)                  \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_EXPORT_TVM_FFI); \
+  OPKIT_TVM_FFI_FUNCTIONS_(op, nullptr)           \
+  OPKIT_TVM_FFI_FUNCTIONS_(op##_grad, #op)        \
+  OPKIT_ADD_EXPORT_(g_tvm_ffi_operators, opkit_tvm_ffi_##op, tvm_ffi_##op)
+#define OPKIT_TVM_FFI_FUNCTIONS_(op, gradient_of)                                            \
+  static constinit ::opkit::detail::ExportedOperator opkit_tvm_ffi_##op{#op, gradient_of};   \
   OPKIT_TVM_FFI_FUNCTION_(_##op, CallFromTvmFfi(opkit_tvm_ffi_##op, args, num_args, result)) \
   OPKIT_TVM_FFI_FUNCTION_(_##op##_create,                                                    \
                           CreateForTvmFfi(opkit_tvm_ffi_##op, args, num_args, result))       \
   OPKIT_TVM_FFI_FUNCTION_(__doc_##op, DocForTvmFfi(opkit_tvm_ffi_##op, result))              \
-  OPKIT_TVM_FFI_FUNCTION_(__metadata_##op, MetadataForTvmFfi(opkit_tvm_ffi_##op, result))    \
-  static_assert(true)
+  OPKIT_TVM_FFI_FUNCTION_(__metadata_##op, MetadataForTvmFfi(opkit_tvm_ffi_##op, result))
 #define OPKIT_TVM_FFI_FUNCTION_(name, call)                               \
   extern "C" OPKIT_VISIBLE int __tvm_ffi##name(                           \
       void*, [[maybe_unused]] const ::opkit::tvm_ffi::Any* args,          \

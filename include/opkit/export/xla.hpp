@@ -5,6 +5,7 @@
 #define OPKIT_EXPORT_XLA_HPP_
 
 #include "opkit/export/core.hpp"
+#include "opkit/export/description.hpp"
 #include "opkit/export/xla_abi.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -35,6 +36,7 @@ OPKIT_IMAGE_LOCAL void DeleteXlaState(void* state);
 //   opkit_xla_cuda_Axpy       the handler for platform "CUDA", on the stream of XLA's call
 //   opkit_xla_type_id_Axpy    XLA's number for the type of the operator's state, and
 //   opkit_xla_type_info_Axpy  that type's deleter, for jax.ffi.register_ffi_type
+//   opkit_xla_Axpy_grad       and so on: the gradient, if the operator has one
 //
 //   OPKIT_EXPORT_XLA(Axpy)
 //
@@ -49,33 +51,36 @@ OPKIT_IMAGE_LOCAL void DeleteXlaState(void* state);
 // opkit_inputs=np.array([1, 0, 1]) says that input 1 is left out. A stateful operator needs a
 // registered type and the stage "instantiate"; each call in a compiled program then has its own
 // state.
-#define OPKIT_EXPORT_XLA(op)                                                                \
-  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_EXPORT_XLA);                                               \
+#define OPKIT_EXPORT_XLA(name)                \
+  OPKIT_AT_NAMESPACE_SCOPE(OPKIT_EXPORT_XLA); \
+  OPKIT_XLA_HANDLERS_(name, nullptr)          \
+  OPKIT_XLA_HANDLERS_(name##_grad, #name)     \
+  OPKIT_ADD_EXPORT_(g_xla_operators, opkit_xla_operator_##name.op, xla_##name)
+#define OPKIT_XLA_HANDLERS_(name, gradient_of)                                              \
   extern "C" {                                                                              \
-  OPKIT_VISIBLE constinit ::opkit::detail::xla::TypeId opkit_xla_type_id_##op{0};           \
-  OPKIT_VISIBLE constinit ::opkit::detail::xla::TypeInfo opkit_xla_type_info_##op{          \
+  OPKIT_VISIBLE constinit ::opkit::detail::xla::TypeId opkit_xla_type_id_##name{0};         \
+  OPKIT_VISIBLE constinit ::opkit::detail::xla::TypeInfo opkit_xla_type_info_##name{        \
       {sizeof(::opkit::detail::xla::TypeInfo), nullptr}, &::opkit::detail::DeleteXlaState}; \
   }                                                                                         \
-  static constinit ::opkit::detail::XlaOperator opkit_xla_operator_##op{                    \
-      ::opkit::detail::ExportedOperator(#op), &opkit_xla_type_id_##op};                     \
+  static constinit ::opkit::detail::XlaOperator opkit_xla_operator_##name{                  \
+      ::opkit::detail::ExportedOperator(#name, gradient_of), &opkit_xla_type_id_##name};    \
   extern "C" {                                                                              \
-  OPKIT_VISIBLE ::opkit::detail::xla::Error* opkit_xla_##op(                                \
+  OPKIT_VISIBLE ::opkit::detail::xla::Error* opkit_xla_##name(                              \
       ::opkit::detail::xla::CallFrame* frame) {                                             \
-    return ::opkit::detail::HandleXla(opkit_xla_operator_##op, *frame,                      \
+    return ::opkit::detail::HandleXla(opkit_xla_operator_##name, *frame,                    \
                                       ::opkit::detail::XlaRun::kOnCpu);                     \
   }                                                                                         \
-  OPKIT_VISIBLE ::opkit::detail::xla::Error* opkit_xla_later_##op(                          \
+  OPKIT_VISIBLE ::opkit::detail::xla::Error* opkit_xla_later_##name(                        \
       ::opkit::detail::xla::CallFrame* frame) {                                             \
-    return ::opkit::detail::HandleXla(opkit_xla_operator_##op, *frame,                      \
+    return ::opkit::detail::HandleXla(opkit_xla_operator_##name, *frame,                    \
                                       ::opkit::detail::XlaRun::kOnCpuLater);                \
   }                                                                                         \
-  OPKIT_VISIBLE ::opkit::detail::xla::Error* opkit_xla_cuda_##op(                           \
+  OPKIT_VISIBLE ::opkit::detail::xla::Error* opkit_xla_cuda_##name(                         \
       ::opkit::detail::xla::CallFrame* frame) {                                             \
-    return ::opkit::detail::HandleXla(opkit_xla_operator_##op, *frame,                      \
+    return ::opkit::detail::HandleXla(opkit_xla_operator_##name, *frame,                    \
                                       ::opkit::detail::XlaRun::kOnCuda);                    \
   }                                                                                         \
-  }                                                                                         \
-  static_assert(true)
+  }
 
 #ifdef OPKIT_DEFINITIONS
 #include "opkit/export/impl/xla.ipp"

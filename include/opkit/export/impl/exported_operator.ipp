@@ -6,6 +6,7 @@
 
 #include "opkit/base/suggest.hpp"
 #include "opkit/export/exported_operator.hpp"
+#include "opkit/export/gradient_operator.hpp"
 #include "opkit/op/function/function_calls.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/plugin/export/library_export.hpp"
@@ -59,11 +60,13 @@ OPKIT_INLINE void RegisterLibraryOperators() {
 OPKIT_INLINE const OpSchema& ExportedOperator::FindSchema() const {
   RegisterLibraryOperators();
   const OpRegistry& registry = OpRegistry::Global();
-  if (!registry.FindSchema(name_) && registry.KernelsOf(name_).empty())
-    Throw(ErrorCode::kNotFound, "operator '", name_,
+  const char* const name = gradient_of_ ? gradient_of_ : name_;
+  if (!registry.FindSchema(name) && registry.KernelsOf(name).empty())
+    Throw(ErrorCode::kNotFound, "operator '", name,
           "' is exported, but this shared object registers no operator of that name",
-          SuggestName(name_, RegisteredOperators()));
-  const OpSchema& schema = registry.GetSchema(name_);
+          SuggestName(name, RegisteredOperators()));
+  const OpSchema& own = registry.GetSchema(name);
+  const OpSchema& schema = gradient_of_ ? GradientOperatorSchema(own) : own;
   // Release: a thread that reads the pointer sees the schema, which is complete after static
   // initialisation.
   schema_.store(&schema, std::memory_order_release);
