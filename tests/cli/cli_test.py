@@ -1402,6 +1402,59 @@ say(end=True)""", "--via", "numpy", "--timeout", "5", code=RUN_FAILED)
                      "library 'libempty.so' registers no operator")
 
 
+class Export(Cli):
+    def exports(self, *arguments, folder="pack_1"):
+        return self.opkit("export", libraries / "libexports.so", "--python", folder, *arguments)
+
+    def test_writes_a_package(self):
+        self.assertEqual(self.exports(), "")
+        self.assertEqual(sorted(os.listdir(self.folder / "pack_1")),
+                         ["__init__.py", "__init__.pyi", "_jax.py", "_library.py", "_torch.py", "jax.py",
+                          "jax.pyi", "libexports.so", "py.typed", "torch.py", "torch.pyi"])
+        for path in (self.folder / "pack_1").glob("*.py*"):
+            text = path.read_text()
+            self.assertTrue(text.startswith("# Written by `opkit export` of opkit "))
+            compile(text, path, "exec")
+        jax = (self.folder / "pack_1/jax.py").read_text()
+        self.assertIn('_Axpy = _operator("Axpy", {"alpha": "float"}, gradient="Axpy_grad")\n', jax)
+        self.assertIn("def Blend(x, scale=None, shift=None, *, lambda_, weights=(1.0,), "
+                      'negate=False, mode="once"):\n', jax)
+        self.assertIn("def AddAll(*inputs):\n", jax)
+        self.assertIn('_operator("Total", {}, stateful=True)', jax)
+        self.assertNotIn("elementwise", jax)
+        self.assertNotIn("Total", (self.folder / "pack_1/torch.py").read_text())
+
+    def test_replaces_its_own_files_alone(self):
+        self.exports()
+        (self.folder / "pack_1/jax.py").unlink()
+        self.exports("--elementwise", "Axpy", "--elementwise", "Scale")
+        self.assertIn('{"alpha": "float"}, elementwise=True', (self.folder / "pack_1/jax.py").read_text())
+        (self.folder / "mine").mkdir()
+        self.exports(folder="mine/")
+        for name in "__init__.py", "other.txt":
+            folder = self.folder / ("old_" + name[:2])
+            folder.mkdir()
+            (folder / name).write_text("# mine\n")
+            self.refuses(BAD_FILE, ["export", libraries / "libexports.so", "--python", folder.name],
+                         "has files that `opkit export` did not write", "name a new folder")
+            self.assertEqual(os.listdir(folder), [name])
+        self.write("file", "")
+        self.refuses(BAD_FILE, ["export", libraries / "libexports.so", "--python", "file"],
+                     "'file' is no folder")
+
+    def test_what_is_not_there(self):
+        self.refuses(BAD_FILE, ["export", "missing.so", "--python", "p"], "missing.so")
+        self.refuses(BAD_FILE, ["export", libraries / "libgood.so", "--python", "p"],
+                     "libgood.so' exports no operator", "OPKIT_EXPORT")
+        self.refuses(BAD_FILE, ["export", libraries / "libcrash.so", "--python", "p"], "libcrash.so")
+        self.refuses(USAGE, ["export", libraries / "libexports.so"], "--python is required")
+        self.refuses(USAGE, ["export", libraries / "libexports.so", "--python", "my-ops"],
+                     "'my-ops' is no name of a package")
+        self.refuses(USAGE, ["export", libraries / "libexports.so", "--python", "p", "--elementwise", "Axpi"],
+                     "exports no operator 'Axpi'", "did you mean 'Axpy'?")
+        self.assertFalse((self.folder / "p").exists())
+
+
 class Partition(Cli):
     def test_tells_what_is_taken_and_why_the_rest_stays(self):
         self.npy("x.npy", FLOAT, [2, 3], [1, 2, 3, -4, 5, -6])
@@ -1560,8 +1613,8 @@ class CommandLine(Cli):
         self.assertIn("Examples:\n  opkit bench compare", self.opkit("bench", "compare", "--help"))
         for code in range(7):
             self.assertRegex(out, rf"(?m)^  {code}  \w")
-        for command in ("run", "bench", "inspect", "plan", "ops", "build", "lib", "check", "trace", "partition",
-                        "compare"):
+        for command in ("run", "bench", "inspect", "plan", "ops", "build", "export", "lib", "check", "trace",
+                        "partition", "compare"):
             self.assertRegex(out, rf"(?m)^  {command} ")
             help_text = self.opkit(command, "--help")
             self.assertIn(f"Examples:\n  opkit {command}", help_text)
@@ -1570,7 +1623,7 @@ class CommandLine(Cli):
         self.assertRegex(self.opkit("--version"), r"\Aopkit \d+\.\d+\.\d+\n\Z")
 
     def test_what_is_not_understood(self):
-        self.refuses(USAGE, [], "expected a command: run, bench, bench-op, tune, inspect, plan, ops, build, lib, check")
+        self.refuses(USAGE, [], "expected a command: run, bench, bench-op, tune, inspect, plan, ops, build, export, lib, check")
         self.refuses(USAGE, ["rnu"], "no command 'rnu'", "did you mean 'run'?")
         self.refuses(USAGE, ["--verson"], "no option '--verson'", "did you mean '--version'?")
         self.refuses(USAGE, ["run", "m.onnx", "--ramdom"], "run has no option '--ramdom'",

@@ -21,6 +21,7 @@ constexpr const char* kFooter = R"(Examples:
   opkit plan buffers.csv --capacity 1048576 -o planned.csv
   opkit ops Conv                                   document an operator
   opkit build my_ops.cc -o libmy_ops.so            compile a library of operators
+  opkit export libmy_ops.so --python my_ops        write the library's Python package
   opkit lib libmy_ops.so                           list the operators of a library
   opkit check libmy_ops.so                         find mistakes in its operators
   opkit trace diff before.json after.json          find operators that got slower
@@ -121,6 +122,7 @@ int Main(int argc, char** argv) {
   AddPlanCommand(program);
   AddOpsCommand(program);
   AddBuildCommand(program);
+  AddExportCommand(program);
   AddLibCommand(program);
   AddCheckCommand(program);
   AddTraceCommand(program);

@@ -67,6 +67,7 @@ void AddCompareCommand(CLI::App& program);
 void AddPlanCommand(CLI::App& program);
 void AddInspectCommand(CLI::App& program);
 void AddBuildCommand(CLI::App& program);
+void AddExportCommand(CLI::App& program);
 void AddOpsCommand(CLI::App& program);
 void AddLibCommand(CLI::App& program);
 void AddCheckCommand(CLI::App& program);
