@@ -1,5 +1,6 @@
 """Registers the operators of this package's shared object with PyTorch, and their inference."""
 import ctypes
+import keyword
 
 import torch
 
@@ -20,6 +21,15 @@ def _name(dtype):
     return str(dtype).partition(".")[2]
 
 
+# The names to which opkit adds an underscore in torch's schemas.
+_KEYWORDS = {*keyword.kwlist, "Ellipsis", "NoneType"}
+
+
+def _attribute(parameter):
+    """The attribute of a parameter in torch's schema."""
+    return parameter[:-1] if parameter[:-1] in _KEYWORDS else parameter
+
+
 class _Call:
     """The arguments of one call, by the operator's schema in torch."""
 
@@ -33,7 +43,7 @@ class _Call:
             elif kind in ("Tensor", "Optional[Tensor]"):
                 self.tensors.append(value)
             else:
-                self.attributes[argument.name] = value
+                self.attributes[_attribute(argument.name)] = value
         while self.tensors and self.tensors[-1] is None:
             self.tensors.pop()
 
@@ -77,6 +87,7 @@ def _fake(name, op):
 def _differentiate(name, op, gradient):
     """Registers the gradient, which another operator computes."""
     by_position = [a for a in op._schema.arguments if not a.kwarg_only]
+    call_gradient = _caller(gradient)
 
     def setup_context(ctx, inputs, output, keyword_only_inputs=None):
         call = _Call(op, inputs, keyword_only_inputs or {})
@@ -88,7 +99,7 @@ def _differentiate(name, op, gradient):
         outputs = ctx.saved_tensors[:ctx.num_outputs]
         inputs = ctx.saved_tensors[ctx.num_outputs:]
         given = [torch.zeros_like(o) if g is None else g for g, o in zip(gradients, outputs)]
-        made = _run(gradient, [*given, *outputs, *inputs], ctx.attributes)
+        made = call_gradient([*given, *outputs, *inputs], ctx.attributes)
         made = iter(made if isinstance(made, (list, tuple)) else [made])
         rest = iter(inputs)
 
@@ -104,10 +115,19 @@ def _differentiate(name, op, gradient):
                                     setup_context=setup_context)
 
 
-def _run(op, tensors, attributes):
-    many = str(op._schema.arguments[0].type) == "List[Tensor]"
-    return op(*([list(tensors)] if many else tensors),
-              **{name: value for name, value in attributes.items() if value is not None})
+def _caller(op):
+    """A function (tensors, attributes) that calls the operator.
+
+    torch.compile traces it, and cannot trace a schema.
+    """
+    arguments = op._schema.arguments
+    many = any(str(a.type) == "List[Tensor]" for a in arguments[:1])
+    parameters = {_attribute(a.name): a.name for a in arguments}
+
+    def call(tensors, attributes):
+        return op(*([list(tensors)] if many else tensors),
+                  **{parameters[n]: value for n, value in attributes.items() if value is not None})
+    return call
 
 
 def operator(name, *, gradient=None):
@@ -121,6 +141,4 @@ def operator(name, *, gradient=None):
     if gradient:
         _differentiate(name, ops[name], ops[gradient])
 
-    def run(inputs, attributes):
-        return _run(ops[name], inputs, attributes)
-    return run
+    return _caller(ops[name])
