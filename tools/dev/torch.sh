@@ -63,18 +63,33 @@ END
   echo "$wanted" >"$torch_folder/packages"
 }
 
+# Writes the Python side of an example's operators to build/torch/python_side. The command line reads a shared object of
+# this machine; the package then gets that of PyTorch's machine.
+make_python_side() {
+  local package=$torch_folder/python_side/generated
+  say "compiling the command line"
+  configure gcc "${test_arguments[@]}"
+  cmake --build --preset gcc -j "$jobs" --target opkit_cli cli_test_library_exports || die "it does not build"
+  rm -rf "$torch_folder/python_side"
+  mkdir -p "$torch_folder/python_side"
+  build/gcc/tools/opkit/opkit export build/gcc/tests/cli/libexports.so --python "$package"
+  mv "$torch_folder/exports.so" "$package/libexports.so"
+}
+
 test_torch() {
   local tests=$PWD/tests/export report=$torch_folder/junit.xml source
   mkdir -p "$torch_folder"
   make_torch
-  for source in tests/export/torch/operators.cc examples/library/exported.cc; do
+  for source in tests/export/torch/operators.cc examples/library/exported.cc tests/cli/libraries/exports.cc; do
     say "compiling $source"
     "$torch_compiler" -std=c++20 -O1 -shared -fPIC -fno-gnu-unique -Iinclude "$source" \
       -o "$torch_folder/$(basename "$source" .cc).so" || die "$source does not compile"
   done
+  make_python_side
   say "calling the operators in PyTorch (some minutes in qemu-user)"
   cat >"$torch_folder/CTestTestfile.cmake" <<END
 add_test(export_torch_test "$torch_python" "$tests/torch/torch_test.py" "$torch_folder/operators.so")
+add_test(export_python_side_torch_test "$torch_python" "$tests/torch/python_side_test.py" "$torch_folder/python_side")
 add_test(export_page_torch_test "$(command -v python3)" "$tests/hosts_page_test.py" "$PWD/docs/hosts.md"
   "$torch_folder/exported.so" PyTorch)
 set_tests_properties(export_page_torch_test PROPERTIES ENVIRONMENT "OPKIT_PAGE_PYTHON=$torch_python")
