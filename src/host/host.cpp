@@ -560,6 +560,8 @@ opkit_status opkit_host_load(const char* path, const char* options, opkit_host_l
         detail::ThrowAtPath(object.PathOf(name),
                             StrCat("is for a source, and ", path, " is not one"));
     auto made = std::make_unique<opkit_host_library>();
+    // Other threads need not wait for the compiler: Library::Build then finds the result.
+    if (IsLibrarySource(path)) static_cast<void>(BuildLibrary(path, build));
     const std::lock_guard lock(g_libraries_mutex);
     const Library loaded = LoadOrBuild(path, build, load);
     for (const auto& known : Libraries())
