@@ -1,5 +1,7 @@
 #include "arrays.hpp"
 
+#include <nanobind/stl/string.h>
+
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #define NPY_TARGET_VERSION NPY_1_22_API_VERSION
 #include <numpy/arrayobject.h>
@@ -174,6 +176,12 @@ Tensor TakeCapsule(PyObject* capsule, const char* name, const char* used, const 
   }
 }
 
+// JAX does not mark its memory as read-only.
+bool IsOfJax(PyObject* array) {
+  const nb::object module = nb::handle(array).type().attr("__module__");
+  return nb::isinstance<nb::str>(module) && nb::cast<std::string>(module).rfind("jax", 0) == 0;
+}
+
 Tensor FromDLPackObject(PyObject* array, const ArrayName& what, Access access) {
   static PyObject* const name = PyUnicode_InternFromString("__dlpack__");
   static PyObject* const keywords = Py_BuildValue("(s)", "max_version");
@@ -238,6 +246,8 @@ Tensor FromArray(PyObject* array, const ArrayName& what, Access access) {
     if (!whole.is_valid()) throw nb::python_error();
     return FromNumPy(reinterpret_cast<PyArrayObject*>(whole.ptr()), what, access);
   }
+  if (access == Access::kWrite && IsOfJax(array))
+    Throw(ErrorCode::kInvalidArgument, what, " is an array of JAX, which never changes");
   if (PyObject_HasAttrString(array, "__dlpack__")) return FromDLPackObject(array, what, access);
   Throw(ErrorCode::kTypeMismatch, what, " is a ", TypeName(array),
         "; expected an array of NumPy, or of another library that has DLPack");
@@ -245,10 +255,10 @@ Tensor FromArray(PyObject* array, const ArrayName& what, Access access) {
 
 nb::object ToNumPy(const Tensor& tensor, Access access) {
   const Tensor dense = tensor.layout().is_standard() ? tensor : tensor.Contiguous();
-  npy_intp dims[NPY_MAXDIMS_LEGACY_ITERS], steps[NPY_MAXDIMS_LEGACY_ITERS];
+  constexpr int kMostDims = 64;  // of NumPy 2; NumPy 1 refuses more than 32 itself
+  npy_intp dims[kMostDims], steps[kMostDims];
   const int rank = dense.rank();
-  if (rank > NPY_MAXDIMS_LEGACY_ITERS)
-    Throw(ErrorCode::kUnsupported, "NumPy has no arrays of rank ", rank);
+  if (rank > kMostDims) Throw(ErrorCode::kUnsupported, "NumPy has no arrays of rank ", rank);
   const Dims strides = dense.strides();
   const int64_t size = ItemSize(dense.dtype());
   for (int axis = 0; axis < rank; ++axis)

@@ -148,6 +148,10 @@ test_command() {
     make_wheel_tools
     wheel_argument=-DOPKIT_WHEEL_PYTHON=$wheel_python
   fi
+  if [[ $what == python ]]; then  # with the arrays of environments that other tests have made
+    [[ ! -x $peer_python ]] || peer_argument=-DOPKIT_PEER_PYTHON=$peer_python
+    [[ ! -x $jax_python ]] || test_arguments+=("-DOPKIT_JAX_PYTHON=$jax_python")
+  fi
   case $what in
     '') test_preset gcc -DOPKIT_FULL_TESTS=OFF ;;
     --all)
