@@ -1,6 +1,7 @@
 """Operators that are written in Python: the decorator op."""
 import atexit
 import inspect
+import operator
 
 import numpy
 
@@ -107,7 +108,14 @@ class CustomOperator:
         count = len(self._outputs)
         if callable(self._shape):
             answer = self._shape(*shapes, **self._used(self._shape, attributes))
-            return [answer] if count == 1 else list(answer)
+            try:
+                found = [tuple(map(operator.index, s)) for s in ([answer] if count == 1 else answer)]
+            except TypeError:
+                found = []
+            if len(found) != count:
+                expected = "a tuple of numbers" if count == 1 else f"{count} tuples of numbers"
+                raise TypeError(f"shape of {self.name} returned {answer!r}, expected {expected}")
+            return found
         return [shapes[self._place(self._shape)]] * count
 
     def _infer_dtypes(self, dtypes, attributes):

@@ -100,6 +100,60 @@ def test_an_exception_stays_itself_and_names_the_operator():
         opkit.Executor(graph.compile()).run({"x": X})
 
 
+def test_an_exception_in_the_backward_function_of_a_graph():
+    @opkit.op
+    def fails_backward(x):
+        return 2 * x
+
+    fails = [True]
+
+    @fails_backward.backward
+    def fails_backward_gradient(dy, x, y):
+        if fails[0]:
+            raise LookupError("no gradient today")
+        return 2 * dy
+
+    graph = (opkit.Graph().add_input("x", "float32", (3,)).add_node("fails_backward", "x", "y")
+             .add_node("ReduceSum", "y", "loss", keepdims=0))
+    [gradient] = graph.add_gradients("loss", ["x"]).values()
+    executor = opkit.Executor(graph.add_output(gradient).compile(threads=2))
+    for _ in range(2):
+        with pytest.raises(LookupError, match="no gradient today") as caught:
+            executor.run({"x": X})
+        if hasattr(caught.value, "__notes__"):
+            assert "fails_backward_backward" in caught.value.__notes__[0]
+    fails[0] = False  # the executor runs again after an error
+    assert executor.run({"x": X})[gradient].tolist() == [2, 2, 2]
+
+
+def test_exceptions_that_are_no_errors():
+    @opkit.op
+    def leaves(x):
+        raise SystemExit(7)
+
+    @opkit.op(shape=lambda x: 1 // 0)
+    def has_no_shape(x):
+        return x
+
+    @opkit.op(shape=lambda x: ("one",))
+    def has_a_wrong_shape(x):
+        return x
+
+    @opkit.op(shape=lambda x: (3, 3), outputs=2)
+    def has_one_shape_of_two(x):
+        return x, x
+
+    with pytest.raises(SystemExit) as caught:
+        leaves(X)
+    assert caught.value.code == 7
+    with pytest.raises(ZeroDivisionError):
+        has_no_shape(X)
+    with pytest.raises(TypeError, match=r"returned \('one',\), expected a tuple of numbers"):
+        has_a_wrong_shape(X)
+    with pytest.raises(TypeError, match=r"returned \(3, 3\), expected 2 tuples of numbers"):
+        has_one_shape_of_two(X)
+
+
 @pytest.mark.parametrize("result, error, text", [
     (np.zeros(4, np.float32), ValueError, r"returned shape \(4,\) for result 0, expected \(3,\)"),
     (np.zeros(3), TypeError, "returned float64 for result 0, expected float32")])
