@@ -14411,9 +14411,9 @@ struct BuildOptions {
   // The compiler, and words that come first ("ccache g++"). Default: $CXX, else c++; for a .c file
   // $CC, else cc; for a .cu file $NVCC, else nvcc.
   std::string compiler = {};
-  // The folder that has opkit/op.hpp. Default: $OPKIT_INCLUDE_DIR; else include/ in, or beside, the
-  // folder of the program or shared object that contains this function; else the folder with which
-  // that was compiled.
+  // The folder that has opkit/op.hpp. Default: $OPKIT_INCLUDE_DIR; else include/ in the folder of
+  // the program or shared object that contains this function, or in one of the two folders above;
+  // else the folder with which that was compiled.
   std::string include_dir = {};
   // The folder of the results. Default: $OPKIT_BUILD_CACHE, else opkit/build in the user's cache
   // folder ($XDG_CACHE_HOME, else $HOME/.cache).
@@ -14431,7 +14431,8 @@ bool IsLibrarySource(const std::string& path);
 // $CXXFLAGS ($CFLAGS, $NVCCFLAGS) come before BuildOptions::flags. The source is compiled again if
 // its content, that of a header that it includes, the flags, the compiler's --version or the
 // toolkit's version has changed. Otherwise the call takes about 1 ms: a file with the size and the
-// times of the last call is not read. A new header that hides one of the same name is not noticed.
+// times of the last call is not read. A new header that hides one of the same name is noticed in
+// the folder of the source, in those of -I, -iquote and -isystem that existed, and in sub-folders.
 //
 // Processes and threads that need one result at the same time compile it once. A process that is
 // killed leaves no lock and no half result. After a compilation the result of the last one of the
@@ -32904,9 +32905,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 [[noreturn]] OPKIT_COLD void FailFile(const char* cannot, const std::string& path,
                                       const char* why = nullptr);
 
-// Makes the missing folders above a file, for "a/b/c" the folders a and a/b. Reports no failure:
-// opening the file does.
-void MakeFolders(const std::string& path);
+// Makes the missing folders above a file, for "a/b/c" the folders a and a/b. Returns false, with
+// the reason in errno, if it cannot; opening the file then fails too.
+bool MakeFolders(const std::string& path);
 
 // The lock of a file, held until the end of the scope. The system frees the lock of a process that
 // ends in any way. It belongs to this open file, not to the process: threads exclude each other
@@ -33223,25 +33224,58 @@ inline std::string FindIncludeFolder(const BuildOptions& options) {
   const std::string image = OwnImage(), beside = image.substr(0, image.rfind('/') + 1);
   const std::string self = __FILE__;
   const size_t end = self.rfind("opkit/plugin/impl/"), single = self.rfind("opkit/");
-  for (const std::string& folder : {beside + "../include", beside + "include",
-                                    self.substr(0, end != self.npos      ? end
-                                                   : single != self.npos ? single
-                                                                         : 0)})
+  for (const std::string& folder :
+       {beside + "../include", beside + "../../include", beside + "include",
+        self.substr(0, end != self.npos      ? end
+                       : single != self.npos ? single
+                                             : 0)})
     if (HasHeader(folder)) return RealPath(folder);
   Throw(ErrorCode::kNotFound,
         "the file opkit/op.hpp, which sources of libraries include, is not found: set "
         "$OPKIT_INCLUDE_DIR to the folder that has opkit/op.hpp, such as PREFIX/include");
 }
 
-// A file on which a result depends.
+// A file on which a result depends, or a folder, whose path ends with a slash.
 struct BuildInput {
   std::string path;
   FileState state;
-  std::string hash;  // of its content; of the compiler's --version
+  std::string hash;  // of its content; of the compiler's --version; of a folder: HashOfFolder
 };
+// Returns the names of the files and folders in the paths of the files.
+inline std::set<std::string> NamesOnPaths(const std::vector<BuildInput>& inputs) {
+  std::set<std::string> names;
+  for (const BuildInput& input : inputs)
+    for (size_t begin = 0; begin < input.path.size() && !input.path.ends_with('/');) {
+      const size_t end = (std::min)(input.path.find('/', begin), input.path.size());
+      if (end > begin) names.insert(input.path.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  return names;
+}
+// Hashes those of the folder's entries that are in `names`. A new entry of such a name may be, or
+// contain, a header that the compiler finds before the one that it found.
+inline std::string HashOfFolder(const std::string& folder, const std::set<std::string>& names) {
+  Words entries = FilesOf(folder);
+  std::erase_if(entries, [&](const std::string& entry) { return !names.contains(entry); });
+  std::ranges::sort(entries);
+  TextsHash hash;
+  for (const std::string& entry : entries) hash.Add(entry);
+  return hash.text();
+}
+// Adds the folder and those of its sub-folders that are in `names`.
+inline void AddFolder(const std::string& folder, const std::set<std::string>& names, int depth,
+                      std::vector<BuildInput>& inputs) {
+  const bool is_known =
+      std::ranges::any_of(inputs, [&](const BuildInput& input) { return input.path == folder; });
+  const FileState state = StateOf(folder.c_str());
+  if (is_known || !state.exists() || depth == 0) return;
+  inputs.push_back({folder, state, HashOfFolder(folder, names)});
+  for (const std::string& entry : FilesOf(folder))
+    if (names.contains(entry)) AddFolder(folder + entry + "/", names, depth - 1, inputs);
+}
 // The file `record`: a result, and the files on which it depends. The first is the compiler.
 struct BuildRecord {
-  static constexpr std::string_view kHead = "opkit build 1\n";
+  static constexpr std::string_view kHead = "opkit build 2\n";
   std::string content;  // the name of the result's folder
   int64_t size = 0;     // of the result
   std::vector<BuildInput> inputs;
@@ -33285,19 +33319,26 @@ struct BuildRecord {
 };
 
 // Returns the files that a compiler's -MD names: "target: a b \⏎ c", where "\ " is a space in a
-// name, "\#" a "#", and "$$" a "$".
+// name, "\#" a "#", and "$$" a "$". Backslashes before such a space are doubled, others are not.
 inline Words ParseDependencies(std::string_view text) {
   Words files;
   std::string file;
+  const auto at = [&](size_t i) { return i < text.size() ? text[i] : '\n'; };
   const size_t colon = text.find(": ");
   text.remove_prefix(colon == text.npos ? text.size() : colon + 2);
   for (size_t i = 0; i <= text.size(); ++i) {
-    const char c = i < text.size() ? text[i] : '\n', next = i + 1 < text.size() ? text[i + 1] : 0;
-    const bool escaped = (c == '\\' && (next == ' ' || next == '#')) || (c == '$' && next == '$');
-    if (escaped)
-      file += text[++i];
-    else if (c != ' ' && c != '\n' && !(c == '\\' && next == '\n'))
-      file += c;
+    const size_t end = (std::min)(text.find_first_not_of('\\', i), text.size());
+    if (const size_t slashes = end - i; slashes > 0) {
+      i = end;
+      file.append(at(i) == ' ' ? slashes / 2 : slashes - (at(i) == '#' || at(i) == '\n'), '\\');
+      if (at(i) == '#' || (at(i) == ' ' && slashes % 2 == 1)) {
+        file += at(i);
+        continue;
+      }
+    }
+    if (at(i) == '$' && at(i + 1) == '$') ++i;
+    if (at(i) != ' ' && at(i) != '\n')
+      file += at(i);
     else if (!file.empty())
       files.push_back(std::exchange(file, {}));
   }
@@ -33366,7 +33407,7 @@ class LibraryBuild {
 
   std::string Run() {
     if (const std::string found = Find(/*is_locked=*/false); !found.empty()) return found;
-    MakeFolders(lock_);
+    if (!MakeFolders(lock_)) FailFile("write", cache_);
     constexpr double kMostSeconds = 3600;  // compilers of CUDA take minutes
     const FileLock lock(lock_, kMostSeconds);
     if (const std::string found = Find(/*is_locked=*/true); !found.empty()) return found;
@@ -33421,9 +33462,10 @@ class LibraryBuild {
     bool has_new_state = false;
     for (BuildInput& input : record.inputs) {
       const FileState now = StateOf(input.path.c_str());
+      if (!now.exists()) return {};
       if (now == input.state) continue;
       // The content may be the same: after `touch`, or when a branch was left and entered again.
-      if (!now.exists() || HashOf(input.path) != input.hash) return {};
+      if (HashOf(input.path, record) != input.hash) return {};
       input.state = now;
       has_new_state = true;
     }
@@ -33433,8 +33475,23 @@ class LibraryBuild {
     return result;
   }
 
-  std::string HashOf(const std::string& input) const {
+  std::string HashOf(const std::string& input, const BuildRecord& record) const {
+    if (input.ends_with('/')) return HashOfFolder(input, NamesOnPaths(record.inputs));
     return input == compiler_file_ ? HashOfText(Version()) : HashOfText(ReadFileIfPresent(input));
+  }
+  // Returns the folders that the flags name for headers, and that of the source.
+  Words SearchedFolders() const {
+    Words folders = {source_.substr(0, source_.rfind('/')), include_};
+    Words words = flags_;
+    words.insert(words.end(), own_flags_.begin(), own_flags_.end());
+    for (size_t i = 0; i < words.size(); ++i)
+      for (const std::string_view option : {"-I", "-iquote", "-isystem"}) {
+        if (!words[i].starts_with(option)) continue;
+        const bool is_next = words[i] == option && i + 1 < words.size();
+        folders.push_back(is_next ? words[i + 1] : words[i].substr(option.size()));
+        break;
+      }
+    return folders;
   }
   // Returns what the compiler prints for --version.
   const std::string& Version() const {
@@ -33459,22 +33516,30 @@ class LibraryBuild {
     for (int attempt = 0; attempt < 2; ++attempt) {
       const int64_t begin = FileClockNsWithPause();
       RunCompiler(folder);
-      record.inputs = {{compiler_file_, StateOf(compiler_file_.c_str()), HashOf(compiler_file_)}};
+      record.inputs = {
+          {compiler_file_, StateOf(compiler_file_.c_str()), HashOf(compiler_file_, record)}};
       bool has_changed = false;
-      for (const std::string& file : ParseDependencies(ReadFileIfPresent(folder / "d"))) {
+      Words files = ParseDependencies(ReadFileIfPresent(folder / "d"));
+      if (std::ranges::find(files, source_) == files.end()) files.push_back(source_);
+      for (const std::string& file : files) {
         const std::string path = Absolute(file);
         const FileState state = StateOf(path.c_str());
         has_changed |= state.modified_ns > begin && state.modified_ns <= FileClockNs();
-        record.inputs.push_back({path, state, HashOf(path)});
+        record.inputs.push_back({path, state, HashOf(path, record)});
       }
       if (!has_changed) break;
     }
+    const std::set<std::string> names = NamesOnPaths(record.inputs);
+    constexpr int kMostDepth = 6;
+    for (const std::string& folder : SearchedFolders())
+      if (const std::string path = RealPath(folder); !path.empty())
+        AddFolder(path + "/", names, kMostDepth, record.inputs);
     TextsHash content;
     for (const BuildInput& input : record.inputs) content.Add(input.hash);
     record.content = content.text();
     record.size = StateOf((folder / "out.so").c_str()).size;
     const std::string result = ResultOf(record);
-    MakeFolders(result);
+    if (!MakeFolders(result)) FailFile("write", result);
     if (std::rename((folder / "out.so").c_str(), result.c_str()) != 0) FailFile("write", result);
     RemoveOtherContents(record.content);
     SaveFile(record_, record.ToText());
@@ -48075,10 +48140,17 @@ OPKIT_INLINE void FailFile(const char* cannot, const std::string& path, const ch
   Throw(ErrorCode::kIo, "cannot ", cannot, " '", path, "': ", why ? why : std::strerror(errno));
 }
 
-OPKIT_INLINE void MakeFolders(const std::string& path) {
+OPKIT_INLINE bool MakeFolders(const std::string& path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos;
-       slash = path.find('/', slash + 1))
-    static_cast<void>(mkdir(path.substr(0, slash).c_str(), 0777));
+       slash = path.find('/', slash + 1)) {
+    const std::string folder = path.substr(0, slash);
+    if (mkdir(folder.c_str(), 0777) == 0) continue;
+    const int error = errno;
+    if (StateOf(folder.c_str()).exists()) continue;
+    errno = error;
+    return false;
+  }
+  return true;
 }
 
 OPKIT_INLINE FileLock::FileLock(const std::string& path, double wait_s)
@@ -48318,7 +48390,7 @@ OPKIT_INLINE void UpdateFile(const std::string& path,
   struct stat old;
   if (stat(target.c_str(), &old) == 0 && !S_ISREG(old.st_mode))  // such as /dev/null
     FailFile("write", path, "it is not a regular file");
-  MakeFolders(target);
+  static_cast<void>(MakeFolders(target));
   const FileLock lock(target + ".lock", wait_s);
   const std::string bytes = change(ReadFileIfPresent(target));
   const bool exists = stat(target.c_str(), &old) == 0;

@@ -9045,6 +9045,7 @@ void ProfileFrame(std::string_view name = "frame");
 #include <charconv>
 #include <cmath>
 #include <csignal>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <iterator>
 #include <list>
@@ -18402,9 +18403,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 [[noreturn]] OPKIT_COLD void FailFile(const char* cannot, const std::string& path,
                                       const char* why = nullptr);
 
-// Makes the missing folders above a file, for "a/b/c" the folders a and a/b. Reports no failure:
-// opening the file does.
-void MakeFolders(const std::string& path);
+// Makes the missing folders above a file, for "a/b/c" the folders a and a/b. Returns false, with
+// the reason in errno, if it cannot; opening the file then fails too.
+bool MakeFolders(const std::string& path);
 
 // The lock of a file, held until the end of the scope. The system frees the lock of a process that
 // ends in any way. It belongs to this open file, not to the process: threads exclude each other
@@ -18583,7 +18584,7 @@ OPKIT_INLINE void UpdateFile(const std::string& path,
   struct stat old;
   if (stat(target.c_str(), &old) == 0 && !S_ISREG(old.st_mode))  // such as /dev/null
     FailFile("write", path, "it is not a regular file");
-  MakeFolders(target);
+  static_cast<void>(MakeFolders(target));
   const FileLock lock(target + ".lock", wait_s);
   const std::string bytes = change(ReadFileIfPresent(target));
   const bool exists = stat(target.c_str(), &old) == 0;
@@ -19498,6 +19499,36 @@ OPKIT_INLINE void Recorder::ResetAfterFork() {
 
 #endif  // OPKIT_PROFILE_RECORDING_IMPL_RECORDER_IPP_
 
+// ---- opkit/base/cache/file_state.hpp
+// FileState: what the system says of a file without reading it, so that a cache sees a change; and
+// the names in a folder.
+#ifndef OPKIT_BASE_CACHE_FILE_STATE_HPP_
+#define OPKIT_BASE_CACHE_FILE_STATE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The size of a file and the times at which its content and its inode changed last. A file that is
+// written changes at least one of them, but for a change of the same size within one tick of the
+// system's clock for files (10 ms at most). All are -1 if there is no such file.
+struct FileState {
+  int64_t size = -1, modified_ns = -1, changed_ns = -1;
+  bool exists() const { return size >= 0; }
+  friend bool operator==(const FileState&, const FileState&) = default;
+};
+FileState StateOf(const char* path);
+// Returns the time since 1970. No file that was written before has a later time.
+int64_t FileClockNs();
+// Returns the same after a pause of at most 10 ms: a file that is written after this call has a
+// later time. Files get the time of the last tick of a coarse clock; since Linux 6.13 some get the
+// exact time.
+int64_t FileClockNsWithPause();
+// Calls visit(context, name) for each file and folder in a folder, but "." and "..", in any order.
+void VisitFolder(const char* path, void (*visit)(void* context, const char* name), void* context);
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_CACHE_FILE_STATE_HPP_
+
 // ---- opkit/base/cache/impl/file_lock.ipp
 // The definitions of base/cache/file_lock.hpp.
 #ifndef OPKIT_BASE_CACHE_IMPL_FILE_LOCK_IPP_
@@ -19509,10 +19540,17 @@ OPKIT_INLINE void FailFile(const char* cannot, const std::string& path, const ch
   Throw(ErrorCode::kIo, "cannot ", cannot, " '", path, "': ", why ? why : std::strerror(errno));
 }
 
-OPKIT_INLINE void MakeFolders(const std::string& path) {
+OPKIT_INLINE bool MakeFolders(const std::string& path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos;
-       slash = path.find('/', slash + 1))
-    static_cast<void>(mkdir(path.substr(0, slash).c_str(), 0777));
+       slash = path.find('/', slash + 1)) {
+    const std::string folder = path.substr(0, slash);
+    if (mkdir(folder.c_str(), 0777) == 0) continue;
+    const int error = errno;
+    if (StateOf(folder.c_str()).exists()) continue;
+    errno = error;
+    return false;
+  }
+  return true;
 }
 
 OPKIT_INLINE FileLock::FileLock(const std::string& path, double wait_s)
@@ -19548,6 +19586,52 @@ OPKIT_INLINE bool FileLock::Set(short type) const {
 }}}  // namespace opkit::detail
 
 #endif  // OPKIT_BASE_CACHE_IMPL_FILE_LOCK_IPP_
+
+// ---- opkit/base/cache/impl/file_state.ipp
+// The definitions of file_state.hpp.
+#ifndef OPKIT_BASE_CACHE_IMPL_FILE_STATE_IPP_
+#define OPKIT_BASE_CACHE_IMPL_FILE_STATE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE FileState StateOf(const char* path) {
+  struct stat status;
+  if (stat(path, &status) != 0) return {};
+  const auto ns = [](const timespec& time) {
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  };
+  return {status.st_size, ns(status.st_mtim), ns(status.st_ctim)};
+}
+
+inline int64_t NsOfClock(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+OPKIT_INLINE int64_t FileClockNs() { return NsOfClock(CLOCK_REALTIME); }
+
+OPKIT_INLINE int64_t FileClockNsWithPause() {
+  const int64_t now = FileClockNs();
+  const timespec pause{0, 1'000'000};
+  while (NsOfClock(CLOCK_REALTIME_COARSE) <= now) nanosleep(&pause, nullptr);
+  return now;
+}
+
+OPKIT_INLINE void VisitFolder(const char* path, void (*visit)(void* context, const char* name),
+                              void* context) {
+  DIR* const folder = opendir(path);
+  if (!folder) return;
+  while (const dirent* entry = readdir(folder)) {
+    const char* const name = entry->d_name;
+    if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0) visit(context, name);
+  }
+  closedir(folder);
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_CACHE_IMPL_FILE_STATE_IPP_
 
 // ---- opkit/core/layout_hooks.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host

@@ -117,7 +117,6 @@ class Tree:
         self.text = {p.relative_to(self.include).as_posix(): p.read_text()
                      for pattern in ("*.h*", "*.ipp")
                      for p in sorted((self.include / "opkit").rglob(pattern))}
-
         self.sources = {p.relative_to(root).as_posix(): p.read_text()
                         for p in sorted((root / "src").rglob("*.cpp"))}
         self.code = {h: without_comments(t, strings=False) for h, t in self.text.items()}

@@ -1,6 +1,6 @@
-// The description that a shared object gives of its exported operators: their schemas, and the types of
-// the outputs of a call, as JSON through two C functions. `opkit export` reads it to write the
-// Python side of the shared object, which calls opkit_export_infer itself.
+// The description that a shared object gives of its exported operators: their schemas, and the
+// types of the outputs of a call, as JSON through two C functions. `opkit export` reads it to write
+// the Python side of the shared object, which calls opkit_export_infer itself.
 #ifndef OPKIT_EXPORT_DESCRIPTION_HPP_
 #define OPKIT_EXPORT_DESCRIPTION_HPP_
 
