@@ -1326,7 +1326,9 @@ say(end=True)"""
         moving, = [case for case in cases if case["name"] == "MovingMean(float32[7], float32[7])"]
         x, mean = map(values, moving["inputs"])
         self.assertAlmostEqual(values(moving["runs"][0][0])[0], (x[0] + mean[0]) / 2, places=6)
-        self.assertNotIn("Relu", {case["op"] for case in cases})
+        # The library's kernel of Relu, not this program's: it makes 6 of anything larger.
+        relu = [case for case in cases if case["op"] == "Relu" and "error" not in case]
+        self.assertGreater(len(relu), 6)
 
     def test_the_table(self):
         out = self.via("""
@@ -1353,7 +1355,6 @@ say(end=True)""", "--via", "ort", code=RUN_FAILED)
         self.assertIn("elements: ort Twice(float32[1])\n", out)
         self.assertIn("wrong: ort: Twice(float32[7]): output 0 has 3.0 instead of 2.0 at [1]\n", out)
         self.assertIn("not carried: ort: Noise: it has no noise\n", out)
-        self.assertIn("not checked: Relu: the library has only a further kernel", out)
         self.assertIn("1 result of library 'libgood.so' is wrong, in 1 host", self.stderr)
 
     def test_hosts_that_are_not_installed(self):

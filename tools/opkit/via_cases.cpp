@@ -24,9 +24,13 @@ struct Case {
 // Makes the cases of one operator and runs them.
 class ViaOperator {
  public:
-  ViaOperator(const OpSchema& schema, const ViaOptions& options, const std::string& data,
-              const ChildReporter& voice)
-      : schema_(schema), voice_(voice), data_(data, std::ios::binary | std::ios::app) {
+  // `backend`: the only one whose kernels run; empty: any.
+  ViaOperator(const OpSchema& schema, const ViaOptions& options, const std::string& backend,
+              const std::string& data, const ChildReporter& voice)
+      : schema_(schema),
+        backend_(backend),
+        voice_(voice),
+        data_(data, std::ios::binary | std::ios::app) {
     options_.args = ParseAttributes(options.attributes);
     for (const std::string& text : options.shapes)
       options_.input_shapes.push_back(ParseShape(text));
@@ -228,7 +232,7 @@ class ViaOperator {
     for (const int count : NumbersOfOutputs(one)) try {
         num_outputs = count;
         ResolvedOperator op(schema_.name(), detail::PresentInputs(inputs), one.args,
-                            {.num_outputs = count});
+                            {.backends = backend_, .num_outputs = count});
         for (int run = 0; run < (schema_.is_stateful() ? 2 : 1); ++run)
           runs.push_back(op(std::span<const Tensor>(inputs)));
         us = TimeOf(op, inputs, runs[0]);
@@ -341,6 +345,7 @@ class ViaOperator {
   }
 
   const OpSchema& schema_;
+  const std::string backend_;
   const ChildReporter& voice_;
   CheckOptions options_;
   std::ofstream data_;
@@ -361,8 +366,6 @@ ViaCases MakeViaCases(const Library& library, const std::string& op, const ViaOp
     none.not_checked.push_back(why);
     return none;
   };
-  if (schema.origin() != library.name())
-    return no_cases("the library has only a further kernel of an operator that it does not define");
   if (schema.needs_subgraph()) return no_cases("it needs a graph from a partitioner");
   const auto kernels = OpRegistry::Global().KernelsOf(op);
   if (std::ranges::none_of(kernels, [&](const Kernel* kernel) {
@@ -370,7 +373,9 @@ ViaCases MakeViaCases(const Library& library, const std::string& op, const ViaOp
       }))
     return no_cases("it has no kernel for memory that this program reaches");
   voice.Step("the inference of " + op);
-  return ViaOperator(schema, options, data, voice).Run();
+  // The library's own kernel of an operator that this program has too.
+  const std::string backend = schema.origin() == library.name() ? "" : library.backend();
+  return ViaOperator(schema, options, backend, data, voice).Run();
 }
 
 }  // namespace cli
