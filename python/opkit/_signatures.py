@@ -16,12 +16,19 @@ def _default(attribute):
     return repr(value) if isinstance(value, (bool, int, float, str, list)) else "None"
 
 
+def _counts_outputs(facts):
+    """True if a call may ask for more results than it gets without `num_outputs`."""
+    return facts["max_outputs"] > facts["min_outputs"] and facts["num_outputs"] < 0 and \
+        all(a["name"] != "num_outputs" for a in facts["attributes"])
+
+
 def parameters(facts):
     """The parameters of an operator's function, as in a def."""
     names = [i["name"] for i in facts["inputs"]]
     count = len(names) or max(facts["arity"], 0)
     names += [f"input{i}" for i in range(len(names), count)]
-    required = facts["min_inputs"] if facts["inputs"] else count
+    # Attributes may decide the number of inputs; `arity` is the number without any.
+    required = max(facts["min_inputs"], facts["arity"]) if facts["inputs"] else count
     attributes = [a for a in facts["attributes"] if _is_name(a["name"])]
     out, seen = [], {a["name"] for a in attributes} | {"out"}
     unnamed = not facts["inputs"]
@@ -39,6 +46,8 @@ def parameters(facts):
     out.append("*" if not many else f"*{name}" if facts["inputs"] else "*inputs")
     out += [a["name"] if a["required"] else f"{a['name']}={_default(a)}" for a in attributes]
     out.append("out=None")
+    if _counts_outputs(facts):
+        out.append("num_outputs=None")
     if facts["takes_any_attribute"]:
         out.append("**attributes")
     return ", ".join(out)
@@ -75,6 +84,8 @@ def help_text(facts):
         lines.append("")
     lines += _values("Outputs", facts["outputs"])
     lines.append("out: an array, or a tuple of arrays, that gets the results.")
+    if _counts_outputs(facts):
+        lines.append(f"num_outputs: the number of results, by default {facts['min_outputs']}.")
     return "\n".join(lines)
 
 

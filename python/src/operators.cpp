@@ -104,11 +104,11 @@ void AddKeyword(OperatorFunction& function, std::string_view name, PyObject* val
       call->inputs[i] = value;
       return;
     }
-    if (name == "num_outputs") {
-      call->num_outputs = PyLong_AsLong(value);
-      if (call->num_outputs == -1 && PyErr_Occurred()) throw nb::python_error();
-      return;
-    }
+  }
+  if (name == "num_outputs" && value != Py_None) {
+    call->num_outputs = static_cast<int>(PyLong_AsLong(value));
+    if (call->num_outputs == -1 && PyErr_Occurred()) throw nb::python_error();
+    if (!schema.FindAttribute(name)) return;
   }
   if (value != Py_None) call->attributes.emplace_back(name, value);
 }
@@ -128,6 +128,12 @@ std::shared_ptr<ReadyOperators> Make(OperatorFunction& function, const Call& cal
     const std::string text(name);
     arguments.Set(text, ToAttribute(&function.Schema(), text.c_str(), value));
   }
+  const OpSchema& schema = function.Schema();
+  if (options.num_outputs < 0 &&
+      schema.CalculateOutput(static_cast<int>(inputs.size()), arguments) < 0)
+    options.num_outputs = call.out && PyTuple_Check(call.out)
+                              ? static_cast<int>(PyTuple_GET_SIZE(call.out))
+                              : schema.min_outputs();  // without the optional results
   const std::string name = function.name;
   const nb::gil_scoped_release release;
   return std::make_shared<ReadyOperators>(name, std::move(present), std::move(arguments), options);
@@ -141,6 +147,7 @@ bool MakeKey(const Call& call, const std::vector<Tensor>& inputs, CallKey* key) 
     key->Add(static_cast<char>(input.device().type));
   }
   key->Add(call.num_outputs);
+  key->Add(call.out && PyTuple_Check(call.out) ? PyTuple_GET_SIZE(call.out) : Py_ssize_t{-1});
   for (const auto& [name, value] : call.attributes) {
     key->AddText(name);
     if (!AddToKey(value, key)) return false;
@@ -298,12 +305,15 @@ nb::dict Describe(const std::string& name) {
   out["outputs"] = ValuesOf(schema.outputs());
   out["min_inputs"] = schema.min_inputs();
   out["max_inputs"] = schema.max_inputs();
-  int arity = -1;
+  out["min_outputs"] = schema.min_outputs();
+  out["max_outputs"] = schema.max_outputs();
+  std::pair<int, int> arity = {-1, -1};
   try {
-    arity = schema.Arity({}).first;
+    arity = schema.Arity({});
   } catch (const Error&) {  // the attributes decide, and some must be given
   }
-  out["arity"] = arity;
+  out["arity"] = arity.first;
+  out["num_outputs"] = arity.second;
   out["takes_any_attribute"] = schema.TakesArgument("any attribute");
   out["origin"] = schema.library_name();
   nb::list attributes;
