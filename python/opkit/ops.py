@@ -21,6 +21,7 @@ def __getattr__(name):
             raise AttributeError(str(missing)) from None
         function = _core.make_function(name, _signatures.docstring(name, facts))
         _functions[name] = function
+        globals().setdefault(name, function)  # the next access finds it without this function
     return function
 
 
@@ -35,4 +36,6 @@ def get(name):
 
 def _forget(names):
     for name in names:
-        _functions.pop(name, None)
+        function = _functions.pop(name, None)
+        if function is not None and globals().get(name) is function:
+            del globals()[name]

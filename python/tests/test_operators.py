@@ -33,6 +33,14 @@ def test_a_function_has_a_signature_and_help():
         inspect.signature(opkit.ops.get(name))  # every operator's signature reads as Python
 
 
+def test_a_function_is_looked_up_once_until_it_is_forgotten():
+    function = opkit.ops.Relu
+    assert vars(opkit.ops)["Relu"] is function is opkit.ops.get("Relu")
+    opkit.ops._forget(["Relu", "get", "not there"])
+    assert "Relu" not in vars(opkit.ops) and callable(opkit.ops.get)
+    assert opkit.ops.Relu is not function
+
+
 def test_inputs_may_be_keywords_and_left_out():
     c = np.ones((2, 1), np.float32)
     assert opkit.ops.Gemm(A, B, c).tolist() == [[51], [123]]
