@@ -11,8 +11,7 @@
 
 #include "support/error_of.hpp"
 
-namespace kept_operators_test {
-namespace {
+namespace kept_operators_test { namespace {
 
 using namespace opkit;
 using opkit::detail::CallKey;
@@ -148,161 +147,161 @@ TEST_CASE("ReadyOperator: tensors that keep their memory are released at the end
   CHECK(y.values == std::vector<float>{3, 2, 2, 4, 1, 6});
   CHECK(x.released == 1);
   CHECK(y.released == 1);
-  TEST_CASE("ReadyOperator: results share no memory with the host's inputs") {
-    std::vector<float> x = {1, 2, 3}, y(3);
-    ReadyOperator op("ExportGiveInput", {1});
-    op.SetInput(0, Foreign(x, kThree));
-    op.SetOutput(0, Foreign(y, kThree));
-    op.Run();
-    op.Release();
-    CHECK(y == x);
-    op.SetInput(0, Foreign(x, kThree));
-    op.Run();
-    const Tensor taken = op.TakeOutput(0);
-    op.Release();
-    x[0] = 7;
-    CHECK(taken.ToVector<float>() == std::vector<float>{1, 2, 3});
-  }
+}
 
-  TEST_CASE("KeptOperator: equal keys share an operator; a call inside of a call has its own") {
-    CallKey one, two;
-    one.Add(1), two.Add(2);
-    g_made = 0;
-    const ReadyOperator* first = nullptr;
-    {
-      const detail::Lease lease = detail::KeptOperator(g_count_runs, one, &Make);
-      first = &*lease;
-      const detail::Lease inner = detail::KeptOperator(g_count_runs, one, &Make);
-      CHECK(&*inner != first);
-    }
-    CHECK(&*detail::KeptOperator(g_count_runs, one, &Make) == first);
-    CHECK(&*detail::KeptOperator(g_count_runs, two, &Make) != first);
-    CHECK(g_made == 3);
-    const auto use = [](int i) {
-      CallKey key;
-      key.Add(i);
-      detail::KeptOperator(g_count_runs, key, &Make);
-    };
-    for (int round = 0; round < 2; ++round) {
-      for (int i = 10; i < 26; ++i) use(i);
-      CHECK(g_made == 19);
-    }
-    use(1);  // the oldest of 17
-    CHECK(g_made == 20);
-    use(11);
-    CHECK(g_made == 20);
-    use(10);  // made room for 1
-    CHECK(g_made == 21);
-  }
+TEST_CASE("ReadyOperator: results share no memory with the host's inputs") {
+  std::vector<float> x = {1, 2, 3}, y(3);
+  ReadyOperator op("ExportGiveInput", {1});
+  op.SetInput(0, Foreign(x, kThree));
+  op.SetOutput(0, Foreign(y, kThree));
+  op.Run();
+  op.Release();
+  CHECK(y == x);
+  op.SetInput(0, Foreign(x, kThree));
+  op.Run();
+  const Tensor taken = op.TakeOutput(0);
+  op.Release();
+  x[0] = 7;
+  CHECK(taken.ToVector<float>() == std::vector<float>{1, 2, 3});
+}
 
-  TEST_CASE("CallKey: long keys and texts") {
-    CallKey a, b, c;
-    a.AddText("ab"), a.AddText("c");
-    b.AddText("a"), b.AddText("bc");
-    CHECK(a.bytes() != b.bytes());
-    const std::string text(300, 'x');
-    c.Add(7), c.AddText(text), c.Add(8);
-    CHECK(c.bytes().size() == 4 + sizeof(size_t) + 300 + 4);
-    CHECK(c.bytes().substr(4 + sizeof(size_t), 300) == text);
+TEST_CASE("KeptOperator: equal keys share an operator; a call inside of a call has its own") {
+  CallKey one, two;
+  one.Add(1), two.Add(2);
+  g_made = 0;
+  const ReadyOperator* first = nullptr;
+  {
+    const detail::Lease lease = detail::KeptOperator(g_count_runs, one, &Make);
+    first = &*lease;
+    const detail::Lease inner = detail::KeptOperator(g_count_runs, one, &Make);
+    CHECK(&*inner != first);
   }
-
-  TEST_CASE("OperatorPool: operators use the backends that the host names") {
-    CHECK_NOTHROW(
-        detail::OperatorPool(g_count_runs, {1}, {}, InvokeOptions{.backends = "reference"}));
-    CHECK(ErrorOf([] {
-            detail::OperatorPool(g_count_runs, {1}, {},
-                                 InvokeOptions{.backends = "no_such_backend"});
-          }).code() == ErrorCode::kNotFound);
+  CHECK(&*detail::KeptOperator(g_count_runs, one, &Make) == first);
+  CHECK(&*detail::KeptOperator(g_count_runs, two, &Make) != first);
+  CHECK(g_made == 3);
+  const auto use = [](int i) {
+    CallKey key;
+    key.Add(i);
+    detail::KeptOperator(g_count_runs, key, &Make);
+  };
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 10; i < 26; ++i) use(i);
+    CHECK(g_made == 19);
   }
+  use(1);  // the oldest of 17
+  CHECK(g_made == 20);
+  use(11);
+  CHECK(g_made == 20);
+  use(10);  // made room for 1
+  CHECK(g_made == 21);
+}
 
-  TEST_CASE("OperatorPool: calls of a stateful operator follow each other on one operator") {
-    g_made = 0;
-    detail::OperatorPool pool(g_count_runs, {1}, {});
-    {
-      std::optional<detail::Lease> first(pool.Take());
-      std::thread second([&] { pool.Take(); });
-      // A second operator would be made while the first call runs.
-      for (int i = 0; i < 1000 && g_made == 1; ++i) std::this_thread::yield();
-      first.reset();
-      second.join();
-      CHECK(g_made == 1);
-    }
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; ++t)
-      threads.emplace_back([&] {
-        std::vector<float> x = {0, 0, 0}, y(3);
-        for (int i = 0; i < 50; ++i) {
-          const detail::Lease lease = pool.Take();
-          lease->SetInput(0, Foreign(x, kThree));
-          lease->SetOutput(0, Foreign(y, kThree));
-          lease->Run();
-        }
-      });
-    for (std::thread& thread : threads) thread.join();
-    std::vector<float> x = {0, 0, 0};
-    const detail::Lease lease = pool.Take();
-    lease->SetInput(0, Foreign(x, kThree));
-    lease->Run();
-    CHECK(lease->TakeOutput(0).ToVector<float>() == std::vector<float>{201, 201, 201});
+TEST_CASE("CallKey: long keys and texts") {
+  CallKey a, b, c;
+  a.AddText("ab"), a.AddText("c");
+  b.AddText("a"), b.AddText("bc");
+  CHECK(a.bytes() != b.bytes());
+  const std::string text(300, 'x');
+  c.Add(7), c.AddText(text), c.Add(8);
+  CHECK(c.bytes().size() == 4 + sizeof(size_t) + 300 + 4);
+  CHECK(c.bytes().substr(4 + sizeof(size_t), 300) == text);
+}
+
+TEST_CASE("OperatorPool: operators use the backends that the host names") {
+  CHECK_NOTHROW(
+      detail::OperatorPool(g_count_runs, {1}, {}, InvokeOptions{.backends = "reference"}));
+  CHECK(ErrorOf([] {
+          detail::OperatorPool(g_count_runs, {1}, {}, InvokeOptions{.backends = "no_such_backend"});
+        }).code() == ErrorCode::kNotFound);
+}
+
+TEST_CASE("OperatorPool: calls of a stateful operator follow each other on one operator") {
+  g_made = 0;
+  detail::OperatorPool pool(g_count_runs, {1}, {});
+  {
+    std::optional<detail::Lease> first(pool.Take());
+    std::thread second([&] { pool.Take(); });
+    // A second operator would be made while the first call runs.
+    for (int i = 0; i < 1000 && g_made == 1; ++i) std::this_thread::yield();
+    first.reset();
+    second.join();
     CHECK(g_made == 1);
   }
-
-  TEST_CASE("OperatorPool: a stateful operator that calls itself is an Error") {
-    detail::OperatorPool pool(g_count_runs, {1}, {});
-    {
-      const detail::Lease lease = pool.Take();
-      CHECK_THROWS_WITH_AS(pool.Take(), doctest::Contains("is called while a run of it waits"),
-                           Error);
-    }
-    CHECK_NOTHROW(pool.Take());
-  }
-
-  TEST_CASE("ExportedOperator: its schema and its state") {
-    CHECK(&g_count_runs.schema() == OpRegistry::Global().FindSchema("ExportCountRuns"));
-    CHECK(g_count_runs.needs_instance());
-    CHECK_THROWS_WITH_AS(
-        g_missing.schema(),
-        doctest::Contains(
-            "operator 'ExportCountRun' is exported, but this shared object registers no "
-            "operator of that name (did you mean 'ExportCountRuns'?"),
-        Error);
-    CHECK_THROWS_WITH_AS(detail::RefuseState(g_count_runs, "make one"),
-                         doctest::Contains("keeps state between its runs"), Error);
-    CHECK_NOTHROW(detail::RefuseMutation(g_count_runs, 1, {}, "a host"));
-  }
-
-  TEST_CASE("FitAttribute: numbers of a host take the schema's type") {
-    const auto fit = [](AttributeType type, Attribute value) {
-      const detail::AttributeSchema declared{"a", "", false, type, {}};
-      return detail::FitAttribute(&declared, std::move(value));
-    };
-    CHECK(fit(AttributeType::kBool, int64_t{1}) == Attribute(true));
-    CHECK(fit(AttributeType::kInt, true) == Attribute(int64_t{1}));
-    CHECK(fit(AttributeType::kBools, std::vector<int64_t>{1, 0}) ==
-          Attribute(std::vector<bool>{true, false}));
-    CHECK(fit(AttributeType::kBool, int64_t{2}) == Attribute(int64_t{2}));
-    CHECK(fit(AttributeType::kString, int64_t{1}) == Attribute(int64_t{1}));
-    CHECK(fit(AttributeType::kBools, int64_t{1}) == Attribute(int64_t{1}));
-  }
-
-  TEST_CASE("GuardBoundary: every exception becomes a code and a text") {
-    const auto text_of = [](auto call) {
-      std::string out;
-      detail::GuardBoundary(
-          [&] {
-            call();
-            return 0;
-          },
-          [&](ErrorCode code, const char* text) {
-            out = StrCat(detail::PythonClassOf(code), ": ", text);
-            return 1;
-          });
-      return out;
-    };
-    CHECK(text_of([] {}) == "");
-    CHECK(text_of([] { Throw(ErrorCode::kTypeMismatch, "a text"); }) == "TypeError: a text");
-    CHECK(text_of([] { Throw(ErrorCode::kNotFound, "no name"); }) == "LookupError: no name");
-    CHECK(text_of([] { throw std::bad_alloc(); }).find("Error: ") != std::string::npos);
-  }
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      std::vector<float> x = {0, 0, 0}, y(3);
+      for (int i = 0; i < 50; ++i) {
+        const detail::Lease lease = pool.Take();
+        lease->SetInput(0, Foreign(x, kThree));
+        lease->SetOutput(0, Foreign(y, kThree));
+        lease->Run();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::vector<float> x = {0, 0, 0};
+  const detail::Lease lease = pool.Take();
+  lease->SetInput(0, Foreign(x, kThree));
+  lease->Run();
+  CHECK(lease->TakeOutput(0).ToVector<float>() == std::vector<float>{201, 201, 201});
+  CHECK(g_made == 1);
 }
-}  // namespace kept_operators_test
+
+TEST_CASE("OperatorPool: a stateful operator that calls itself is an Error") {
+  detail::OperatorPool pool(g_count_runs, {1}, {});
+  {
+    const detail::Lease lease = pool.Take();
+    CHECK_THROWS_WITH_AS(pool.Take(), doctest::Contains("is called while a run of it waits"),
+                         Error);
+  }
+  CHECK_NOTHROW(pool.Take());
+}
+
+TEST_CASE("ExportedOperator: its schema and its state") {
+  CHECK(&g_count_runs.schema() == OpRegistry::Global().FindSchema("ExportCountRuns"));
+  CHECK(g_count_runs.needs_instance());
+  CHECK_THROWS_WITH_AS(
+      g_missing.schema(),
+      doctest::Contains(
+          "operator 'ExportCountRun' is exported, but this shared object registers no "
+          "operator of that name (did you mean 'ExportCountRuns'?"),
+      Error);
+  CHECK_THROWS_WITH_AS(detail::RefuseState(g_count_runs, "make one"),
+                       doctest::Contains("keeps state between its runs"), Error);
+  CHECK_NOTHROW(detail::RefuseMutation(g_count_runs, 1, {}, "a host"));
+}
+
+TEST_CASE("FitAttribute: numbers of a host take the schema's type") {
+  const auto fit = [](AttributeType type, Attribute value) {
+    const detail::AttributeSchema declared{"a", "", false, type, {}};
+    return detail::FitAttribute(&declared, std::move(value));
+  };
+  CHECK(fit(AttributeType::kBool, int64_t{1}) == Attribute(true));
+  CHECK(fit(AttributeType::kInt, true) == Attribute(int64_t{1}));
+  CHECK(fit(AttributeType::kBools, std::vector<int64_t>{1, 0}) ==
+        Attribute(std::vector<bool>{true, false}));
+  CHECK(fit(AttributeType::kBool, int64_t{2}) == Attribute(int64_t{2}));
+  CHECK(fit(AttributeType::kString, int64_t{1}) == Attribute(int64_t{1}));
+  CHECK(fit(AttributeType::kBools, int64_t{1}) == Attribute(int64_t{1}));
+}
+
+TEST_CASE("GuardBoundary: every exception becomes a code and a text") {
+  const auto text_of = [](auto call) {
+    std::string out;
+    detail::GuardBoundary(
+        [&] {
+          call();
+          return 0;
+        },
+        [&](ErrorCode code, const char* text) {
+          out = StrCat(detail::PythonClassOf(code), ": ", text);
+          return 1;
+        });
+    return out;
+  };
+  CHECK(text_of([] {}) == "");
+  CHECK(text_of([] { Throw(ErrorCode::kTypeMismatch, "a text"); }) == "TypeError: a text");
+  CHECK(text_of([] { Throw(ErrorCode::kNotFound, "no name"); }) == "LookupError: no name");
+  CHECK(text_of([] { throw std::bad_alloc(); }).find("Error: ") != std::string::npos);
+}
+}}  // namespace kept_operators_test
