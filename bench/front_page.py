@@ -183,6 +183,8 @@ ENTRIES = [
      goal("Partition/skips/1000", 10)),
     ("tuning", "a run of a tuned model, median of the models, one thread", ONNX_RUNTIME,
      middle("tuned", "ONNX Runtime", "tuned / ONNX Runtime", "ms")),
+    ("hosts", "a call by tvm-ffi on NumPy arrays of three elements", "NumPy's `2.0 * x + y`",
+     cell(0, ("call", "into a NumPy array"), "time", "its time", "ratio")),
     ("report", "a zoom in the report of 200,000 spans, 99th percentile", "",
      goal("200,384", 100)),
 ]

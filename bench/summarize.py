@@ -5,7 +5,7 @@ Then it writes the index of the tables and README's figures anew (front_page.py)
 Usage: summarize.py RESULT.json...
 
 The JSON comes from bench/record.py (a Google Benchmark program), bench/models/models.py,
-bench/tuning/tuning.py or bench/compile_time/compile_time.py. Figures are medians. A spread is the
+bench/tuning/tuning.py, bench/hosts/hosts.py or bench/compile_time/compile_time.py. Figures are medians. A spread is the
 coefficient of variation of the repetitions, or the least and the largest. A ratio is ours divided by the peer's: below 1 is
 faster or smaller. Quoted figures were published for peers that no package registry has, on another machine
 (2-core 2.5 GHz Cascade Lake class).
@@ -365,6 +365,30 @@ def tuning_tables(report):
         yield f"Failed: {failure}"
 
 
+def hosts_tables(report):
+    def lines(is_small):
+        for row in (row for row in report["rows"] if (row["threads"] == 0) == is_small):
+            ratio_of, goal = row["ratio"], row["goal"]
+            number_of = number if is_small else "{:.3f}".format
+            yield [row["host"], row["call"], *([] if is_small else [row["threads"]]), duration(row["ns"]["median"]),
+                   row["peer"], duration(row["peer_ns"]["median"]), number_of(ratio_of["median"]),
+                   "-".join(map(number_of, ratio_of["middle_half"])),
+                   goal and f"{goal:.2f}, {'met' if ratio_of['median'] <= goal else 'missed'}" or ""]
+        for host in report["not_measured"] if is_small else ():
+            yield [host, "not measured", *[""] * 6]
+    columns = ["time", "peer<", "its time", "ratio", "spread", "goal<"]
+    yield ("A call on 3 elements of float32. C++ is `ResolvedOperator::Run` of the same library in the same process, on "
+           "tensors that are ready.")
+    yield table(["host<", "call<", *columns], list(lines(True)))
+    yield ("A call on 1,000,000 elements, with as many threads for the host's loops as for those of C++. "
+           "Both read the same memory. They write to the same memory too, or each makes a new output.")
+    yield table(["host<", "call<", "threads", *columns], list(lines(False)))
+    for host, why in report["not_measured"].items():
+        yield f"{host} is not measured: {why}."
+    for failure in report["failures"]:
+        yield f"Failed: {failure}"
+
+
 def compile_time_tables(report):
     lines = []
     for name, modes in report["rows"].items():
@@ -396,6 +420,8 @@ def page(name, report):
         parts += models_tables(report)
     elif name == "tuning":
         parts += tuning_tables(report)
+    elif name == "hosts":
+        parts += hosts_tables(report)
     elif name == "compile_time":
         parts += compile_time_tables(report)
     else:

@@ -7,7 +7,7 @@ bench_names() {
     source=${source#bench/}
     echo "${source%_bench.cpp}"
   done
-  printf '%s\n' models models_eigen tuning compile_time
+  printf '%s\n' models models_eigen tuning compile_time hosts
 }
 
 # record_bench NAME RESULT.json: runs a benchmark. Models that fail set bench_failed and have no figures.
@@ -30,6 +30,15 @@ record_bench() {
         --data "$data_dir" --json "$2" ||
         bench_failed=$1
       ;;
+    hosts)
+      make_peers
+      make_jax
+      make_package
+      python3 bench/hosts/hosts.py --work build/bench/hosts --json "$2" --peer-python "$peer_python" \
+        --jax-python "$jax_python" --package build/bench/package --package-python "$wheel_python" \
+        ${OPKIT_TORCH_PYTHON:+--torch-python "$OPKIT_TORCH_PYTHON"} ||
+        bench_failed=$1
+      ;;
     compile_time) python3 bench/compile_time/compile_time.py --seconds --json "$2" ;;
     *) OPKIT_MEMORY_PLAN_SVG=bench/results/memory_plan.svg \
       python3 bench/record.py "build/release/bench/$1_bench" "$2" ;;
@@ -39,6 +48,19 @@ record_bench() {
     cmake --build build/release-counted -j "$jobs" --target task_graph_bench
     python3 bench/engine/count_instructions.py build/release-counted/bench/engine/task_graph_bench "$2"
   fi
+}
+
+# The Python package with libopkit.so, built and installed into build/bench/package.
+make_package() {
+  make_wheel_tools
+  rm -rf build/bench/wheel build/bench/package
+  say "building the Python package (some minutes the first time)"
+  CMAKE_BUILD_PARALLEL_LEVEL=$jobs "$wheel_python" -m pip wheel --quiet --no-build-isolation --no-deps --no-index \
+    --disable-pip-version-check -w build/bench/wheel -Cbuild-dir=build/bench/wheel-objects \
+    -Ccmake.define.CMAKE_UNITY_BUILD=ON . &&
+    "$wheel_python" -m pip install --quiet --no-index --no-deps --disable-pip-version-check \
+      --target build/bench/package build/bench/wheel/opkit-*.whl ||
+    die "could not build the Python package"
 }
 
 uses_onednn() { [[ " $* " == *" models"* || " $* " == *" tuning "* || " $* " == *" kernels/"* ]]; }  # BENCHMARK...
@@ -60,6 +82,7 @@ bench_command() {
         want_venv
         want_wheels onnx "${models[@]}"
         ;;
+      hosts) want_venv ;;
       compile_time) want_compile_time_peers ;;
       *) targets+=("${name#*/}_bench") ;;
     esac
