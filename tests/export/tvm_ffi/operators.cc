@@ -39,7 +39,8 @@ class RunningSum final : public Operator<CPUContext> {
     Tensor* y = Output(0, x.shape(), x.dtype());
     sums_.resize(static_cast<size_t>(x.numel()));
     for (size_t i = 0; i < sums_.size(); ++i)
-      y->mutable_data<float>()[i] = sums_[i] += x.data<float>()[i];
+      y->mutable_data<float>()[i] = sums_[i] +=
+          x.data<float>()[i] + (HasInput(1) ? Input(1).data<float>()[i] : 0.f);
     return true;
   }
 
@@ -47,11 +48,12 @@ class RunningSum final : public Operator<CPUContext> {
   std::vector<float> sums_;
 };
 OPERATOR_SCHEMA(RunningSum)
-    .NumInputs(1)
+    .NumInputs(1, 2)
     .NumOutputs(1)
     .Stateful()
-    .IdenticalTypeAndShape()
+    .IdenticalTypeAndShapeOfInput(0)
     .Input(0, "x", "what is added", {DType::kFloat32})
+    .Input(1, "more", "may be added too", {DType::kFloat32})
     .Output(0, "y", "the sum of all runs", {DType::kFloat32});
 REGISTER_CPU_OPERATOR(RunningSum, RunningSum);
 
@@ -117,9 +119,28 @@ class MinMax final : public Operator<CPUContext> {
 OPERATOR_SCHEMA(MinMax).NumInputs(1).NumOutputs(2);
 REGISTER_CPU_OPERATOR(MinMax, MinMax);
 
+// Writes its attribute, a tensor of one element.
+class Fill final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    Tensor* y = Output(0, Input(0).shape(), DType::kFloat32);
+    std::fill_n(y->mutable_data<float>(), y->numel(),
+                Arg<Tensor>("value", Tensor()).data<float>()[0]);
+    return true;
+  }
+};
+OPERATOR_SCHEMA(Fill)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Arg<Tensor>("value", "the value of all elements")
+    .IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(Fill, Fill);
+
 OPKIT_EXPORT_TVM_FFI(Axpy);
 OPKIT_EXPORT_TVM_FFI(ScaleShift);
 OPKIT_EXPORT_TVM_FFI(RunningSum);
 OPKIT_EXPORT_TVM_FFI(AddAll);
 OPKIT_EXPORT_TVM_FFI(Describe);
 OPKIT_EXPORT_TVM_FFI(MinMax);
+OPKIT_EXPORT_TVM_FFI(Fill);

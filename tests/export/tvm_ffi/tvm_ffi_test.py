@@ -101,6 +101,8 @@ class Call(unittest.TestCase):
         self.assertEqual(sums, [[0, 1, 2], [0, 2, 4], [0, 3, 6]])
         self.assertEqual(returned(other(self.x)).tolist(), [0, 1, 2])
         self.fails(ValueError, "is no tensor", total, self.x, 1.0)
+        self.fails(ValueError, "which all need the same inputs", total, self.x, self.y)
+        self.assertEqual(returned(total(self.x)).tolist(), [0, 4, 8])
 
     def test_a_function_with_attributes(self):
         double = OPS.Axpy_create(2.0)
@@ -116,6 +118,9 @@ class Call(unittest.TestCase):
         self.assertEqual(returned(OPS.ScaleShift(x, two)).tolist(), [0, 2, 4])
         self.assertEqual(returned(OPS.ScaleShift(x, None, two)).tolist(), [2, 3, 4])
         self.assertEqual(returned(OPS.ScaleShift(x, two, two)).tolist(), [2, 4, 6])
+        function = OPS.ScaleShift_create()
+        self.assertEqual(returned(function(x)).tolist(), [0, 1, 2])
+        self.assertEqual(returned(function(x, two)).tolist(), [0, 2, 4])
 
     def test_inputs_of_any_number(self):
         for n in (1, 2, 5):
@@ -124,6 +129,7 @@ class Call(unittest.TestCase):
         z = np.zeros(3, np.float32)
         OPS.AddAll([self.x, self.y], z)
         self.assertEqual(z.tolist(), [1, 2, 3])
+        self.fails(TypeError, "has an element that is no tensor", OPS.AddAll, [self.x, 1.0])
 
     def test_attributes_of_every_kind(self):
         def text(*attributes):
@@ -134,6 +140,13 @@ class Call(unittest.TestCase):
         self.assertEqual(text(None, None, 1, "x", [], []), "7 0.5 true x [] [] [true] [a]")
         self.assertEqual(text(8), "8 0.5 false name [1, 2] [0.5] [true] [a]")  # another key
         self.fails(TypeError, "several types", OPS.Describe, self.x, 1, 1.0, True, "", [1, "a"])
+
+    def test_an_attribute_that_is_a_tensor(self):
+        z = np.zeros(3, np.float32)
+        for value in (2, 3):  # such a call keeps no operator
+            OPS.Fill(self.x, array(value), z)
+            self.assertEqual(z.tolist(), [value] * 3)
+            self.assertEqual(returned(OPS.Fill(self.x, array(value))).tolist(), [value] * 3)
 
     def test_several_outputs(self):
         low, high = (returned(t) for t in OPS.MinMax(array(3, 1, 2)))
