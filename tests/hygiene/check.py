@@ -298,7 +298,7 @@ def definitions(tree):
         if text.count("\n") > MAX_LINES:
             yield f"{source} has {text.count(chr(10))} lines, more than {MAX_LINES}: split it"
         for target in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
-            if target not in tree.text and not (tree.root / source).with_name(target).is_file():
+            if target not in tree.text and not ((tree.root / source).parent / target).is_file():
                 yield f"{source} includes {target}, which is no header"
 
 
