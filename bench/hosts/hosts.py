@@ -110,7 +110,8 @@ def main():
                 print(f"{name}, {row['call']}, {elements}, {threads or 'own'} threads: {row['ns']['median']:.0f} ns, "
                       f"{row['ratio']['median']:.3f} of {row['peer']}", flush=True)
     write(options.json, {
-        "head": {**head(f"./dev bench hosts ({options.rounds} rounds of {options.seconds:g} s)"),
+        "head": {**head(f"./dev bench hosts ({options.rounds} rounds of {options.seconds:g} s, the steadiest of "
+                        f"{options.repeat} runs)"),
                  "hosts": ", ".join(f"{name} {version}" for name, version in versions.items())},
         "rows": rows, "not_measured": not_measured, "failures": failures})
     if failures:

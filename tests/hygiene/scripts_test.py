@@ -324,13 +324,15 @@ class Summarize(unittest.TestCase):
             {"host": "tvm-ffi", "call": "f", "elements": 3, "threads": 0, **row, "ratio": of(1.131), "goal": 1.65},
             {"host": "tvm-ffi", "call": "g", "elements": 3, "threads": 0, **row, "ratio": of(2.0), "goal": None},
             {"host": "C", "call": "f", "elements": 1000, "threads": 1, **row, "ratio": of(1.03), "goal": 1.03},
-            {"host": "C", "call": "f", "elements": 1000, "threads": 2, **row, "ratio": of(1.031), "goal": 1.03}])
+            {"host": "C", "call": "f", "elements": 1000, "threads": 2, **row, "ratio": of(1.031), "goal": 1.03},
+            {"host": "C", "call": "g", "elements": 1000, "threads": 2, **row, "ratio": of(0.4), "goal": 1.03}])
         self.assertIn(["host", "call", "time", "peer", "its time", "ratio", "spread", "goal"], lines)
         self.assertIn(["tvm-ffi", "f", "741 ns", "NumPy", "655 ns", "1.13", "1.11-1.16", "1.65, met"], lines)
         self.assertIn(["tvm-ffi", "g", "741 ns", "NumPy", "655 ns", "2.00", "1.98-2.03", ""], lines)
         self.assertIn(["PyTorch", "not measured", *[""] * 6], lines)
         self.assertIn(["C", "f", "1", "741 ns", "NumPy", "655 ns", "1.030", "1.010-1.060", "1.03, met"], lines)
         self.assertIn(["C", "f", "2", "741 ns", "NumPy", "655 ns", "1.031", "1.011-1.061", "1.03, missed"], lines)
+        self.assertIn(["C", "g", "2", "741 ns", "NumPy", "655 ns", "0.400", "0.380-0.430", "1.03, unsteady"], lines)
         self.assertIn("PyTorch is not measured: it is not installed.", lines)
         self.assertIn("Failed: in_host.py jax", lines)
 
