@@ -7,7 +7,7 @@ bench_names() {
     source=${source#bench/}
     echo "${source%_bench.cpp}"
   done
-  printf '%s\n' models models_eigen tuning compile_time hosts
+  printf '%s\n' hosts models models_eigen tuning compile_time
 }
 
 # record_bench NAME RESULT.json: runs a benchmark. Models that fail set bench_failed and have no figures.
