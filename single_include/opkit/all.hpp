@@ -33531,8 +33531,8 @@ class LibraryBuild {
     }
     const std::set<std::string> names = NamesOnPaths(record.inputs);
     constexpr int kMostDepth = 6;
-    for (const std::string& folder : SearchedFolders())
-      if (const std::string path = RealPath(folder); !path.empty())
+    for (const std::string& searched : SearchedFolders())
+      if (const std::string path = RealPath(searched); !path.empty())
         AddFolder(path + "/", names, kMostDepth, record.inputs);
     TextsHash content;
     for (const BuildInput& input : record.inputs) content.Add(input.hash);
