@@ -1,8 +1,10 @@
 """opkit.Graph, Plan, Executor, ONNX models, pictures, profiles, and the files of the package."""
+import ctypes
 import os
 import subprocess
 import sys
 import xml.etree.ElementTree
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,6 +108,19 @@ def test_the_package_has_headers_cmake_files_and_the_program():
     assert version.stdout.split() == ["opkit", opkit.__version__]
     folder = os.path.dirname(opkit.__file__)
     assert {"py.typed", "__init__.pyi"} <= set(os.listdir(folder))
+    library = os.path.join(os.environ["OPKIT_TEST_LIBRARIES"], "libgemm.so")
+    listed = subprocess.run([sys.executable, "-m", "opkit", "lib", library], capture_output=True,
+                            text=True, timeout=60, check=True)
+    assert "my_gemm" in listed.stdout
+
+
+def test_the_package_has_the_library_for_programs_in_c():
+    folder = Path(opkit.__file__).parent / "lib"
+    [library] = folder.glob("libopkit.so.*")
+    host = ctypes.CDLL(str(library))
+    host.opkit_host_version.restype = ctypes.c_char_p
+    assert host.opkit_host_version().decode() == opkit.__version__
+    assert (folder / "libopkit.so").read_text() == f"INPUT({library.name})\n"
 
 
 def test_the_process_ends_without_complaints():
