@@ -258,15 +258,15 @@ class ExportRequest {
     return AttributeType::kFloats;
   }
   Attribute Value() {
-    auto values = MakeIntrusive<Attribute::Values>();
+    auto read = MakeIntrusive<Attribute::Values>();
     Skip("");
     if (!json_.rest().starts_with('[')) {
-      const int list = static_cast<int>(AddElement(*values));
-      return Attribute(static_cast<AttributeType>(list - 5), std::move(values));
+      const int list = static_cast<int>(AddElement(*read));
+      return Attribute(static_cast<AttributeType>(list - 5), std::move(read));
     }
     std::optional<AttributeType> type;
     Array([&] {
-      const AttributeType one = AddElement(*values);
+      const AttributeType one = AddElement(*read);
       const bool numbers = (one == AttributeType::kInts || one == AttributeType::kFloats) &&
                            (type == AttributeType::kInts || type == AttributeType::kFloats);
       if (type && type != one) {
@@ -276,12 +276,12 @@ class ExportRequest {
         type = one;
       }
       if (type == AttributeType::kFloats) {
-        for (const int64_t integer : values->ints)
-          values->floats.push_back(static_cast<double>(integer));
-        values->ints.clear();
+        for (const int64_t integer : read->ints)
+          read->floats.push_back(static_cast<double>(integer));
+        read->ints.clear();
       }
     });
-    return Attribute(type.value_or(AttributeType::kInts), std::move(values));
+    return Attribute(type.value_or(AttributeType::kInts), std::move(read));
   }
 
   JsonLineReader json_;

@@ -71,7 +71,8 @@ OPKIT_INLINE bool ReadyOperator::SharesInput(int o) const {
 
 OPKIT_INLINE void ReadyOperator::CheckApart(int o, const ForeignTensor& found) const {
   const auto end = [](const ForeignTensor& tensor) {
-    return static_cast<char*>(tensor.data) + ShapeOf(tensor).numel() * ItemSize(tensor.dtype);
+    const Shape shape(Dims(tensor.shape, Index(tensor.rank)));
+    return static_cast<char*>(tensor.data) + shape.numel() * ItemSize(tensor.dtype);
   };
   for (size_t i = 0; i < given_.size(); ++i) {
     const ForeignTensor& other = given_[i].tensor;
