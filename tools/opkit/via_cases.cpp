@@ -25,9 +25,10 @@ struct Case {
 class ViaOperator {
  public:
   // `backend`: the only one whose kernels run; empty: any.
-  ViaOperator(const OpSchema& schema, const ViaOptions& options, const std::string& backend,
-              const std::string& data, const ChildReporter& voice)
+  ViaOperator(const OpSchema& schema, const ViaOptions& options, const std::string& library,
+              const std::string& backend, const std::string& data, const ChildReporter& voice)
       : schema_(schema),
+        library_(library),
         backend_(backend),
         voice_(voice),
         data_(data, std::ios::binary | std::ios::app) {
@@ -147,7 +148,7 @@ class ViaOperator {
   // operator refuses is no case, because hosts refuse a wrong number of inputs themselves.
   void AddNumbersOfInputs(const Case& first) {
     const size_t count = first.inputs.size();
-    for (size_t i = 1; i < count; ++i) {
+    for (auto i = static_cast<size_t>((std::max)(schema_.min_inputs(), 1)); i < count; ++i) {
       Case shorter = first;
       shorter.inputs.resize(i);
       Add(std::move(shorter), kIfItRuns);
@@ -197,7 +198,7 @@ class ViaOperator {
   // Returns the text without what the loader of the library puts in front: "inferShape of operator
   // Axpy of library libmyops.so failed: ".
   std::string OwnText(std::string text) const {
-    const std::string end = StrCat(" of library ", schema_.origin(), " failed: ");
+    const std::string end = StrCat(" of library ", library_, " failed: ");
     if (const size_t at = text.find(end); at != text.npos) text.erase(0, at + end.size());
     return text;
   }
@@ -242,6 +243,7 @@ class ViaOperator {
         if (error.empty()) error = OwnText(thrown.message());
         runs.clear();
       }
+    if (!error.empty()) num_outputs = NumbersOfOutputs(one)[0];
     if (when == kIfItRuns && !error.empty()) return;
     if (!first_ && error.empty())
       first_ = one, num_inputs_ = one.inputs.size(), num_outputs_ = num_outputs;
@@ -345,7 +347,7 @@ class ViaOperator {
   }
 
   const OpSchema& schema_;
-  const std::string backend_;
+  const std::string library_, backend_;
   const ChildReporter& voice_;
   CheckOptions options_;
   std::ofstream data_;
@@ -375,7 +377,7 @@ ViaCases MakeViaCases(const Library& library, const std::string& op, const ViaOp
   voice.Step("the inference of " + op);
   // The library's own kernel of an operator that this program has too.
   const std::string backend = schema.origin() == library.name() ? "" : library.backend();
-  return ViaOperator(schema, options, backend, data, voice).Run();
+  return ViaOperator(schema, options, library.name(), backend, data, voice).Run();
 }
 
 }  // namespace cli
