@@ -72,7 +72,8 @@ class OPKIT_IMAGE_LOCAL OrtKernel {
     for (int i = 0; i < op->num_inputs(); ++i) {
       if (!op->has_input(i)) continue;
       const void* value = nullptr;
-      api_.Call(OrtPlace::kKernelContextGetInput, context, static_cast<size_t>(i), &value);
+      api_.Call(OrtPlace::kKernelContextGetInput, static_cast<const void*>(context), Index(i),
+                &value);
       op->SetInput(i, OrtTensor(api_, value, device_));
     }
     const auto inferred = op->InferOutputs();

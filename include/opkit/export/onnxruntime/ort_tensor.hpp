@@ -21,18 +21,19 @@ class OPKIT_IMAGE_LOCAL OrtTensor : public ForeignTensor {
       api.Call(OrtPlace::kGetTensorElementTypeAndShapeDataReference, value, &type, &shape,
                &extents);
     } else {
-      void* info = nullptr;
-      api.Call(OrtPlace::kGetTensorTypeAndShape, value, &info);
+      void* owned = nullptr;
+      api.Call(OrtPlace::kGetTensorTypeAndShape, value, &owned);
+      const void* const info = owned;
       const bool read =
           api.Try(OrtPlace::kGetTensorElementType, info, &type) &&
           api.Try(OrtPlace::kGetDimensionsCount, info, &extents) &&
           (extents_.resize(extents), true) &&
           (extents == 0 || api.Try(OrtPlace::kGetDimensions, info, extents_.data(), extents));
-      api.Plain<void>(OrtPlace::kReleaseTensorTypeAndShapeInfo, info);
+      api.Plain<void>(OrtPlace::kReleaseTensorTypeAndShapeInfo, owned);
       if (!read) Throw(ErrorCode::kOperatorFailed, "ONNX Runtime does not tell a tensor's shape");
       shape = extents_.data();
     }
-    api.Call(OrtPlace::kGetTensorMutableData, value, &data);
+    api.Call(OrtPlace::kGetTensorMutableData, const_cast<void*>(value), &data);
     dtype = OnnxDType(type);
     device = on;
     rank = static_cast<int>(extents);
