@@ -43,6 +43,8 @@ def load(path, *, flags=(), backend="", allow_override=False):
     allow_override: prefers these kernels to the existing ones.
     """
     path = _os.fspath(path)
+    if isinstance(flags, str):
+        raise TypeError("flags is a list of words for the compiler, as ['-O3'], not one text")
     if path.endswith(_SOURCES):
         library = _core.build_library(path, list(flags), backend, allow_override)
     elif flags:

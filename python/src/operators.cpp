@@ -11,6 +11,7 @@
 #include "arrays.hpp"
 #include "attributes.hpp"
 #include "errors.hpp"
+#include "opkit/base/suggest.hpp"
 #include "opkit/export/core.hpp"
 #include "opkit/op/op_registry.hpp"
 
@@ -88,6 +89,14 @@ std::string_view TextOf(PyObject* name) {
   return {text, static_cast<size_t>(size)};
 }
 
+[[noreturn]] void RefuseKeyword(OperatorFunction& function, std::string_view name) {
+  std::vector<std::string> known;
+  for (const auto& input : function.Schema().inputs()) known.push_back(input.name);
+  for (const auto& attribute : function.Schema().attributes()) known.push_back(attribute.name);
+  Throw(ErrorCode::kInvalidArgument, function.name, " has no input or attribute '", name, "'",
+        SuggestName(name, known));
+}
+
 void AddKeyword(OperatorFunction& function, std::string_view name, PyObject* value, Call* call) {
   const OpSchema& schema = function.Schema();
   if (name == "out") {
@@ -110,6 +119,8 @@ void AddKeyword(OperatorFunction& function, std::string_view name, PyObject* val
     if (call->num_outputs == -1 && PyErr_Occurred()) throw nb::python_error();
     if (!schema.FindAttribute(name)) return;
   }
+  if (!schema.FindAttribute(name) && !schema.TakesArgument("any attribute"))
+    RefuseKeyword(function, name);
   if (value != Py_None) call->attributes.emplace_back(name, value);
 }
 
@@ -310,7 +321,10 @@ nb::dict Describe(const std::string& name) {
   std::pair<int, int> arity = {-1, -1};
   try {
     arity = schema.Arity({});
-  } catch (const Error&) {  // the attributes decide, and some must be given
+  } catch (const Error&) {  // some attributes must be given
+    // A library's function counts by its attributes. What it declares is the number in most cases.
+    if (!schema.library_name().empty() && !schema.inputs().empty())
+      arity = {static_cast<int>(schema.inputs().size()), static_cast<int>(schema.outputs().size())};
   }
   out["arity"] = arity.first;
   out["num_outputs"] = arity.second;

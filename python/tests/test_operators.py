@@ -174,6 +174,7 @@ def test_an_out_that_cannot_be_written_to_is_an_error():
 @pytest.mark.parametrize("call, error, text", [
     (lambda: opkit.ops.Gemm(A, A), ValueError, "Gemm"),
     (lambda: opkit.ops.Gemm(A, B, alhpa=1.0), ValueError, "did you mean 'alpha'"),
+    (lambda: opkit.ops.Gemm(a=A, B=B), ValueError, "no input or attribute 'a' .did you mean 'A'"),
     (lambda: opkit.ops.Gemm(A, B, alpha="x"), ValueError, "is string .*expected float"),
     (lambda: opkit.ops.Gemm(A, B, alpha={}), TypeError, "attribute 'alpha' is a dict"),
     (lambda: opkit.ops.Gemm(A), ValueError, "Gemm has 1 inputs"),
@@ -190,6 +191,11 @@ def test_errors_are_python_s(call, error, text):
     with pytest.raises(error, match=text) as caught:
         call()
     assert isinstance(caught.value, (opkit.Error, AttributeError))
+
+
+def test_flags_are_a_list():
+    with pytest.raises(TypeError, match="a list of words"):
+        opkit.load("ops.cc", flags="-O3")
 
 
 def test_errors_of_an_operator(operators):
