@@ -627,12 +627,17 @@ opkit_status opkit_host_make(const char* op, uint64_t num_inputs, const char* at
             StrCat("has ", is_present.size(), " elements for ", num_inputs, " inputs"));
       present.assign(is_present.begin(), is_present.end());
     }
+    const int num_outputs = object.Read("num_outputs", host::NumberFromJson, -1);
+    if (num_outputs > host::kMostInputs)
+      detail::ThrowAtPath(object.PathOf("num_outputs"),
+                          StrCat("is ", num_outputs, ", more than ", host::kMostInputs),
+                          ErrorCode::kOutOfRange);
     std::string backends;
     for (const std::string& name : host::BackendsFromJson(object))
       backends += (backends.empty() ? "" : ",") + name;
-    *made = NewHandle(std::make_unique<opkit_host_operator>(
-        op, std::move(present), host::AttributesOf(op, attributes),
-        object.Read("num_outputs", host::NumberFromJson, -1), std::move(backends)));
+    *made = NewHandle(std::make_unique<opkit_host_operator>(op, std::move(present),
+                                                            host::AttributesOf(op, attributes),
+                                                            num_outputs, std::move(backends)));
   });
 }
 

@@ -206,6 +206,8 @@ TEST_CASE("a wrong call is a status and a text") {
                "are more than"));
   CHECK(Failed(opkit_host_make("Relu", 1, nullptr, "{\"presnt\": []}", &made),
                OPKIT_INVALID_ARGUMENT, "did you mean 'present'"));
+  CHECK(Failed(opkit_host_make("Split", 1, nullptr, "{\"num_outputs\": 2000000000}", &made),
+               OPKIT_OUT_OF_RANGE, "options.num_outputs: is 2000000000, more than"));
   CHECK(Failed(opkit_host_make("Relu", 1, nullptr, "{\"present\": [true, true]}", &made),
                OPKIT_INVALID_ARGUMENT, "options.present: has 2 elements for 1 inputs"));
 

@@ -1,5 +1,6 @@
 #include "opkit/export/core.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <string>
@@ -125,6 +126,63 @@ TEST_CASE("ReadyOperator: two outputs that share memory are refused") {
   CHECK_THROWS_WITH_AS(op.SetOutput(1, ForeignTensor{y.data() + 1, DType::kFloat32, {}, 1, kThree}),
                        doctest::Contains("outputs 0 and 1 of ExportReverse are given as tensors"),
                        Error);
+}
+
+TEST_CASE("ReadyOperator: outputs with gaps are refused if they have an element in common") {
+  std::vector<float> x = {1, 2, 3}, y(12);
+  ReadyOperator op("ExportReverse", {1}, {}, {}, 2);
+  static const int64_t kTwo[] = {2}, kMinusTwo[] = {-2};
+  const auto strided = [&](int at, const int64_t* strides) {
+    return ForeignTensor{y.data() + at, DType::kFloat32, {}, 1, kThree, strides};
+  };
+  const auto give = [&](const ForeignTensor& first, const ForeignTensor& second) {
+    op.SetInput(0, Foreign(x, kThree));
+    op.SetOutput(0, first);
+    std::string text;
+    try {
+      op.SetOutput(1, second);
+    } catch (const Error& error) {
+      text = error.message();
+    }
+    op.Release();
+    return text.find("share memory") != std::string::npos;
+  };
+  CHECK(give(strided(0, kTwo), strided(0, kTwo)));
+  CHECK(give(strided(0, kTwo), strided(2, kTwo)));
+  CHECK(give(strided(0, kTwo), strided(4, kMinusTwo)));
+  CHECK(give(strided(0, kTwo), strided(3, nullptr)));
+  CHECK(give(strided(3, nullptr), strided(0, kTwo)));
+  CHECK_FALSE(give(strided(0, kTwo), strided(1, kTwo)));
+  CHECK_FALSE(give(strided(5, kMinusTwo), strided(0, kTwo)));
+  CHECK_FALSE(give(strided(0, kTwo), strided(5, nullptr)));
+  CHECK_FALSE(give(strided(5, nullptr), strided(0, kTwo)));
+}
+
+// Writes zeros to its input.
+class Clear final : public Operator<CPUContext> {
+ public:
+  using Operator<CPUContext>::Operator;
+  bool RunOnDevice() override {
+    Output(0, Input(0).shape(), DType::kFloat32);
+    auto* x = static_cast<float*>(Input(0).raw_mutable_data());
+    std::fill(x, x + Input(0).numel(), 0.f);
+    return true;
+  }
+};
+OPERATOR_SCHEMA(ExportClear).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape().MutatesInputs({0});
+REGISTER_CPU_OPERATOR(ExportClear, Clear);
+
+TEST_CASE("ReadyOperator: an input that is written must be one that can be viewed") {
+  std::vector<float> x = {1, 2, 3};
+  static const int64_t kMinusOne[] = {-1};
+  ReadyOperator op("ExportClear", {1});
+  CHECK_THROWS_WITH_AS(op.SetInput(0, {x.data() + 2, DType::kFloat32, {}, 1, kThree, kMinusOne}),
+                       doctest::Contains("operator ExportClear writes to input 0"), Error);
+  op.Release();
+  op.SetInput(0, Foreign(x, kThree));
+  op.Run();
+  op.Release();
+  CHECK(x == std::vector<float>{0, 0, 0});
 }
 
 TEST_CASE("ReadyOperator: tensors that keep their memory are released at the end of the call") {

@@ -60,12 +60,9 @@ void Export(const ExportCommand& command) {
   std::string folder = command.folder;
   while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
   const std::string package = fs::path(folder).filename();
-  constexpr const char* kLetters =
-      "_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-  if (package.empty() || (package[0] >= '0' && package[0] <= '9') ||
-      package.find_first_not_of(kLetters) != package.npos)
+  if (!IsNameInPython(package))
     throw Failure(ExitCode::kUsage, "'" + package + "' is no name of a package of Python",
-                  "letters, digits and _ make the name of the folder");
+                  "letters, digits and _ make the name of the folder, and it is no keyword");
   CheckFolder(folder);
   const std::string path = FileOfLibrary(command.library);
   const std::string name = fs::path(path).filename();

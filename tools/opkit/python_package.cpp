@@ -44,6 +44,15 @@ std::string Joined(const std::vector<std::string>& parts) {
 std::string Tuple(const std::vector<std::string>& parts) {
   return "(" + Joined(parts) + (parts.size() == 1 ? ",)" : ")");
 }
+// Returns a text as it stands in a docstring.
+std::string InDocstring(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c;
+  }
+  return out;
+}
 // Returns the lines of a text for a docstring, of at most 96 columns.
 std::string Wrapped(const std::string& text, const std::string& indent, const std::string& more) {
   std::string out, line = indent;
@@ -57,10 +66,7 @@ std::string Wrapped(const std::string& text, const std::string& indent, const st
       empty = true;
     }
     line += (empty ? "" : " ");
-    for (const char c : text.substr(begin, end - begin)) {
-      if (c == '\\' || c == '"') line += '\\';
-      line += c;
-    }
+    line += InDocstring(text.substr(begin, end - begin));
     empty = false;
     begin = end;
   }
@@ -104,7 +110,9 @@ class PythonOperator {
   bool is_stateful() const { return json_.at("stateful"); }
   // An operator with state needs an object that owns the state.
   bool IsMade(Host host) const { return is_stateful() && host == Host::kTvmFfi; }
-  std::string FunctionName(Host host) const { return IsMade(host) ? name_ + "_create" : name_; }
+  std::string FunctionName(Host host) const {
+    return IsMade(host) ? name_ + "_create" : NameInPython(name_);
+  }
 
   std::string Function(Host host) const {
     std::string out = "def " + FunctionName(host) + "(" + Parameters(host, false) + "):\n";
@@ -297,6 +305,8 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
 
 }  // namespace
 
+bool IsNameInPython(const std::string& name) { return NameInPython(name) == name; }
+
 std::map<std::string, std::string> PythonPackage(const PythonPackageParts& parts) {
   const Facts json = opkit::detail::ParseJson(parts.description);
   const std::string& file = parts.file;
@@ -316,10 +326,11 @@ std::map<std::string, std::string> PythonPackage(const PythonPackageParts& parts
 
   std::map<std::string, std::string> files;
   const std::string about[] = {
-      "Operators of " + file + " on NumPy arrays and DLPack tensors, by tvm-ffi.\n\n    import " +
-          package + "\n\n" + package + ".jax and " + package +
-          ".torch have the operators for JAX and PyTorch.\n",
-      "Operators of " + file + " for JAX.", "Operators of " + file + " for PyTorch."};
+      "Operators of " + InDocstring(file) +
+          " on NumPy arrays and DLPack tensors, by tvm-ffi.\n\n    import " + package + "\n\n" +
+          package + ".jax and " + package + ".torch have the operators for JAX and PyTorch.\n",
+      "Operators of " + InDocstring(file) + " for JAX.",
+      "Operators of " + InDocstring(file) + " for PyTorch."};
   for (const Host host : {Host::kTvmFfi, Host::kJax, Host::kTorch}) {
     const auto i = static_cast<size_t>(host);
     std::vector<std::string> names;

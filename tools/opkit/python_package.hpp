@@ -19,6 +19,9 @@ struct PythonPackageParts {
   std::vector<std::string> elementwise;  // operators of which one call runs a whole batch
 };
 
+// True for letters, digits and _ that begin with no digit, unless they are a keyword of Python.
+bool IsNameInPython(const std::string& name);
+
 // Returns the files of a package, by name: functions for tvm-ffi, JAX and PyTorch, as far as the
 // operators are exported to these hosts, with their stubs. Throws an Error for a description of
 // another form; a Failure (kUsage) if `elementwise` names no exported operator.

@@ -110,7 +110,8 @@ class NumPy:
         attributes = [self.value(*case.given[name]) if name in case.given else None
                       for name in case.names[:last]]
         outputs = [self.empty(*of) for of in case.types] if into else []
-        if as_list:
+        # Given outputs behind inputs of any number would be further inputs.
+        if as_list or (into and len(inputs) > case.max_inputs):
             inputs = [inputs]
         elif attributes or outputs:  # a None behind too few inputs would be an input
             inputs += [None] * (case.max_inputs - len(inputs))

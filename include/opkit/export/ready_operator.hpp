@@ -39,8 +39,13 @@ class OPKIT_IMAGE_LOCAL ReadyOperator {
   const OperatorDef& def() const { return op_.def(); }
   Device device() const { return def().device(); }
 
-  // Views the host's tensor as input i. Throws the errors of ViewForeign.
-  void SetInput(int i, const ForeignTensor& tensor) { ViewForeign(tensor, inputs_[Index(i)]); }
+  // Views the host's tensor as input i. Throws the errors of ViewForeign; kInvalidArgument if the
+  // operator writes to this input, and its strides or its address do not allow a view.
+  void SetInput(int i, const ForeignTensor& tensor) {
+    ViewForeign(tensor, inputs_[Index(i)]);
+    if (mutated_ && inputs_[Index(i)].raw_data() != tensor.data) [[unlikely]]
+      RefuseCopyOfMutated(i);
+  }
   // Takes a tensor that keeps the host's memory alive, for a host whose operators may keep inputs.
   void SetInput(int i, Tensor tensor) { inputs_[Index(i)] = std::move(tensor); }
 
@@ -86,12 +91,14 @@ class OPKIT_IMAGE_LOCAL ReadyOperator {
     Tensor owner;  // keeps the memory of `tensor` alive, and its shape; may be empty
     Dims strides;  // those of `owner`
   };
+  void RefuseCopyOfMutated(int i) const;
   bool SharesInput(int o) const;
   void CheckApart(int o, const ForeignTensor& found) const;
   void CheckFits(int o, DType dtype, const Shape* shape, const ForeignTensor& found) const;
   void RunBy(void* native_stream, bool issue);
 
   ResolvedOperator op_;
+  const uint64_t mutated_;  // a bit for each input that the operator writes to
   InferenceCache inference_;
   std::vector<const Tensor*> present_;    // the inputs; null for one that is left out
   std::vector<Tensor> inputs_, results_;  // views, or the operator's own results

@@ -194,8 +194,8 @@ struct CallFrame : Versioned {
   Values args;
   Values rets;
   Attributes attrs;
-  // A handler that returns before its work is done sets this. XLA keeps arguments, results and
-  // attributes until the future is complete.
+  // A handler that returns before its work is done sets this. XLA keeps the elements of arguments
+  // and results, and the attributes, until the future is complete; but not the Buffers.
   Future* future;
 };
 

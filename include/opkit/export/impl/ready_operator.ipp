@@ -4,12 +4,14 @@
 
 #include "opkit/device/native_stream.hpp"
 #include "opkit/export/ready_operator.hpp"
+#include "opkit/op/create_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE ReadyOperator::ReadyOperator(const std::string& op, const std::vector<int>& present,
                                           Arguments args, const InvokeOptions& options)
     : op_(op, present, std::move(args), options),
+      mutated_(MutatedInputs(op_.schema(), op_.def())),
       inputs_(present.size()),
       results_(Index(op_.num_outputs())),
       given_(results_.size()) {
@@ -69,18 +71,55 @@ OPKIT_INLINE bool ReadyOperator::SharesInput(int o) const {
   return false;
 }
 
+OPKIT_INLINE void ReadyOperator::RefuseCopyOfMutated(int i) const {
+  if (inputs_[Index(i)].numel() == 0 || !(mutated_ >> i & 1)) return;
+  Throw(ErrorCode::kInvalidArgument, "operator ", def().type(), " writes to input ", i,
+        ", which has negative strides or an address that is not aligned; give a dense tensor");
+}
+
+// The bytes that a tensor of at most one axis with several elements covers: from `begin`, with
+// `step` bytes from one element to the next. A dense tensor is one element.
+struct OPKIT_IMAGE_LOCAL StridedRange {
+  const char* begin;
+  int64_t count = 1, step = 0, item;
+  bool known = true;  // false for several axes with gaps
+
+  explicit StridedRange(const ForeignTensor& tensor)
+      : begin(static_cast<const char*>(tensor.data)), item(ItemSize(tensor.dtype)) {
+    if (tensor.is_dense()) {
+      for (int axis = 0; axis < tensor.rank; ++axis) item *= tensor.shape[axis];
+    } else {
+      int axes = 0;
+      for (int axis = 0; axis < tensor.rank; ++axis) {
+        if (tensor.shape[axis] == 1) continue;
+        ++axes;
+        count = tensor.shape[axis];
+        step = tensor.strides[axis] * item;
+      }
+      known = axes == 1;
+      if (step < 0) begin += step * (count - 1), step = -step;
+    }
+    if (count == 1 || step == 0) count = 1, step = item;
+  }
+  bool Shares(const StridedRange& other) const {
+    if (!known || !other.known || item == 0 || other.item == 0) return false;
+    for (int64_t i = 0; i < count; ++i) {
+      // The first element of the other that ends behind the begin of this one.
+      const int64_t behind = begin + i * step - other.begin - other.item;
+      const int64_t first = behind < 0 ? 0 : behind / other.step + 1;
+      if (first < other.count && other.begin + first * other.step < begin + i * step + item)
+        return true;
+    }
+    return false;
+  }
+};
+
 OPKIT_INLINE void ReadyOperator::CheckApart(int o, const ForeignTensor& found) const {
-  const auto end = [](const ForeignTensor& tensor) {
-    const Shape shape(Dims(tensor.shape, Index(tensor.rank)));
-    return static_cast<char*>(tensor.data) + shape.numel() * ItemSize(tensor.dtype);
-  };
-  for (size_t i = 0; i < given_.size(); ++i) {
-    const ForeignTensor& other = given_[i].tensor;
-    if (static_cast<int>(i) != o && given_[i].given && found.is_dense() && other.is_dense() &&
-        found.data < end(other) && other.data < end(found))
+  for (size_t i = 0; i < given_.size(); ++i)
+    if (static_cast<int>(i) != o && given_[i].given &&
+        StridedRange(found).Shares(StridedRange(given_[i].tensor)))
       Throw(ErrorCode::kInvalidArgument, "outputs ", i, " and ", o, " of ", def().type(),
             " are given as tensors that share memory");
-  }
 }
 
 OPKIT_INLINE void ReadyOperator::SetOutput(int o, const ForeignTensor& tensor) {

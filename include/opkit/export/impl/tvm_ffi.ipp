@@ -2,6 +2,9 @@
 #ifndef OPKIT_EXPORT_IMPL_TVM_FFI_IPP_
 #define OPKIT_EXPORT_IMPL_TVM_FFI_IPP_
 
+#include <atomic>
+#include <thread>
+
 #include "opkit/base/json/json_writer.hpp"
 #include "opkit/export/host_symbol.hpp"
 #include "opkit/export/tvm_ffi.hpp"
@@ -369,7 +372,8 @@ OPKIT_INLINE int CallFromTvmFfi(const ExportedOperator& op, const tvm_ffi::Any* 
 struct OPKIT_IMAGE_LOCAL TvmFfiInstance {
   const ExportedOperator& op;
   Arguments args;
-  std::mutex mutex;  // guards what follows
+  std::atomic<std::thread::id> holder{};  // the thread that is in a call
+  std::mutex mutex;                       // guards what follows
   std::vector<int> present;
   Device device;
   std::unique_ptr<ReadyOperator> ready;  // made by the first call
@@ -377,9 +381,23 @@ struct OPKIT_IMAGE_LOCAL TvmFfiInstance {
   void Call(std::span<const tvm_ffi::Any> given, tvm_ffi::Any* result) {
     TvmFfiCall call;
     SplitTvmFfiCall(op.schema(), given, true, call);
-    const std::lock_guard lock(mutex);
     std::vector<int> now = TvmFfiPresent(call.inputs);
     const Device on = TvmFfiDevice(call.inputs);
+    if (holder.load() == std::this_thread::get_id()) {  // the operator calls Python, which calls it
+      if (op.needs_instance())
+        Throw(ErrorCode::kFailedPrecondition, "operator ", op.name(),
+              " keeps state between its runs, and is called while a run of it waits for this call");
+      RunForTvmFfi(*std::make_unique<ReadyOperator>(op.name(), now, args, on), call, result);
+      return;
+    }
+    const std::lock_guard lock(mutex);
+    const struct Holding {
+      std::atomic<std::thread::id>& holder;
+      explicit Holding(std::atomic<std::thread::id>& of) : holder(of) {
+        holder.store(std::this_thread::get_id());
+      }
+      ~Holding() { holder.store({}); }
+    } holding(holder);
     if (!ready || now != present || on != device) {
       if (ready && op.needs_instance())
         Throw(ErrorCode::kInvalidArgument, "a function of ", op.name(),
@@ -403,7 +421,7 @@ OPKIT_INLINE int CreateForTvmFfi(const ExportedOperator& op, const tvm_ffi::Any*
     if (const std::string why = schema.VerifyArguments(given); !why.empty())
       Throw(ErrorCode::kInvalidArgument, why);
     std::unique_ptr<TvmFfiInstance> instance(
-        new TvmFfiInstance{op, std::move(given), {}, {}, {}, nullptr});
+        new TvmFfiInstance{op, std::move(given), {}, {}, {}, {}, nullptr});
     const tvm_ffi::SafeCall call = [](void* self, const tvm_ffi::Any* values, int32_t count,
                                       tvm_ffi::Any* out) {
       return GuardTvmFfi([&] {

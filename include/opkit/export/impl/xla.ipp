@@ -389,9 +389,40 @@ struct OPKIT_IMAGE_LOCAL XlaCall {
   }
 };
 
+// Copies of the descriptions of a call's arguments or results, in which it points to the copies.
+// jaxlib 0.10.2 fills those of its call frame with another call's once the handler has returned. It
+// keeps the elements, and the attributes, until the future is complete.
+class OPKIT_IMAGE_LOCAL XlaOwnedValues {
+ public:
+  explicit XlaOwnedValues(xla::Values& values) {
+    const auto count = static_cast<size_t>(values.size);
+    for (size_t i = 0; i < count; ++i) {
+      buffers_.push_back(*static_cast<const xla::Buffer*>(values.values[i]));
+      const xla::Buffer& buffer = buffers_.back();
+      extents_.insert(extents_.end(), buffer.dims, buffer.dims + buffer.rank);
+    }
+    int64_t* extents = extents_.data();
+    for (xla::Buffer& buffer : buffers_) {
+      buffer.dims = extents;
+      extents += buffer.rank;
+      pointers_.push_back(&buffer);
+    }
+    values.values = pointers_.data();
+  }
+  XlaOwnedValues(XlaOwnedValues&&) = delete;
+
+ private:
+  std::vector<xla::Buffer> buffers_;
+  std::vector<int64_t> extents_;
+  std::vector<void*> pointers_;
+};
+
 // Runs a call in XLA's thread pool and completes its future.
 struct OPKIT_IMAGE_LOCAL XlaLaterCall {
+  explicit XlaLaterCall(const XlaCall& of) : call(of) {}
+
   XlaCall call;
+  const XlaOwnedValues args{call.frame.args}, rets{call.frame.rets};
 
   static void Run(void* data) {
     const std::unique_ptr<XlaLaterCall> owned(static_cast<XlaLaterCall*>(data));
@@ -470,7 +501,7 @@ inline xla::Error* ExecuteXla(const XlaOperator& op, xla::CallFrame& frame, XlaR
   }
   const XlaThreads threads(api, frame.context);
   if (run == XlaRun::kOnCpuLater && threads.Count() > 0) {
-    auto later = std::make_unique<XlaLaterCall>(XlaLaterCall{call});
+    auto later = std::make_unique<XlaLaterCall>(call);
     auto future = xla::Sized(xla::FutureCreateArgs{{}, nullptr});
     if (xla::Error* error = api.future_create(&future)) return error;
     frame.future = later->call.frame.future = future.future;  // nothing throws from here on
