@@ -360,7 +360,7 @@ void FillIn(const TensorInfo& info, opkit_value* value) {
     value->dims[axis] = detail::AbiExtent(info.shape[axis]);
 }
 
-// Views the input; an error names it.
+// Returns a view of the input.
 Tensor InputOf(const ForeignTensor& given) {
   Tensor view;
   detail::ViewForeign(given, view);

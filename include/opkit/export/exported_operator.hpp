@@ -23,8 +23,8 @@ OPKIT_IMAGE_LOCAL inline const char* ExportDomain() {
 // export/ calls them there. Does nothing for operators that are registered already. Thread-safe.
 OPKIT_IMAGE_LOCAL void RegisterLibraryOperators();
 
-// One operator that this image exports to one host. The host's macro makes it as a constant, so
-// that static initialisers of other units may use it.
+// An operator and the host to which this image exports it. The host's macro makes it as a constant,
+// so that static initialisers of other units may use it.
 class OPKIT_IMAGE_LOCAL ExportedOperator {
  public:
   // With `gradient_of`: the gradient of that operator (gradient_operator.hpp), by its name.

@@ -39,7 +39,7 @@ inline void* OrtGuard(const OrtApi& api, Call call) noexcept {
       [&](ErrorCode code, const char* text) { return api.MakeStatus(OrtCodeOf(code), text); });
 }
 
-// One exported operator in one ONNX Runtime.
+// An exported operator, with what it needs of the ONNX Runtime that has loaded it.
 struct OPKIT_IMAGE_LOCAL OrtOperator {
   const OrtApi& api;
   const ExportedOperator& exported;

@@ -345,7 +345,7 @@ class OPKIT_IMAGE_LOCAL XlaThreads {
   xla::ExecutionContext* const context_;
 };
 
-// One call to be run, now or later.
+// A call of a handler. It runs before the handler returns, or later in a thread of XLA.
 struct OPKIT_IMAGE_LOCAL XlaCall {
   const XlaOperator& op;
   xla::CallFrame frame;

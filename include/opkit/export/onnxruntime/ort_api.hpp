@@ -105,7 +105,7 @@ struct OrtCustomOp {
   void (*release_alias_map)(int* inputs, int* outputs) = nullptr;
 };
 
-// One ONNX Runtime of the process: its table of functions, and its version.
+// The table of functions of an ONNX Runtime in the process, and its version.
 class OrtApi {
  public:
   // The version of an interface is the second number of the runtime's version: 20 for 1.20.1.
