@@ -6,7 +6,7 @@ failures=()   # failures before ctest, which ctest does not count
 reports=()    # the JUnit files of this run
 summary_options=()
 test_arguments=()  # to configure with
-peer_argument=     # for tests/differential, the Python with its peers
+peer_argument=     # for tests/differential and tests/export, the Python with its peers
 peer_onnxruntime=
 wheel_argument=    # for tests/python, the Python that makes the wheel
 
@@ -117,7 +117,7 @@ test_command() {
     --all) want_clang; want_chromium; want_clang_format_if_there; want_arm64_if_there; want_venv ;;
     arm64) want_arm64 ;;
     export/torch) want_torch ;;
-    differential | python) want_venv ;;
+    differential | export | python) want_venv ;;
     report*) want_chromium ;;
   esac
   case $what in
@@ -138,12 +138,13 @@ test_command() {
   ((${#wheels[@]} == 0)) || fetch "${wheels[@]}"
   test_arguments=("-DOPKIT_DATA_DIR=$data_dir" ${dlpack_include:+"-DOPKIT_DLPACK_INCLUDE_DIR=$dlpack_include"})
   find_nvcc
-  if [[ $what == --all || $what == differential ]]; then
+  if [[ $what == --all || $what == differential || $what == export ]]; then
     make_peers
     peer_argument=-DOPKIT_PEER_PYTHON=$peer_python
-    [[ $what != --all ]] || make_jax
+    [[ $what == differential ]] || make_jax
     find_onnxruntime
   fi
+  if [[ $what == export ]]; then test_arguments+=("-DOPKIT_JAX_PYTHON=$jax_python"); fi
   if [[ $what == --all || $what == python ]]; then
     make_wheel_tools
     wheel_argument=-DOPKIT_WHEEL_PYTHON=$wheel_python
