@@ -10,6 +10,7 @@
 #include "opkit/plugin/impl/build.ipp"
 #include "opkit/plugin/impl/library.ipp"
 #include "opkit/plugin/load/impl/elf_file.ipp"
+#include "opkit/plugin/load/impl/library_adapter.ipp"
 #include "opkit/plugin/load/impl/library_gradient.ipp"
 #include "opkit/plugin/load/impl/library_hooks.ipp"
 #include "opkit/plugin/load/impl/library_kernels.ipp"

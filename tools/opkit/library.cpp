@@ -121,8 +121,11 @@ std::string HeadOf(const Library& library) {
   const size_t count = library.operators().size();
   const auto [major, minor] = library.abi_version();
   const std::string version = library.version(), own = library.own_version();
-  return StrCat(Printable(library.name()), own.empty() ? "" : " " + Printable(own), ": ",
-                count == 0 ? "registers no operator" : Counted(count, "operator"),
+  const std::string head =
+      StrCat(Printable(library.name()), own.empty() ? "" : " " + Printable(own), ": ",
+             count == 0 ? "registers no operator" : Counted(count, "operator"));
+  if (library.is_adapted()) return StrCat(head, ", compiled for ", Printable(version));
+  return StrCat(head,
                 version.empty() ? ", compiled" : ", compiled with opkit " + Printable(version)) +
          StrCat(" for version ", major, ".", minor, " of the ABI (this program has ",
                 OPKIT_ABI_MAJOR, ".", OPKIT_ABI_MINOR, ")");

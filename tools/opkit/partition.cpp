@@ -127,7 +127,7 @@ std::vector<PartitionerRequest> RequestsOf(const PartitionOptions& options) {
 
 void CheckPartitioners(const PartitionOptions& options) {
   for (const std::string& name : options.partitioners) try {
-      PartitionerRegistry::Global().Get(name);
+      static_cast<void>(PartitionerRegistry::Global().Requested(name));
     } catch (const Error& error) {
       throw Failure(ExitCode::kBadModel, Describe(error),
                     "load the partitioners of a library with --library FILE.so");

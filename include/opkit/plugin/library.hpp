@@ -68,6 +68,8 @@ class Library {
   const std::string& path() const { return loaded().path; }
   // Returns the backend of the library's kernels for operators that existed before.
   const std::string& backend() const { return loaded().backend; }
+  // True for a library of another toolkit, which an adapter loads (load/library_adapter.hpp).
+  bool is_adapted() const { return bool{image().adapted}; }
   // Returns the version of the toolkit with which the library was compiled; empty if unknown.
   std::string version() const {
     const char* version = image().library->version;

@@ -4,6 +4,8 @@
 #ifndef OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 #define OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
+#include <algorithm>
+
 #include "opkit/base/error.hpp"
 #include "opkit/base/name_map.hpp"
 #include "opkit/base/platform.hpp"
@@ -64,6 +66,19 @@ class NamedParts {
   std::vector<std::string> Names() const {
     MutexLock lock(mutex_);
     return rows_.Names();
+  }
+  // Returns the names that begin with `name` and a dot, in the order of their lines of the source.
+  std::vector<std::string> Group(std::string_view name) const {
+    MutexLock lock(mutex_);
+    std::vector<std::pair<int, std::string>> found;
+    for (const auto& row : rows_)
+      if (row.name.size() > name.size() && row.name[name.size()] == '.' &&
+          row.name.starts_with(name))
+        found.emplace_back(row.value.line, row.name);
+    std::sort(found.begin(), found.end());
+    std::vector<std::string> names;
+    for (auto& [line, full] : found) names.push_back(std::move(full));
+    return names;
   }
 
  private:

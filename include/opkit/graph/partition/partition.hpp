@@ -15,6 +15,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // of the body, output i is output i. Subgraphs inside nodes are not partitioned. If no node is
 // taken, returns the graph unchanged. Sets `report`, if given, unless an error occurs.
 //
+// A partitioner may have several strategies, which are registered as "name.first", "name.second".
+// A request for "name" runs all of them, in the order of their registration.
+//
 // Errors name the partitioner. Throws kNotFound for an unregistered partitioner (with the nearest
 // name) or subgraph operator, kInvalidArgument for an invalid option, and kFailedPrecondition if
 // require_all is set and nodes stay outside. Throws the errors of PartitionAnswer, of the graph

@@ -141,6 +141,10 @@ class PartitionerRegistry {
   // registered at two places; kInvalidArgument with the partitioner's problem().
   detail::IntrusivePtr<const Partitioner> Get(std::string_view name) const;
   bool Has(std::string_view name) const { return parts_.Has(name); }
+  // Returns the partitioners that a request for `name` runs, one after the other: the one of that
+  // name, or else its strategies, "name.first" and "name.second", in the order of their
+  // registration. Throws kNotFound if there is neither.
+  std::vector<std::string> Requested(const std::string& name) const;
   // Returns the names in alphabetical order.
   std::vector<std::string> Names() const { return parts_.Names(); }
 

@@ -11,6 +11,7 @@
 #include "opkit/op/boundary/convert/abi_attributes.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/plugin/library.hpp"
+#include "opkit/plugin/load/library_adapter.hpp"
 #include "opkit/plugin/load/library_layouts.hpp"
 #include "opkit/plugin/load/library_ops.hpp"
 #include "opkit/plugin/load/library_partitioners.hpp"
@@ -133,27 +134,35 @@ class LibraryLoader {
         return known;
       }
     void* const entry = object->Find(OPKIT_LIBRARY_ENTRY);
-    if (!entry)
+    IntrusivePtr<AdaptedLibrary> adapted;
+    if (!entry) adapted = AdaptLibrary(*object, WithoutFolder(path));
+    if (!entry && !adapted)
       Throw(ErrorCode::kInvalidArgument, path,
             " is a shared object, but exports no " OPKIT_LIBRARY_ENTRY
             ": it is not a library of operators. ",
-            HasMangledEntry(*object)
-                ? "One is there that is not extern \"C\""
+            HasMangledEntry(*object) ? "One is there that is not extern \"C\""
+            : object->Find("_opRegSize")
+                ? "It is a library for MXNet: include opkit/interop/mxnet.hpp in this program, or "
+                  "link opkit::mxnet"
                 : "Include opkit/op.hpp in it, or opkit/plugin/author.hpp beside opkit/opkit.hpp");
     return Load(std::move(object), reinterpret_cast<opkit_library_entry_function>(entry),
-                WithoutFolder(path), path, options);
+                WithoutFolder(path), path, options, std::move(adapted));
   }
 
+  // Loads the library that `entry` describes, or `adapted` if that is not null.
   LoadedLibraryPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
                         const std::string& name, const std::string& path,
-                        const LoadOptions& options) {
+                        const LoadOptions& options, IntrusivePtr<AdaptedLibrary> adapted = {}) {
     auto loaded = MakeIntrusive<LoadedLibrary>();
     loaded->path = path;
     loaded->image = MakeIntrusive<LibraryImage>();
     LibraryImage& image = *loaded->image;
     image.object = std::move(object);
     image.name = UniqueName(name);
+    if (adapted) image.library = &adapted->library;
+    image.adapted = std::move(adapted);
     CallEntry(image, "refuses to be loaded: ", [&] {
+      if (image.library) return OPKIT_OK;
       image.library = entry(&HostTable::Global());
       std::string& why = CurrentHostError().text;
       if (!image.library && why.empty()) why = "its entry returned null and does not say why";

@@ -58,6 +58,10 @@ class SharedObject : public RefCounted {
   // Returns the mangled names of the functions that the file exported when it was opened (see
   // Demangle).
   virtual const std::vector<std::string>& ExportedFunctions() const = 0;
+  // True if the library reaches a function through the loader's tables, whose mangled name has
+  // this part: one that it imports, or one of its own that another library may replace. The
+  // library then calls that function, or takes its address.
+  bool Uses(std::string_view part_of_name) const;
   // Returns symbols that may keep the code mapped after the last handle is gone.
   virtual std::vector<std::string> PinningSymbols() const = 0;
 
@@ -73,6 +77,9 @@ class SharedObject : public RefCounted {
 // The code of a library. Every object that may call the code keeps it loaded.
 struct LibraryImage : RefCounted {
   IntrusivePtr<SharedObject> object;  // null for the program's own operators
+  // The description of a file that exports no opkit_library_entry (library_adapter.hpp); else null.
+  // Destroyed before `object`.
+  IntrusivePtr<RefCounted> adapted;
   const opkit_library* library = nullptr;
   std::string name;       // unique among the libraries of the program
   std::string announced;  // its own name or its file's, without a folder

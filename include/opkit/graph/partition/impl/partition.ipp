@@ -416,15 +416,23 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
                              const std::vector<PartitionerRequest>& partitioners,
                              PartitionReport* report) {
   const detail::RegistryUse use;
-  for (const PartitionerRequest& request : partitioners)
-    PartitionerRegistry::Global().Get(request.name);  // throws kNotFound for an unknown name
+  std::vector<PartitionerRequest> requests;
+  for (const PartitionerRequest& request : partitioners) {
+    const std::vector<std::string> names = PartitionerRegistry::Global().Requested(request.name);
+    for (const std::string& name : names) {
+      requests.emplace_back(name, request.options);
+      if (name != names.back())  // what all strategies together must do
+        std::erase_if(requests.back().options,
+                      [](const auto& option) { return option.first == "require_all"; });
+    }
+  }
   Check(graph, UnknownOperators::kAllowed);
   PartitionReport made;
   made.graph = graph;
   made.nodes.resize(detail::Index(graph.num_nodes()));
   detail::PartitionState state{graph, {}, std::vector<char>(made.nodes.size(), 0)};
   for (int node = 0; node < graph.num_nodes(); ++node) state.origin.push_back({node});
-  for (const PartitionerRequest& request : partitioners) try {
+  for (const PartitionerRequest& request : requests) try {
       state = detail::PartitionRun(state, request, made).Run();
     } catch (...) {
       detail::RethrowInContext("in partitioner '" + request.name + "'");

@@ -105,6 +105,14 @@ OPKIT_INLINE PartitionerRegistry& PartitionerRegistry::Global() {
   return registry;
 }
 
+OPKIT_INLINE std::vector<std::string> PartitionerRegistry::Requested(
+    const std::string& name) const {
+  if (parts_.Has(name)) return {name};
+  std::vector<std::string> strategies = parts_.Group(name);
+  if (strategies.empty()) static_cast<void>(Get(name));  // throws, with the nearest name
+  return strategies;
+}
+
 OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
     std::string_view name) const {
   detail::IntrusivePtr<const Partitioner> found = parts_.Get(name);

@@ -275,6 +275,33 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
   const bool ours = found && dladdr(found, &image) && loaded_path_ == image.dli_fname;
   return ours ? found : nullptr;
 }
+OPKIT_INLINE bool SharedObject::Uses(std::string_view part_of_name) const {
+  link_map* map = nullptr;
+  if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0 || !map->l_ld) return false;
+  // The loader has checked the tables. Some loaders store addresses in them, others offsets.
+  const auto at = [&](uintptr_t address) { return address < base_ ? base_ + address : address; };
+  uintptr_t names = 0, symbols = 0, tables[2] = {}, sizes[2] = {};
+  for (const auto* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+    const uintptr_t value = entry->d_un.d_val;
+    if (entry->d_tag == DT_STRTAB) names = at(value);
+    if (entry->d_tag == DT_SYMTAB) symbols = at(value);
+    if (entry->d_tag == DT_JMPREL) tables[0] = at(value);
+    if (entry->d_tag == DT_PLTRELSZ) sizes[0] = value;
+    if (entry->d_tag == DT_RELA) tables[1] = at(value);
+    if (entry->d_tag == DT_RELASZ) sizes[1] = value;
+  }
+  if (names == 0 || symbols == 0) return false;
+  for (size_t t = 0; t < 2; ++t)
+    for (size_t i = 0; i < sizes[t] / sizeof(ElfW(Rela)); ++i) {
+      const ElfW(Xword) info = reinterpret_cast<const ElfW(Rela)*>(tables[t])[i].r_info;
+      const size_t symbol = sizeof(void*) == 8 ? info >> 32 : info >> 8;
+      if (symbol == 0) continue;
+      const char* const name = reinterpret_cast<const char*>(names) +
+                               reinterpret_cast<const ElfW(Sym)*>(symbols)[symbol].st_name;
+      if (std::string_view(name).find(part_of_name) != std::string_view::npos) return true;
+    }
+  return false;
+}
 
 }}}  // namespace opkit::detail
 
