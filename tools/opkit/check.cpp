@@ -95,6 +95,12 @@ class OperatorChecks {
       throw Failure(ExitCode::kUsage,
                     StrCat("operator ", op, " has ", Counted(def.inputs().size(), "input"),
                            ", --shape gives ", shapes_.size()));
+    if (own_ && shapes_.empty() && !schema.MakeTestInputs(DType::kFloat32, 1).empty()) {
+      CheckMore(op);  // runs on these inputs
+      findings_.more = false;
+      findings_.inputs.insert("the operator's own");
+      return std::move(findings_);
+    }
     detail::InputFinder finder(schema, def, shapes_);
     const std::vector<detail::InputTypes> all = finder.Find();
     if (all.empty())

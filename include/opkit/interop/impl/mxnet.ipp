@@ -46,9 +46,8 @@ class MxnetLibrary final : public AdaptedLibrary {
     const bool uses_random = file.Uses("get_cpu_rand_states") || !file.Uses("_ZN5mxnet3ext");
     const int count = api_->op_reg_size();
     for (int i = 0; i < count; ++i) {
-      auto made = MakeIntrusive<MxnetOperator>(
-          api_, i, path_,
-          uses_random ? &MxnetInstance::MakeKernel<true> : &MxnetInstance::MakeKernel<false>);
+      auto made =
+          MakeIntrusive<MxnetOperator>(api_, i, path_, uses_random, &MxnetInstance::MakeKernel);
       ops_.push_back(made->abi());
       owners_.push_back(std::move(made));
     }

@@ -12,27 +12,28 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // time runs it (rule 7 of opkit_abi.h).
 class MxnetInstance {
  public:
-  // Fills in a kernel's functions. `uses_random` is true if the library reads MXNet's random
-  // states.
-  template <bool uses_random>
+  // Fills in a kernel's functions. A subgraph operator has the gradient of its subgraph, unless it
+  // has a backward function of its own. An operator with sparse tensors has no gradient here.
   static void MakeKernel(MxnetOperator::Device& device) {
     opkit_kernel& kernel = device.kernel;
     kernel.create = [](const opkit_kernel* self, const opkit_node* node, void** instance) {
       return GuardedCall([&] {
-        *instance = new MxnetInstance(*static_cast<const MxnetOperator::Device*>(self->author),
-                                      *node, uses_random);
+        *instance =
+            new MxnetInstance(*static_cast<const MxnetOperator::Device*>(self->author), *node);
       });
     };
     kernel.destroy = [](void* instance) {
       GuardedCall([&] { delete static_cast<MxnetInstance*>(instance); });
     };
     kernel.forward = &RunPass<FunctionPass::kForward>;
-    if (device.backward || device.create) kernel.backward = &RunPass<FunctionPass::kBackward>;
+    if (!device.op->infer_stype() &&
+        (device.backward || (device.create && !device.op->is_subgraph())))
+      kernel.backward = &RunPass<FunctionPass::kBackward>;
     if (device.create) kernel.flags = OPKIT_KERNEL_STATEFUL;
   }
 
-  MxnetInstance(const MxnetOperator::Device& device, const opkit_node& node, bool uses_random)
-      : op_(*device.op), device_(device), uses_random_(uses_random) {
+  MxnetInstance(const MxnetOperator::Device& device, const opkit_node& node)
+      : op_(*device.op), device_(device) {
     op_.ReadAttributes(node, attributes_);
     storages_ = op_.StoragesOf(node, attributes_);
     is_dense_ = !op_.infer_stype();
@@ -64,7 +65,7 @@ class MxnetInstance {
     else
       AddBackward();
     if (device_.create) MakeState(is_forward);
-    void* const random = uses_random_ && !is_gpu_ ? random_.Seed(call->random_seed) : nullptr;
+    void* const random = op_.uses_random() && !is_gpu_ ? random_.Seed(call->random_seed) : nullptr;
     const MxnetApi& api = op_.api();
     const auto run = [&](auto function, auto... first) {
       return function(first..., inputs_.shapes.data(), inputs_.ranks.data(), inputs_.data.data(),
@@ -343,7 +344,6 @@ class MxnetInstance {
   MxnetTextMap attributes_;
   MxnetStorages storages_;
   bool is_dense_ = true, is_gpu_ = false;
-  const bool uses_random_;
   MxnetRandomStates random_;
   void* state_ = nullptr;
   std::vector<int> state_types_;

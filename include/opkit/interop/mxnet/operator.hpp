@@ -26,11 +26,12 @@ class MxnetOperator : public RefCounted {
     opkit_kernel kernel{};
   };
 
-  // Reads operator `index`. `make_kernel` fills in the functions of a kernel. Throws
-  // kInvalidArgument for a description that lacks a name.
-  MxnetOperator(const MxnetApi& api, int index, const std::string& file,
+  // Reads operator `index`. `make_kernel` fills in the functions of a kernel. `uses_random` is true
+  // if the library reads MXNet's random states. Throws kInvalidArgument for a description that
+  // lacks a name or a required function.
+  MxnetOperator(const MxnetApi& api, int index, const std::string& file, bool uses_random,
                 void (*make_kernel)(Device& device))
-      : api_(api), file_(file) {
+      : api_(api), file_(file), uses_random_(uses_random) {
     struct Functions {
       const char** devices = nullptr;
       MxnetFunction* functions = nullptr;
@@ -65,6 +66,7 @@ class MxnetOperator : public RefCounted {
     read(forward, &Device::forward);
     read(backward, &Device::backward);
     read(create, &Device::create);
+    op_.flags = is_subgraph != 0 ? OPKIT_OP_SUBGRAPH : 0;
     devices_.reserve(devices.size());
     for (auto& [device_name, device] : devices) {
       if (!device.forward && !device.create) continue;  // backward alone
@@ -77,12 +79,14 @@ class MxnetOperator : public RefCounted {
       make_kernel(made);
       kernels_.push_back(&made.kernel);
     }
-    Describe(is_subgraph != 0);
+    Describe();
   }
 
   const opkit_op* abi() const { return &op_; }
   const MxnetApi& api() const { return api_; }
   const std::string& name() const { return name_; }
+  bool is_subgraph() const { return op_.flags & OPKIT_OP_SUBGRAPH; }
+  bool uses_random() const { return uses_random_; }
   // Null for an operator without sparse tensors.
   MxnetFunction infer_stype() const { return infer_stype_; }
 
@@ -92,7 +96,7 @@ class MxnetOperator : public RefCounted {
       if (const std::string_view key = node.attrs[i]->name;
           key != kStateArgument && key != kStorageAttribute)
         attributes.Add(std::string(key), MxnetText(node.attrs[i]->text));
-    if ((op_.flags & OPKIT_OP_SUBGRAPH) && node.num_graphs > 0) {
+    if (is_subgraph() && node.num_graphs > 0) {
       const Graph body = GraphOfAbi(node.graphs[0], &CopyConstant);
       const GraphView view(body);
       attributes.Add(
@@ -247,19 +251,20 @@ class MxnetOperator : public RefCounted {
                            : nullptr;
   }
   // Fills in opkit_op.
-  void Describe(bool is_subgraph) {
+  void Describe() {
     op_.size = sizeof op_;
     op_.name = name_.c_str();
     op_.file = file_.c_str();
     op_.num_kernels = kernels_.size();
     op_.kernels = kernels_.data();
     op_.author = this;
-    if (is_subgraph) op_.flags |= OPKIT_OP_SUBGRAPH;
     if (infer_stype_) op_.flags |= OPKIT_OP_ALLOCATES_OUTPUTS | OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
+    if (uses_random_) op_.flags |= OPKIT_OP_EFFECTS;  // which operators do is not known
     if (parse_attrs_) op_.parse_attrs = &Answer<&MxnetOperator::AnswerParseAttrs>;
     if (infer_type_) op_.infer_type = &Answer<&MxnetOperator::AnswerInferType>;
     if (infer_shape_) op_.infer_shape = &Answer<&MxnetOperator::AnswerInferShape>;
     if (mutate_inputs_) op_.mutated_inputs = &Answer<&MxnetOperator::AnswerMutatedInputs>;
+    if (infer_stype_) op_.test_inputs = &Answer<&MxnetOperator::AnswerTestInputs>;
   }
   template <auto kMember, class... Args>
   static opkit_status Answer(const opkit_op* op, Args... args) {
@@ -356,8 +361,49 @@ class MxnetOperator : public RefCounted {
             });
   }
 
+  // Adds inputs of 3 rows and 4 columns: a CSR value with 4 elements, a row-sparse value with 2
+  // rows.
+  void AnswerTestInputs(int32_t dtype, uint64_t seed, const opkit_test_inputs* inputs) const {
+    if (!std::ranges::count(kMxnetDTypes, static_cast<DType>(dtype))) return;
+    opkit_node node{};
+    node.size = sizeof node;
+    node.op = name_.c_str();
+    node.name = "";
+    const MxnetTextMap attributes;
+    const auto add = [&](const Tensor& tensor) {
+      const AbiAttributes abi(Arguments{{"input", tensor}});
+      AcceptAnswer(inputs->add(inputs, (*abi.data())->tensors[0]));
+    };
+    const auto values = [&](const Shape& shape) {
+      DispatchDType<float, double, float16>(static_cast<DType>(dtype), [&]<class T>() {
+        std::vector<T> elements(Index(shape.numel()));
+        for (T& one : elements)
+          one = static_cast<T>(static_cast<float>(MixBits(++seed) % 1000 + 1) / 1000.f);
+        add(Tensor::From<T>(shape, elements));
+      });
+    };
+    const auto numbers = [&](const std::vector<int64_t>& list) {
+      add(Tensor::From<int64_t>({static_cast<int64_t>(list.size())}, list));
+    };
+    for (const MxnetStorage storage : StoragesOf(node, attributes).inputs) {
+      if (storage == MxnetStorage::kDense) {
+        values({3, 4});
+      } else if (storage == MxnetStorage::kCsr) {
+        values({4});
+        numbers({0, 3, 1, 2});
+        numbers({0, 2, 2, 4});
+        numbers({3, 4});
+      } else {
+        values({2, 4});
+        numbers({0, 2});
+        numbers({3, 4});
+      }
+    }
+  }
+
   const MxnetApi& api_;
   const std::string& file_;
+  const bool uses_random_;
   std::string name_;
   MxnetFunction parse_attrs_ = nullptr, infer_type_ = nullptr, infer_stype_ = nullptr,
                 infer_shape_ = nullptr, mutate_inputs_ = nullptr;

@@ -12,8 +12,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // MXNet's numbers of dtypes are the indices of this list (MXDType of lib_api.h).
 inline constexpr DType kMxnetDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
-                                        DType::kUInt8,   DType::kInt32,   DType::kInt8,
-                                        DType::kInt64};
+                                         DType::kUInt8,   DType::kInt32,   DType::kInt8,
+                                         DType::kInt64};
 inline constexpr int kNumMxnetTypes = static_cast<int>(std::size(kMxnetDTypes));
 
 // Returns MXNet's number of a dtype; -1 for an unknown one. Throws kUnsupported for a dtype that
