@@ -171,6 +171,85 @@ TEST_CASE("outputs of the graph keep their names when another node makes them") 
   CHECK(swapped.node(swapped.Producer("n1")).name() == "n0");
 }
 
+TEST_CASE("tensors that a pass makes become constants, new or in place of old ones") {
+  using Constants = std::vector<std::pair<std::string, Tensor>>;
+  const auto after = [](const Change& change, const Constants& constants) {
+    const Graph graph = Whole();
+    Json json = Json::parse(TextOf(graph));
+    change(json);
+    return ReadSymbolJson(graph, json.dump(), constants);
+  };
+  const auto adds = [](const std::string& name) {
+    return [name](Json& json) {
+      json["nodes"].push_back({{"op", "null"},
+                               {"name", name},
+                               {"attrs", {{"isArg", "True"}, {"argName", name}}},
+                               {"inputs", Json::array()}});
+      json["nodes"].push_back(json["nodes"][4]);
+      json["nodes"].erase(4);  // the last node is behind the new constant now
+      json["nodes"][5]["inputs"].push_back({4, 0, 0});
+      json["nodes"][5]["attrs"]["__ext_extra_inputs__"] = "1";
+      json["heads"][0] = {5, 1, 0};
+    };
+  };
+  const Tensor one = Tensor::Scalar(1.f), two = Tensor::Scalar(2.f);
+  // The node leaves out an input, which must stay where it is, before the added one.
+  const Graph added = after(adds("V"), {{"V", two}, {"unused", two}, {"V", one}});
+  Check(added, UnknownOperators::kAllowed);
+  REQUIRE(added.constants().size() == 2);
+  CHECK(added.inputs().size() == 1);
+  REQUIRE(added.FindConstant("V"));
+  CHECK(added.FindConstant("V")->raw_data() == one.raw_data());
+  const OperatorDef& reader = added.node(2);
+  CHECK(reader.inputs() == Strings{"C", "", "W", "V"});
+  CHECK(reader.args().Get<std::string>("__ext_extra_inputs__") == "1");
+  CHECK(reader.args().Find("isArg") == nullptr);
+  CHECK(reader.args().Find("argName") == nullptr);
+  CHECK(GraphOf(*reader.subgraphs()[0].graph)->inputs().size() == 1);
+
+  // "A" is a value of the graph, but no node.
+  const Graph renamed = after(adds("A"), {{"A", one}});
+  Check(renamed, UnknownOperators::kAllowed);
+  CHECK(renamed.node(2).inputs() == Strings{"C", "", "W", "A_1"});
+  CHECK(renamed.FindConstant("A_1"));
+
+  // A node of the graph becomes a constant.
+  const Graph folded = after(
+      [](Json& json) {
+        json["nodes"][2] = {{"op", "null"}, {"name", "first"}, {"inputs", Json::array()}};
+        json["nodes"][4].erase("control_inputs");
+      },
+      {{"first", one}});
+  Check(folded, UnknownOperators::kAllowed);
+  CHECK(folded.num_nodes() == 2);
+  CHECK(folded.node(0).inputs() == Strings{"first"});
+
+  const Graph replaced = after([](Json&) {}, {{"W", one}});
+  CHECK(replaced.FindConstant("W")->raw_data() == one.raw_data());
+  CHECK(replaced.constants().size() == 1);
+
+  CheckFails([&] { after(adds("V"), {}); }, "a pass cannot add inputs");
+  CheckFails(
+      [&] {
+        after([](Json&) {}, {{"X", one}});
+      },
+      "the pass made a tensor for 'X', an input of the graph");
+  CheckFails([&] { after(adds("V"), {{"V", Tensor()}}); }, "made for 'V' has no data");
+}
+
+TEST_CASE("a new node has the outputs that the text reads") {
+  const Graph graph = After(Chain(2), [](Json& json) {
+    json["nodes"].push_back({{"op", "Unknown"}, {"name", "u"}, {"inputs", {{0, 0, 0}}}});
+    json["heads"][1] = {3, 2, 0};
+  });
+  CHECK(graph.node(2).outputs().size() == 3);
+  CHECK(graph.node(2).outputs()[2] == "n1");
+  CHECK(Contains(ErrorOf([] {
+                   After(Chain(2), [](Json& json) { json["heads"][1] = {1, 1 << 20, 0}; });
+                 }).message(),
+                 "there is no output 1048576 yet"));
+}
+
 TEST_CASE("a registered pass in MXNet's spelling runs, and its answer is checked whole") {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, {2});

@@ -23,17 +23,25 @@ Graph RunJsonPass(const Graph& graph, const PassArguments& options, GraphPassCal
 // the output of WriteSymbolJson (graph/partition/symbol_json.hpp) for `before`, with changes:
 // - A node with the name of a node of `before` is that node. It keeps what the text cannot express:
 //   types of attributes, bodies, device, names of outputs. Any other name is a new node. A new node
-//   has as many outputs as its "dtypes" has elements, else as its operator's schema gives, else
-//   one. Other dtypes and shapes are not read, but inferred.
+//   has as many outputs as its "dtypes" has elements, else as its operator's schema gives, else as
+//   the text reads, but at least one. Other dtypes and shapes are not read, but inferred.
 // - An attribute whose text has changed gets the type that the operator declares, else the type
 //   that it had before, else string.
-// - Inputs and constants stay, even if no node reads them; the text cannot add new ones. Outputs
-//   keep their number and names; where necessary, an Identity node gives a value the output's name.
+// - Inputs and constants stay, even if no node reads them. The text cannot add inputs, because the
+//   programs that run the graph would not give them. Outputs keep their number and names; where
+//   necessary, an Identity node gives a value the output's name.
+// - `constants` are tensors that the pass made, by name; of two with one name the last is used. A
+//   "null" node with such a name, which the graph lacks, becomes a constant of the graph. A
+//   constant of the graph with such a name gets the tensor in place of its own. Other tensors are
+//   not used.
+// - Attributes of "null" nodes are not read.
 //
 // Errors begin with the place: "nodes[3].inputs[0]: …". Throws kInvalidArgument for text that is no
-// such JSON or is inconsistent. Throws kUnsupported for a `before` that the text cannot express,
-// because a node rewrites a value or two nodes have the same name.
-Graph ReadSymbolJson(const Graph& before, std::string_view text);
+// such JSON or is inconsistent, and for a tensor that has no data or the name of an input. Throws
+// kUnsupported for a `before` that the text cannot express, because a node rewrites a value or two
+// nodes have the same name.
+Graph ReadSymbolJson(const Graph& before, std::string_view text,
+                     const std::vector<std::pair<std::string, Tensor>>& constants = {});
 
 // Makes the body of a pass from a function in the style of MXNet 1.7, but without MXNet's tensors
 // and PassResource. The function allocates *out_graph with new, and the pass deletes it. If the

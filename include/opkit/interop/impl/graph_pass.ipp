@@ -41,11 +41,14 @@ inline std::optional<Attribute> AttributeOfText(AttributeType type, const std::s
   }
 }
 
-// Builds the graph that a text in the shape of MXNet's symbols describes, from the text and the
-// graph before the pass.
+// Builds the graph that a text in the shape of MXNet's symbols describes, from the text, the graph
+// before the pass and the tensors that the pass made.
 class SymbolJsonReader {
  public:
-  explicit SymbolJsonReader(const Graph& before) : before_(before), view_(before) {
+  using Constants = std::vector<std::pair<std::string, Tensor>>;
+
+  SymbolJsonReader(const Graph& before, const Constants& constants)
+      : before_(before), view_(before), constants_(constants) {
     if (!view_.rewrites().empty())
       Throw(ErrorCode::kUnsupported, "node ", before.node(view_.rewrites()[0].node),
             " rewrites a value, and JSON in the shape of MXNet's symbols cannot say which version "
@@ -60,12 +63,23 @@ class SymbolJsonReader {
               "', and JSON in the shape of MXNet's symbols distinguishes nodes by their names");
     }
     for (const std::string& name : view_.names()) values_.Add(name);
+    for (const auto& [name, value] : constants) {
+      if (before.IsInput(name))
+        Throw(ErrorCode::kInvalidArgument, "the pass made a tensor for '", name,
+              "', an input of the graph; only a constant or a new name can get one");
+      if (!value.initialized())
+        Throw(ErrorCode::kInvalidArgument, "the tensor that the pass made for '", name,
+              "' has no data");
+    }
   }
 
   Graph Read(std::string_view text) {
     const Json json = ParseJson(text);
     const JsonObject whole(json, "", {"nodes", "arg_nodes", "heads", "node_row_ptr", "attrs"});
-    static_cast<void>(whole.Get("nodes"));
+    reads_.assign(whole.Get("nodes").size(), 0);
+    for (const Json& node : whole.Get("nodes"))
+      if (node.is_object()) CountReads(node.value("inputs", Json()));
+    CountReads(whole.Get("heads"));
     whole.ForEach("nodes", [&](const Json& node, const std::string& path) { Node(node, path); });
     Heads(whole.Get("heads"));
     return Build();
@@ -84,6 +98,20 @@ class SymbolJsonReader {
     std::vector<std::string> outputs;  // names of its output values
   };
 
+  // Notes how many outputs of each node the text reads. ReadEntry reports mistakes in the entries.
+  void CountReads(const Json& entries) {
+    constexpr size_t kMostOutputs = 65536;
+    const auto is_below = [](const Json& json, size_t end) {
+      return json.is_number_unsigned() && json.get<size_t>() < end;
+    };
+    if (!entries.is_array()) return;
+    for (const Json& entry : entries)
+      if (entry.is_array() && entry.size() > 1 && is_below(entry[0], reads_.size()) &&
+          is_below(entry[1], kMostOutputs)) {
+        size_t& count = reads_[entry[0].get<size_t>()];
+        count = (std::max)(count, entry[1].get<size_t>() + 1);
+      }
+  }
   // Reads [node, output, version], a reference to an output of an earlier node.
   Entry ReadEntry(const Json& json, const std::string& path) {
     if (!json.is_array() || json.size() < 2 || json.size() > 3)
@@ -118,10 +146,16 @@ class SymbolJsonReader {
     TextNode node;
     node.is_variable = op == "null";
     if (node.is_variable) {
-      if (!before_.IsInput(name) && !before_.IsConstant(name))
-        ThrowAtPath(item.PathOf("name"), StrCat("the graph has no input or constant '", name,
-                                                "', and a pass over JSON makes no new ones"));
-      node.outputs = {name};
+      const bool is_old = before_.IsInput(name) || before_.IsConstant(name);
+      const Tensor* made = is_old ? nullptr : FindMade(name);
+      if (!is_old && !made)
+        ThrowAtPath(item.PathOf("name"),
+                    StrCat("the graph has no input or constant '", name,
+                           "', and a pass cannot add inputs, because programs would not give them; "
+                           "for a new constant make a tensor of this name"));
+      // A value of the graph may have the name of the new constant already.
+      node.outputs = {is_old ? name : FreshName(name)};
+      if (made) added_.emplace_back(node.outputs[0], *made);
     } else {
       const int original = originals_.Find(name);
       node.def =
@@ -130,7 +164,7 @@ class SymbolJsonReader {
       item.ForEach("inputs", [&](const Json& entry, const std::string& at) {
         node.reads.push_back(ReadEntry(entry, at));
       });
-      PlaceInputs(node, item.PathOf("inputs"));
+      PlaceInputs(node, item);
       ReadAttributes(item, node.def);
       node.def.mutable_control_inputs().clear();
       item.ForEach("control_inputs", [&](const Json& text, const std::string& at) {
@@ -140,16 +174,37 @@ class SymbolJsonReader {
     }
     nodes_.push_back(std::move(node));
   }
+  // Returns the tensor that the pass made for a name; null if it made none.
+  const Tensor* FindMade(const std::string& name) const {
+    for (size_t i = constants_.size(); i-- > 0;)
+      if (constants_[i].first == name) return &constants_[i].second;
+    return nullptr;
+  }
   // Sets the number of the node's inputs. A node of the graph `before` leaves out the same inputs
-  // as there.
-  static void PlaceInputs(TextNode& node, const std::string& path) {
+  // as there. MXNet's attribute "__ext_extra_inputs__" is the number of inputs at the end that a
+  // pass has added to those of the node's subgraph.
+  static void PlaceInputs(TextNode& node, const JsonObject& item) {
+    static constexpr const char* kExtraInputs = "__ext_extra_inputs__";
     std::vector<std::string>& inputs = node.def.mutable_inputs();
     const auto left_out = Index(std::count(inputs.begin(), inputs.end(), std::string()));
-    if (inputs.size() - left_out == node.reads.size()) return;
+    const size_t present = inputs.size() - left_out;
+    if (present == node.reads.size()) return;
+    const auto number = [](const std::string& text) { return ParseText<int>(text).value_or(0); };
+    int added = 0;
+    item.ForEachMember("attrs", [&](const std::string& name, const Json& text, const std::string&) {
+      if (name == kExtraInputs && text.is_string()) added = number(text.get<std::string>());
+    });
+    if (const Attribute* had = node.def.args().Find(kExtraInputs))
+      added -= number(AttributeText(*had));
+    if (added > 0 && node.reads.size() == present + Index(added)) {
+      inputs.resize(inputs.size() + Index(added), "?");
+      return;
+    }
     if (left_out > 0)
-      ThrowAtPath(path, StrCat("the node read ", inputs.size() - left_out, " values and left out ",
-                               left_out, " of its inputs; now it reads ", node.reads.size(),
-                               ", and the text cannot say which it leaves out"));
+      ThrowAtPath(item.PathOf("inputs"),
+                  StrCat("the node read ", present, " values and left out ", left_out,
+                         " of its inputs; now it reads ", node.reads.size(),
+                         ", and the text cannot say which it leaves out"));
     inputs.assign(node.reads.size(), "?");
   }
   // Reads attributes. An attribute whose text is unchanged keeps its old value and type.
@@ -180,7 +235,10 @@ class SymbolJsonReader {
                                                       node.def.args())
                             : -1;
     const Json* dtypes = item.Find("dtypes");
-    const size_t count = dtypes && dtypes->is_array() ? dtypes->size() : said < 0 ? 1 : Index(said);
+    const size_t read = (std::max)(reads_[nodes_.size()], size_t{1});
+    const size_t count = dtypes && dtypes->is_array() ? dtypes->size()
+                         : said < 0                   ? read
+                                                      : Index(said);
     for (size_t o = 0; o < count; ++o)
       node.outputs.push_back(FreshName(o == 0 ? node.def.name() : StrCat(node.def.name(), "_", o)));
   }
@@ -213,8 +271,11 @@ class SymbolJsonReader {
     Graph out;
     for (const Graph::Input& input : before_.inputs())
       out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
-    for (const Graph::Constant& constant : before_.constants())
-      out.AddConstant(constant.name, constant.value);
+    for (const Graph::Constant& constant : before_.constants()) {
+      const Tensor* made = FindMade(constant.name);
+      out.AddConstant(constant.name, made ? *made : constant.value);
+    }
+    for (const auto& [name, value] : added_) out.AddConstant(name, value);
     for (TextNode& node : nodes_) {
       if (node.is_variable) continue;
       size_t read = 0;
@@ -231,10 +292,13 @@ class SymbolJsonReader {
 
   const Graph& before_;
   const GraphView view_;
-  NameIndex originals_;  // names of the nodes of `before`, in the view's order
-  NameIndex values_;     // names of values, including values that no longer exist
-  NameIndex names_;      // names of the text's nodes
+  const Constants& constants_;  // tensors that the pass made
+  NameIndex originals_;         // names of the nodes of `before`, in the view's order
+  NameIndex values_;            // names of values, including values that no longer exist
+  NameIndex names_;             // names of the text's nodes
+  std::vector<size_t> reads_;   // by the text's node: how many of its outputs the text reads
   std::vector<TextNode> nodes_;
+  Constants added_;  // new constants of the graph
   std::vector<std::pair<Entry, std::string>> copies_;
 };
 
@@ -259,8 +323,9 @@ OPKIT_INLINE Graph RunJsonPass(const Graph& graph, const PassArguments& options,
 
 }  // namespace detail
 
-OPKIT_INLINE Graph ReadSymbolJson(const Graph& before, std::string_view text) {
-  return detail::SymbolJsonReader(before).Read(text);
+OPKIT_INLINE Graph ReadSymbolJson(const Graph& before, std::string_view text,
+                                  const std::vector<std::pair<std::string, Tensor>>& constants) {
+  return detail::SymbolJsonReader(before, constants).Read(text);
 }
 
 }}  // namespace opkit
