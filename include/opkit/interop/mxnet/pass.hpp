@@ -71,8 +71,7 @@ class MxnetPass final : public NamedPass {
     if (answer) api_.Free(answer);
     const auto& constants = made.constants();
     if (!answer) Throw(ErrorCode::kOperatorFailed, "it succeeded but returned no graph");
-    return ReadSymbolJson(graph, FromMxnetJson(sent, text));
-    static_cast<void>(constants);
+    return ReadSymbolJson(graph, FromMxnetJson(sent, text), constants);
   }
 
  private:
