@@ -7,6 +7,7 @@
 
 #include "opkit/graph/abi_graph.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
+#include "opkit/interop/mxnet/extra_inputs.hpp"
 #include "opkit/interop/mxnet/storage.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -97,7 +98,9 @@ class MxnetOperator : public RefCounted {
           key != kStateArgument && key != kStorageAttribute)
         attributes.Add(std::string(key), MxnetText(node.attrs[i]->text));
     if (is_subgraph() && node.num_graphs > 0) {
-      const Graph body = GraphOfAbi(node.graphs[0], &CopyConstant);
+      Graph body = GraphOfAbi(node.graphs[0], &CopyConstant);
+      if (const opkit_attr* extra = opkit_find_attr(&node, kMxnetExtraInputs.data()))
+        body = WithoutExtraInputs(body, MxnetExtraInputs(extra->text));
       const GraphView view(body);
       attributes.Add(
           kMxnetSubgraph,

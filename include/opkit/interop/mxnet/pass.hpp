@@ -4,6 +4,7 @@
 
 #include "opkit/graph/passes/named_pass.hpp"
 #include "opkit/interop/graph_pass.hpp"
+#include "opkit/interop/mxnet/extra_inputs.hpp"
 #include "opkit/interop/mxnet/partitioner.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -71,7 +72,7 @@ class MxnetPass final : public NamedPass {
     if (answer) api_.Free(answer);
     const auto& constants = made.constants();
     if (!answer) Throw(ErrorCode::kOperatorFailed, "it succeeded but returned no graph");
-    return ReadSymbolJson(graph, FromMxnetJson(sent, text), constants);
+    return WithExtraInputs(ReadSymbolJson(graph, FromMxnetJson(sent, text), constants));
   }
 
  private:
