@@ -2,6 +2,7 @@
 #ifndef OPKIT_INTEROP_MXNET_PARTITIONER_HPP_
 #define OPKIT_INTEROP_MXNET_PARTITIONER_HPP_
 
+#include <cstring>
 #include <map>
 
 #include "opkit/graph/graph_inference.hpp"
@@ -12,23 +13,25 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The named tensors of a graph, as MXNet's functions read them.
+// The constants of a graph, as MXNet's functions read them. A library may write to them, so that
+// they are copies. A constant of a dtype that MXNet does not have is left out.
 class MxnetNamedTensors {
  public:
-  explicit MxnetNamedTensors(const Graph& graph) {
+  explicit MxnetNamedTensors(const Graph& graph) : graph_(graph) {
     for (const Graph::Constant& constant : graph.constants()) {
-      const Tensor& value = constant.value;
-      if (!HasMxnetType(value.dtype())) continue;  // MXNet cannot express it
+      if (!std::ranges::count(kMxnetDTypes, constant.value.dtype())) continue;
+      Tensor& copy = copies_.emplace_back();
+      copy.CopyFrom(constant.value);
       names_.push_back(constant.name.c_str());
-      shapes_.emplace_back(value.shape().begin(), value.shape().end());
-      tensors_.Add(nullptr, static_cast<int>(value.shape().rank()),
-                   MxnetTypeOf(static_cast<int32_t>(value.dtype())), value.raw_mutable_data(),
-                   "cpu", 0, 1);
+      shapes_.emplace_back(copy.shape().begin(), copy.shape().end());
+      tensors_.Add(nullptr, static_cast<int>(copy.shape().rank()),
+                   MxnetTypeOf(static_cast<int32_t>(copy.dtype())), copy.raw_mutable_data(), "cpu",
+                   0, 1);
     }
     for (size_t i = 0; i < shapes_.size(); ++i) tensors_.shapes[i] = shapes_[i].data();
   }
-  // Calls call(args..., names, count, data, …), the parameters of a list of named tensors, twice:
-  // for the arguments, and for the auxiliary states, of which a graph has none here.
+  // Calls call(names, count, data, …) with the parameters of two lists of named tensors: the
+  // arguments, and the auxiliary states, of which a graph has none here.
   template <class Call>
   auto Apply(Call call) {
     return call(names_.data(), tensors_.size(), tensors_.data.data(), tensors_.shapes.data(),
@@ -36,9 +39,22 @@ class MxnetNamedTensors {
                 tensors_.devices.data(), tensors_.device_ids.data(), nullptr, 0, nullptr, nullptr,
                 nullptr, nullptr, nullptr, nullptr, nullptr);
   }
+  // Returns the constants to which the library has written, with their new elements.
+  std::vector<std::pair<std::string, Tensor>> Changed() const {
+    std::vector<std::pair<std::string, Tensor>> changed;
+    for (size_t i = 0; i < copies_.size(); ++i) {
+      const Tensor& now = copies_[i];
+      Tensor original;
+      original.CopyFrom(*graph_.FindConstant(names_[i]));
+      if (std::memcmp(original.raw_data(), now.raw_data(), Index(now.nbytes())) != 0)
+        changed.emplace_back(names_[i], now);
+    }
+    return changed;
+  }
 
  private:
-  static bool HasMxnetType(DType dtype) { return std::ranges::count(kMxnetDTypes, dtype) > 0; }
+  const Graph& graph_;
+  std::vector<Tensor> copies_;
   std::vector<const char*> names_;
   std::vector<MxnetShape> shapes_;
   MxnetTensors tensors_;
@@ -167,6 +183,9 @@ class MxnetPartitionWork final : public PartitionWork {
     const std::vector<std::pair<std::string, std::string>> attributes =
         TakeAttributes(keys, values, count);
     if (!accept) return review.Reject("");
+    if (const auto changed = tensors.Changed(); !changed.empty())
+      Throw(ErrorCode::kUnsupported, "reviewSubgraph writes to parameter '", changed[0].first,
+            "'; a pass may change parameters, a review may not");
     for (const auto& [key, value] : attributes) review.SetAttribute(key, value);
   }
 

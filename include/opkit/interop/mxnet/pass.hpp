@@ -70,7 +70,8 @@ class MxnetPass final : public NamedPass {
     });
     const std::string text = answer ? answer : "";
     if (answer) api_.Free(answer);
-    const auto& constants = made.constants();
+    std::vector<std::pair<std::string, Tensor>> constants = tensors.Changed();
+    for (const auto& one : made.constants()) constants.push_back(one);
     if (!answer) Throw(ErrorCode::kOperatorFailed, "it succeeded but returned no graph");
     return WithExtraInputs(ReadSymbolJson(graph, FromMxnetJson(sent, text), constants));
   }
