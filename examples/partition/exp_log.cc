@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <map>
 #include <memory>
 #include <unordered_map>
 
@@ -20,10 +19,10 @@ using Texts = std::unordered_map<std::string, std::string>;
 
 // Returns the operators of the nodes in a graph's JSON, in order. A real program would use a JSON
 // parser.
-std::vector<std::string> OpsOf(const std::string& json, int num_nodes) {
+std::vector<std::string> OpsOf(const std::string& json, size_t num_nodes) {
   const std::string key = "\"op\": \"";
   std::vector<std::string> ops;
-  for (size_t at = 0; static_cast<int>(ops.size()) < num_nodes;) {
+  for (size_t at = 0; ops.size() < num_nodes;) {
     at = json.find(key, at);
     if (at == std::string::npos) break;
     at += key.size();
@@ -33,22 +32,22 @@ std::vector<std::string> OpsOf(const std::string& json, int num_nodes) {
 }
 
 // Takes the nodes. Returns FAIL, with the reason, for an option that it does not have.
-ReturnValue mySupportedOps(std::string json, const int num_ids, int* ids, Texts& options) {
+ReturnValue mySupportedOps(const std::string& json, std::vector<int>* ids, const Texts& options) {
   for (const auto& [name, value] : options)
     if (name != "max_steps") {
       OPKIT_ERROR_MSG << "there is no option '" << name << "'; that of myProp is max_steps";
       return FAIL;
     }
-  const std::vector<std::string> ops = OpsOf(json, num_ids);
+  const std::vector<std::string> ops = OpsOf(json, ids->size());
   for (size_t i = 0; i < ops.size(); ++i)
-    if (ops[i] == "Exp" || ops[i] == "Log") ids[i] = -1;
+    if (ops[i] == "Exp" || ops[i] == "Log") (*ids)[i] = -1;
   return SUCCESS;
 }
 
 // Accepts a subgraph that is a chain, with one input and one output. Stores the number of steps in
 // an attribute of the operator.
-ReturnValue acceptSubgraph(std::string json, int, bool* accept, Texts& options, Texts& attrs,
-                           std::map<std::string, OpTensor>&, std::map<std::string, OpTensor>&) {
+ReturnValue myReviewSubgraph(const std::string& json, int, bool* accept, const Texts& options,
+                             Texts* attrs) {
   int inputs = 0, steps = 0;
   for (const std::string& op : OpsOf(json, 1 << 20)) ++(op == "null" ? inputs : steps);
   // The last member is "heads": [[node, output, 0], …], the outputs.
@@ -57,13 +56,13 @@ ReturnValue acceptSubgraph(std::string json, int, bool* accept, Texts& options, 
   const auto limit = options.find("max_steps");
   *accept = inputs == 1 && outputs == 1 &&
             (limit == options.end() || steps <= std::atoi(limit->second.c_str()));
-  attrs["steps"] = std::to_string(steps);
+  (*attrs)["steps"] = std::to_string(steps);
   return SUCCESS;
 }
 REGISTER_PARTITIONER(myProp)
     .setSupportedOps(mySupportedOps)
     .setSubgraphOp("_custom_subgraph_op")
-    .setAcceptSubgraph(acceptSubgraph);
+    .setReviewSubgraph(myReviewSubgraph);
 
 // Runs all steps of a chain in one pass over the data.
 class ChainOp final : public StatefulOp {

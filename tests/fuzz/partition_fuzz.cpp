@@ -50,9 +50,9 @@ void Review(SubgraphReview& review) {
   if (In().Byte() % 2) review.AddConstant("", Tensor::From<float>({1}, {1}));
   if (In().Byte() % 2) review.IsArg(In().Small());
 }
-ReturnValue MarkIds(std::string, const int num_ids, int* ids, std::map<std::string, std::string>&) {
-  for (int i = 0; i < num_ids; ++i)
-    if (In().Byte() % 2) ids[i] = In().Rarely() ? In().Byte() % 5 - 2 : -1;
+ReturnValue MarkIds(std::string, std::vector<int>& ids, std::map<std::string, std::string>&) {
+  for (int& id : ids)
+    if (In().Byte() % 2) id = In().Rarely() ? In().Byte() % 5 - 2 : -1;
   return In().Rarely() ? FAIL : SUCCESS;
 }
 REGISTER_PARTITIONER(marks).setSupportedOps(Mark).setAcceptSubgraph(Review);

@@ -1,5 +1,7 @@
-// MXNet's further spellings, for operators, partitioners and passes ported from MXNet's lib_api.h.
-// A library includes opkit/op.hpp before this header; a program needs this header alone.
+// MXNet's further spellings, for functions that are ported from MXNet's lib_api.h: those of operators,
+// and those of MXNet 1.7.0's partitioners and passes, which read JSON. A library includes
+// opkit/op.hpp before this header; a program includes this header alone, and opkit/partition.hpp if
+// it has partitioners.
 #ifndef OPKIT_COMPAT_MXNET_HPP_
 #define OPKIT_COMPAT_MXNET_HPP_
 

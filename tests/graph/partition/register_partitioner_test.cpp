@@ -7,6 +7,7 @@
 #include "graph/partition/partition_graphs.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/partition.hpp"
+#include "support/partition_spellings.hpp"
 #include "support/tensors.hpp"
 
 namespace register_partitioner_test {
@@ -32,7 +33,6 @@ ReturnValue mySupportedOps(std::string json, const int num_ids, int* ids,
     OPKIT_ERROR_MSG << "the mode is " << options["mode"];
     return FAIL;
   }
-  if (last_options == "lie") ids[num_ids - 1] = -3;
   return SUCCESS;
 }
 ReturnValue acceptSubgraph(std::string json, int subgraph_id, bool* accept,
@@ -52,12 +52,19 @@ REGISTER_PARTITIONER(myProp)
     .setSubgraphOp("RunBody")
     .setAcceptSubgraph(acceptSubgraph);
 
-ReturnValue wrongCount(std::string, std::vector<int>& ids,
-                       std::unordered_map<std::string, std::string>&) {
-  ids.push_back(-1);
+ReturnValue lies(std::string, std::vector<int>& ids,
+                 std::unordered_map<std::string, std::string>& options) {
+  if (options.count("kind"))
+    ids.back() = -3;
+  else
+    ids.push_back(-1);
   return SUCCESS;
 }
-REGISTER_PARTITIONER(wrong_count).setSupportedOps(wrongCount).setSubgraphOp("RunBody");
+REGISTER_PARTITIONER(lies).setSupportedOps(lies).setSubgraphOp("RunBody");
+int returnsSeven(const std::string&, std::vector<int>*, const std::map<std::string, std::string>&) {
+  return 7;
+}
+REGISTER_PARTITIONER(returns_seven).setSupportedOps(returnsSeven).setSubgraphOp("RunBody");
 
 ReturnValue acceptNone(std::string, int, bool* accept,
                        std::unordered_map<std::string, std::string>&) {
@@ -121,16 +128,7 @@ REGISTER_PARTITIONER(types_texts)
     .setSubgraphOp("Typed")
     .setAcceptSubgraph(giveTexts);
 
-ReturnValue flagRelus(std::string json, const int num_ids, int* ids,
-                      std::unordered_map<std::string, std::string>&) {
-  size_t at = 0;
-  for (int i = 0; i < num_ids; ++i) {
-    at = json.find("\"op\": \"", at) + 7;
-    ids[i] = json.compare(at, 4, "Relu") == 0;
-  }
-  return SUCCESS;
-}
-REGISTER_PARTITIONER(flags).setSupportedOps(flagRelus).setSubgraphOp("RunBody");
+REGISTER_PARTITION_SPELLINGS(spelling, "RunBody");
 REGISTER_PARTITIONER(takes_no_body).setSupportedOps(takeAll).setSubgraphOp("Relu");
 
 REGISTER_PARTITIONER(no_function).setSubgraphOp("RunBody");
@@ -211,8 +209,10 @@ TEST_CASE("FAIL, ids that mean nothing and another number of ids are Errors with
   CHECK(Contains(error("myProp", {{"mode", "fail"}}),
                  "setSupportedOps' function returned FAIL: the mode is fail\n  in partitioner "
                  "'myProp'"));
-  CHECK(Contains(error("myProp", {{"mode", "lie"}}), "for the kind -3"));
-  CHECK(Contains(error("wrong_count", {}), "answered 8 ids for 7 nodes"));
+  CHECK(Contains(error("lies", {{"kind", "-3"}}), "for the kind -3"));
+  CHECK(Contains(error("lies", {}), "answered 8 ids for 7 nodes"));
+  CHECK(Contains(error("returns_seven", {}),
+                 "setSupportedOps' function failed: it returned 7; 1 is SUCCESS and 0 is FAIL"));
   CHECK(SameGraph(Partition(graph, "accepts_none"), graph));
 }
 
@@ -266,8 +266,38 @@ TEST_CASE("attributes that are given as text get the types that the operator dec
   CHECK(Contains(error.what(), "expected int"));
 }
 
-TEST_CASE("the oldest spelling's ids are flags: 0 leaves a node and 1 takes it") {
-  CHECK(Ops(Partition(Sample(), "flags")) == "Scale RunBody MatMul RunBody RunBody");
+TEST_CASE("every signature of MXNet's versions, with values, references and pointers, is called") {
+  const auto note = [&](const char* name) {
+    const Graph parted = Partition(Sample(), name, {{"op", "Relu"}});
+    CHECK(Ops(parted) == "Scale RunBody MatMul RunBody RunBody");
+    const Arguments& last = parted.node(3).args();
+    return last.Has("note") ? last.Get<std::string>("note") : "none";
+  };
+  CHECK(note("spelling_release") == "1 of release, constants: 1");
+  CHECK(note("spelling_count") == "1 by reference, constants: 1");
+  CHECK(note("spelling_bools") == "none");
+  CHECK(note("spelling_value") == "1 with attributes");
+  CHECK(note("spelling_pointer") == "1 by pointer, constants: 1");
+  CHECK(SameGraph(Partition(Sample(), "spelling_rejects", {{"op", "Relu"}}), Sample()));
+}
+
+TEST_CASE("the ids of int* are flags: 1 or -1 takes a node, and other numbers are refused") {
+  const auto ops = [](const char* id) {
+    return Ops(Partition(Sample(), "spelling_count", {{"op", "Relu"}, {"id", id}}));
+  };
+  CHECK(ops("-1") == ops("1"));
+  CHECK(ops("0") == Ops(Sample()));
+  CHECK(ops("-2") == Ops(Sample()));
+  for (const char* id : {"2", "-3"}) {
+    const Error error = ErrorOf([&] { ops(id); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK_MESSAGE(Contains(error.what(), StrCat("answered ", id,
+                                                " for node 3 in int* ids, where 1 "
+                                                "or -1 takes a node and 0 or -2 leaves it; a "
+                                                "function that takes nodes of several kinds has "
+                                                "std::vector<int>* ids")),
+                  error.what());
+  }
 }
 
 TEST_CASE("an operator that runs no subgraph may not take the place of one") {

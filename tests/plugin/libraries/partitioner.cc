@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "support/partition_spellings.hpp"
+
 using namespace opkit;  // NOLINT: as an author writes it
 
 namespace {
@@ -16,17 +18,17 @@ namespace {
 using Options = std::unordered_map<std::string, std::string>;
 
 // The nodes whose op is LibExp or LibLog, read from the JSON by hand: "op": "LibExp".
-ReturnValue supportedOps(std::string json, const int num_ids, int* ids, Options& options) {
+ReturnValue supportedOps(std::string json, std::vector<int>& ids, Options& options) {
   if (options.count("fail")) {
     OPKIT_ERROR_MSG << "told to fail by " << options["fail"];
     return FAIL;
   }
   if (options.count("throw")) throw std::runtime_error("told to throw");
   size_t at = 0;
-  for (int node = 0; node < num_ids; ++node) {
+  for (int& id : ids) {
     at = json.find("\"op\": \"", at) + 7;
     const std::string op = json.substr(at, json.find('"', at) - at);
-    if (op == "LibExp" || op == "LibLog") ids[node] = options.count("kind") ? 7 : -1;
+    if (op == "LibExp" || op == "LibLog") id = options.count("kind") ? 7 : -1;
   }
   return SUCCESS;
 }
@@ -44,6 +46,7 @@ REGISTER_PARTITIONER(LibChains)
     .setSupportedOps(supportedOps)
     .setSubgraphOp("LibChain")
     .setAcceptSubgraph(acceptSubgraph);
+REGISTER_PARTITION_SPELLINGS(LibSpelling, "LibChain");
 
 // Runs the body that its node carries, whose nodes each read the value before.
 class Chain final : public StatefulOp {

@@ -73,7 +73,7 @@ using Types = std::vector<std::string>;
 
 TEST_CASE("a library's partitioner in MXNet's spelling takes chains, which its operator runs") {
   Scoped library("partitioner");
-  CHECK(library->partitioners() == Types{"LibChains"});
+  CHECK(library->partitioners()[0] == "LibChains");
   const Graph graph = ChainOf({"LibExp", "LibLog", "PartNeg", "LibExp"});
   PartitionReport report;
   const Graph parted = Partition(graph, "LibChains", {}, &report);
@@ -86,6 +86,28 @@ TEST_CASE("a library's partitioner in MXNet's spelling takes chains, which its o
     return Executor(Compile(g)).Run({{"X", Vector({1, 2})}}).Get("Y").ToVector<float>();
   };
   CHECK(run(parted) == run(graph));
+}
+
+TEST_CASE("a library's functions may have every signature of a program's") {
+  Scoped library("partitioner");
+  const Graph graph = ChainOf({"LibExp", "PartNeg", "LibExp"});
+  const auto note = [&](const char* name) {
+    const Graph parted = Partition(graph, name, {{"op", "LibExp"}});
+    CHECK(TypesOf(parted) == Types{"LibChain", "PartNeg", "LibChain"});
+    const Arguments& last = parted.node(parted.Producer("Y")).args();
+    return last.Has("note") ? last.Get<std::string>("note") : "none";
+  };
+  CHECK(note("LibSpelling_release") == "1 of release, constants: 0");
+  CHECK(note("LibSpelling_count") == "1 by reference, constants: 0");
+  CHECK(note("LibSpelling_bools") == "none");
+  CHECK(note("LibSpelling_value") == "1 with attributes");
+  CHECK(note("LibSpelling_pointer") == "1 by pointer, constants: 0");
+  CHECK(SameGraph(Partition(graph, "LibSpelling_rejects", {{"op", "LibExp"}}), graph));
+  CheckFails(
+      [&] {
+        Partition(graph, "LibSpelling_count", {{"op", "LibExp"}, {"id", "2"}});
+      },
+      "answered 2 for node 1 in int* ids, where 1 or -1 takes a node");
 }
 
 TEST_CASE("an operator of a library has its host run the graph that it has taken") {

@@ -46,16 +46,11 @@ class FunctionPartitioner final : public Partitioner {
   GraphPartitionerRecord record;
 };
 
-// A function with MXNet's signature. MarkByJson and ReviewByJson write the graph as JSON, call such
-// a function and apply its results.
-using SupportedOpsCall =
-    FunctionRef<ReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
-using AcceptCall =
-    FunctionRef<ReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                            TensorMapArgument&, TensorMapArgument&)>;
+// Write the graph as JSON, call a function with MXNet's signature, and apply its results.
 void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
-                SupportedOpsCall call);
-void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);
+                SupportedOpsFunction& function);
+void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments,
+                  AcceptFunction& function);
 
 // The Host of a BasicPartitionerBuilder: converts the functions for the record, and adds the
 // partitioner to the registry.
@@ -80,12 +75,12 @@ class GraphPartitionerHost {
             f(answer.view(), answer);
         };
   }
-  template <class F>
-  GraphPartitionerRecord::MarkFunction JsonMark(F call) {
+  GraphPartitionerRecord::MarkFunction JsonMark(SupportedOpsFunction f) {
     record().reads_options = true;
-    return [call](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
-      MarkByJson(answer, arguments, call);
-    };
+    return
+        [f = std::move(f)](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
+          MarkByJson(answer, arguments, f);
+        };
   }
   GraphPartitionerRecord::SelectorFunction Selector(GraphPartitionerRecord::SelectorFunction make) {
     record().reads_options = true;
@@ -102,11 +97,10 @@ class GraphPartitionerHost {
             f(review);
         };
   }
-  template <class F>
-  GraphPartitionerRecord::ReviewFunction JsonReview(F call) {
+  GraphPartitionerRecord::ReviewFunction JsonReview(AcceptFunction f) {
     record().reads_options = true;
-    return [call](SubgraphReview& review, const PartitionArguments& arguments) mutable {
-      ReviewByJson(review, arguments, call);
+    return [f = std::move(f)](SubgraphReview& review, const PartitionArguments& arguments) mutable {
+      ReviewByJson(review, arguments, f);
     };
   }
 

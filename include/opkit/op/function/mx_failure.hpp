@@ -15,12 +15,15 @@ class OPKIT_VISIBLE MxFailure : public Error {
 };
 
 // Calls f. If f returns FAIL, throws an Error with the text of OPKIT_ERROR_MSG. In a library throws
-// MxFailure, without the text.
+// MxFailure, without the text. If f returns a failure with a text, throws an Error with that text.
 template <class F>
 void CheckMxReturn(const char* what, F&& f) {
   static_cast<void>(HostTable::Global());  // makes the host that keeps the text
   const HostErrorScope scope;
-  if (f() == SUCCESS) return;
+  const OpStatus status = f();
+  if (status.ok()) return;
+  if (const std::string why = status.message(); !why.empty())
+    Throw(ErrorCode::kOperatorFailed, what, " failed: ", why);
   if (!IsProgramHost(g_host))
     throw MxFailure(ErrorCode::kOperatorFailed, StrCat(what, " returned FAIL"));
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();

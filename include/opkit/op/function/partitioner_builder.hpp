@@ -50,27 +50,27 @@ class BasicPartitionerBuilder {
 
   // Sets the function that takes nodes. It is typed, as above, with PartitionArguments as an
   // optional third parameter; or it has MXNet's signature
-  //   ReturnValue f(std::string json, const int num_ids, int* ids,
-  //                   std::unordered_map<std::string, std::string>& options)
-  // or the same with std::vector<int>& ids. `ids` has a number for each node of the JSON
-  // (symbol_json.hpp). The initial -2 leaves the node in the graph, -1 takes it, and a number from
-  // 0 on takes it as that kind. With int* ids, 0 also leaves the node, as in MXNet 1.7.
+  //   ReturnValue f(const std::string& json, std::vector<int>* ids,
+  //                 const std::unordered_map<std::string, std::string>& options)
+  // `ids` has a number for each node of the JSON (symbol_json.hpp). The initial -2 leaves the node
+  // in the graph, -1 takes it, and a number from 0 on takes it as that kind. In older signatures
+  // ids are flags, 1 or true for a node that is taken:
+  //   ReturnValue f(std::string json, const int num_ids, int* ids, …& options)
+  //   ReturnValue f(std::string json, std::vector<bool>& ids, …& options)
+  // -1 and -2 keep their meaning in int* ids; any other number is an Error (kInvalidArgument).
   template <class F>
   BasicPartitionerBuilder& setSupportedOps(F f) {
     constexpr bool kTyped = Host::template kTakesMark<F>;
-    static_assert(kTyped || detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
+    static_assert(kTyped || detail::kFits<detail::SupportedOpsFunction, F>,
                   "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
-                  "answer), which needs opkit/partition.hpp, or ReturnValue f(std::string json, "
-                  "const int num_ids, int* ids, std::unordered_map<std::string, std::string>& "
-                  "options)");
+                  "answer), which needs opkit/partition.hpp, or ReturnValue f(const std::string& "
+                  "json, std::vector<int>* ids, const std::unordered_map<std::string, "
+                  "std::string>& options)");
     if constexpr (kTyped)
       return Once(host_.record().mark, "setSupportedOps", host_.Mark(std::move(f)));
     else
       return Once(host_.record().mark, "setSupportedOps",
-                  host_.JsonMark([f](std::string json, std::vector<int>& ids,
-                                     detail::StringMapArgument& options) mutable {
-                    return detail::CallSupportedOps(f, std::move(json), ids, options);
-                  }));
+                  host_.JsonMark(detail::AdaptTo<detail::SupportedOpsFunction>(std::move(f))));
   }
   // Sets, instead of setSupportedOps, the function that makes the SubgraphSelector for a graph; it
   // needs opkit/partition.hpp:
@@ -98,31 +98,25 @@ class BasicPartitionerBuilder {
   }
   // Sets the function that accepts or rejects every legal subgraph: void f(SubgraphReview&), with
   // PartitionArguments as an optional second parameter, or MXNet's
-  //   ReturnValue f(std::string json, int subgraph_id, bool* accept,
-  //                   std::unordered_map<std::string, std::string>& options,
-  //                   std::unordered_map<std::string, std::string>& attrs,
-  //                   std::map<std::string, OpTensor>& args, std::map<std::string, OpTensor>& aux)
+  //   ReturnValue f(const std::string& json, int subgraph_id, bool* accept,
+  //                 const std::unordered_map<std::string, std::string>& options,
+  //                 std::unordered_map<std::string, std::string>* attrs,
+  //                 const std::unordered_map<std::string, OpTensor>& args,
+  //                 const std::unordered_map<std::string, OpTensor>& aux)
   // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
-  // constants of the subgraph; `aux` is empty.
+  // constants of the subgraph; `aux` is empty. A map may be a std::map.
   template <class F>
   BasicPartitionerBuilder& setAcceptSubgraph(F f) {
     constexpr bool kTyped = Host::template kTakesReview<F>;
-    static_assert(kTyped || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
-                      detail::AcceptWithTensors<F>,
+    static_assert(kTyped || detail::kFits<detail::AcceptFunction, F>,
                   "setAcceptSubgraph(f): write void f(SubgraphReview& review), which needs "
-                  "opkit/partition.hpp, or ReturnValue f(std::string json, int subgraph_id, "
-                  "bool* accept, std::unordered_map<std::string, std::string>& options)");
+                  "opkit/partition.hpp, or ReturnValue f(const std::string& json, int subgraph_id, "
+                  "bool* accept, const std::unordered_map<std::string, std::string>& options)");
     if constexpr (kTyped)
       return Once(host_.record().review, "setAcceptSubgraph", host_.Review(std::move(f)));
     else
       return Once(host_.record().review, "setAcceptSubgraph",
-                  host_.JsonReview(
-                      [f](std::string json, int id, bool* accept,
-                          detail::StringMapArgument& options, detail::StringMapArgument& attrs,
-                          detail::TensorMapArgument& args, detail::TensorMapArgument& aux) mutable {
-                        return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
-                                                          attrs, args, aux);
-                      }));
+                  host_.JsonReview(detail::AdaptTo<detail::AcceptFunction>(std::move(f))));
   }
   // Does the same as setAcceptSubgraph: later versions of MXNet have this name.
   template <class F>

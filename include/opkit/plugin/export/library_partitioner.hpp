@@ -3,7 +3,6 @@
 #ifndef OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 #define OPKIT_PLUGIN_EXPORT_LIBRARY_PARTITIONER_HPP_
 
-#include "opkit/base/unique_function.hpp"
 #include "opkit/op/function/partitioner_builder.hpp"
 #include "opkit/plugin/export/library_export.hpp"
 
@@ -22,10 +21,8 @@ OptionStrings OptionsOfAbi(const Struct& from) {
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted, PartitionerRecord {
   LibraryPartitionerRecord(const char* its_name, const char* file, int line);
 
-  UniqueFunction<ReturnValue(std::string, std::vector<int>&, StringMapArgument&)> mark;
-  UniqueFunction<ReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                             TensorMapArgument&, TensorMapArgument&)>
-      review;
+  SupportedOpsFunction mark;
+  AcceptFunction review;
   opkit_partitioner abi{};
 };
 
@@ -43,13 +40,8 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerHost {
     LibraryContents::Global().own_partitioner_pointers.push_back(&record_->abi);
   }
   LibraryPartitionerRecord& record() { return *record_; }
-  decltype(LibraryPartitionerRecord::mark) JsonMark(decltype(LibraryPartitionerRecord::mark) call) {
-    return call;
-  }
-  decltype(LibraryPartitionerRecord::review) JsonReview(
-      decltype(LibraryPartitionerRecord::review) call) {
-    return call;
-  }
+  SupportedOpsFunction JsonMark(SupportedOpsFunction f) { return f; }
+  AcceptFunction JsonReview(AcceptFunction f) { return f; }
 
  private:
   IntrusivePtr<LibraryPartitionerRecord> record_;

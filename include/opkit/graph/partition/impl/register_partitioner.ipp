@@ -63,11 +63,11 @@ OPKIT_INLINE std::string FunctionPartitioner::problem() const {
 }
 
 OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
-                             SupportedOpsCall call) {
+                             SupportedOpsFunction& function) {
   SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
   std::vector<int> ids(json.nodes.size(), kNotTaken);
   StringMapArgument options(arguments);
-  CheckMxReturn("setSupportedOps' function", [&] { return call(json.text, ids, options); });
+  CheckMxReturn("setSupportedOps' function", [&] { return function(json.text, ids, options); });
   if (ids.size() != json.nodes.size())
     Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids.size(),
           " ids for ", json.nodes.size(), " nodes");
@@ -76,7 +76,7 @@ OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& 
 }
 
 OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments,
-                               AcceptCall call) {
+                               AcceptFunction& function) {
   const GraphView view(review.body());
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
   StringMapArgument options(arguments), attributes;
@@ -90,8 +90,8 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   TensorMapArgument args(std::move(constants)), aux;
   bool accept = true;
   CheckMxReturn("setAcceptSubgraph's function", [&] {
-    return call(WriteSymbolJson(view, types, review.IsArg()).text, review.id(), &accept, options,
-                attributes, args, aux);
+    return function(WriteSymbolJson(view, types, review.IsArg()).text, review.id(), &accept,
+                    options, attributes, args, aux);
   });
   if (!accept) return review.Reject("");
   PartitionArguments given = attributes.Read();

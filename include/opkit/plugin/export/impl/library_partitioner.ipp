@@ -23,7 +23,7 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
       const GraphText graph(partition);
       std::vector<int> ids(graph.count, -2);
       StringMapArgument options(OptionsOfAbi(*partition));
-      if (record.mark(graph.text, ids, options) != SUCCESS) return OpStatus(FAIL);
+      if (OpStatus status = record.mark(graph.text, ids, options); !status.ok()) return status;
       if (ids.size() != graph.count)
         return OpStatus::Failure("it answered ", ids.size(), " ids for ", graph.count, " nodes");
       for (uint64_t i = 0; i < graph.count; ++i)
@@ -45,9 +45,10 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
         constants.emplace_back(body.constant_names[i], OpTensor(*body.constants[i]));
       TensorMapArgument args(std::move(constants)), aux;
       bool accept = true;
-      if (record.review(graph.text, static_cast<int>(partition->id), &accept, options, attributes,
-                        args, aux) != SUCCESS)
-        return OpStatus(FAIL);
+      if (OpStatus status = record.review(graph.text, static_cast<int>(partition->id), &accept,
+                                          options, attributes, args, aux);
+          !status.ok())
+        return status;
       if (!accept) {
         AcceptAnswer(partition->reject(partition, ""));
         return OpStatus();
