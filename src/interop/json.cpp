@@ -2,4 +2,5 @@
 // opkit::json.
 #include "opkit/interop/impl/json.ipp"
 #include "opkit/interop/impl/graph_pass.ipp"
+#include "opkit/interop/mxnet/impl/operator_names.ipp"
 #include "opkit/interop/mxnet/impl/symbol_names.ipp"

@@ -132,8 +132,12 @@ TEST_CASE("a library sees MXNet's names, types and shapes") {
   CHECK(json["node_row_ptr"].back() == 9);
   CHECK(json.size() == 4);
   // The text has nothing that MXNet's reader cannot read.
-  CHECK(!Contains(text, "null,"));
-  CHECK(!Contains(text, "-1"));
+  const std::function<void(const Json&)> readable = [&](const Json& part) {
+    CHECK((part.is_string() || part.is_structured() || part.is_number_unsigned()));
+    if (part.is_structured())
+      for (const Json& inner : part) readable(inner);
+  };
+  readable(json);
   CHECK(!Contains(text, "\\\\\""));  // it would read on behind this quote
   CHECK(Contains(text, "\"own\\u005c\""));
   CHECK(SameGraph(After(graph, [](Json&) {}), graph));
@@ -234,6 +238,176 @@ TEST_CASE("operators become MXNet's exactly, or stay") {
   same(D("PRelu"), {{2, 3}, {3}}, "PRelu {}");
   same(D("Dropout"), {{2, 3}}, "Dropout {p=0.5 mode=training}");
   same(D("Dropout").Arg("seed", 1), {{2, 3}}, "ai.onnx.Dropout {seed=1}");
+}
+
+TEST_CASE("nodes that a library changed or made get opkit's names") {
+  const auto made = [](const std::string& op, const Json& attrs,
+                       const std::vector<std::vector<int64_t>>& shapes) {
+    const Graph graph = One(OperatorDef("Kept"), shapes);
+    const Graph after = After(graph, [&](Json& json) {
+      Json node = {{"op", op}, {"name", "new"}, {"inputs", json["nodes"].back()["inputs"]}};
+      if (!attrs.is_null()) node["attrs"] = attrs;
+      json["nodes"].push_back(node);
+      json["heads"][0][0] = json["nodes"].size() - 1;
+    });
+    OperatorDef def = after.node(after.Producer("y"));
+    std::string out = ToString(def.Name(""));
+    for (const std::string& name : def.args().Names())
+      out += StrCat(" ", name, "=", def.args().Get<std::string>(name));
+    return out;
+  };
+  const Json none;
+  CHECK(made("_plus", none, {{2}, {2}}) == "Add (a, b) -> (y)");
+  CHECK(made("identity", none, {{2}}) == "Identity (a) -> (y)");
+  CHECK(made("Activation", {{"act_type", "tanh"}}, {{2}}) == "Tanh (a) -> (y)");
+  CHECK(made("Activation", {{"act_type", "softsign"}}, {{2}}) ==
+        "Activation (a) -> (y) act_type=softsign");
+  CHECK(made("LeakyReLU", none, {{2}}) == "LeakyRelu (a) -> (y) alpha=0.25");
+  CHECK(made("Convolution",
+             {{"kernel", "(3, 3)"},
+              {"num_filter", "6"},
+              {"no_bias", "True"},
+              {"pad", "(1, 1)"},
+              {"cudnn_tune", "off"},
+              {"layout", "NCHW"},
+              {"__lr_mult__", "1"}},
+             {{1, 4, 8, 8}, {6, 4, 3, 3}}) ==
+        "Conv (a, b) -> (y) kernel_shape=[3, 3] pads=[1, 1, 1, 1] group=1");
+  CHECK(Contains(
+      made("Convolution", {{"kernel", "(3,)"}, {"num_filter", "6"}}, {{1, 4, 8}, {6, 4, 3}}),
+      "Convolution (a, b)"));  // two inputs, but no_bias is False
+  CHECK(Contains(made("Convolution", {{"kernel", "(3,)"}, {"no_bias", "1"}, {"layout", "NWC"}},
+                      {{1, 4, 8}, {6, 4, 3}}),
+                 "Convolution (a, b)"));
+  CHECK(made("Pooling", {{"kernel", "(2,)"}, {"pool_type", "avg"}}, {{1, 4, 8}}) ==
+        "AveragePool (a) -> (y) kernel_shape=[2] count_include_pad=1");
+  CHECK(made("Pooling", {{"kernel", "(2,)"}, {"global_pool", "True"}, {"stride", "(1,)"}},
+             {{1, 4, 8}}) == "GlobalMaxPool (a) -> (y)");
+  CHECK(Contains(made("Pooling", {{"kernel", "(2,)"}, {"pooling_convention", "full"}}, {{1, 4, 8}}),
+                 "Pooling (a)"));
+  CHECK(made("FullyConnected", {{"num_hidden", "4"}}, {{2, 3}, {4, 3}, {4}}) ==
+        "Gemm (a, b, c) -> (y) transB=1");
+  // A tensor of rank 3 would be flattened first.
+  CHECK(Contains(made("FullyConnected", {{"num_hidden", "4"}}, {{2, 3, 1}, {4, 3}, {4}}),
+                 "FullyConnected (a, b, c)"));
+  CHECK(Contains(made("BatchNorm", none, {{1, 2}, {2}, {2}, {2}, {2}}), "BatchNorm (a"));
+  CHECK(made("concat", {{"num_args", "2"}}, {{2, 2}, {2, 2}}) == "Concat (a, b) -> (y) axis=1");
+  CHECK(made("dot", none, {{2, 3}, {3, 2}}) == "MatMul (a, b) -> (y)");
+  CHECK(made("dot", none, {{2, 3, 4}, {4, 2}}) == "dot (a, b) -> (y)");
+  CHECK(made("cast", {{"dtype", "int64"}}, {{2}}) == "Cast (a) -> (y) to=7");
+  CHECK(made("sum", {{"keepdims", "True"}, {"axis", "()"}}, {{2}}) == "ReduceSum (a) -> (y)");
+  CHECK(made("sum", {{"keepdims", "True"}, {"axis", "(0,)"}}, {{2}}) ==
+        "sum (a) -> (y) keepdims=true axis=[0]");
+  // MXNet's Reshape must not be taken for opkit's.
+  CHECK(made("Reshape", {{"shape", "(-1,)"}}, {{2}}) == "mxnet.Reshape (a) -> (y) shape=[-1]");
+  CHECK(made("Dropout", {{"p", "0.25"}}, {{2}}) == "mxnet.Dropout (a) -> (y) p=0.25");
+  CHECK(Contains(ToMxnetJson(TextOf(One(OperatorDef("mxnet.Reshape"), {{2}}))), "\"Reshape\""));
+  CHECK(made("my_op", {{"axes", "(1, 2)"}, {"n", 3}}, {{2}}) == "my_op (a) -> (y) axes=[1, 2] n=3");
+}
+
+TEST_CASE("of a changed node only what the library changed is new") {
+  Graph graph = One(OperatorDef("Conv")
+                        .Arg("auto_pad", "NOTSET")
+                        .Arg("strides", Ints{2, 2})
+                        .Arg("kernel_shape", Ints{3, 3})
+                        .Arg("dilations", Ints{1, 1}),
+                    {{1, 4, 8, 8}, {6, 4, 3, 3}});
+  const Graph after = After(graph, [](Json& json) {
+    Json& attrs = json["nodes"].back()["attrs"];
+    attrs["stride"] = "(1, 1)";
+    attrs.erase("dilate");
+    attrs["pad"] = "(1, 1)";
+  });
+  const Arguments& args = after.node(0).args();
+  CHECK(after.node(0).type() == "Conv");
+  CHECK(args.Get<Ints>("strides") == Ints{1, 1});
+  CHECK(args.Get<Ints>("kernel_shape") == Ints{3, 3});
+  CHECK(args.Get<std::string>("auto_pad") == "NOTSET");
+  CHECK(args.Get<std::string>("pads") == "[1, 1, 1, 1]");  // no schema gives its type here
+  CHECK(!args.Find("dilations"));
+  CHECK(!args.Find("group"));  // it was left out before
+
+  Graph own = One(OperatorDef("my_op").Arg("word", "(1, 2)").Arg("ints", Ints{1, 2}), {{2}});
+  const Graph changed =
+      After(own, [](Json& json) { json["nodes"].back()["attrs"]["__ext_extra_inputs__"] = "0"; });
+  CHECK(changed.node(0).args().Get<std::string>("word") == "(1, 2)");
+  CHECK(changed.node(0).args().Get<Ints>("ints") == Ints{1, 2});
+  CHECK(changed.node(0).args().Get<std::string>("__ext_extra_inputs__") == "0");
+
+  // Another operator under the old name.
+  const Graph other =
+      After(graph, [](Json& json) { json["nodes"].back()["op"] = "my_convolution"; });
+  CHECK(other.node(0).type() == "my_convolution");
+  CHECK(other.node(0).args().Get<std::string>("kernel") == "[3, 3]");
+}
+
+TEST_CASE("shapes behind a change are not relied on") {
+  Graph graph;
+  graph.AddInput("a", DType::kFloat32, {2, 3});
+  graph.AddInput("b", DType::kFloat32, {3, 2});
+  graph.AddNode(OperatorDef("Exp", {"a"}, {"y"}).Name("n"));
+  graph.AddOutput("y");
+  const auto type = [&](bool change) {
+    const Graph after = After(graph, [&](Json& json) {
+      if (change) json["nodes"][2]["op"] = "mystery";
+      json["nodes"].push_back(
+          {{"op", "dot"}, {"name", "d"}, {"inputs", {{change ? 2 : 0, 0, 0}, {1, 0, 0}}}});
+      json["heads"][0] = {3, 0, 0};
+    });
+    return after.node(1).type();
+  };
+  CHECK(type(false) == "MatMul");
+  CHECK(type(true) == "dot");
+}
+
+TEST_CASE("an answer in another order, without what MXNet's graphs lack, is read") {
+  Graph graph;
+  graph.AddInput("X", DType::kFloat32, {2});
+  graph.AddInput("Y", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("Exp", {"X"}, {"A"}).Name("a"));
+  graph.AddNode(OperatorDef("Log", {"Y"}, {"B"}).Name("b").ControlInput("a"));
+  graph.AddOutput("A");
+  graph.AddOutput("B");
+  const Graph after = After(graph, [](Json& json) {
+    Json& nodes = json["nodes"];
+    nodes = {nodes[1], nodes[3], nodes[0], nodes[2]};
+    nodes[1]["inputs"] = {{0, 0, 0}};
+    nodes[3]["inputs"] = {{2, 0, 0}};
+    json["heads"] = {{3, 0, 0}, {1, 0, 0}};
+    for (Json& node : nodes) node["attrs"]["__ext_shape__"] = "[[9]]";  // a pass may leave old ones
+    json["arg_nodes"] = {0, 2};
+  });
+  Check(after, UnknownOperators::kAllowed);
+  CHECK(after.node(after.Producer("B")).control_inputs() == Strings{"a"});
+  CHECK(after.node(after.Producer("B")).args().size() == 0);
+  CHECK(after.node(after.Producer("A")).type() == "Exp");
+  // The node that the other one waited for is gone.
+  const Graph less = After(graph, [](Json& json) {
+    json["nodes"].erase(2);
+    json["heads"] = {{0, 0, 0}, {2, 0, 0}};
+  });
+  Check(less, UnknownOperators::kAllowed);
+  CHECK(less.node(less.Producer("B")).control_inputs().empty());
+}
+
+TEST_CASE("a text that is no graph is refused, and mistakes stay for the reader to report") {
+  const Graph graph = One(OperatorDef("Exp"), {{2}});
+  const std::string text = TextOf(graph);
+  CHECK(Contains(ErrorOf([&] { ToMxnetJson("{"); }).message(), "the document is not JSON"));
+  CHECK(Contains(ErrorOf([&] { ToMxnetJson("{}"); }).message(), "needs the member 'nodes'"));
+  CHECK(Contains(ErrorOf([&] { FromMxnetJson(text, "json(Error)"); }).message(), "is not JSON"));
+  const auto wrong = [&](const Change& change) {
+    return ErrorOf([&] { After(graph, change); }).message();
+  };
+  CHECK(Contains(wrong([](Json& j) { j = 3; }), "expected an object"));
+  CHECK(Contains(wrong([](Json& j) { j["nodes"] = "x"; }), "nodes: expected an array"));
+  CHECK(Contains(wrong([](Json& j) { j["nodes"][1] = 3; }), "nodes[1]: expected an object"));
+  CHECK(Contains(wrong([](Json& j) { j["nodes"][1]["attrs"] = "x"; }), "nodes[1].attrs: expected"));
+  CHECK(Contains(wrong([](Json& j) { j["nodes"][1]["inputs"] = 1; }), "nodes[1].inputs: expected"));
+  CHECK(Contains(wrong([](Json& j) { j["nodes"][1]["inputs"][0] = "x"; }), "nodes[1].inputs[0]"));
+  CHECK(Contains(wrong([](Json& j) { j["nodes"][1]["inputs"][0][0] = 7; }), "there is no node 7"));
+  CHECK(Contains(wrong([](Json& j) { j["nodes"][1].erase("op"); }), "needs the member 'op'"));
+  CHECK(Contains(wrong([](Json& j) { j["mine"] = 1; }), "has no member 'mine'"));
 }
 
 TEST_CASE("a split into equal parts is MXNet's, one with a smaller last part is not") {

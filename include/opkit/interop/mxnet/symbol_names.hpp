@@ -1,27 +1,15 @@
-// Converts the JSON text of a graph between opkit's operator names and attributes, which are those
-// of ONNX, and MXNet's. The libraries of MXNet's users read and write MXNet's names. The table of
-// names is in names_table.hpp. The definitions need nlohmann/json.
+// Converts the JSON text of a graph between opkit's operator names and attributes and MXNet's,
+// which the libraries of MXNet's users read and write. The definitions need nlohmann/json.
 #ifndef OPKIT_INTEROP_MXNET_SYMBOL_NAMES_HPP_
 #define OPKIT_INTEROP_MXNET_SYMBOL_NAMES_HPP_
 
-#include <string>
-#include <string_view>
-
-#include "opkit/config.hpp"
+#include "opkit/interop/mxnet/operator_names.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Returns an attribute's text in MXNet's spelling: "[3, 3]" becomes "(3, 3)", "[3]" becomes "(3,)",
-// "true" becomes "True". A list of other things than numbers and bools stays as it is.
-std::string MxnetText(std::string_view text);
-// Returns an attribute's text in opkit's spelling: the reverse of MxnetText.
-std::string OpkitText(std::string_view text);
-
 // Converts `opkit_text`, written by WriteSymbolJson (graph/partition/symbol_json.hpp), to the JSON
 // that MXNet gives to a library. Nodes keep their numbers, names and inputs.
-// - An operator of the table gets its MXNet name and attributes if this keeps its meaning exactly.
-//   Any other operator keeps its name, or gets the prefix "ai.onnx." if MXNet has another operator
-//   of this name; only the spelling of its attributes changes.
+// - OperatorToMxnet translates each operator.
 // - "dtypes" and "shapes" become the attributes "__ext_dtype__" and "__ext_shape__". A node has
 //   "__ext_dtype__" only if the types of all its outputs are known, "__ext_shape__" only if all
 //   their extents are: MXNet's reader takes -1 for 1, and an unknown rank for a scalar.
@@ -35,7 +23,7 @@ std::string ToMxnetJson(std::string_view opkit_text);
 // - A node of `opkit_text` (nodes are matched by name) whose operator and attributes are unchanged
 //   gets back the operator and the attributes that it has in `opkit_text`. If only attributes have
 //   changed, the others get back their texts.
-// - Any other node is translated by the table. A node that opkit cannot express keeps MXNet's name.
+// - OperatorToOpkit translates any other node.
 // - Nodes of `opkit_text` keep their control inputs, which MXNet's graphs do not have.
 // - "__ext_dtype__", "__ext_shape__", and all attributes of "null" nodes are left out.
 // Throws kInvalidArgument for a text that is not JSON. Mistakes in its structure stay in the
