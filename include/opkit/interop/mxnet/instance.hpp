@@ -234,8 +234,12 @@ class MxnetInstance {
     made_.assign(storages_.outputs.size(), false);
     for (size_t i = 0; i < storages_.outputs.size(); ++i) {
       void* memory = nullptr;
-      if (storages_.outputs[i] == MxnetStorage::kDense)
-        memory = AllocateOutput(PartOf(i), out_types_[i], out_shapes_[i]).data;
+      if (storages_.outputs[i] == MxnetStorage::kDense) {
+        const opkit_tensor* given = opkit_output(call_, PartOf(i));  // from inference, or none
+        memory = given->req != OPKIT_REQ_NONE && given->dtype != OPKIT_UNDEFINED
+                     ? given->data
+                     : AllocateOutput(PartOf(i), out_types_[i], out_shapes_[i]).data;
+      }
       outputs_.Add(out_shapes_[i].data(), static_cast<int>(out_shapes_[i].size()), out_types_[i],
                    memory, DeviceName(), call_->device_index, version_);
       outputs_.storage.back() = static_cast<int>(storages_.outputs[i]);
