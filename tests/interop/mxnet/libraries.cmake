@@ -1,5 +1,5 @@
 # Libraries with MXNet's C boundary, each build/.../tests/mxnet_libraries/lib<name>.so.
-# opkit_use_mxnet_libraries(test) has a test find them by OPKIT_TEST_MXNET_LIBRARIES.
+# opkit_use_mxnet_libraries(test) has a test find them by the definition OPKIT_TEST_LIBRARIES.
 include_guard(GLOBAL)
 enable_language(C)
 set(OPKIT_TEST_MXNET_LIBRARIES ${CMAKE_BINARY_DIR}/tests/mxnet_libraries)
@@ -23,6 +23,7 @@ endfunction()
 
 find_package(Threads REQUIRED)
 opkit_add_mxnet_library(whole boundary.c operators.c gemm.c sparse.c graph.c noisy.cc)
+opkit_add_mxnet_library(arithmetic boundary.c arithmetic.c)
 opkit_add_mxnet_library(faults boundary.c faults.c throws.cc)
 # my_gemm and state_gemm alone, in libraries that differ in one thing.
 set(gemm boundary.c gemm.c)
@@ -43,5 +44,5 @@ function(opkit_use_mxnet_libraries test)
   get_property(libraries GLOBAL PROPERTY opkit_mxnet_libraries)
   add_dependencies(${test} ${libraries})
   target_compile_definitions(${test} PRIVATE
-    OPKIT_TEST_MXNET_LIBRARIES="${OPKIT_TEST_MXNET_LIBRARIES}")
+    OPKIT_TEST_LIBRARIES="${OPKIT_TEST_MXNET_LIBRARIES}")
 endfunction()

@@ -154,9 +154,10 @@ int AddMessage(const char* file, int line, const char* format, ...);
 #define ERROR_MESSAGE(...) AddMessage(__FILE__, __LINE__, __VA_ARGS__)
 
 // The operators of the files beside this one, and functions that several of them have.
-extern const Operator my_gemm, state_gemm;
+extern const Operator my_gemm, state_gemm, counters_operator;
 extern const Operator my_transposecsr, my_transposerowsp, my_state_transposecsr, scale_stored;
 extern const Operator custom_subgraph_op;
+int NoneToOne(const Attributes*, int* num_in, int* num_out);
 int OneToOne(const Attributes*, int* num_in, int* num_out);
 int TwoToOne(const Attributes*, int* num_in, int* num_out);
 int SameType(const Attributes*, int* in, int num_in, int* out, int num_out);

@@ -1,5 +1,5 @@
-// Fails as MXNet does at a second setForward for one device: its registration throws while the loader
-// initialises the library, which ends the process.
+// Fails as MXNet does at a second setForward for one device: its registration throws while the
+// loader initialises the library, which ends the process.
 #include <stdexcept>
 
 namespace {

@@ -109,6 +109,8 @@ static int RefuseState(const Attributes* attributes, const Context* context, Sta
 static const Operator fault_create = {OPERATOR(fault_create, OneToOne, SameType, SameShape, NULL),
                                       .create = RefuseState};
 
+static const Operator fault_body = {.name = "fault_body", .is_subgraph = 1, .create = RefuseState};
+
 static int Input7(const Attributes* attributes, int* list, int* count) {
   (void)attributes;
   list[0] = 7;
@@ -121,7 +123,7 @@ static const Operator fault_mutate = {OPERATOR(fault_mutate, OneToOne, SameType,
 const Operator* const library_operators[] = {
     &fault_dtype, &fault_null_shapes, &fault_rank,     &fault_extent, &fault_count,
     &fault_throw, &fault_throw_shape, &fault_wordless, &fault_sparse, &fault_storage,
-    &fault_state, &fault_create,      &fault_mutate,   NULL};
+    &fault_state, &fault_create,      &fault_mutate,   &fault_body,   NULL};
 
 static int RefuseGraph(const char* json, int count, int* ids, const Attributes* options) {
   (void)json, (void)ids, (void)options;
@@ -147,9 +149,9 @@ const Partitioner library_partitioners[] = {
     {.name = "faults",
      .count = 3,
      .strategies =
-         {{.name = "supported", .op = "fault_dtype", .supported = RefuseGraph},
-          {.name = "review", .op = "fault_dtype", .supported = TakeAll, .review = RefuseBody},
-          {.name = "selector", .op = "fault_dtype", .selector = RefuseSelector}}},
+         {{.name = "supported", .op = "fault_body", .supported = RefuseGraph},
+          {.name = "review", .op = "fault_body", .supported = TakeAll, .review = RefuseBody},
+          {.name = "selector", .op = "fault_body", .selector = RefuseSelector}}},
     {.name = NULL}};
 
 static int NoText(const char* json, char** new_json, const Attributes* options, const Tensor* args,

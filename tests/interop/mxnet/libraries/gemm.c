@@ -1,5 +1,5 @@
 // The product of matrices with its gradient, without a state and with one that counts. With ALONE,
-// they are all that a library has.
+// they and the counters are all that a library has.
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,7 +106,7 @@ const Operator state_gemm = {.name = "state_gemm",
                              .create = CreateCountedGemm};
 
 #ifdef ALONE
-const Operator* const library_operators[] = {&my_gemm, &state_gemm, NULL};
+const Operator* const library_operators[] = {&my_gemm, &state_gemm, &counters_operator, NULL};
 const Partitioner library_partitioners[] = {{.name = NULL}};
 const Pass library_passes[] = {{.name = NULL}};
 #endif
