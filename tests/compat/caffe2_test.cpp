@@ -148,7 +148,7 @@ OPERATOR_SCHEMA(CompatLimit)
     .NumOutputs(1)
     .AllowInplace({{0, 0}})
     .IdenticalTypeAndShape()
-    .InheritOnnxSchema()
+    .InheritOnnxSchema("Min")
     .Arg("most", "the largest value of an element");
 GRADIENT_OPERATOR_SCHEMA(CompatLimitGradient)
     .NumInputs(2)
@@ -231,11 +231,13 @@ OPERATOR_SCHEMA(CompatRange)
       return out;
     });
 
-// Writes its outputs through values.
+// Writes its outputs through values. Its constructor passes all arguments to the base, as
+// those of most of Caffe2's operators do.
 template <class Context>
 class CompatOuterOp final : public Operator<Context> {
  public:
-  USE_SIMPLE_CTOR_DTOR(CompatOuterOp);
+  template <class... Args>
+  explicit CompatOuterOp(Args&&... args) : Operator<Context>(std::forward<Args>(args)...) {}
   USE_OPERATOR_CONTEXT_FUNCTIONS;
   bool RunOnDevice() override {
     const auto& X = Input(0);

@@ -187,8 +187,10 @@ class Operator : public ::opkit::Operator<Context> {
   using Base = ::opkit::Operator<Context>;
 
  public:
-  Operator(const OperatorDef& def, Workspace* ws)
-      : Base(def, ws),
+  // Takes a configuration too, for a class that passes all arguments of its constructor to this
+  // one.
+  Operator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : Base(def, ws, config),
         inputs_(detail::Index(Base::InputSize())),
         outputs_(detail::Index(Base::OutputSize())) {}
 

@@ -284,7 +284,7 @@ class OpSchema {
   }
   OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
   OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
-  OpSchema& InheritOnnxSchema() { return *this; }  // does nothing
+  OpSchema& InheritOnnxSchema(std::string_view = {}) { return *this; }  // does nothing
 
   // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
