@@ -35,7 +35,7 @@ SECTIONS = {
     "Python": ["docs/python.md"],
     "Backends": ["docs/backends.md", "docs/onednn.md", "docs/cuda.md"],
     "Profiler": ["docs/benchmarking.md", "docs/tuning.md", "docs/profiling.md", "docs/profile-tracks.md"],
-    "Ported code": ["docs/from-caffe2.md"],
+    "Ported code": ["docs/from-mxnet.md", "docs/from-caffe2.md"],
     "Reference": ["docs/reference.md", "docs/operators.md"],
     "Project": ["docs/architecture.md", "docs/testing.md", "CONTRIBUTING.md", "CHANGELOG.md",
                 "SECURITY.md"],
