@@ -236,6 +236,12 @@ TEST_CASE("operators become MXNet's exactly, or stay") {
   same(D("Where"), {{2}, {2, 2}, {2, 2}}, "Where {}");
   same(D("PRelu"), {{2, 3}, {1}}, "LeakyReLU {act_type=prelu}");
   same(D("PRelu"), {{2, 3}, {3}}, "PRelu {}");
+  same(D("Squeeze"), {{1, 3}}, "squeeze {}");
+  same(D("Squeeze"), {{1, 1}}, "Squeeze {}");  // MXNet keeps one axis
+  same(D("DepthToSpace").Arg("blocksize", 2), {{1, 4, 2, 2}}, "depth_to_space {block_size=2}");
+  same(D("DepthToSpace").Arg("blocksize", 2).Arg("mode", "CRD"), {{1, 4, 2, 2}},
+       "DepthToSpace {blocksize=2 mode=CRD}");
+  same(D("ReduceL1"), {{2, 3}}, "norm {ord=1 keepdims=True}");
   same(D("Dropout"), {{2, 3}}, "Dropout {p=0.5 mode=training}");
   same(D("Dropout").Arg("seed", 1), {{2, 3}}, "ai.onnx.Dropout {seed=1}");
 }
@@ -260,8 +266,7 @@ TEST_CASE("nodes that a library changed or made get opkit's names") {
   CHECK(made("_plus", none, {{2}, {2}}) == "Add (a, b) -> (y)");
   CHECK(made("identity", none, {{2}}) == "Identity (a) -> (y)");
   CHECK(made("Activation", {{"act_type", "tanh"}}, {{2}}) == "Tanh (a) -> (y)");
-  CHECK(made("Activation", {{"act_type", "softsign"}}, {{2}}) ==
-        "Activation (a) -> (y) act_type=softsign");
+  CHECK(made("Activation", {{"act_type", "mish"}}, {{2}}) == "Activation (a) -> (y) act_type=mish");
   CHECK(made("LeakyReLU", none, {{2}}) == "LeakyRelu (a) -> (y) alpha=0.25");
   CHECK(made("Convolution",
              {{"kernel", "(3, 3)"},

@@ -53,6 +53,7 @@ enum class ShapeRule : uint8_t {
   kLinear,        // the first input has rank 2; a third has one element for each row of the second
   kLastAxis,      // inputs after the first have shape [n], n the last extent of the first
   kEqualParts,    // all outputs have equal shapes
+  kNotScalar,     // the first input has an extent other than 1
 };
 
 // An operator on both sides.
@@ -199,6 +200,7 @@ inline constexpr AttributeNames kActivationRelu[] = {{.mxnet = "act_type", .only
 inline constexpr AttributeNames kActivationSigmoid[] = {{.mxnet = "act_type", .only = "sigmoid"}};
 inline constexpr AttributeNames kActivationTanh[] = {{.mxnet = "act_type", .only = "tanh"}};
 inline constexpr AttributeNames kActivationSoftrelu[] = {{.mxnet = "act_type", .only = "softrelu"}};
+inline constexpr AttributeNames kActivationSoftsign[] = {{.mxnet = "act_type", .only = "softsign"}};
 inline constexpr AttributeNames kHardSigmoid[] = {
     {.opkit = "alpha", .mxnet = "alpha", .opkit_default = "0.2", .mxnet_default = "0.2"},
     {.opkit = "beta", .mxnet = "beta", .opkit_default = "0.5", .mxnet_default = "0.5"},
@@ -263,6 +265,29 @@ inline constexpr AttributeNames kReduce[] = {
     {.mxnet = "exclude", .only = "False", .mxnet_default = "False"},
     {.opkit = "noop_with_empty_axes", .only = "0", .opkit_default = "0"},
 };
+inline constexpr AttributeNames kNormL1[] = {
+    {.mxnet = "ord", .only = "1", .mxnet_default = "2"},
+    {.mxnet = "axis", .only = "None", .mxnet_default = "None"},
+    {.mxnet = "out_dtype", .only = "None", .mxnet_default = "None"},
+    {.opkit = "keepdims", .only = "1", .opkit_default = "1"},
+    {.mxnet = "keepdims", .only = "True", .mxnet_default = "False"},
+    {.opkit = "noop_with_empty_axes", .only = "0", .opkit_default = "0"},
+};
+inline constexpr AttributeNames kNormL2[] = {
+    {.mxnet = "ord", .only = "2", .mxnet_default = "2"},
+    {.mxnet = "axis", .only = "None", .mxnet_default = "None"},
+    {.mxnet = "out_dtype", .only = "None", .mxnet_default = "None"},
+    {.opkit = "keepdims", .only = "1", .opkit_default = "1"},
+    {.mxnet = "keepdims", .only = "True", .mxnet_default = "False"},
+    {.opkit = "noop_with_empty_axes", .only = "0", .opkit_default = "0"},
+};
+inline constexpr AttributeNames kDepthToSpace[] = {
+    {.opkit = "blocksize", .mxnet = "block_size", .rule = AttributeRule::kRequired},
+    {.opkit = "mode", .only = "DCR", .opkit_default = "DCR"},
+};
+inline constexpr AttributeNames kSpaceToDepth[] = {
+    {.opkit = "blocksize", .mxnet = "block_size", .rule = AttributeRule::kRequired},
+};
 inline constexpr AttributeNames kDropout[] = {
     {.mxnet = "p", .only = "0.5", .mxnet_default = "0.5"},
     {.mxnet = "mode", .only = "training", .mxnet_default = "training"},
@@ -300,8 +325,15 @@ inline constexpr OperatorNames kOperatorNames[] = {
 
     // Functions of one element.
     {"Abs", "abs"},
+    {"Acos", "arccos"},
+    {"Acosh", "arccosh"},
+    {"Asin", "arcsin"},
+    {"Asinh", "arcsinh"},
+    {"Atan", "arctan"},
+    {"Atanh", "arctanh"},
     {"Ceil", "ceil"},
     {"Cos", "cos"},
+    {"Cosh", "cosh"},
     {"Erf", "erf"},
     {"Exp", "exp"},
     {"Floor", "floor"},
@@ -310,7 +342,9 @@ inline constexpr OperatorNames kOperatorNames[] = {
     {"Reciprocal", "reciprocal"},
     {"Sign", "sign"},
     {"Sin", "sin"},
+    {"Sinh", "sinh"},
     {"Sqrt", "sqrt"},
+    {"Tan", "tan"},
     {"Identity", "_copy"},
     {"Cast", "Cast", 1, 1, kCast},
     {"Where", "where", 3, 3, {}, ShapeRule::kEqual, ShapeRule::kEqual},
@@ -323,6 +357,8 @@ inline constexpr OperatorNames kOperatorNames[] = {
     {"Tanh", "tanh"},
     {"Tanh", "Activation", 1, 1, kActivationTanh},
     {"Softplus", "Activation", 1, 1, kActivationSoftrelu},
+    {"Softsign", "softsign"},
+    {"Softsign", "Activation", 1, 1, kActivationSoftsign},
     {"HardSigmoid", "hard_sigmoid", 1, 1, kHardSigmoid},
     {"LeakyRelu", "LeakyReLU", 1, 1, kLeakyReluLeaky},
     {"Elu", "LeakyReLU", 1, 1, kLeakyReluElu},
@@ -352,8 +388,10 @@ inline constexpr OperatorNames kOperatorNames[] = {
     {"Split", "SliceChannel", 1, 1, kSliceChannel, ShapeRule::kEqualParts},
     {"Flatten", "Flatten", 1, 1, kFlatten},
     {"Transpose", "transpose", 1, 1, kTranspose},
-    {"Squeeze", "squeeze", 1, 1, kSqueeze},
+    {"Squeeze", "squeeze", 1, 1, kSqueeze, ShapeRule::kNotScalar, ShapeRule::kNotScalar},
     {"Gather", "take", 2, 2, kTake},
+    {"DepthToSpace", "depth_to_space", 1, 1, kDepthToSpace},
+    {"SpaceToDepth", "space_to_depth", 1, 1, kSpaceToDepth},
     {"Shape", "shape_array", 1, 1, kShapeArray},
 
     // Reductions of all axes to extent 1.
@@ -362,6 +400,8 @@ inline constexpr OperatorNames kOperatorNames[] = {
     {"ReduceMax", "max", 1, 1, kReduce},
     {"ReduceMin", "min", 1, 1, kReduce},
     {"ReduceProd", "prod", 1, 1, kReduce},
+    {"ReduceL1", "norm", 1, 1, kNormL1},
+    {"ReduceL2", "norm", 1, 1, kNormL2},
 };
 
 // Other names that MXNet has for operators of the table.
