@@ -10,6 +10,7 @@
 #include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/interop/graph_pass.hpp"
+#include "opkit/op/check/check_data.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 
@@ -180,6 +181,12 @@ TEST_CASE("operators become MXNet's exactly, or stay") {
        "Convolution {kernel=(3,) stride=(2,) dilate=(3,) num_group=1 num_filter=6 no_bias=True}");
   same(D("Conv").Arg("pads", Ints{1, 1, 2, 2}), {{1, 4, 8, 8}, {6, 4, 3, 3}},
        "Conv {pads=(1, 1, 2, 2)}");
+  same(D("Conv").Arg("pads", Ints{1, -1, 1, -1}), {{1, 4, 8, 8}, {6, 4, 3, 3}},
+       "Conv {pads=(1, -1, 1, -1)}");
+  same(D("Conv").Arg("pads", Ints()), {{1, 4, 8}, {6, 4, 3}},
+       "Convolution {kernel=(3,) num_group=1 num_filter=6 no_bias=True}");
+  same(D("ConvTranspose").Arg("group", INT64_MAX), {{1, 4, 8}, {4, 3, 3}},
+       StrCat("ConvTranspose {group=", INT64_MAX, "}"));
   same(D("Conv").Arg("auto_pad", "SAME_UPPER"), {{1, 4, 8, 8}, {6, 4, 3, 3}},
        "Conv {auto_pad=SAME_UPPER}");
   same(D("Conv").Arg("auto_pad", "NOTSET"), {{1, 4, 8, 8}, {-1, 4, 3, 3}},
@@ -413,6 +420,34 @@ TEST_CASE("a text that is no graph is refused, and mistakes stay for the reader 
   CHECK(Contains(wrong([](Json& j) { j["nodes"][1]["inputs"][0][0] = 7; }), "there is no node 7"));
   CHECK(Contains(wrong([](Json& j) { j["nodes"][1].erase("op"); }), "needs the member 'op'"));
   CHECK(Contains(wrong([](Json& j) { j["mine"] = 1; }), "has no member 'mine'"));
+}
+
+TEST_CASE("an answer that was cut or changed is read whole or refused") {
+  Graph graph = One(OperatorDef("Conv").Arg("strides", Ints{2}).Arg("pads", Ints{1, 1}),
+                    {{1, 4, 8}, {6, 4, 3}, {6}});
+  graph.AddNode(OperatorDef("MatMul", {"y", "b"}, {"z"}).Name("m").ControlInput("n"));
+  graph.AddNode(OperatorDef("Reshape", {"z", "c"}, {"w"}).Name("r"));
+  graph.AddOutput("w");
+  const std::string text = TextOf(graph), whole = ToMxnetJson(text);
+  const std::string pieces = "[]{},:0123\"-nul()";
+  int read = 0, refused = 0;
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    CAPTURE(seed);
+    detail::CheckRandom random(seed);
+    std::string answer = whole;
+    for (uint64_t changes = 1 + random.Next() % 2; changes > 0; --changes)
+      answer[random.Next() % answer.size()] = pieces[random.Next() % pieces.size()];
+    try {
+      const Graph after = ReadSymbolJson(graph, FromMxnetJson(text, answer));
+      CHECK(after.outputs() == graph.outputs());
+      ++read;
+    } catch (const Error& error) {
+      CHECK(error.what()[0] != '\0');
+      ++refused;
+    }
+  }
+  CHECK(read > 50);
+  CHECK(refused > 300);
 }
 
 TEST_CASE("a split into equal parts is MXNet's, one with a smaller last part is not") {

@@ -99,7 +99,8 @@ inline std::optional<std::string> ValueToMxnet(AttributeRule rule, const std::st
       auto pads = ParseList<int64_t>(text);
       if (!pads || pads->size() % 2 != 0) return std::nullopt;
       const auto half = pads->begin() + static_cast<std::ptrdiff_t>(pads->size() / 2);
-      if (!std::equal(pads->begin(), half, half) || (std::min)(*pads->begin(), *half) < 0)
+      if (!std::equal(pads->begin(), half, half) ||
+          std::any_of(pads->begin(), half, [](int64_t pad) { return pad < 0; }))
         return std::nullopt;
       pads->resize(pads->size() / 2);
       return MxnetText(IntsText(*pads));
@@ -190,8 +191,9 @@ inline std::optional<NamedTexts> AttributesToMxnet(const OperatorNames& row,
         int64_t count = weights(0);
         if (names.rule == AttributeRule::kGroupColumns) {
           const std::string* group = FindText(attributes, "group");
-          const auto groups = ParseText<int64_t>(group ? *group : "1");
-          count = groups && weights(1) >= 0 ? weights(1) * *groups : -1;
+          const int64_t groups = ParseText<int64_t>(group ? *group : "1").value_or(0);
+          const bool fits = groups > 0 && weights(1) >= 0 && weights(1) <= INT64_MAX / groups;
+          count = fits ? weights(1) * groups : -1;
         }
         if (count < 0) return std::nullopt;
         write(StrCat(count));
