@@ -312,8 +312,8 @@ class MxnetOperator : public RefCounted {
           opkit_value_at(values, first + part)->dtype = OPKIT_INT64;
       });
     };
-    store(storages.inputs, node->num_inputs, "inputs", inputs, in);
-    store(storages.outputs, node->num_outputs, "outputs", outputs, out);
+    store(storages.inputs, node->num_inputs, "input", inputs, in);
+    store(storages.outputs, node->num_outputs, "output", outputs, out);
   }
   // Infers the shapes of a node without sparse tensors, whose shapes are data.
   void AnswerInferShape(const opkit_node* node, opkit_value* inputs, opkit_value* outputs) const {
