@@ -1,9 +1,9 @@
 # Libraries with MXNet's C boundary, each build/.../tests/mxnet_libraries/lib<name>.so.
 # opkit_use_mxnet_libraries(test) has a test find them by the definition OPKIT_TEST_LIBRARIES.
-include_guard(GLOBAL)
-enable_language(C)
 set(OPKIT_TEST_MXNET_LIBRARIES ${CMAKE_BINARY_DIR}/tests/mxnet_libraries)
 set(OPKIT_TEST_MXNET_SOURCES ${CMAKE_CURRENT_LIST_DIR}/libraries)
+include_guard(GLOBAL)  # tests/interop and tests/cli include this file
+enable_language(C)
 
 # opkit_add_mxnet_library(name sources... [DEFINE definition...])
 function(opkit_add_mxnet_library name)
@@ -24,6 +24,9 @@ endfunction()
 find_package(Threads REQUIRED)
 opkit_add_mxnet_library(whole boundary.c operators.c gemm.c sparse.c graph.c noisy.cc)
 opkit_add_mxnet_library(arithmetic boundary.c arithmetic.c)
+# Linked so that nothing tells which of MXNet's functions it uses.
+opkit_add_mxnet_library(symbolic boundary.c operators.c gemm.c sparse.c graph.c noisy.cc)
+target_link_options(opkit_mxnet_library_symbolic PRIVATE -Wl,-Bsymbolic)
 opkit_add_mxnet_library(faults boundary.c faults.c throws.cc)
 # my_gemm and state_gemm alone, in libraries that differ in one thing.
 set(gemm boundary.c gemm.c)

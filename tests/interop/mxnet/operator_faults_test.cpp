@@ -1,5 +1,5 @@
-// Faults of a library with MXNet's boundary are Errors that name their part. libraries/faults.c has one
-// fault in each part.
+// Faults of a library with MXNet's boundary are Errors that name their part. libraries/faults.c has
+// one fault in each part.
 #include "mxnet_fixture.hpp"
 #include "opkit/graph.hpp"
 #include "opkit/graph/partition/partition.hpp"

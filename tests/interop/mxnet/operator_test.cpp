@@ -162,6 +162,45 @@ TEST_CASE("a state is made once for an operator, and goes with it") {
   CHECK(ReadCounters().states_made == 3);
 }
 
+TEST_CASE("equal nodes that draw numbers are two nodes") {
+  Whole library;
+  Graph graph;
+  graph.AddInput("A", DType::kFloat32, {2, 3});
+  for (const char* noise : {"N", "M"})
+    graph.AddOutput(noise).AddNode(OperatorDef("my_noisy_relu", {"A"}, {noise}));
+  const auto out = Executor(Compile(DefaultPasses().Run(graph))).Run({{"A", GemmInputs()[0]}});
+  CHECK(out[0].ToVector<float>() != out[1].ToVector<float>());
+}
+
+TEST_CASE("equal nodes that keep a state are two nodes") {
+  Scoped library("gemm");  // which has no random states
+  Graph graph;
+  graph.AddInput("A", DType::kFloat32, {2, 3});
+  graph.AddInput("B", DType::kFloat32, {3, 1});
+  for (const char* c : {"C", "D"})
+    graph.AddNode(OperatorDef("state_gemm", {"A", "B"}, {c, StrCat("runs_", c)}));
+  for (const char* output : {"runs_C", "runs_D"}) graph.AddOutput(output);
+  Executor executor(Compile(DefaultPasses().Run(graph)));
+  const std::vector<Tensor> in = GemmInputs();
+  executor.Run({{"A", in[0]}, {"B", in[1]}});
+  const auto out = executor.Run({{"A", in[0]}, {"B", in[1]}});
+  CHECK(out[0].ToVector<int64_t>()[0] == 2);
+  CHECK(out[1].ToVector<int64_t>()[0] == 2);
+  CHECK(ReadCounters().states == 2);
+}
+
+TEST_CASE("a state of constants alone is not computed before the runs") {
+  Scoped library("gemm");
+  Graph graph;
+  graph.AddConstant("A", GemmInputs()[0]);
+  graph.AddConstant("B", GemmInputs()[1]);
+  graph.AddNode(OperatorDef("state_gemm", {"A", "B"}, {"C", "runs"}));
+  graph.AddOutput("runs");
+  Executor executor(Compile(DefaultPasses().Run(graph)));
+  executor.Run({});
+  CHECK(executor.Run({})[0].ToVector<int64_t>()[0] == 2);
+}
+
 TEST_CASE("a state learns the dtypes and shapes of the inputs, and the device") {
   Whole library;
   const std::vector<int32_t> said =
@@ -234,18 +273,34 @@ TEST_CASE("attributes have MXNet's spelling") {
 }
 
 TEST_CASE("random states follow the program's seed") {
+  for (const char* name : {"whole", "symbolic"}) {
+    CAPTURE(name);
+    Scoped library(name);
+    const Tensor ones = Filled({13, 5}, 1);
+    const auto run = [&](uint64_t seed) {
+      SetSeed(seed);
+      return Invoke("my_noisy_relu", {ones}).at(0).ToVector<float>();
+    };
+    const Floats first = run(128);
+    CHECK(run(128) == first);
+    CHECK(run(129) != first);
+    CHECK(Invoke("my_noisy_relu", {ones}).at(0).ToVector<float>() != first);  // the next numbers
+    CHECK(std::ranges::all_of(first, [](float value) { return value >= 0; }));
+    CHECK(std::ranges::count(first, first[0]) < 20);  // each element has its own number
+  }
+}
+
+TEST_CASE("a kept operator draws other numbers in each run, the same again after SetSeed") {
   Whole library;
   const Tensor ones = Filled({13, 5}, 1);
-  const auto run = [&](uint64_t seed) {
-    SetSeed(seed);
-    return Invoke("my_noisy_relu", {ones}).at(0).ToVector<float>();
-  };
-  const Floats first = run(128);
-  CHECK(run(128) == first);
-  CHECK(run(129) != first);
-  CHECK(Invoke("my_noisy_relu", {ones}).at(0).ToVector<float>() != first);  // the next numbers
-  CHECK(std::ranges::all_of(first, [](float value) { return value >= 0; }));
-  CHECK(std::ranges::count(first, first[0]) < 20);  // each element has its own number
+  ResolvedOperator kept("my_noisy_relu", 1);
+  const auto run = [&] { return kept({ones}).at(0).ToVector<float>(); };
+  SetSeed(7);
+  const Floats first = run(), second = run();
+  CHECK(first != second);
+  SetSeed(7);
+  CHECK(run() == first);
+  CHECK(run() == second);
 }
 
 TEST_CASE("an operator of another device is registered for it") {

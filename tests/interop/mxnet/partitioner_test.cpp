@@ -174,4 +174,21 @@ TEST_CASE("a pass leaves a graph as it is, or fails with its words") {
   CHECK(Contains(failure, "libwhole.so"));
 }
 
+TEST_CASE("a pass adds a constant that the library fills in") {
+  Libraries library;
+  const Graph graph = Chain();
+  CHECK(SameGraph(RunPass(graph, "addInputPass"), graph));  // no subgraph to add it to
+  const Graph parted = Partition(graph, "myProp.chains");
+  const Graph more = RunPass(parted, "addInputPass");
+  const OperatorDef& node = NodeOf(more, kSubgraph);
+  REQUIRE(node.inputs().size() == 2);
+  CHECK(node.args().Get<std::string>("__ext_extra_inputs__") == "1");
+  CHECK(node.args().Get<std::string>("myKey") == "myVal");
+  REQUIRE(more.constants().size() == 1);
+  CHECK(more.constants()[0].name == node.inputs()[1]);
+  CHECK(more.constants()[0].value.shape() == Shape{1});
+  CHECK(more.constants()[0].value.ToVector<float>() == Floats{1});
+  CheckTwos(Run(more), 3);  // the operator adds what is no input of its body
+}
+
 }  // namespace mxnet_partitioner_test

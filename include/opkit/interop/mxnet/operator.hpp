@@ -262,7 +262,9 @@ class MxnetOperator : public RefCounted {
     op_.kernels = kernels_.data();
     op_.author = this;
     if (infer_stype_) op_.flags |= OPKIT_OP_ALLOCATES_OUTPUTS | OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
-    if (uses_random_) op_.flags |= OPKIT_OP_EFFECTS;  // which operators do is not known
+    // MXNet does not say which operators draw numbers, or give other results as their state changes.
+    const bool keeps_state = std::ranges::any_of(devices_, &Device::create);
+    if (uses_random_ || (keeps_state && !is_subgraph())) op_.flags |= OPKIT_OP_EFFECTS;
     if (parse_attrs_) op_.parse_attrs = &Answer<&MxnetOperator::AnswerParseAttrs>;
     if (infer_type_) op_.infer_type = &Answer<&MxnetOperator::AnswerInferType>;
     if (infer_shape_) op_.infer_shape = &Answer<&MxnetOperator::AnswerInferShape>;

@@ -36,12 +36,16 @@ static char* CopyText(const char* text) {
 // Messages are never removed, as in MXNet's own libraries.
 static char messages[2048][256];
 static int num_messages;
+// Functions of MXNet's libraries call each other by C++ names through the loader's tables, by which
+// a host tells what a library uses. This one stands for them: mxnet::ext::MXerrorMsgs::get().
+char (*_ZN5mxnet3ext11MXerrorMsgs3getEv(void))[256];
+__attribute__((noinline)) char (*_ZN5mxnet3ext11MXerrorMsgs3getEv(void))[256] { return messages; }
 int AddMessage(const char* file, int line, const char* format, ...) {
   va_list values;
   va_start(values, format);
   pthread_mutex_lock(&mutex);
   if (num_messages == 2048) abort();
-  char* message = messages[num_messages++];
+  char* message = _ZN5mxnet3ext11MXerrorMsgs3getEv()[num_messages++];
   const char* name = strrchr(file, '/');
   const int used = snprintf(message, 256, "%s[%d]: ", name ? name + 1 : file, line);
   vsnprintf(message + used, 256 - (size_t)used, format, values);
