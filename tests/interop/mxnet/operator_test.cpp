@@ -5,6 +5,7 @@
 
 #include "mxnet_fixture.hpp"
 #include "opkit/graph.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/op/gradient/gradient_check.hpp"
 #include "opkit/profile.hpp"

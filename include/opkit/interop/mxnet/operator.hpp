@@ -288,7 +288,7 @@ class MxnetOperator : public RefCounted {
   static void ForEach(const std::vector<MxnetStorage>& tensors, uint64_t num_values,
                       const char* what, F f) {
     if (MxnetStorages::Parts(tensors) != num_values)
-      Throw(ErrorCode::kInvalidArgument, "the node has ", num_values, " ", what, ", expected ",
+      Throw(ErrorCode::kInvalidArgument, "the node has ", num_values, " ", what, "s, expected ",
             MxnetStorages::Parts(tensors));
     uint64_t first = 0;
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -301,7 +301,7 @@ class MxnetOperator : public RefCounted {
     ReadAttributes(*node, attributes);
     const MxnetStorages storages = StoragesOf(*node, attributes);
     std::vector<int> in, out(storages.outputs.size(), -1);
-    ForEach(storages.inputs, node->num_inputs, "inputs", [&](uint64_t first, MxnetStorage, size_t) {
+    ForEach(storages.inputs, node->num_inputs, "input", [&](uint64_t first, MxnetStorage, size_t) {
       in.push_back(MxnetTypeOf(opkit_value_at(inputs, first)->dtype));
     });
     InferTypes(attributes, in, out);
@@ -325,7 +325,7 @@ class MxnetOperator : public RefCounted {
     if (!storages.is_dense()) return;
     std::vector<MxnetShape> in, out(storages.outputs.size());
     ForEach(
-        storages.inputs, node->num_inputs, "inputs", [&](uint64_t first, MxnetStorage, size_t i) {
+        storages.inputs, node->num_inputs, "input", [&](uint64_t first, MxnetStorage, size_t i) {
           const opkit_value& value = *opkit_value_at(inputs, first);
           MxnetShape& shape = in.emplace_back(value.dims, value.dims + (std::max)(0, value.rank));
           if (value.rank < 0 || std::ranges::any_of(shape, [](int64_t d) { return d < 0; }))
@@ -359,7 +359,7 @@ class MxnetOperator : public RefCounted {
       if (input < 0 || Index(input) >= storages.inputs.size())
         Throw(ErrorCode::kInvalidArgument, "mutateInputs names input ", input,
               ", but the operator has ", storages.inputs.size());
-    ForEach(storages.inputs, node->num_inputs, "inputs",
+    ForEach(storages.inputs, node->num_inputs, "input",
             [&](uint64_t first, MxnetStorage storage, size_t i) {
               if (std::ranges::count(inputs, static_cast<int>(i)))
                 std::fill_n(mutated + first, MxnetParts(storage), uint8_t{1});
