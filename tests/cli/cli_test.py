@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Drives the command-line program as a user does: cli_test.py PROGRAM LIBRARIES [unittest's
-arguments]. LIBRARIES is the folder with what libraries/ is compiled to.
+"""Drives the command-line program as a user does: cli_test.py PROGRAM LIBRARIES MXNET_LIBRARIES
+[unittest's arguments]. The folders hold what libraries/ and ../interop/mxnet/libraries/ are compiled to.
 
 Every way to use it wrongly gets one line that says what was expected, and its documented exit code.
 """
@@ -22,7 +22,7 @@ from onnx_file import (DOUBLE, FLOAT, INT32, INT64, model, node, read_npy, tenso
                        write_npy)
 
 DONE, RUN_FAILED, USAGE, BAD_FILE, BAD_MODEL, BAD_INPUT, NO_PLAN = range(7)
-program = libraries = None
+program = libraries = mxnet_libraries = None
 caches = None  # the folder of what the program keeps for later runs
 
 
@@ -1262,6 +1262,97 @@ class Libraries(Cli):
         self.refuses(USAGE, ["ops", "Twice"], "no operator 'Twice'")
 
 
+class ForMxnet(Cli):
+    """Libraries with the boundary of MXNet's extension libraries."""
+
+    def setUp(self):
+        super().setUp()
+        for path in mxnet_libraries.glob("*.so"):
+            (self.folder / path.name).symlink_to(path)
+
+    def test_lib(self):
+        out = self.opkit("lib", "libwhole.so")
+        self.assertRegex(out, r"\Alibwhole\.so: \d+ operators, compiled for MXNet lib_api 11\n")
+        self.assertRegex(out, r"(?m)^my_gemm +cpu$")
+        self.assertRegex(out, r"(?m)^my_relu +cpu, cuda$")
+        self.assertIn("\npartitioners: myProp.chains, myProp.sums, mySelect\n", out)
+        self.assertIn("\npasses: myPass, addInputPass\n", out)
+        self.assertIn("compiled for MXNet lib_api 10\n", self.opkit("lib", "libgemm_v10.so"))
+
+    def test_libraries_that_are_refused(self):
+        for name, sentence in (("gemm_v7", "version 7 of MXNet's extension interface (MXNet 1.7)"),
+                               ("gemm_v42", "version 42 of MXNet's extension interface"),
+                               ("gemm_lacks", "exports no _partRegSize"),
+                               ("gemm_refuses", "MXNet version 10901 not supported"),
+                               ("gemm_typeless", "operator my_gemm without setInferType")):
+            for command in (["lib"], ["check"], ["ops", "--library"]):
+                self.refuses(BAD_FILE, [*command, f"lib{name}.so"], f"lib{name}.so", sentence)
+
+    def test_two_functions_for_one_device_end_the_process_that_loads(self):
+        self.opkit("lib", "libconstructor.so", code=BAD_FILE)
+        self.assertIn("setForward was called twice for device cpu", self.stderr)  # the C++ runtime
+        self.assertIn("library 'libconstructor.so' crashes while it is loaded: signal 6", self.stderr)
+
+    def test_check(self):
+        out = self.opkit("check", "libgemm.so")
+        self.assertRegex(out, r"my_gemm\n  nothing wrong in \d+ runs")
+        self.assertRegex(out, r"state_gemm\n  nothing wrong in \d+ runs")
+        self.assertRegex(out, r"counters\n  nothing wrong in \d+ runs")
+        out = self.opkit("check", "libfaults.so", code=RUN_FAILED)
+        head, *sections = out.split("\n\n")
+        found = {section.split()[0]: section for section in sections}
+        for op, sentence in (
+                ("dtype", "it says the dtype 9 for output 0, which MXNet does not define"),
+                ("null_shapes", "inferShape returned no shapes"),
+                ("rank", "inferShape says 40 axes for output 0"),
+                ("extent", "inferShape says the extent -2"),
+                ("count", "parseAttrs says -5 inputs"),
+                ("throw", "it threw: forward throws"),
+                ("throw_shape", "it threw: shape throws"),
+                ("wordless", "it returned failure without a message"),
+                ("sparse", "it did not allocate sparse output 0"),
+                ("storage", "inferSType says the storage type 5"),
+                ("state", "createOpState succeeded but made no state"),
+                ("create", "no state for 1 input"),
+                ("mutate", "mutateInputs names input 7")):
+            self.assertRegex(found[f"fault_{op}"], f"\n  wrong: .*{re.escape(sentence)}")
+        for strategy, sentence in (("supported", "none of"), ("review", "no opinion of subgraph"),
+                                   ("selector", "no selector")):
+            self.assertIn(sentence, found[f"faults.{strategy}"])
+
+    def test_run(self):
+        path = self.write("m.onnx", model(
+            [node("my_gemm", ["a", "b"], ["c"])],
+            [value_info("a", FLOAT, ["N", 3]), value_info("b", FLOAT, [3, 1])],
+            [value_info("c", FLOAT, ["N", 1])]))
+        self.npy("a.npy", FLOAT, [2, 3], [1, 2, 3, 4, 5, 6])
+        self.npy("b.npy", FLOAT, [3, 1], [7, 8, 9])
+        arguments = ["run", path, "--input", "a=a.npy", "--input", "b=b.npy"]
+        self.refuses(BAD_MODEL, arguments, "my_gemm")
+        for name in ("gemm", "gemm_v10", "whole"):
+            out = self.opkit(*arguments, "--library", f"lib{name}.so")
+            self.assertRegex(out, r"(?m)^c +float32\[2, 1\] +50 122$")
+
+    def test_partition(self):
+        path = self.write("m.onnx", model(
+            [node("Add", ["a", "b"], ["c"]), node("Exp", ["c"], ["d"]), node("Log", ["d"], ["y"])],
+            [value_info("a", FLOAT, [3, 2]), value_info("b", FLOAT, [3, 2])],
+            [value_info("y", FLOAT, [3, 2])]))
+        self.npy("x.npy", FLOAT, [3, 2], [1] * 6)
+        for partitioner, options, taken in (
+                ("myProp.chains", [], "2 of 3 nodes taken, in 1 subgraph\n"),
+                ("myProp.chains", ["--option", "reject=True"], "0 of 3 nodes taken, in 0 subgraphs\n"),
+                ("mySelect", [], "2 of 3 nodes taken, in 1 subgraph\n"),
+                ("myProp", [], "3 of 3 nodes taken, in 2 subgraphs\n")):
+            of = [path, "--library", "libwhole.so", "--partition", partitioner, *options]
+            with self.subTest(partitioner, options=options):
+                self.assertIn(taken, self.opkit("partition", *of))
+                out = self.opkit("run", *of, "--input", "a=x.npy", "--input", "b=x.npy")
+                self.assertRegex(out, r"(?m)^y +float32\[3, 2\] +2 2 2 2 2 2$")
+        self.refuses(BAD_MODEL, ["partition", path, "--library", "libfaults.so", "--partition",
+                                 "faults.review"], "no opinion of subgraph", "faults.review")
+
+
 class Via(Cli):
     """`opkit check --via`, with a program in the place of Python that plays the hosts.
     tests/export/via runs it with real hosts."""
@@ -1698,6 +1789,7 @@ class Terminal(Cli):
 if __name__ == "__main__":
     program = os.path.abspath(sys.argv.pop(1))
     libraries = pathlib.Path(sys.argv.pop(1)).resolve()
+    mxnet_libraries = pathlib.Path(sys.argv.pop(1)).resolve()
     with tempfile.TemporaryDirectory() as folder:
         caches = pathlib.Path(folder)
         unittest.main(verbosity=1)
