@@ -262,7 +262,8 @@ class MxnetOperator : public RefCounted {
     op_.kernels = kernels_.data();
     op_.author = this;
     if (infer_stype_) op_.flags |= OPKIT_OP_ALLOCATES_OUTPUTS | OPKIT_OP_GRADIENT_NOT_IMPLEMENTED;
-    // MXNet does not say which operators draw numbers, or give other results as their state changes.
+    // MXNet does not say which operators draw numbers, or give other results as their state
+    // changes.
     const bool keeps_state = std::ranges::any_of(devices_, &Device::create);
     if (uses_random_ || (keeps_state && !is_subgraph())) op_.flags |= OPKIT_OP_EFFECTS;
     if (parse_attrs_) op_.parse_attrs = &Answer<&MxnetOperator::AnswerParseAttrs>;
@@ -369,7 +370,7 @@ class MxnetOperator : public RefCounted {
   // Adds inputs of 3 rows and 4 columns: a CSR value with 4 elements, a row-sparse value with 2
   // rows.
   void AnswerTestInputs(int32_t dtype, uint64_t seed, const opkit_test_inputs* inputs) const {
-    if (!std::ranges::count(kMxnetDTypes, static_cast<DType>(dtype))) return;
+    if (!HasMxnetType(static_cast<DType>(dtype))) return;
     opkit_node node{};
     node.size = sizeof node;
     node.op = name_.c_str();

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "opkit/config.hpp"
+#include "opkit/core/dtype.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -21,18 +21,21 @@ std::string MxnetText(std::string_view text);
 // Returns an attribute's text in opkit's spelling: the reverse of MxnetText.
 std::string OpkitText(std::string_view text);
 
-// Types with their number in MXNet (TypeFlag of mshadow/base.h is the index) and in ONNX.
+// Types in the order of their numbers in MXNet (TypeFlag of mshadow/base.h), with their number in
+// ONNX. Libraries have the first seven (MXDType of lib_api.h).
 struct MxnetType {
-  std::string_view name;
+  DType dtype;
   int onnx;
 };
 inline constexpr MxnetType kMxnetTypes[] = {
-    {"float32", 1}, {"float64", 11}, {"float16", 10}, {"uint8", 2}, {"int32", 6},
-    {"int8", 3},    {"int64", 7},    {"bool", 9},     {"int16", 5}, {"uint16", 4},
-    {"uint32", 12}, {"uint64", 13},  {"bfloat16", 16}};
+    {DType::kFloat32, 1},  {DType::kFloat64, 11}, {DType::kFloat16, 10}, {DType::kUInt8, 2},
+    {DType::kInt32, 6},    {DType::kInt8, 3},     {DType::kInt64, 7},    {DType::kBool, 9},
+    {DType::kInt16, 5},    {DType::kUInt16, 4},   {DType::kUInt32, 12},  {DType::kUInt64, 13},
+    {DType::kBFloat16, 16}};
+// Returns the number in MXNet of the type of that name; nullopt for another name.
 inline std::optional<size_t> MxnetTypeNumber(std::string_view name) {
   for (size_t i = 0; i < std::size(kMxnetTypes); ++i)
-    if (kMxnetTypes[i].name == name) return i;
+    if (ToString(kMxnetTypes[i].dtype) == name) return i;
   return std::nullopt;
 }
 

@@ -19,7 +19,7 @@ class MxnetNamedTensors {
  public:
   explicit MxnetNamedTensors(const Graph& graph) : graph_(graph) {
     for (const Graph::Constant& constant : graph.constants()) {
-      if (!std::ranges::count(kMxnetDTypes, constant.value.dtype())) continue;
+      if (!HasMxnetType(constant.value.dtype())) continue;
       Tensor& copy = copies_.emplace_back();
       copy.CopyFrom(constant.value);
       names_.push_back(constant.name.c_str());

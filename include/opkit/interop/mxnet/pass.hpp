@@ -27,7 +27,7 @@ class MxnetNewTensors {
       if (dtype < 0 || dtype >= kNumMxnetTypes)
         Throw(ErrorCode::kInvalidArgument, "a pass makes tensor '", name, "' of the dtype ", dtype,
               ", which MXNet does not define");
-      const Tensor tensor(Shape(Dims(shape, Index(rank))), kMxnetDTypes[dtype]);
+      const Tensor tensor(Shape(Dims(shape, Index(rank))), kMxnetTypes[dtype].dtype);
       std::memset(tensor.raw_mutable_data(), 0, Index(tensor.nbytes()));
       own.constants_.emplace_back(name, tensor);
       *data = tensor.raw_mutable_data();

@@ -10,18 +10,20 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// MXNet's numbers of dtypes are the indices of this list (MXDType of lib_api.h).
-inline constexpr DType kMxnetDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
-                                         DType::kUInt8,   DType::kInt32,   DType::kInt8,
-                                         DType::kInt64};
-inline constexpr int kNumMxnetTypes = static_cast<int>(std::size(kMxnetDTypes));
+// The number of dtypes that libraries have: the first of kMxnetTypes.
+inline constexpr int kNumMxnetTypes = 7;
 
+// True if libraries have the dtype.
+inline bool HasMxnetType(DType dtype) {
+  return std::any_of(kMxnetTypes, kMxnetTypes + kNumMxnetTypes,
+                     [&](const MxnetType& type) { return type.dtype == dtype; });
+}
 // Returns MXNet's number of a dtype; -1 for an unknown one. Throws kUnsupported for a dtype that
 // MXNet's libraries do not have.
 inline int MxnetTypeOf(int32_t dtype) {
   if (dtype <= 0) return -1;
   for (int i = 0; i < kNumMxnetTypes; ++i)
-    if (static_cast<int32_t>(kMxnetDTypes[i]) == dtype) return i;
+    if (static_cast<int32_t>(kMxnetTypes[i].dtype) == dtype) return i;
   Throw(ErrorCode::kUnsupported, "libraries for MXNet have no dtype ", static_cast<DType>(dtype),
         "; they have float32, float64, float16, uint8, int32, int8 and int64");
 }
@@ -31,7 +33,7 @@ inline int32_t TypeOfMxnet(int type, const char* what, size_t i) {
   if (type < -1 || type >= kNumMxnetTypes)
     Throw(ErrorCode::kInvalidArgument, "it says the dtype ", type, " for ", what, " ", i,
           ", which MXNet does not define; ", kNumMxnetTypes - 1, " is the largest");
-  return type < 0 ? -1 : static_cast<int32_t>(kMxnetDTypes[type]);
+  return type < 0 ? -1 : static_cast<int32_t>(kMxnetTypes[type].dtype);
 }
 
 using MxnetShape = std::vector<int64_t>;

@@ -108,7 +108,7 @@ inline std::optional<std::string> ValueToMxnet(AttributeRule rule, const std::st
     case AttributeRule::kDtype: {
       const auto number = ParseText<int>(text);
       for (const MxnetType& type : kMxnetTypes)
-        if (number == type.onnx) return std::string(type.name);
+        if (number == type.onnx) return std::string(ToString(type.dtype));
       return std::nullopt;
     }
     case AttributeRule::kOdd: {

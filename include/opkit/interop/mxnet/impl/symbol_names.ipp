@@ -217,7 +217,7 @@ class MxnetAnswer {
       Json& names = node["dtypes"] = Json::array();
       for (const int64_t number : *numbers)
         names.push_back(number >= 0 && Index(number) < std::size(kMxnetTypes)
-                            ? kMxnetTypes[number].name
+                            ? ToString(kMxnetTypes[number].dtype)
                             : std::string_view());
     }
   }
