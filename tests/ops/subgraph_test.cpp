@@ -65,6 +65,16 @@ int MakeNothing(const AttrMap&, std::unique_ptr<StatefulOp>* state) {
 }
 REGISTER_OP(carries_body_and_state).setIsSubgraphOp().setCreateOpState(MakeNothing);
 REGISTER_OP(carries_state_and_body).setCreateOpState(MakeNothing).setIsSubgraphOp();
+// Says how many inputs it has, but not how many outputs.
+REGISTER_OP(carries_three)
+    .setForward([](const AttrMap&, std::span<const OpTensor>, std::span<OpTensor>, OpResource&) {
+      return SUCCESS;
+    })
+    .setIsSubgraphOp()
+    .setParseAttrs([](const AttrMap&, int* num_in, int*) { *num_in = 3; })
+    .setInferShape([](const AttrMap&, ShapeVectors& in, ShapeVectors& out) {
+      out[0] = out[1] = in[0];
+    });
 
 OPERATOR_SCHEMA(AddOne).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(AddOne, sim_device::AddOneOp<CPUContext>);
@@ -249,6 +259,22 @@ TEST_CASE("a node without a body, or one that does not fit it, is refused") {
   more.Input("x");
   CHECK(Contains(refused(more),
                  "the node has 3 inputs and 2 outputs, but its graph 'body' has 2 and 2"));
+}
+
+TEST_CASE("an operator of functions has the values of its body where it says no number itself") {
+  const auto refused = [](const char* type, int inputs, int outputs) {
+    OperatorDef def = Product(type);
+    for (; inputs > 2; --inputs) def.Input("x");
+    for (; outputs > 2; --outputs) def.Output(StrCat("more", outputs));
+    return ErrorOf([&] { Compile(Around(def)); }).message();
+  };
+  CHECK(Contains(refused("carries_body", 3, 2),
+                 "carries_body has 3 inputs and 2 outputs, but the graph 'body' that it carries "
+                 "has 2 and 2"));
+  CHECK(Contains(refused("carries_body", 2, 3), "has 2 inputs and 3 outputs, but the graph"));
+  CHECK(Contains(refused("carries_three", 2, 2), "carries_three has 2 inputs, expected 3"));
+  CHECK(Contains(refused("carries_three", 3, 3), "has 3 inputs and 3 outputs, but the graph"));
+  Compile(Around(Product("carries_three").Input("x")));  // its own inference, of the outputs too
 }
 
 TEST_CASE("the gradient of a node comes from its body") {

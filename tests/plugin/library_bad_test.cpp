@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "library_fixture.hpp"
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/op/boundary/convert/abi_attributes.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/profile/profiler.hpp"
@@ -433,6 +434,41 @@ TEST_CASE("an operator whose node carries a graph infers types and shapes, or ne
       },
       "has operator BadOp without inferShape: nothing says the shapes of its outputs; add "
       ".setInferShape(f), or leave out .setInferType(f): then both follow from the graph");
+}
+
+TEST_CASE("a node has the values of its graph, unless parse_attrs computes another number") {
+  Graph body;
+  body.AddInput("a", DType::kFloat32, {2}).AddInput("b", DType::kFloat32, {2});
+  body.AddNode(OperatorDef("Unknown", {"a", "b"}, {"c"}));
+  body.AddOutput("c");
+  Description d;
+  d.library.abi_minor = OPKIT_ABI_MINOR;
+  d.library.num_ops = 1;
+  d.op.flags = OPKIT_OP_SUBGRAPH;
+  const auto verify = [&](std::vector<std::string> inputs, std::vector<std::string> outputs) {
+    g_description = &d;
+    Library library = Library::LoadEntry(&Describe, "made");
+    const std::string why = OpRegistry::Global().FindSchema("BadOp")->Verify(
+        OperatorDef("BadOp", std::move(inputs), std::move(outputs))
+            .Subgraph("body", MakeSubgraph(body)));
+    library.Unload();
+    return why;
+  };
+  CHECK(verify({"x", "y"}, {"z"}).empty());
+  const std::string wrong =
+      "BadOp has 3 inputs and 1 outputs, but the graph 'body' that it carries has 2 and 1";
+  CHECK(verify({"x", "y", "w"}, {"z"}) == wrong);
+  d.op.parse_attrs = [](const opkit_op*, const opkit_node*, int32_t*, int32_t*) {
+    return opkit_status{OPKIT_OK};  // says nothing
+  };
+  CHECK(verify({"x", "y", "w"}, {"z"}) == wrong);
+  CHECK(Contains(verify({"x", "y"}, {"z", "z2"}), "has 2 inputs and 2 outputs, but the graph"));
+  d.op.parse_attrs = [](const opkit_op*, const opkit_node* node, int32_t* inputs, int32_t*) {
+    if (node->num_graphs == 1) *inputs = static_cast<int32_t>(node->graphs[0]->num_inputs) + 1;
+    return opkit_status{OPKIT_OK};
+  };
+  CHECK(verify({"x", "y", "w"}, {"z"}).empty());
+  CHECK(verify({"x", "y"}, {"z"}) == "BadOp has 2 inputs, expected 3 with these attributes");
 }
 
 TEST_CASE("an attribute that the program's schema of the operator lacks is warned of") {

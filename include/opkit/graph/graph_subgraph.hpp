@@ -26,6 +26,9 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const Graph& graph, const OperatorD
 class OPKIT_VISIBLE GraphSubgraph : public SubgraphBase {
  public:
   explicit GraphSubgraph(Graph contents) : graph(std::move(contents)) {}
+  std::pair<int, int> Arity() const override {
+    return {static_cast<int>(graph.inputs().size()), static_cast<int>(graph.outputs().size())};
+  }
   // Returns a subgraph of the same class with these contents.
   virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
   const Graph graph;

@@ -232,8 +232,9 @@ class BasicFunctionOpBuilder {
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
-  // refuses wrong attributes. Without this function and without declared inputs and outputs, any
-  // number is allowed; a library's operator needs the function or the declarations.
+  // refuses wrong attributes. A number may be -1, which allows any number; after setIsSubgraphOp()
+  // it is then that of the node's graph. Both numbers are -1 without this function and without
+  // declared inputs and outputs; a library's operator needs one of these, or setIsSubgraphOp().
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -315,7 +316,9 @@ class BasicFunctionOpBuilder {
     });
   }
   // Declares that every node carries a graph, which the functions run; a node without a graph is
-  // refused. Without setBackward the operator's gradient is the gradient of the graph.
+  // refused. A node has as many inputs and outputs as its one graph, unless setParseAttrs or
+  // declared inputs and outputs say another number. Without setBackward the operator's gradient is
+  // the gradient of the graph.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
     return Guarded([&] {
              host_.NeedsSubgraph();

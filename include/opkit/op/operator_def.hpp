@@ -23,6 +23,8 @@ class SubgraphBase : public RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
+  // Returns the graph's numbers of inputs and outputs; -1 for an unknown number.
+  virtual std::pair<int, int> Arity() const { return {-1, -1}; }
   // Infers the types of the node's inputs and outputs from the graph; does nothing if their counts
   // differ.
   virtual void Infer(InferenceContext&) const {}

@@ -45,7 +45,8 @@ struct ArityRules {
   CountRule inputs, outputs;
   mutable UniqueFunction<bool(int, int)> pair_allowed;
   mutable UniqueFunction<int(int)> outputs_of_inputs;
-  mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
+  mutable UniqueFunction<std::pair<int, int>(const Arguments&, std::span<const NamedSubgraph>)>
+      of_arguments;
 
   // Returns the number of outputs; -1 if the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
@@ -55,7 +56,7 @@ struct ArityRules {
   std::pair<int, int> Of(const Arguments& args) const;
   // Returns the reason why a node of `op` may not have its numbers of values; empty if the numbers
   // are allowed. The Verify functions below have the same convention.
-  std::string Verify(const std::string& op, const OperatorDef& def) const;
+  std::string Verify(const std::string& op, const OperatorDef& def, bool needs_subgraph) const;
 };
 
 // Pairs {input, output} that may, or must, be one blob.
@@ -131,9 +132,11 @@ class OpSchema {
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
-  // Sets the function that computes the numbers of inputs and outputs from the attributes; it
-  // returns -1 for a number that they do not decide.
-  using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
+  // Sets the function that computes the numbers of inputs and outputs from the attributes and the
+  // graphs of a node; it returns -1 for a number that they do not decide. If the node carries one
+  // graph, and the operator NeedsSubgraph(), such a number is the graph's.
+  using ArityFunction = UniqueFunction<std::pair<int, int>(
+      const Arguments&, std::span<const detail::NamedSubgraph> graphs)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
     return arity_.of_arguments = std::move(arity), *this;
   }

@@ -112,5 +112,11 @@ REGISTER_OP(LibCarries)
     .allowUncheckedAttributes()
     .input("x")
     .output("y");
+// The graph says the numbers of inputs and outputs too.
+REGISTER_OP(LibCarriesAll)
+    .setCreateOpState(MakeChain)
+    .noGradient()
+    .setIsSubgraphOp()
+    .arg<std::string>("in_host", "");
 REGISTER_OP(LibExp).setForward(Each<Exp>).input("x").output("y").setInferShape(SameShape);
 REGISTER_OP(LibLog).setForward(Each<Log>).input("x").output("y").setInferShape(SameShape);

@@ -138,6 +138,33 @@ TEST_CASE("a library's operator gets types and shapes from the graph that its no
   CHECK(run(graph, "A") == run(ChainOf({"LibExp", "LibLog"}), "Y"));
 }
 
+TEST_CASE("a library's operator has as many values as the graph that its node carries") {
+  Scoped library("partitioner");
+  Graph body;
+  body.AddInput("a", DType::kFloat32, {2}).AddInput("b", DType::kFloat32, {2});
+  body.AddNode(OperatorDef("PartNeg", {"a"}, {"c"}));
+  body.AddNode(OperatorDef("PartNeg", {"b"}, {"d"}));
+  body.AddOutput("d").AddOutput("c");
+  const auto around = [&](std::vector<std::string> inputs) {
+    Graph graph;
+    graph.AddInput("X", DType::kFloat32, {2}).AddInput("Y", DType::kFloat32, {2});
+    graph.AddNode(OperatorDef("LibCarriesAll", std::move(inputs), {"P", "Q"})
+                      .Arg("in_host", "yes")
+                      .Subgraph("body", MakeSubgraph(body)));
+    return graph.AddOutput("P").AddOutput("Q");
+  };
+  const auto out =
+      Executor(Compile(around({"X", "Y"}))).Run({{"X", Vector({1, 2})}, {"Y", Vector({3, 4})}});
+  CHECK(out.Get("P").ToVector<float>() == Floats{-3, -4});
+  CHECK(out.Get("Q").ToVector<float>() == Floats{-1, -2});
+  CheckFails(
+      [&] {
+        Compile(around({"X", "Y", "X"}));
+      },
+      "LibCarriesAll has 3 inputs and 2 outputs, but the graph 'body' that it carries has 2 "
+      "and 2");
+}
+
 TEST_CASE("wrong answers of a library's partitioner are reported with its name") {
   Scoped library("partitioner");
   const Graph graph = ChainOf({"LibExp", "PartNeg"});

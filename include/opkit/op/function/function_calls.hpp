@@ -14,7 +14,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // library's operator, whose description is more than these functions.
 class FunctionHooks : public RefCounted {
  public:
-  virtual std::pair<int, int> Arity(const Arguments& args) = 0;
+  virtual std::pair<int, int> Arity(const Arguments& args,
+                                    std::span<const NamedSubgraph> graphs) = 0;
   virtual void Infer(InferenceContext& context) = 0;
   // True if Infer calls functions of the author.
   virtual bool has_inference() const = 0;
@@ -79,9 +80,10 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs does
-// not decide.
-std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args);
+// Returns the numbers of inputs and outputs of a node with these attributes and graphs; -1 for a
+// number that parseAttrs does not decide. Only a library's parseAttrs gets the graphs.
+std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args,
+                                  std::span<const NamedSubgraph> graphs = {});
 // Returns the indices of the inputs that the operator writes to.
 std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def);
 // Infers the outputs of a forward node by the record's functions, by those of a library, or by the

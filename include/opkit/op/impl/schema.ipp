@@ -37,17 +37,18 @@ OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs) const {
   return outputs_of_inputs ? outputs_of_inputs(num_inputs) : outputs.fixed();
 }
 OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs, const Arguments& args) const {
-  const int outs = of_arguments ? of_arguments(args).second : -1;
+  const int outs = of_arguments ? of_arguments(args, {}).second : -1;
   return outs >= 0 ? outs : OutputsOf(num_inputs);
 }
 OPKIT_INLINE std::pair<int, int> ArityRules::Of(const Arguments& args) const {
-  auto [ins, outs] = of_arguments ? of_arguments(args) : std::pair(-1, -1);
+  auto [ins, outs] = of_arguments ? of_arguments(args, {}) : std::pair(-1, -1);
   if (ins < 0) ins = inputs.fixed();
   if (outs < 0) outs = outputs.fixed();
   if (outs < 0 && ins >= 0) outs = OutputsOf(ins);
   return {ins, outs};
 }
-OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def) const {
+OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def,
+                                            bool needs_subgraph) const {
   const int ins = static_cast<int>(def.inputs().size());
   const int outs = static_cast<int>(def.outputs().size());
   auto wrong = [&](const char* what, int found, const std::string& expected) {
@@ -59,11 +60,18 @@ OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const Operato
     return StrCat(op, " does not take ", ins, " inputs together with ", outs, " outputs");
   if (outputs_of_inputs && outputs_of_inputs(ins) != outs)
     return wrong("outputs", outs, StrCat(outputs_of_inputs(ins), " for ", ins, " inputs"));
-  const auto [want_ins, want_outs] = of_arguments ? of_arguments(def.args()) : std::pair(-1, -1);
+  if (!of_arguments) return {};
+  const auto [want_ins, want_outs] = of_arguments(def.args(), def.subgraphs());
   if (want_ins >= 0 && ins != want_ins)
     return wrong("inputs", ins, StrCat(want_ins, " with these attributes"));
   if (want_outs >= 0 && outs != want_outs)
     return wrong("outputs", outs, StrCat(want_outs, " with these attributes"));
+  if (!needs_subgraph || def.subgraphs().size() != 1) return {};
+  const auto [body_ins, body_outs] = def.subgraphs()[0].graph->Arity();
+  if ((want_ins < 0 && body_ins >= 0 && ins != body_ins) ||
+      (want_outs < 0 && body_outs >= 0 && outs != body_outs))
+    return StrCat(op, " has ", ins, " inputs and ", outs, " outputs, but the graph '",
+                  def.subgraphs()[0].name, "' that it carries has ", body_ins, " and ", body_outs);
   return {};
 }
 
@@ -273,7 +281,7 @@ OPKIT_INLINE std::string OpSchema::problem() const {
 }
 OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
   if (std::string why = problem(); !why.empty()) return why;
-  if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
+  if (std::string why = arity_.Verify(name_, def, needs_subgraph_); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
   if (needs_subgraph_ && def.subgraphs().empty())
     return StrCat(name_,

@@ -58,10 +58,11 @@ OPKIT_INLINE std::string ReasonOf(opkit_status status) {
               StrCat(what, " of operator ", NameOf(record), " threw", how))
       .SetCause(std::current_exception());
 }
-OPKIT_INLINE std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
+OPKIT_INLINE std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args,
+                                               std::span<const NamedSubgraph> graphs) {
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args, graphs);
   CallFunction(record, "parseAttrs",
                [&] { return record.CountValues(record.Attrs(args), &inputs, &outputs); });
   return {inputs, outputs};

@@ -81,12 +81,13 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
   auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
   OpSchema& schema = made->value;
   schema.SetOrigin(record->library, record->library_name, record->library_version)
-      .ArityFromArguments([record, pass](const Arguments& args) {
-        const auto [inputs, outputs] = FunctionArity(*record, args);
-        if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
-        const bool known = inputs >= 0 && outputs >= 0;
-        return std::pair(known ? 2 * outputs + inputs : -1, inputs);
-      })
+      .ArityFromArguments(
+          [record, pass](const Arguments& args, std::span<const NamedSubgraph> graphs) {
+            const auto [inputs, outputs] = FunctionArity(*record, args, graphs);
+            if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
+            const bool known = inputs >= 0 && outputs >= 0;
+            return std::pair(known ? 2 * outputs + inputs : -1, inputs);
+          })
       .Infer([record, pass](InferenceContext& context) {
         InferFunction(*record, record->Attrs(context.args()), pass, context);
       });

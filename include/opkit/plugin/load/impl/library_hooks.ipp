@@ -113,9 +113,11 @@ class LibraryHooks final : public FunctionHooks {
   LibraryHooks(LibraryImagePtr image, const opkit_op* op, const opkit_op& functions)
       : image_(std::move(image)), op_(op), functions_(functions), name_(op->name) {}
 
-  std::pair<int, int> Arity(const Arguments& args) override {
+  std::pair<int, int> Arity(const Arguments& args, std::span<const NamedSubgraph> graphs) override {
     if (!functions_.parse_attrs) return {-1, -1};
-    const AbiNode node(OperatorDef(name_, {}, {}, args));
+    OperatorDef def(name_, {}, {}, args);
+    for (const NamedSubgraph& item : graphs) def.Subgraph(item.name, item.graph);
+    const AbiNode node(def);
     int32_t inputs = -1, outputs = -1;
     Call("parseAttrs",
          [&] { return functions_.parse_attrs(op_, &node.node(), &inputs, &outputs); });
