@@ -314,6 +314,43 @@ TEST_CASE("backward of a stateful operator runs on the state of its forward oper
                  "the operator LibCounter that made the state is destroyed"));
 }
 
+TEST_CASE("a state is made for the shapes and types of the inputs of a run") {
+  Scoped features("features");
+  const float alive = Report()[0];
+  {
+    Bench bench;
+    bench.Add("x", {0});
+    bench.Add("dy", {5});
+    const OperatorDef def("LibCounterOfInputs", {"x"}, {"y"});
+    const GradientOpsMeta gradient = GetGradientForOp(def, {"dy"});
+    auto& forward = bench.Create(def);
+    auto backward = CreateOperator(gradient.ops[0], &bench.ws);
+    CHECK(Report()[0] == alive);
+    for (const float y : {11.f, 12.f}) {
+      forward.Run();
+      CHECK(bench.Values("y")[0] == y);
+      CHECK(Report()[0] == alive + 1);
+    }
+    backward->Run();
+    CHECK(bench.Values(gradient.g_input[0].dense) == Floats{60});
+    bench.Add("x", {0, 0});
+    forward.Run();
+    CHECK(bench.Values("y")[0] == 21);
+    CHECK(Report()[0] == alive + 1);
+    bench.Add("x", {0, 0, 0});
+    CHECK(Contains(ErrorOf([&] { forward.Run(); }).message(),
+                   "forward of operator LibCounterOfInputs of library libfeatures.so failed: no "
+                   "LibCounterOfInputs of 3 (createOpState returned FAIL)"));
+    bench.Add("x", {0, 0});
+    forward.Run();
+    CHECK(bench.Values("y")[0] == 22);
+    auto& none = bench.Create(OperatorDef(def.type(), {"x"}, {"z"}, {{"from", "11"}}));
+    CHECK(Contains(ErrorOf([&] { none.Run(); }).message(),
+                   "createOpState succeeded but made no StatefulOp"));
+  }
+  CHECK(Report()[0] == alive);
+}
+
 TEST_CASE("a state sees the device it is made for") {
   Scoped features("features");
   CHECK(Call("LibTellsDevice", Floats{0}) == Floats{static_cast<float>(DeviceType::kCPU)});

@@ -171,12 +171,22 @@ class BasicFunctionOpBuilder {
   // Sets the function that makes the object that runs the operator. The object also computes the
   // gradient, with two exceptions: after setIsSubgraphOp() the graph's gradient is used, and after
   // noGradient() the operator has no gradient.
+  //   int f(std::map<std::string, std::string> attrs, StatefulOp** state)
+  //   int f(std::map<std::string, std::string> attrs, const OpContext& context, StatefulOp** state)
+  //   int f(std::map<std::string, std::string> attrs, const OpContext& context,
+  //         const std::vector<std::vector<unsigned int>>& in_shapes,
+  //         const std::vector<int>& in_types, StatefulOp** state)
+  // The last form, of MXNet 1.8, gets the shapes and dtypes of the operator's inputs. It is called
+  // in the first run, and again in a run whose inputs have other shapes or dtypes: the new object
+  // replaces the old one. A run fails if its object cannot be made.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
                   "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
                   "StatefulOp** state), with OpContext context in the middle if you need the "
-                  "device; std::unique_ptr<StatefulOp>* also does for the state");
+                  "device, and const std::vector<std::vector<unsigned int>>& in_shapes, const "
+                  "std::vector<int>& in_types behind it if you need these; "
+                  "std::unique_ptr<StatefulOp>* also does for the state");
     OnDevice<FunctionPass::kForward>(device, "setCreateOpState", &FunctionDevice::create_state,
                                      std::move(f));
     return Guarded([&] {

@@ -204,6 +204,71 @@ REGISTER_OP(StateOwned)
     .setParseAttrs(OneToOne)
     .setInferShape(SameShape);
 
+// y = number of its run * factor * x, for the shape that it is made for.
+std::string g_shaped;
+class ShapedState final : public StatefulOp {
+ public:
+  ShapedState(int64_t size, float factor) : size_(size), factor_(factor) { ++g_states; }
+  ~ShapedState() override { --g_states; }
+  Status Run(FunctionPass pass, OpIns in, OpOuts out, OpResource&) override {
+    if (pass == FunctionPass::kForward) ++runs_;
+    for (int64_t i = 0; i < size_; ++i)
+      out[0].data<float>()[i] = static_cast<float>(runs_) * factor_ * in[0].data<float>()[i];
+    return SUCCESS;
+  }
+
+ private:
+  const int64_t size_;
+  const float factor_;
+  int runs_ = 0;
+};
+int MakeShaped(std::map<std::string, std::string> attrs, const OpContext& context,
+               const std::vector<std::vector<int64_t>>& in_shapes, const std::vector<DType>& types,
+               StatefulOp** state) {
+  const int64_t size = in_shapes.at(0).at(0);
+  if (size == 3) {
+    OPKIT_ERROR_MSG << "no " << size << " elements";
+    return FAIL;
+  }
+  if (size == 4) throw std::runtime_error("told to");
+  if (size == 5) return SUCCESS;
+  if (size == 6) Throw(ErrorCode::kUnsupported, "of an Error");
+  g_shaped += StrCat(size, " ", types.at(0), " ", context.node->op, "; ");
+  *state = new ShapedState(size, std::stof(attrs.at("factor")));
+  return SUCCESS;
+}
+REGISTER_OP(StateShaped)
+    .setCreateOpState(MakeShaped)
+    .setCreateOpState(MakeShaped, "cpu_stream")
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape);
+
+// y = the last extent of x, plus 10 for doubles.
+class NarrowState final : public StatefulOp {
+ public:
+  explicit NarrowState(unsigned value) : value_(value) {}
+  int Forward(std::vector<OpTensor>, std::vector<OpTensor> outputs, const OpResource&) override {
+    if (outputs[0].dtype() == DType::kFloat64)
+      *outputs[0].data<double>() = value_;
+    else
+      *outputs[0].data<float>() = static_cast<float>(value_);
+    return SUCCESS;
+  }
+
+ private:
+  const unsigned value_;
+};
+Status MakeNarrow(const AttrMap&, OpContext, std::vector<std::vector<unsigned int>> in_shapes,
+                  const std::vector<int> in_types, std::unique_ptr<StatefulOp>* state) {
+  const bool wide = in_types[0] == static_cast<int>(DType::kFloat64);
+  *state = std::make_unique<NarrowState>(in_shapes[0].back() + (wide ? 10 : 0));
+  return SUCCESS;
+}
+REGISTER_OP(StateNarrow)
+    .setCreateOpState(MakeNarrow)
+    .setParseAttrs(OneToOne)
+    .setInferShape(SameShape);
+
 }  // namespace
 
 TEST_CASE("state belongs to one operator and is destroyed with it") {
@@ -295,6 +360,105 @@ TEST_CASE("createOpState sees its device; a StatefulOp without Backward gives an
   auto& backward = bench.Create(OperatorDef("StateOwned_backward", {"dy", "x", "y"}, {"dx"}));
   CHECK(ErrorOf([&] { backward.Run(); }).message() ==
         "backward of operator StateOwned failed: its StatefulOp does not override Backward");
+}
+
+TEST_CASE(
+    "createOpState gets the inputs' shapes and types in the first run, and where they change") {
+  Bench bench;
+  bench.Add("x", {1, 2});
+  bench.Add("dy", {10, 20});
+  g_shaped.clear();
+  const OperatorDef def("StateShaped", {"x"}, {"y"}, {{"factor", 3}});
+  const GradientOpsMeta gradient = GetGradientForOp(def, {"dy"});
+  auto& forward = bench.Create(def);
+  auto backward = CreateOperator(gradient.ops[0], &bench.ws);
+  CHECK(g_shaped.empty());
+  forward.Run();
+  forward.Run();
+  CHECK(g_shaped == "2 float32 StateShaped; ");
+  CHECK(bench.Values("y") == Floats{6, 12});  // 2 runs * 3 * x, of one state
+  backward->Run();
+  CHECK(g_shaped == "2 float32 StateShaped; ");  // that of the forward runs
+  CHECK(bench.Values(gradient.g_input[0].dense) == Floats{60, 120});
+  bench.Add("x", {1});
+  forward.Run();
+  CHECK(g_shaped == "2 float32 StateShaped; 1 float32 StateShaped; ");
+  CHECK(bench.Values("y") == Floats{3});
+  CHECK(g_states == 1);  // the old one is gone
+  bench.Add("x", {1, 2});
+  forward.Run();
+  CHECK(bench.Values("y") == Floats{3, 6});  // made anew
+  CHECK(g_states == 1);
+  backward->Run();
+  CHECK(bench.Values(gradient.g_input[0].dense) == Floats{30, 60});
+  bench.op.reset();
+  CHECK(g_states == 0);
+}
+
+TEST_CASE("the gradient of an operator whose state is of its inputs can be checked") {
+  const GradientCheckResult result = CheckGradient(
+      OperatorDef("StateShaped", {"x"}, {"y"}, {{"factor", 3}}), {Tensor::From<float>({1}, {3})});
+  CHECK_MESSAGE(result.ok(), ToString(result));
+}
+
+TEST_CASE("a run whose state cannot be made fails, and the operator keeps its state") {
+  Bench bench;
+  bench.Add("x", {1});
+  auto& op = bench.Create(OperatorDef("StateShaped", {"x"}, {"y"}, {{"factor", 3}}));
+  op.Run();
+  const auto error = [&](size_t size) {
+    bench.Add("x", Floats(size, 1));
+    return ErrorOf([&] { op.Run(); }).message();
+  };
+  CHECK(error(3) ==
+        "forward of operator StateShaped failed: no 3 elements (createOpState returned FAIL)");
+  CHECK(error(4) == "createOpState threw: told to");
+  CHECK(error(5) ==
+        "forward of operator StateShaped failed: createOpState succeeded but made no StatefulOp");
+  bench.Add("x", Floats(6, 1));
+  const std::string what = ErrorOf([&] { op.Run(); }).what();
+  CHECK_MESSAGE(Contains(what, "of an Error\n  in createOpState\n"), what);
+  CHECK(g_states == 1);
+  bench.Add("x", {1});
+  op.Run();
+  CHECK(bench.Values("y") == Floats{6});  // its second run
+}
+
+TEST_CASE("MXNet's form with narrow extents, a Status and an owner does too") {
+  ResolvedOperator op("StateNarrow", 1);
+  CHECK(op({Tensor::From<double>({1, 3}, {0, 0, 0})})[0].data<double>()[0] == 13);
+  CHECK(op({Tensor::From<float>({2}, {0, 0})})[0].data<float>()[0] == 2);
+}
+
+TEST_CASE("a backward node without an input for each gradient makes no state") {
+  int made = 0;
+  detail::StateOfInputs of_inputs([&](const ShapeVectors&, const std::vector<DType>&,
+                                      detail::IntrusivePtr<StatefulOp>&) { return ++made, FAIL; });
+  opkit_call call{};
+  OpResource resource(&call);
+  const OpTensor in[3];
+  OpTensor out[2];
+  for (const size_t inputs : {1, 3})
+    CHECK(Contains(
+        of_inputs.Run(FunctionPass::kBackward, std::span(in, inputs), out, resource).message(),
+        StrCat("it has ", inputs, " inputs for 2 gradients of inputs")));
+  CHECK(made == 0);
+}
+
+TEST_CASE("on a stream a state that is replaced lives while its work may be left") {
+  g_states = 0;
+  {
+    Workspace ws;
+    Add(ws, "x", {1});
+    auto op = CreateOperator(
+        OperatorDef("StateShaped", {"x"}, {"y"}, {{"factor", 3}}).Device(DeviceType::kCPUStream),
+        &ws);
+    op->Run();
+    Add(ws, "x", {1, 2});
+    op->Run();
+    CHECK(g_states == 2);
+  }
+  CHECK(g_states == 0);
 }
 
 TEST_CASE("a call that selects another kernel makes a new state, in the way of none") {

@@ -291,7 +291,7 @@ std::atomic<int> g_alive{0}, g_made{0};
 // y = number of its run; dx = dy * runs.
 class Counter final : public StatefulOp {
  public:
-  Counter() { ++g_alive, ++g_made; }
+  explicit Counter(int runs = 0) : runs_(runs) { ++g_alive, ++g_made; }
   ~Counter() override { --g_alive; }
   int Forward(Tensors, Tensors outputs, const OpResource&) override {
     *outputs[0].data<float>() = static_cast<float>(++runs_);
@@ -303,7 +303,7 @@ class Counter final : public StatefulOp {
   }
 
  private:
-  int runs_ = 0;
+  int runs_;
 };
 int MakeCounter(Map attrs, StatefulOp** state) {
   if (attrs.count("nothing")) return SUCCESS;
@@ -317,6 +317,27 @@ int MakeCounter(Map attrs, StatefulOp** state) {
 REGISTER_OP(LibCounter)
     .setCreateOpState(MakeCounter, "cpu")
     .setParseAttrs(OneToOne)
+    .setInferShape(SameShape)
+    .stateful();
+
+// Counts from 10 times the extent of x on, separately for each shape and type.
+int MakeCounterOfInputs(Map attrs, const OpContext& context,
+                        const std::vector<std::vector<unsigned int>>& in_shapes,
+                        const std::vector<int> in_types, StatefulOp** state) {
+  const unsigned extent = in_shapes.at(0).at(0);
+  if (extent == 3 || in_types.at(0) != static_cast<int>(DType::kFloat32)) {
+    OPKIT_ERROR_MSG << "no " << context.node->op << " of " << extent;
+    return FAIL;
+  }
+  if (attrs.at("from") != "10") return SUCCESS;
+  *state = new Counter(static_cast<int>(10 * extent));
+  return SUCCESS;
+}
+REGISTER_OP(LibCounterOfInputs)
+    .setCreateOpState(MakeCounterOfInputs)
+    .arg("from", "", "10")
+    .input("x")
+    .output("y")
     .setInferShape(SameShape)
     .stateful();
 

@@ -7,69 +7,14 @@
 #include "opkit/base/unique_function.hpp"
 #include "opkit/op/function/attr_map.hpp"
 #include "opkit/op/function/function_parameters.hpp"
-#include "opkit/op/function/op_resource.hpp"
+#include "opkit/op/function/state_of_inputs.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
-struct KernelConfig;
 struct KernelQuery;
 struct FusionQuery;
 struct FusedNode;
-
-// The device and the node that a state is made for.
-struct OpContext {
-  Device device;
-  const OperatorDef* def = nullptr;  // the node; null in a library
-  // The same node as a C struct, with its graphs; lives as long as the state.
-  const opkit_node* node = nullptr;
-  const KernelConfig* config = nullptr;  // the selected configuration
-};
-
-// Selects the forward or the backward functions of a record.
-enum class FunctionPass : uint8_t { kForward, kBackward };
-
-// The base class of an operator that keeps data between its runs. The function of setCreateOpState
-// makes one object for each operator instance. The object is destroyed with the instance, or, if a
-// deferred run is in flight, in the thread that completes that run. A class overrides either form
-// of Forward and Backward; the form with spans does not allocate. Run is for a class with one
-// function for both passes.
-class StatefulOp : public detail::RefCounted {
- public:
-  virtual OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
-                       std::span<OpTensor> outputs, OpResource& resource) {
-    return pass == FunctionPass::kForward ? Forward(inputs, outputs, resource)
-                                          : Backward(inputs, outputs, resource);
-  }
-  virtual OpStatus Forward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
-                           OpResource& resource) {
-    return detail::ToStatus(Forward(List(inputs), List(outputs), resource));
-  }
-  // Inputs: gradients of the outputs, the inputs, the outputs. Outputs: gradients of the inputs.
-  virtual OpStatus Backward(std::span<const OpTensor> inputs, std::span<OpTensor> outputs,
-                            OpResource& resource) {
-    return detail::ToStatus(Backward(List(inputs), List(outputs), resource));
-  }
-  // The same functions in MXNet's form: lists are allocated at every call, and the result is
-  // SUCCESS or FAIL.
-  virtual int Forward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
-    OPKIT_ERROR_MSG << "its StatefulOp overrides neither Forward nor Run";
-    return FAIL;
-  }
-  virtual int Backward(std::vector<OpTensor>, std::vector<OpTensor>, const OpResource&) {
-    OPKIT_ERROR_MSG << "its StatefulOp does not override Backward";
-    return FAIL;
-  }
-
- private:
-  static std::vector<OpTensor> List(std::span<const OpTensor> tensors) {
-    return {tensors.begin(), tensors.end()};
-  }
-};
-
-// The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape means a scalar, or
-// during inference a shape of unknown rank.
-using ShapeVectors = std::vector<std::vector<int64_t>>;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
                                                 std::span<OpTensor>, OpResource&)>;
@@ -79,6 +24,8 @@ using InferTypeFunction =
 using InferShapeFunction =
     UniqueFunction<OpStatus(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
 using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector<int>& inputs)>;
+// Makes the state of an operator. The state may keep references to the attributes, and what the
+// context points to: both live as long as the operator.
 using CreateStateFunction =
     UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
 using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
@@ -318,6 +265,24 @@ CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, C, S>) {
                             IntrusivePtr<StatefulOp>& state) mutable {
     StateOut<S> made(state);
     return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
+  };
+}
+template <class F, class A, class C, class I, class T, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsShapes<I> &&
+           kIsTypes<T> && kIsStateOut<S>)
+CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, C, I, T, S>) {
+  return [shared = MakeIntrusive<Shared<F>>(std::move(f))](
+             const AttrMap& attrs, const OpContext& context, IntrusivePtr<StatefulOp>& state) {
+    state = MakeIntrusive<StateOfInputs>([shared, &attrs, context](const ShapeVectors& shapes,
+                                                                   const std::vector<DType>& types,
+                                                                   IntrusivePtr<StatefulOp>& made) {
+      ShapesArg<I> in_shapes(shapes, "input");
+      TypesArg<T> in_types(types, "input");
+      StateOut<S> out(made);
+      return CallForStatus(shared->value, PassAttrs<A>(attrs), context, in_shapes.Get(),
+                           in_types.Get(), out.Get());
+    });
+    return OpStatus();
   };
 }
 template <class F, class A, class I>

@@ -2,6 +2,8 @@
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
+#include <memory>
+
 #include "opkit/op/boundary/convert/op_conversion.hpp"
 #include "opkit/plugin/export/library_export.hpp"
 
@@ -20,16 +22,16 @@ OPKIT_IMAGE_LOCAL inline opkit_status CreateInstance(const opkit_kernel* kernel,
     auto& record = *static_cast<FunctionOpRecord*>(const_cast<void*>(kernel->author));
     FunctionDevice* device = record.devices.data();
     while (&device->abi != kernel) ++device;
-    AttrMap attrs = record.Attrs(*node);
-    IntrusivePtr<StatefulOp> state;
+    // The state may refer to the attributes.
+    std::unique_ptr<FunctionInstance> made(new FunctionInstance{*device, record.Attrs(*node), {}});
     if (device->create_state) {
       const OpContext context{
           {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
-      OpStatus status = device->create_state(attrs, context, state);
+      OpStatus status = device->create_state(made->attrs, context, made->state);
       if (!status.ok()) return status;
-      if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
+      if (!made->state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
     }
-    *instance = new FunctionInstance{*device, std::move(attrs), std::move(state)};
+    *instance = made.release();
     return OpStatus();
   });
 }
