@@ -20,6 +20,7 @@ inline constexpr std::string_view kStateArgument = "__state";
 template <class T>
 inline constexpr char kTypeTag = 0;
 
+// A map from strings to strings: std::map, std::unordered_map and others.
 template <class T>
 concept StringMap = requires(T& map, const std::string& text) {
   requires std::is_same_v<typename T::key_type, std::string>;

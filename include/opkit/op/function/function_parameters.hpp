@@ -11,15 +11,19 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Returns the status for SUCCESS or FAIL; for any other number a failure that names it.
 inline OpStatus ToStatus(int answer) {
   if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
   return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
 }
+
+// The types of a function's parameters, in order.
 template <class... Types>
 struct TypeList {};
 
-// Reads the signature of a function pointer, or of a function object whose operator() is neither
-// overloaded nor generic. Deduction also accepts noexcept functions.
+// The types of the result and the parameters of F: a function pointer, noexcept or not, or a
+// function object whose operator() is neither overloaded nor generic. For any other F the result is
+// Unreadable.
 template <class R, class... P>
 struct SignatureParts {
   using Return = R;
@@ -41,6 +45,7 @@ using FunctionSignature = decltype(ReadSignature(std::declval<F>()));
 template <class F>
 using FunctionReturn = typename FunctionSignature<F>::Return;
 
+// True for a result type that CallForStatus turns into an OpStatus; void is a success.
 template <class R>
 inline constexpr bool kIsReturn =
     std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
@@ -62,6 +67,7 @@ OpStatus CallForStatus(F& f, Args&&... args) {
 // P without reference or pointer: the type T that P passes by value, reference or pointer.
 template <class P>
 using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
+// True if PassAs can pass a T as P: P is T, T& or T*, const or not.
 template <class P>
 inline constexpr bool kIsPassed =
     !std::is_rvalue_reference_v<P> &&
@@ -72,7 +78,7 @@ inline constexpr bool kIsWritable =
     (std::is_lvalue_reference_v<P> ||
      std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
 
-// Passes `object` as P.
+// Passes `object` as P; moves it if P is a value.
 template <class P, class T>
 P PassAs(T& object) {
   if constexpr (std::is_pointer_v<P>)
@@ -83,11 +89,11 @@ P PassAs(T& object) {
     return std::move(object);
 }
 
-// The tag of an overload of Adapt(As<Erased>, f, TypeList<P...>), which makes an Erased function of
-// a function with the parameters P.
+// The headers of signatures have an overload of Adapt(As<Erased>, f, TypeList<P...>) for each list
+// of parameters P that they accept. It makes an Erased function, which calls f. kFits is true if
+// there is an overload for the parameters of F; AdaptTo calls it.
 template <class Erased>
 using As = std::type_identity<Erased>;
-// True if a function F can be adapted to the form Erased; AdaptTo adapts it.
 template <class Erased, class F>
 inline constexpr bool kFits = requires {
   Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});

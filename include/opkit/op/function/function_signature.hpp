@@ -163,7 +163,7 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Makes an Erased function from `f`, whose parameters are those of the list, if possible.
+// The overloads that AdaptTo calls (function_parameters.hpp).
 template <class F, class A, class I, class O, class R>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> &&
            kIsTensors<O, false> && kIsResource<R>)

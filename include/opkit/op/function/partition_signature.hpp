@@ -17,8 +17,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using OptionStrings = std::vector<std::pair<std::string, std::string>>;
 
-// The argument for a function's map of strings, std::unordered_map or std::map, by value or
-// reference. Converts to the map type of the function, so that this header need not include it.
+// The argument for a function's map from names to strings or tensors. Converts to the map type of
+// the function, such as std::unordered_map or std::map, so that this header need not include it.
 template <class Value>
 class MapArgument {
  public:
@@ -52,8 +52,8 @@ using StringMapArgument = MapArgument<std::string>;
 using TensorMapArgument = MapArgument<OpTensor>;
 
 // The forms to which setSupportedOps and setAcceptSubgraph adapt functions with MXNet's signatures.
-// `ids` has a number for each node of the JSON, at first -2: it leaves the node in the graph. -1
-// takes the node, and a number from 0 on takes it as that kind.
+// `ids` has a number for each node of the JSON: -2, its value before the call, leaves the node in
+// the graph; -1 takes it; a number from 0 on takes it as that kind.
 using SupportedOpsFunction =
     UniqueFunction<OpStatus(std::string json, std::vector<int>& ids, StringMapArgument& options)>;
 using AcceptFunction = UniqueFunction<OpStatus(std::string json, int id, bool* accept,

@@ -11,13 +11,13 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class OperatorDef;
 struct KernelConfig;
 
-// The device and the node that a state is made for.
+// The device and the node that a state is made for. The state may keep the pointers: they are valid
+// as long as its operator lives.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;  // the node; null in a library
-  // The same node as a C struct, with its graphs; lives as long as the state.
-  const opkit_node* node = nullptr;
-  const KernelConfig* config = nullptr;  // the selected configuration
+  const OperatorDef* def = nullptr;      // the node; null in a library
+  const opkit_node* node = nullptr;      // the node as a C struct, with its graphs
+  const KernelConfig* config = nullptr;  // the selected configuration; null in a library
 };
 
 // Selects the forward or the backward functions of a record.
