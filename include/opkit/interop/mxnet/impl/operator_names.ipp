@@ -321,6 +321,7 @@ OPKIT_INLINE std::string OpkitText(std::string_view text) {
   if (text.size() < 2 || text.front() != '(' || text.back() != ')') return std::string(text);
   return ListInBrackets(text, "[]", false);
 }
+
 }}}  // namespace opkit::detail
 
 #endif  // OPKIT_INTEROP_MXNET_IMPL_OPERATOR_NAMES_IPP_
