@@ -36,6 +36,8 @@ std::string Condition(detail::ShapeRule rule) {
       return "scale and bias have the last extent";
     case ShapeRule::kEqualParts:
       return "equal parts";
+    case ShapeRule::kNever:
+      return "never";
     case ShapeRule::kNotScalar:
       return "an extent other than 1";
   }

@@ -317,6 +317,23 @@ TEST_CASE("nodes that a library changed or made get opkit's names") {
   CHECK(made("my_op", {{"axes", "(1, 2)"}, {"n", 3}}, {{2}}) == "my_op (a) -> (y) axes=[1, 2] n=3");
 }
 
+TEST_CASE("a new node has the outputs that MXNet says") {
+  const auto outputs = [](const std::string& op, const Json& attrs) {
+    const Graph after = After(One(OperatorDef("Kept"), {{2, 4}}), [&](Json& json) {
+      json["nodes"].push_back(
+          {{"op", op}, {"name", "new"}, {"attrs", attrs}, {"inputs", {{0, 0, 0}}}});
+      json["heads"][0] = {2, 0, 0};
+    });
+    const OperatorDef& node = after.node(after.Producer("y"));
+    return StrCat(node.type(), " ", node.outputs().size());
+  };
+  CHECK(outputs("SliceChannel", {{"num_outputs", "2"}}) == "Split 2");
+  CHECK(outputs("mine", {{"__ext_dtype__", "[0,6,-1]"}}) == "mine 3");
+  CHECK(outputs("mine", {{"num_outputs", "many"}}) == "mine 1");
+  CHECK(outputs("mine", {{"num_outputs", "-2"}}) == "mine 1");
+  CHECK(outputs("where", Json::object()) == "where 1");
+}
+
 TEST_CASE("of a changed node only what the library changed is new") {
   Graph graph = One(OperatorDef("Conv")
                         .Arg("auto_pad", "NOTSET")

@@ -54,6 +54,7 @@ enum class ShapeRule : uint8_t {
   kLastAxis,      // inputs after the first have shape [n], n the last extent of the first
   kEqualParts,    // all outputs have equal shapes
   kNotScalar,     // the first input has an extent other than 1
+  kNever,         // the operator is not translated in this direction
 };
 
 // An operator on both sides.
@@ -347,7 +348,7 @@ inline constexpr OperatorNames kOperatorNames[] = {
     {"Tan", "tan"},
     {"Identity", "_copy"},
     {"Cast", "Cast", 1, 1, kCast},
-    {"Where", "where", 3, 3, {}, ShapeRule::kEqual, ShapeRule::kEqual},
+    {"Where", "where", 3, 3, {}, ShapeRule::kEqual, ShapeRule::kNever},  // MXNet: any condition
 
     // Activations.
     {"Relu", "relu"},

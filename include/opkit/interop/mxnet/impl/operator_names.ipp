@@ -40,6 +40,8 @@ inline bool Holds(ShapeRule rule, const NodeShapes& shapes) {
              });
     case ShapeRule::kEqualParts:
       return !shapes.outputs.empty() && AllEqual(shapes.outputs);
+    case ShapeRule::kNever:
+      return false;
     case ShapeRule::kNotScalar:
       return in[0] && std::any_of(in[0]->begin(), in[0]->end(),
                                   [](int64_t extent) { return extent >= 0 && extent != 1; });

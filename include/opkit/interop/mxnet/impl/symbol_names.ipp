@@ -213,13 +213,21 @@ class MxnetAnswer {
       if (shapes_are_sent_ && answer.op == sent->mxnet.op &&
           IsSame(answer.attributes, sent->mxnet.attributes))
         origins_.back() = sent;
-    } else if (const auto numbers = ParseList<int64_t>(dtypes); numbers && !numbers->empty()) {
-      Json& names = node["dtypes"] = Json::array();
-      for (const int64_t number : *numbers)
-        names.push_back(number >= 0 && Index(number) < std::size(kMxnetTypes)
-                            ? ToString(kMxnetTypes[number].dtype)
-                            : std::string_view());
+    } else {
+      AddDtypes(node, dtypes, answer.attributes);
     }
+  }
+  // Gives a new node "dtypes", of which ReadSymbolJson takes the number of outputs: from MXNet's
+  // numbers of types, or from the attribute with the number of outputs that some operators have.
+  static void AddDtypes(Json& node, const std::string& dtypes, const NamedTexts& attributes) {
+    std::vector<int64_t> numbers = ParseList<int64_t>(dtypes).value_or(std::vector<int64_t>());
+    const std::string* count = FindText(attributes, "num_outputs");
+    const int64_t outputs = count ? ParseText<int64_t>(*count).value_or(0) : 0;
+    if (numbers.empty() && outputs > 0 && outputs <= 65536) numbers.assign(Index(outputs), -1);
+    for (const int64_t number : numbers)
+      node["dtypes"].push_back(number >= 0 && Index(number) < std::size(kMxnetTypes)
+                                   ? ToString(kMxnetTypes[number].dtype)
+                                   : std::string_view());
   }
   // Returns the shapes of a node's values, unknown where the library's changes may have changed
   // them; nullopt if its inputs are not what MXNet's JSON has.
