@@ -2,6 +2,7 @@
 #include "opkit/op/check/check_cases.hpp"
 
 #include "op/check/checked_ops.hpp"
+#include "opkit/op/function/function_operator.hpp"
 
 namespace check_cases_test {
 using namespace checked_ops;
@@ -24,6 +25,22 @@ constexpr auto kTrace = [](auto& op) {
 };
 OPERATOR_SCHEMA(CasesTrace).NumInputs(1).NumOutputs(1);
 REGISTER_CPU_OPERATOR(CasesTrace, LambdaOp<kTrace>);
+
+// Has no inputs, which only its function says.
+REGISTER_OP(CasesNoInputs)
+    .setParseAttrs([](const opkit::AttrMap&, int* num_in, int* num_out) {
+      *num_in = 0;
+      *num_out = 1;
+    })
+    .setInferType([](const opkit::AttrMap&, std::vector<DType>&, std::vector<DType>& out) {
+      out[0] = DType::kFloat32;
+    })
+    .setInferShape([](const opkit::AttrMap&, opkit::ShapeVectors&, opkit::ShapeVectors& out) {
+      out[0] = {2};
+    })
+    .setForward([](const opkit::AttrMap&, std::span<const opkit::OpTensor>,
+                   std::span<opkit::OpTensor> out,
+                   opkit::OpResource&) { out[0].data<float>()[0] = out[0].data<float>()[1] = 7; });
 
 // Must run in place; takes an argument; has no other input.
 constexpr auto kAccumulate = [](auto& op) {
@@ -155,6 +172,11 @@ TEST_CASE("inputs that inference refuses are not tried, so that a kernel may rel
   const CheckTarget trusts{schema, MakeCheckDef(schema, {}), {}};
   for (const auto& one : trusts.Cases(DType::kFloat32)) CHECK(one.inputs[0].rank() == 2);
   Expect("CasesTrusts", {});
+}
+
+TEST_CASE("an operator whose attributes alone say that it has no inputs gets none") {
+  CHECK(MakeCheckDef(Schema("CasesNoInputs"), {}).inputs().empty());
+  Expect("CasesNoInputs", {});
 }
 
 TEST_CASE("a node and inputs may be given") {

@@ -48,8 +48,11 @@ inline OperatorDef MakeCheckDef(const OpSchema& schema, const CheckOptions& opti
   const int first_input = options.num_inputs >= 0
                               ? options.num_inputs
                               : std::clamp(named_inputs, schema.min_inputs(), schema.max_inputs());
+  std::vector<int> counts;
+  for (int ins = first_input; ins <= first_input + kMost; ++ins) counts.push_back(ins);
+  if (first_input > 0 && schema.min_inputs() == 0) counts.push_back(0);  // only attributes say it
   std::string why;
-  for (int ins = first_input; ins <= first_input + kMost; ++ins) {
+  for (const int ins : counts) {
     int first_output = options.num_outputs;
     if (first_output < 0) first_output = schema.CalculateOutput(ins, options.args);
     if (first_output < 0)
