@@ -1,5 +1,7 @@
 """opkit.ops: calls on NumPy arrays, signatures, out=, errors, libraries and sources."""
 import inspect
+import os
+import subprocess
 
 import ml_dtypes
 import numpy as np
@@ -239,3 +241,12 @@ def test_a_source_is_compiled_when_it_is_loaded(operators):
         opkit.load(SOURCE, flags=["-O0"])
     with pytest.raises(ValueError, match="flags are for the compiler of a source"):
         opkit.load("lib.so", flags=["-O3"])
+
+
+def test_a_library_for_mxnet_is_known_as_one(tmp_path):
+    source, library = tmp_path / "old.c", tmp_path / "libold.so"
+    source.write_text("int _opVersion(void) { return 7; }\n")
+    compiler = os.environ.get("CC", "cc")
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", library], check=True)
+    with pytest.raises(opkit.UnsupportedError, match="version 7 of MXNet's extension interface"):
+        opkit.load(str(library))
