@@ -43,7 +43,10 @@ class MxnetInstance {
             " has sparse tensors, which run here on the CPU only");
   }
   MxnetInstance(MxnetInstance&&) = delete;
-  ~MxnetInstance() { DestroyState(); }
+  ~MxnetInstance() {
+    for (void* const state : old_states_) DestroyState(state);
+    DestroyState(state_);
+  }
 
  private:
   template <FunctionPass kPass>
@@ -181,7 +184,9 @@ class MxnetInstance {
     bool known = state_ && state_types_.size() == num_in;
     for (size_t i = 0; known && i < num_in; ++i) known = same(i);
     if (known) return;
-    DestroyState();
+    if (state_ && is_gpu_)
+      old_states_.push_back(std::exchange(state_, nullptr));  // the stream may still use it
+    DestroyState(std::exchange(state_, nullptr));
     state_types_.assign(inputs_.types.begin() + static_cast<std::ptrdiff_t>(first),
                         inputs_.types.begin() + static_cast<std::ptrdiff_t>(first + num_in));
     state_shapes_.clear();
@@ -202,8 +207,7 @@ class MxnetInstance {
         },
         [&] { return StrCat("in createOpState of operator ", op_.name()); });
   }
-  void DestroyState() {
-    void* const state = std::exchange(state_, nullptr);
+  void DestroyState(void* state) {
     if (state && op_.api()->op_call_destroy_op_state)
       op_.api().Try([&] { return op_.api()->op_call_destroy_op_state(state), true; });
   }
@@ -350,6 +354,7 @@ class MxnetInstance {
   bool is_dense_ = true, is_gpu_ = false;
   MxnetRandomStates random_;
   void* state_ = nullptr;
+  std::vector<void*> old_states_;
   std::vector<int> state_types_;
   std::vector<MxnetShape> state_shapes_;
   std::vector<std::unique_ptr<char[]>> cpu_memory_;
