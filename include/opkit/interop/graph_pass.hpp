@@ -35,6 +35,8 @@ Graph RunJsonPass(const Graph& graph, const PassArguments& options, GraphPassCal
 //   constant of the graph with such a name gets the tensor in place of its own. Other tensors are
 //   not used.
 // - Attributes of "null" nodes are not read.
+// - A node of `before` leaves out the inputs that it left out there. MXNet's attribute
+//   "__ext_extra_inputs__" is the number of inputs that the pass has added at the end.
 //
 // Errors begin with the place: "nodes[3].inputs[0]: …". Throws kInvalidArgument for text that is no
 // such JSON or is inconsistent, and for a tensor that has no data or the name of an input. Throws

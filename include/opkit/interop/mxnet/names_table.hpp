@@ -299,11 +299,13 @@ inline constexpr AttributeNames kShapeArray[] = {
     {.opkit = "start", .only = "0", .opkit_default = "0"},
 };
 
-// The operators. An operator that fits several rows is translated by the first.
+// The operators. An operator that fits several rows is translated by the first. A row belongs here
+// only if both operators give the same values, types and shapes under its conditions. The test of
+// this header prints the table of docs/from-mxnet.md that a new row needs.
 //
-// Operators that are not here differ in more than names, for example Round (MXNet's rounds halves
-// away from zero), comparisons (MXNet's do not return bools), and operators of which ONNX has as an
-// input what MXNet has as an attribute: Reshape, Clip, Slice, Pad, Tile, Unsqueeze.
+// Operators that are not here differ in more than names. For example, MXNet's round rounds halves
+// away from zero, its comparisons do not return bools, and Reshape, Clip, Slice, Pad, Tile and
+// Unsqueeze of ONNX have as an input what MXNet has as an attribute.
 inline constexpr OperatorNames kOperatorNames[] = {
     // Arithmetic. broadcast_add adds inputs of all shapes, elemwise_add only of equal ones.
     {"Add", "elemwise_add", 2, 2, {}, ShapeRule::kNotBroadcast},
