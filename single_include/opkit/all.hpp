@@ -6,6 +6,7 @@
 #ifndef OPKIT_SINGLE_INCLUDE_ALL_HPP_
 #define OPKIT_SINGLE_INCLUDE_ALL_HPP_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -4488,6 +4489,8 @@ class SubgraphBase : public RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
+  // Returns the graph's numbers of inputs and outputs; -1 for an unknown number.
+  virtual std::pair<int, int> Arity() const { return {-1, -1}; }
   // Infers the types of the node's inputs and outputs from the graph; does nothing if their counts
   // differ.
   virtual void Infer(InferenceContext&) const {}
@@ -5056,7 +5059,8 @@ struct ArityRules {
   CountRule inputs, outputs;
   mutable UniqueFunction<bool(int, int)> pair_allowed;
   mutable UniqueFunction<int(int)> outputs_of_inputs;
-  mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
+  mutable UniqueFunction<std::pair<int, int>(const Arguments&, std::span<const NamedSubgraph>)>
+      of_arguments;
 
   // Returns the number of outputs; -1 if the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
@@ -5066,7 +5070,7 @@ struct ArityRules {
   std::pair<int, int> Of(const Arguments& args) const;
   // Returns the reason why a node of `op` may not have its numbers of values; empty if the numbers
   // are allowed. The Verify functions below have the same convention.
-  std::string Verify(const std::string& op, const OperatorDef& def) const;
+  std::string Verify(const std::string& op, const OperatorDef& def, bool needs_subgraph) const;
 };
 
 // Pairs {input, output} that may, or must, be one blob.
@@ -5142,9 +5146,11 @@ class OpSchema {
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
-  // Sets the function that computes the numbers of inputs and outputs from the attributes; it
-  // returns -1 for a number that they do not decide.
-  using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
+  // Sets the function that computes the numbers of inputs and outputs from the attributes and the
+  // graphs of a node; it returns -1 for a number that they do not decide. If the node carries one
+  // graph, and the operator NeedsSubgraph(), such a number is the graph's.
+  using ArityFunction = UniqueFunction<std::pair<int, int>(
+      const Arguments&, std::span<const detail::NamedSubgraph> graphs)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
     return arity_.of_arguments = std::move(arity), *this;
   }
@@ -5295,7 +5301,7 @@ class OpSchema {
   }
   OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
   OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
-  OpSchema& InheritOnnxSchema() { return *this; }  // does nothing
+  OpSchema& InheritOnnxSchema(std::string_view = {}) { return *this; }  // does nothing
 
   // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
@@ -8955,8 +8961,8 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* Returns the numbers of inputs and outputs of a node with these attributes (-1: any number), or
-   * a failure for wrong attributes. */
+  /* Returns the numbers of inputs and outputs of a node with these attributes and graphs (-1: any;
+   * with OPKIT_OP_SUBGRAPH that of the one graph), or a failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
   /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are
@@ -10261,6 +10267,7 @@ inline constexpr std::string_view kStateArgument = "__state";
 template <class T>
 inline constexpr char kTypeTag = 0;
 
+// A map from strings to strings: std::map, std::unordered_map and others.
 template <class T>
 concept StringMap = requires(T& map, const std::string& text) {
   requires std::is_same_v<typename T::key_type, std::string>;
@@ -10435,39 +10442,136 @@ class AttrMap {
 
 #endif  // OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
-// ---- opkit/op/function/function_signature.hpp
-// The signatures that function operators may have, read at compile time and adapted to one
-// type-erased form each. The fast forms are called directly; the other forms copy maps and vectors
-// at every call.
-#ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
-#define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+// ---- opkit/op/function/function_parameters.hpp
+// Reads the parameter list of a function at compile time, and passes arguments as the list says: by
+// value, reference or pointer. function_signature.hpp and partition_signature.hpp adapt functions
+// of many signatures to one type-erased form each.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Returns the status for SUCCESS or FAIL; for any other number a failure that names it.
+inline OpStatus ToStatus(int answer) {
+  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
+  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
+}
+
+// The types of a function's parameters, in order.
+template <class... Types>
+struct TypeList {};
+
+// The types of the result and the parameters of F: a function pointer, noexcept or not, or a
+// function object whose operator() is neither overloaded nor generic. For any other F the result is
+// Unreadable.
+template <class R, class... P>
+struct SignatureParts {
+  using Return = R;
+  using Parameters = TypeList<P...>;
+};
+template <class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...) const);
+template <class F>
+auto ReadSignature(const F&) -> decltype(ReadSignature(&F::operator()));
+struct Unreadable {};
+SignatureParts<Unreadable> ReadSignature(...);
+
+template <class F>
+using FunctionSignature = decltype(ReadSignature(std::declval<F>()));
+template <class F>
+using FunctionReturn = typename FunctionSignature<F>::Return;
+
+// True for a result type that CallForStatus turns into an OpStatus; void is a success.
+template <class R>
+inline constexpr bool kIsReturn =
+    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
+    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
+
+template <class F, class... Args>
+OpStatus CallForStatus(F& f, Args&&... args) {
+  using R = FunctionReturn<F>;
+  if constexpr (std::is_void_v<R>) {
+    f(std::forward<Args>(args)...);
+    return {};
+  } else if constexpr (std::is_same_v<R, OpStatus>) {
+    return f(std::forward<Args>(args)...);
+  } else {
+    return ToStatus(static_cast<int>(f(std::forward<Args>(args)...)));
+  }
+}
+
+// P without reference or pointer: the type T that P passes by value, reference or pointer.
+template <class P>
+using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
+// True if PassAs can pass a T as P: P is T, T& or T*, const or not.
+template <class P>
+inline constexpr bool kIsPassed =
+    !std::is_rvalue_reference_v<P> &&
+    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
+// True if the function can change the caller's object through P.
+template <class P>
+inline constexpr bool kIsWritable =
+    (std::is_lvalue_reference_v<P> ||
+     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
+
+// Passes `object` as P; moves it if P is a value.
+template <class P, class T>
+P PassAs(T& object) {
+  if constexpr (std::is_pointer_v<P>)
+    return &object;
+  else if constexpr (std::is_reference_v<P>)
+    return object;
+  else
+    return std::move(object);
+}
+
+// The headers of signatures have an overload of Adapt(As<Erased>, f, TypeList<P...>) for each list
+// of parameters P that they accept. It makes an Erased function, which calls f. kFits is true if
+// there is an overload for the parameters of F; AdaptTo calls it.
+template <class Erased>
+using As = std::type_identity<Erased>;
+template <class Erased, class F>
+inline constexpr bool kFits = requires {
+  Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});
+};
+template <class Erased, class F>
+Erased AdaptTo(F f) {
+  if constexpr (kFits<Erased, F>)
+    return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
+  else
+    return {};  // a static_assert of the caller has failed
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
+
+// ---- opkit/op/function/stateful_op.hpp
+// StatefulOp: the base class of the objects that setCreateOpState makes, with the OpContext that
+// they are made for.
+#ifndef OPKIT_OP_FUNCTION_STATEFUL_OP_HPP_
+#define OPKIT_OP_FUNCTION_STATEFUL_OP_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct KernelConfig;
-struct KernelQuery;
-struct FusionQuery;
-struct FusedNode;
 
-// The device and the node that a state is made for.
+// The device and the node that a state is made for. The state may keep the pointers: they are valid
+// as long as its operator lives.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;  // the node; null in a library
-  // The same node as a C struct, with its graphs; lives as long as the state.
-  const opkit_node* node = nullptr;
-  const KernelConfig* config = nullptr;  // the selected configuration
+  const OperatorDef* def = nullptr;      // the node; null in a library
+  const opkit_node* node = nullptr;      // the node as a C struct, with its graphs
+  const KernelConfig* config = nullptr;  // the selected configuration; null in a library
 };
 
 // Selects the forward or the backward functions of a record.
 enum class FunctionPass : uint8_t { kForward, kBackward };
-
-namespace detail {
-inline OpStatus ToStatus(int answer) {
-  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
-  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
-}
-}  // namespace detail
 
 // The base class of an operator that keeps data between its runs. The function of setCreateOpState
 // makes one object for each operator instance. The object is destroyed with the instance, or, if a
@@ -10507,9 +10611,68 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_STATEFUL_OP_HPP_
+
+// ---- opkit/op/function/state_of_inputs.hpp
+// StateOfInputs: the state of an operator whose setCreateOpState wants the shapes and types of its
+// inputs. They are known in a run, not when the operator is made.
+#ifndef OPKIT_OP_FUNCTION_STATE_OF_INPUTS_HPP_
+#define OPKIT_OP_FUNCTION_STATE_OF_INPUTS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
 // The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape means a scalar, or
 // during inference a shape of unknown rank.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
+
+namespace detail {
+
+// Makes the author's state in the first run, from the tensors of that run, and again in a run whose
+// inputs have other shapes or types. Each run runs that state.
+class StateOfInputs final : public StatefulOp {
+ public:
+  using MakeFunction = UniqueFunction<OpStatus(
+      const ShapeVectors& shapes, const std::vector<DType>& types, IntrusivePtr<StatefulOp>& made)>;
+
+  explicit StateOfInputs(MakeFunction make) : make_(std::move(make)) {}
+  // If no state can be made, the run fails, and the operator keeps the state that it has.
+  OPKIT_INLINE OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                            std::span<OpTensor> outputs, OpResource& resource) override;
+
+ private:
+  // True if the state was made for these inputs.
+  bool Fits(std::span<const OpTensor> inputs) const;
+  OpStatus Make(std::span<const OpTensor> inputs);
+
+  MakeFunction make_;
+  ShapeVectors shapes_;
+  std::vector<DType> types_;
+  IntrusivePtr<StatefulOp> state_;
+  // The states that earlier runs have used, while work of these runs may be left.
+  std::vector<IntrusivePtr<StatefulOp>> replaced_;
+  const opkit_call* calls_[2] = {};  // the last run of each pass
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_STATE_OF_INPUTS_HPP_
+
+// ---- opkit/op/function/function_signature.hpp
+// The signatures that function operators may have, read at compile time and adapted to one
+// type-erased form each. The fast forms are called directly; the other forms copy maps and vectors
+// at every call.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+class OperatorDef;
+struct KernelQuery;
+struct FusionQuery;
+struct FusedNode;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
                                                 std::span<OpTensor>, OpResource&)>;
@@ -10519,6 +10682,8 @@ using InferTypeFunction =
 using InferShapeFunction =
     UniqueFunction<OpStatus(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
 using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector<int>& inputs)>;
+// Makes the state of an operator. The state may keep references to the attributes, and what the
+// context points to: both live as long as the operator.
 using CreateStateFunction =
     UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
 using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
@@ -10526,74 +10691,6 @@ using FlopsFunction =
     UniqueFunction<uint64_t(const AttrMap&, const ShapeVectors& in, const ShapeVectors& out)>;
 
 namespace detail {
-
-template <class... Types>
-struct TypeList {};
-
-// Reads the signature of a function pointer, or of a function object whose operator() is neither
-// overloaded nor generic. Deduction also accepts noexcept functions.
-template <class R, class... P>
-struct SignatureParts {
-  using Return = R;
-  using Parameters = TypeList<P...>;
-};
-template <class R, class... P>
-SignatureParts<R, P...> ReadSignature(R (*)(P...));
-template <class C, class R, class... P>
-SignatureParts<R, P...> ReadSignature(R (C::*)(P...));
-template <class C, class R, class... P>
-SignatureParts<R, P...> ReadSignature(R (C::*)(P...) const);
-template <class F>
-auto ReadSignature(const F&) -> decltype(ReadSignature(&F::operator()));
-struct Unreadable {};
-SignatureParts<Unreadable> ReadSignature(...);
-
-template <class F>
-using FunctionSignature = decltype(ReadSignature(std::declval<F>()));
-template <class F>
-using FunctionReturn = typename FunctionSignature<F>::Return;
-
-template <class R>
-inline constexpr bool kIsReturn =
-    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
-    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
-
-template <class F, class... Args>
-OpStatus CallForStatus(F& f, Args&&... args) {
-  using R = FunctionReturn<F>;
-  if constexpr (std::is_void_v<R>) {
-    f(std::forward<Args>(args)...);
-    return {};
-  } else if constexpr (std::is_same_v<R, OpStatus>) {
-    return f(std::forward<Args>(args)...);
-  } else {
-    return ToStatus(static_cast<int>(f(std::forward<Args>(args)...)));
-  }
-}
-
-// P without reference or pointer: the type T that P passes by value, reference or pointer.
-template <class P>
-using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
-template <class P>
-inline constexpr bool kIsPassed =
-    !std::is_rvalue_reference_v<P> &&
-    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// True if the function can change the caller's object through P.
-template <class P>
-inline constexpr bool kIsWritable =
-    (std::is_lvalue_reference_v<P> ||
-     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
-
-// Passes `object` as P.
-template <class P, class T>
-P PassAs(T& object) {
-  if constexpr (std::is_pointer_v<P>)
-    return &object;
-  else if constexpr (std::is_reference_v<P>)
-    return object;
-  else
-    return std::move(object);
-}
 
 // True for a parameter that takes attributes: const AttrMap&, or a map of strings by value or const
 // reference.
@@ -10724,9 +10821,7 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Makes an Erased function from `f`, whose parameters are those of the list, if possible.
-template <class Erased>
-using As = std::type_identity<Erased>;
+// The overloads that AdaptTo calls (function_parameters.hpp).
 template <class F, class A, class I, class O, class R>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> &&
            kIsTensors<O, false> && kIsResource<R>)
@@ -10830,6 +10925,24 @@ CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, C, S>) {
     return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
   };
 }
+template <class F, class A, class C, class I, class T, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsShapes<I> &&
+           kIsTypes<T> && kIsStateOut<S>)
+CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, C, I, T, S>) {
+  return [shared = MakeIntrusive<Shared<F>>(std::move(f))](
+             const AttrMap& attrs, const OpContext& context, IntrusivePtr<StatefulOp>& state) {
+    state = MakeIntrusive<StateOfInputs>([shared, &attrs, context](const ShapeVectors& shapes,
+                                                                   const std::vector<DType>& types,
+                                                                   IntrusivePtr<StatefulOp>& made) {
+      ShapesArg<I> in_shapes(shapes, "input");
+      TypesArg<T> in_types(types, "input");
+      StateOut<S> out(made);
+      return CallForStatus(shared->value, PassAttrs<A>(attrs), context, in_shapes.Get(),
+                           in_types.Get(), out.Get());
+    });
+    return OpStatus();
+  };
+}
 template <class F, class A, class I>
   requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>)
 ScratchFunction Adapt(As<ScratchFunction>, F f, TypeList<A, I>) {
@@ -10847,18 +10960,6 @@ FlopsFunction Adapt(As<FlopsFunction>, F f, TypeList<A, I, O>) {
     ShapesArg<O> out(outputs, "output");
     return static_cast<uint64_t>(f(PassAttrs<A>(attrs), in.Get(), out.Get()));
   };
-}
-// True if a function F can be adapted to the form Erased; AdaptTo adapts it.
-template <class Erased, class F>
-inline constexpr bool kFits = requires {
-  Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});
-};
-template <class Erased, class F>
-Erased AdaptTo(F f) {
-  if constexpr (kFits<Erased, F>)
-    return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
-  else
-    return {};  // a static_assert of the caller has failed
 }
 
 }  // namespace detail
@@ -11036,12 +11137,22 @@ class BasicFunctionOpBuilder {
   // Sets the function that makes the object that runs the operator. The object also computes the
   // gradient, with two exceptions: after setIsSubgraphOp() the graph's gradient is used, and after
   // noGradient() the operator has no gradient.
+  //   int f(std::map<std::string, std::string> attrs, StatefulOp** state)
+  //   int f(std::map<std::string, std::string> attrs, const OpContext& context, StatefulOp** state)
+  //   int f(std::map<std::string, std::string> attrs, const OpContext& context,
+  //         const std::vector<std::vector<unsigned int>>& in_shapes,
+  //         const std::vector<int>& in_types, StatefulOp** state)
+  // The last form, of MXNet 1.8, gets the shapes and dtypes of the operator's inputs. It is called
+  // in the first run, and again in a run whose inputs have other shapes or dtypes: the new object
+  // replaces the old one. A run fails if its object cannot be made.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
                   "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
                   "StatefulOp** state), with OpContext context in the middle if you need the "
-                  "device; std::unique_ptr<StatefulOp>* also does for the state");
+                  "device, and const std::vector<std::vector<unsigned int>>& in_shapes, const "
+                  "std::vector<int>& in_types behind it if you need these; "
+                  "std::unique_ptr<StatefulOp>* also does for the state");
     OnDevice<FunctionPass::kForward>(device, "setCreateOpState", &FunctionDevice::create_state,
                                      std::move(f));
     return Guarded([&] {
@@ -11097,8 +11208,9 @@ class BasicFunctionOpBuilder {
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
-  // refuses wrong attributes. Without this function and without declared inputs and outputs, any
-  // number is allowed; a library's operator needs the function or the declarations.
+  // refuses wrong attributes. A number may be -1, which allows any number; after setIsSubgraphOp()
+  // it is then that of the node's graph. Both numbers are -1 without this function and without
+  // declared inputs and outputs; a library's operator needs one of these, or setIsSubgraphOp().
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -11180,7 +11292,9 @@ class BasicFunctionOpBuilder {
     });
   }
   // Declares that every node carries a graph, which the functions run; a node without a graph is
-  // refused. Without setBackward the operator's gradient is the gradient of the graph.
+  // refused. A node has as many inputs and outputs as its one graph, unless setParseAttrs or
+  // declared inputs and outputs say another number. Without setBackward the operator's gradient is
+  // the gradient of the graph.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
     return Guarded([&] {
              host_.NeedsSubgraph();
@@ -11954,6 +12068,9 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const Graph& graph, const OperatorD
 class OPKIT_VISIBLE GraphSubgraph : public SubgraphBase {
  public:
   explicit GraphSubgraph(Graph contents) : graph(std::move(contents)) {}
+  std::pair<int, int> Arity() const override {
+    return {static_cast<int>(graph.inputs().size()), static_cast<int>(graph.outputs().size())};
+  }
   // Returns a subgraph of the same class with these contents.
   virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
   const Graph graph;
@@ -13090,6 +13207,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // of the body, output i is output i. Subgraphs inside nodes are not partitioned. If no node is
 // taken, returns the graph unchanged. Sets `report`, if given, unless an error occurs.
 //
+// A partitioner may have several strategies, which are registered as "name.first", "name.second".
+// A request for "name" runs all of them, in the order of their registration.
+//
 // Errors name the partitioner. Throws kNotFound for an unregistered partitioner (with the nearest
 // name) or subgraph operator, kInvalidArgument for an invalid option, and kFailedPrecondition if
 // require_all is set and nodes stay outside. Throws the errors of PartitionAnswer, of the graph
@@ -13335,6 +13455,19 @@ class NamedParts {
   std::vector<std::string> Names() const {
     MutexLock lock(mutex_);
     return rows_.Names();
+  }
+  // Returns the names that begin with `name` and a dot, in the order of their lines of the source.
+  std::vector<std::string> Group(std::string_view name) const {
+    MutexLock lock(mutex_);
+    std::vector<std::pair<int, std::string>> found;
+    for (const auto& row : rows_)
+      if (row.name.size() > name.size() && row.name[name.size()] == '.' &&
+          row.name.starts_with(name))
+        found.emplace_back(row.value.line, row.name);
+    std::sort(found.begin(), found.end());
+    std::vector<std::string> names;
+    for (auto& [line, full] : found) names.push_back(std::move(full));
+    return names;
   }
 
  private:
@@ -13713,6 +13846,10 @@ class PartitionerRegistry {
   // registered at two places; kInvalidArgument with the partitioner's problem().
   detail::IntrusivePtr<const Partitioner> Get(std::string_view name) const;
   bool Has(std::string_view name) const { return parts_.Has(name); }
+  // Returns the partitioners that a request for `name` runs, one after the other: the one of that
+  // name, or else its strategies, "name.first" and "name.second", in the order of their
+  // registration. Throws kNotFound if there is neither.
+  std::vector<std::string> Requested(const std::string& name) const;
   // Returns the names in alphabetical order.
   std::vector<std::string> Names() const { return parts_.Names(); }
 
@@ -13773,8 +13910,9 @@ void MarkBySelector(SubgraphSelector& selector, PartitionAnswer& answer);
 #endif  // OPKIT_GRAPH_PARTITION_SELECTOR_HPP_
 
 // ---- opkit/op/function/partition_signature.hpp
-// MXNet's signatures of a partitioner's functions. Programs and libraries accept the same
-// signatures.
+// MXNet's signatures of a partitioner's functions, and the one form to which each is adapted.
+// Programs and libraries accept the same signatures. Each parameter may be a value, a reference or
+// a pointer.
 #ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -13782,8 +13920,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using OptionStrings = std::vector<std::pair<std::string, std::string>>;
 
-// The argument for a function's map of strings, std::unordered_map or std::map, by value or
-// reference. Converts to the map type of the function, so that this header need not include it.
+// The argument for a function's map from names to strings or tensors. Converts to the map type of
+// the function, such as std::unordered_map or std::map, so that this header need not include it.
 template <class Value>
 class MapArgument {
  public:
@@ -13816,47 +13954,104 @@ class MapArgument {
 using StringMapArgument = MapArgument<std::string>;
 using TensorMapArgument = MapArgument<OpTensor>;
 
-// The signatures of MXNet's versions.
-template <class F>
-concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, StringMapArgument&>;
-template <class F>
-concept SupportedOpsOfVector =
-    std::is_invocable_v<F&, std::string, std::vector<int>&, StringMapArgument&>;
-template <class F>
-concept AcceptOfJson = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&>;
-template <class F>
-concept AcceptWithAttributes =
-    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&>;
-template <class F>
-concept AcceptWithTensors =
-    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                        TensorMapArgument&, TensorMapArgument&>;
+// The forms to which setSupportedOps and setAcceptSubgraph adapt functions with MXNet's signatures.
+// `ids` has a number for each node of the JSON: -2, its value before the call, leaves the node in
+// the graph; -1 takes it; a number from 0 on takes it as that kind.
+using SupportedOpsFunction =
+    UniqueFunction<OpStatus(std::string json, std::vector<int>& ids, StringMapArgument& options)>;
+using AcceptFunction = UniqueFunction<OpStatus(std::string json, int id, bool* accept,
+                                               StringMapArgument& options, StringMapArgument& attrs,
+                                               TensorMapArgument& args, TensorMapArgument& aux)>;
 
-// Calls f with the parameters of its signature. The signature with int* comes from MXNet 1.7, where
-// an id is only a flag: 0 leaves the node in the graph, like -2 in the other signatures.
-template <class F>
-ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
-                             StringMapArgument& options) {
-  if constexpr (SupportedOpsOfVector<F>) {
-    return static_cast<ReturnValue>(f(std::move(json), ids, options));
-  } else {
-    const auto answer = static_cast<ReturnValue>(
-        f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
-    for (int& id : ids)
-      if (id == 0) id = -2;
-    return answer;
+// True for a parameter that takes a T by value, reference or pointer.
+template <class P, class T>
+inline constexpr bool kPasses = kIsPassed<P> && std::is_same_v<Pointee<P>, T>;
+// True for a parameter that takes a map from names to values of the type.
+template <class P, class Value>
+inline constexpr bool kIsMapOf = false;
+template <class P, class Value>
+  requires requires {
+    requires std::is_same_v<typename Pointee<P>::key_type, std::string>;
+    requires std::is_same_v<typename Pointee<P>::mapped_type, Value>;
+  }
+inline constexpr bool kIsMapOf<P, Value> = kIsPassed<P>;
+template <class P, class Value>
+P PassMap(MapArgument<Value>& argument) {
+  Pointee<P>& map = argument;
+  if constexpr (std::is_same_v<P, Pointee<P>>)
+    return map;  // a copy, so that Read still finds the argument's map
+  else
+    return PassAs<P>(map);
+}
+
+// Replaces flags, which are 1 for a node that is taken and 0 for another, by ids of
+// SupportedOpsFunction. Leaves -1 and -2, which mean the same as flags and as ids. Throws
+// kInvalidArgument for other numbers: 0 and 1 would then be flags or kinds.
+inline void IdsOfFlags(std::vector<int>& ids) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < -2 || ids[i] > 1)
+      Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids[i],
+            " for node ", i,
+            " in int* ids, where 1 or -1 takes a node and 0 or -2 leaves it; a function that takes "
+            "nodes of several kinds has std::vector<int>* ids");
+    if (ids[i] >= 0) ids[i] = ids[i] == 1 ? -1 : -2;
   }
 }
-template <class F>
-ReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
-                               StringMapArgument& options, StringMapArgument& attrs,
-                               TensorMapArgument& args, TensorMapArgument& aux) {
-  if constexpr (AcceptWithTensors<F>)
-    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
-  else if constexpr (AcceptWithAttributes<F>)
-    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs));
-  else
-    return static_cast<ReturnValue>(f(std::move(json), id, accept, options));
+
+template <class F, class Json, class Ids, class Options>
+  requires(kIsReturn<FunctionReturn<F>> && kPasses<Json, std::string> && kIsWritable<Ids> &&
+           (kPasses<Ids, std::vector<int>> || kPasses<Ids, std::vector<bool>>) &&
+           kIsMapOf<Options, std::string>)
+SupportedOpsFunction Adapt(As<SupportedOpsFunction>, F f, TypeList<Json, Ids, Options>) {
+  return [f = std::move(f)](std::string json, std::vector<int>& ids,
+                            StringMapArgument& options) mutable -> OpStatus {
+    if constexpr (kPasses<Ids, std::vector<int>>) {
+      return CallForStatus(f, PassAs<Json>(json), PassAs<Ids>(ids), PassMap<Options>(options));
+    } else {
+      std::vector<bool> flags(ids.size());
+      OpStatus status =
+          CallForStatus(f, PassAs<Json>(json), PassAs<Ids>(flags), PassMap<Options>(options));
+      ids.assign(flags.begin(), flags.end());
+      IdsOfFlags(ids);
+      return status;
+    }
+  };
+}
+template <class F, class Json, class Options>
+  requires(kIsReturn<FunctionReturn<F>> && kPasses<Json, std::string> &&
+           kIsMapOf<Options, std::string>)
+SupportedOpsFunction Adapt(As<SupportedOpsFunction>, F f, TypeList<Json, int, int*, Options>) {
+  return [f = std::move(f)](std::string json, std::vector<int>& ids,
+                            StringMapArgument& options) mutable {
+    OpStatus status = CallForStatus(f, PassAs<Json>(json), static_cast<int>(ids.size()), ids.data(),
+                                    PassMap<Options>(options));
+    if (status.ok()) IdsOfFlags(ids);
+    return status;
+  };
+}
+
+// True for the parameters after the options: none, attrs, or attrs, args and aux.
+template <class... P>
+inline constexpr bool kIsAcceptTail = sizeof...(P) == 0;
+template <class Attrs>
+inline constexpr bool kIsAcceptTail<Attrs> = kIsMapOf<Attrs, std::string>;
+template <class Attrs, class Args, class Aux>
+inline constexpr bool kIsAcceptTail<Attrs, Args, Aux> =
+    kIsMapOf<Attrs, std::string> && kIsMapOf<Args, OpTensor> && kIsMapOf<Aux, OpTensor>;
+
+template <class F, class Json, class Options, class... Tail>
+  requires(kIsReturn<FunctionReturn<F>> && kPasses<Json, std::string> &&
+           kIsMapOf<Options, std::string> && kIsAcceptTail<Tail...>)
+AcceptFunction Adapt(As<AcceptFunction>, F f, TypeList<Json, int, bool*, Options, Tail...>) {
+  return [f = std::move(f)](std::string json, int id, bool* accept, StringMapArgument& options,
+                            StringMapArgument& attrs, TensorMapArgument& args,
+                            TensorMapArgument& aux) mutable {
+    const auto maps = std::tie(attrs, args, aux);
+    return [&]<size_t... I>(std::index_sequence<I...>) {
+      return CallForStatus(f, PassAs<Json>(json), id, accept, PassMap<Options>(options),
+                           PassMap<Tail>(std::get<I>(maps))...);
+    }(std::index_sequence_for<Tail...>());
+  };
 }
 
 }}}  // namespace opkit::detail
@@ -13913,27 +14108,27 @@ class BasicPartitionerBuilder {
 
   // Sets the function that takes nodes. It is typed, as above, with PartitionArguments as an
   // optional third parameter; or it has MXNet's signature
-  //   ReturnValue f(std::string json, const int num_ids, int* ids,
-  //                   std::unordered_map<std::string, std::string>& options)
-  // or the same with std::vector<int>& ids. `ids` has a number for each node of the JSON
-  // (symbol_json.hpp). The initial -2 leaves the node in the graph, -1 takes it, and a number from
-  // 0 on takes it as that kind. With int* ids, 0 also leaves the node, as in MXNet 1.7.
+  //   ReturnValue f(const std::string& json, std::vector<int>* ids,
+  //                 const std::unordered_map<std::string, std::string>& options)
+  // `ids` has a number for each node of the JSON (symbol_json.hpp). The initial -2 leaves the node
+  // in the graph, -1 takes it, and a number from 0 on takes it as that kind. In older signatures
+  // ids are flags, 1 or true for a node that is taken:
+  //   ReturnValue f(std::string json, const int num_ids, int* ids, …& options)
+  //   ReturnValue f(std::string json, std::vector<bool>& ids, …& options)
+  // -1 and -2 keep their meaning in int* ids; any other number is an Error (kInvalidArgument).
   template <class F>
   BasicPartitionerBuilder& setSupportedOps(F f) {
     constexpr bool kTyped = Host::template kTakesMark<F>;
-    static_assert(kTyped || detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
+    static_assert(kTyped || detail::kFits<detail::SupportedOpsFunction, F>,
                   "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
-                  "answer), which needs opkit/partition.hpp, or ReturnValue f(std::string json, "
-                  "const int num_ids, int* ids, std::unordered_map<std::string, std::string>& "
-                  "options)");
+                  "answer), which needs opkit/partition.hpp, or ReturnValue f(const std::string& "
+                  "json, std::vector<int>* ids, const std::unordered_map<std::string, "
+                  "std::string>& options)");
     if constexpr (kTyped)
       return Once(host_.record().mark, "setSupportedOps", host_.Mark(std::move(f)));
     else
       return Once(host_.record().mark, "setSupportedOps",
-                  host_.JsonMark([f](std::string json, std::vector<int>& ids,
-                                     detail::StringMapArgument& options) mutable {
-                    return detail::CallSupportedOps(f, std::move(json), ids, options);
-                  }));
+                  host_.JsonMark(detail::AdaptTo<detail::SupportedOpsFunction>(std::move(f))));
   }
   // Sets, instead of setSupportedOps, the function that makes the SubgraphSelector for a graph; it
   // needs opkit/partition.hpp:
@@ -13961,31 +14156,25 @@ class BasicPartitionerBuilder {
   }
   // Sets the function that accepts or rejects every legal subgraph: void f(SubgraphReview&), with
   // PartitionArguments as an optional second parameter, or MXNet's
-  //   ReturnValue f(std::string json, int subgraph_id, bool* accept,
-  //                   std::unordered_map<std::string, std::string>& options,
-  //                   std::unordered_map<std::string, std::string>& attrs,
-  //                   std::map<std::string, OpTensor>& args, std::map<std::string, OpTensor>& aux)
+  //   ReturnValue f(const std::string& json, int subgraph_id, bool* accept,
+  //                 const std::unordered_map<std::string, std::string>& options,
+  //                 std::unordered_map<std::string, std::string>* attrs,
+  //                 const std::unordered_map<std::string, OpTensor>& args,
+  //                 const std::unordered_map<std::string, OpTensor>& aux)
   // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
-  // constants of the subgraph; `aux` is empty.
+  // constants of the subgraph; `aux` is empty. A map may be a std::map.
   template <class F>
   BasicPartitionerBuilder& setAcceptSubgraph(F f) {
     constexpr bool kTyped = Host::template kTakesReview<F>;
-    static_assert(kTyped || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
-                      detail::AcceptWithTensors<F>,
+    static_assert(kTyped || detail::kFits<detail::AcceptFunction, F>,
                   "setAcceptSubgraph(f): write void f(SubgraphReview& review), which needs "
-                  "opkit/partition.hpp, or ReturnValue f(std::string json, int subgraph_id, "
-                  "bool* accept, std::unordered_map<std::string, std::string>& options)");
+                  "opkit/partition.hpp, or ReturnValue f(const std::string& json, int subgraph_id, "
+                  "bool* accept, const std::unordered_map<std::string, std::string>& options)");
     if constexpr (kTyped)
       return Once(host_.record().review, "setAcceptSubgraph", host_.Review(std::move(f)));
     else
       return Once(host_.record().review, "setAcceptSubgraph",
-                  host_.JsonReview(
-                      [f](std::string json, int id, bool* accept,
-                          detail::StringMapArgument& options, detail::StringMapArgument& attrs,
-                          detail::TensorMapArgument& args, detail::TensorMapArgument& aux) mutable {
-                        return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
-                                                          attrs, args, aux);
-                      }));
+                  host_.JsonReview(detail::AdaptTo<detail::AcceptFunction>(std::move(f))));
   }
   // Does the same as setAcceptSubgraph: later versions of MXNet have this name.
   template <class F>
@@ -14064,16 +14253,11 @@ class FunctionPartitioner final : public Partitioner {
   GraphPartitionerRecord record;
 };
 
-// A function with MXNet's signature. MarkByJson and ReviewByJson write the graph as JSON, call such
-// a function and apply its results.
-using SupportedOpsCall =
-    FunctionRef<ReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
-using AcceptCall =
-    FunctionRef<ReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                            TensorMapArgument&, TensorMapArgument&)>;
+// Write the graph as JSON, call a function with MXNet's signature, and apply its results.
 void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
-                SupportedOpsCall call);
-void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);
+                SupportedOpsFunction& function);
+void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments,
+                  AcceptFunction& function);
 
 // The Host of a BasicPartitionerBuilder: converts the functions for the record, and adds the
 // partitioner to the registry.
@@ -14098,12 +14282,12 @@ class GraphPartitionerHost {
             f(answer.view(), answer);
         };
   }
-  template <class F>
-  GraphPartitionerRecord::MarkFunction JsonMark(F call) {
+  GraphPartitionerRecord::MarkFunction JsonMark(SupportedOpsFunction f) {
     record().reads_options = true;
-    return [call](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
-      MarkByJson(answer, arguments, call);
-    };
+    return
+        [f = std::move(f)](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
+          MarkByJson(answer, arguments, f);
+        };
   }
   GraphPartitionerRecord::SelectorFunction Selector(GraphPartitionerRecord::SelectorFunction make) {
     record().reads_options = true;
@@ -14120,11 +14304,10 @@ class GraphPartitionerHost {
             f(review);
         };
   }
-  template <class F>
-  GraphPartitionerRecord::ReviewFunction JsonReview(F call) {
+  GraphPartitionerRecord::ReviewFunction JsonReview(AcceptFunction f) {
     record().reads_options = true;
-    return [call](SubgraphReview& review, const PartitionArguments& arguments) mutable {
-      ReviewByJson(review, arguments, call);
+    return [f = std::move(f)](SubgraphReview& review, const PartitionArguments& arguments) mutable {
+      ReviewByJson(review, arguments, f);
     };
   }
 
@@ -14505,6 +14688,10 @@ class SharedObject : public RefCounted {
   // Returns the mangled names of the functions that the file exported when it was opened (see
   // Demangle).
   virtual const std::vector<std::string>& ExportedFunctions() const = 0;
+  // True if the library reaches a function through the loader's tables, whose mangled name has
+  // this part: one that it imports, or one of its own that another library may replace. The
+  // library then calls that function, or takes its address.
+  bool Uses(std::string_view part_of_name) const;
   // Returns symbols that may keep the code mapped after the last handle is gone.
   virtual std::vector<std::string> PinningSymbols() const = 0;
 
@@ -14520,6 +14707,9 @@ class SharedObject : public RefCounted {
 // The code of a library. Every object that may call the code keeps it loaded.
 struct LibraryImage : RefCounted {
   IntrusivePtr<SharedObject> object;  // null for the program's own operators
+  // The description of a file that exports no opkit_library_entry (library_adapter.hpp); else null.
+  // Destroyed before `object`.
+  IntrusivePtr<RefCounted> adapted;
   const opkit_library* library = nullptr;
   std::string name;       // unique among the libraries of the program
   std::string announced;  // its own name or its file's, without a folder
@@ -14636,6 +14826,8 @@ class Library {
   const std::string& path() const { return loaded().path; }
   // Returns the backend of the library's kernels for operators that existed before.
   const std::string& backend() const { return loaded().backend; }
+  // True for a library of another toolkit, which an adapter loads (load/library_adapter.hpp).
+  bool is_adapted() const { return bool{image().adapted}; }
   // Returns the version of the toolkit with which the library was compiled; empty if unknown.
   std::string version() const {
     const char* version = image().library->version;
@@ -17616,7 +17808,6 @@ class SimpleNet : public detail::Observable<SimpleNet> {
 #endif  // OPKIT_ALL_HPP_
 
 #ifdef OPKIT_DEFINITIONS
-#include <algorithm>
 #include <climits>
 #include <cmath>
 #include <csignal>
@@ -20427,17 +20618,18 @@ OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs) const {
   return outputs_of_inputs ? outputs_of_inputs(num_inputs) : outputs.fixed();
 }
 OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs, const Arguments& args) const {
-  const int outs = of_arguments ? of_arguments(args).second : -1;
+  const int outs = of_arguments ? of_arguments(args, {}).second : -1;
   return outs >= 0 ? outs : OutputsOf(num_inputs);
 }
 OPKIT_INLINE std::pair<int, int> ArityRules::Of(const Arguments& args) const {
-  auto [ins, outs] = of_arguments ? of_arguments(args) : std::pair(-1, -1);
+  auto [ins, outs] = of_arguments ? of_arguments(args, {}) : std::pair(-1, -1);
   if (ins < 0) ins = inputs.fixed();
   if (outs < 0) outs = outputs.fixed();
   if (outs < 0 && ins >= 0) outs = OutputsOf(ins);
   return {ins, outs};
 }
-OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def) const {
+OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def,
+                                            bool needs_subgraph) const {
   const int ins = static_cast<int>(def.inputs().size());
   const int outs = static_cast<int>(def.outputs().size());
   auto wrong = [&](const char* what, int found, const std::string& expected) {
@@ -20449,11 +20641,18 @@ OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const Operato
     return StrCat(op, " does not take ", ins, " inputs together with ", outs, " outputs");
   if (outputs_of_inputs && outputs_of_inputs(ins) != outs)
     return wrong("outputs", outs, StrCat(outputs_of_inputs(ins), " for ", ins, " inputs"));
-  const auto [want_ins, want_outs] = of_arguments ? of_arguments(def.args()) : std::pair(-1, -1);
+  if (!of_arguments) return {};
+  const auto [want_ins, want_outs] = of_arguments(def.args(), def.subgraphs());
   if (want_ins >= 0 && ins != want_ins)
     return wrong("inputs", ins, StrCat(want_ins, " with these attributes"));
   if (want_outs >= 0 && outs != want_outs)
     return wrong("outputs", outs, StrCat(want_outs, " with these attributes"));
+  if (!needs_subgraph || def.subgraphs().size() != 1) return {};
+  const auto [body_ins, body_outs] = def.subgraphs()[0].graph->Arity();
+  if ((want_ins < 0 && body_ins >= 0 && ins != body_ins) ||
+      (want_outs < 0 && body_outs >= 0 && outs != body_outs))
+    return StrCat(op, " has ", ins, " inputs and ", outs, " outputs, but the graph '",
+                  def.subgraphs()[0].name, "' that it carries has ", body_ins, " and ", body_outs);
   return {};
 }
 
@@ -20663,7 +20862,7 @@ OPKIT_INLINE std::string OpSchema::problem() const {
 }
 OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
   if (std::string why = problem(); !why.empty()) return why;
-  if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
+  if (std::string why = arity_.Verify(name_, def, needs_subgraph_); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
   if (needs_subgraph_ && def.subgraphs().empty())
     return StrCat(name_,
@@ -24319,6 +24518,78 @@ OPKIT_INLINE const opkit_host& HostTable::Global() {
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 
+// ---- opkit/op/function/impl/state_of_inputs.ipp
+// StateOfInputs' definitions.
+#ifndef OPKIT_OP_FUNCTION_IMPL_STATE_OF_INPUTS_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_STATE_OF_INPUTS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE OpStatus StateOfInputs::Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                                         std::span<OpTensor> outputs, OpResource& resource) {
+  std::span<const OpTensor> of_forward = inputs;
+  if (pass == FunctionPass::kBackward) {  // gradients of outputs, inputs, outputs
+    if (inputs.size() < outputs.size() || (inputs.size() - outputs.size()) % 2 != 0)
+      return OpStatus::Failure("it has ", inputs.size(), " inputs for ", outputs.size(),
+                               " gradients of inputs, expected an input for each gradient, and two "
+                               "for each output of the forward operator");
+    of_forward = inputs.subspan((inputs.size() - outputs.size()) / 2, outputs.size());
+  }
+  const opkit_call*& last_call = calls_[static_cast<int>(pass)];
+  if (!state_ || !Fits(of_forward)) {
+    IntrusivePtr<StatefulOp> before = state_;
+    if (OpStatus status = Make(of_forward); !status.ok()) return status;
+    // Work on a stream may still use the state, and so may a run that was cancelled: the operator
+    // then makes a new opkit_call.
+    if (before && (resource.call()->asynchronous || last_call != resource.call()))
+      replaced_.push_back(std::move(before));
+  }
+  last_call = resource.call();
+  return state_->Run(pass, inputs, outputs, resource);
+}
+
+OPKIT_INLINE bool StateOfInputs::Fits(std::span<const OpTensor> inputs) const {
+  if (inputs.size() != shapes_.size()) return false;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].dtype() != types_[i] || !std::ranges::equal(inputs[i].shape(), shapes_[i]))
+      return false;
+  return true;
+}
+
+OPKIT_INLINE OpStatus StateOfInputs::Make(std::span<const OpTensor> inputs) {
+  ShapeVectors shapes;
+  std::vector<DType> types;
+  for (const OpTensor& input : inputs) {
+    shapes.emplace_back(input.shape().begin(), input.shape().end());
+    types.push_back(input.dtype());
+  }
+  IntrusivePtr<StatefulOp> made;
+  try {
+    if (OpStatus status = make_(shapes, types, made); !status.ok()) {
+      if (const std::string why = status.message(); !why.empty())
+        return OpStatus::Failure("createOpState failed: ", why);
+      OPKIT_ERROR_MSG << " (createOpState returned FAIL)";  // behind the author's text
+      return status;
+    }
+  } catch (Error& error) {
+    error.AddContext("in createOpState");
+    throw;
+  } catch (...) {
+    throw Error(ErrorCode::kOperatorFailed,
+                StrCat("createOpState threw: ", CurrentError().message()))
+        .SetCause(std::current_exception());
+  }
+  if (!made) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
+  state_ = std::move(made);
+  shapes_ = std::move(shapes);
+  types_ = std::move(types);
+  return {};
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_STATE_OF_INPUTS_IPP_
+
 // ---- opkit/op/function/function_calls.hpp
 // Calls of the functions of a FunctionOpRecord: failures become Errors that name the function, and
 // results are checked against the node. Only definitions of other headers include this file.
@@ -24331,7 +24602,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // library's operator, whose description is more than these functions.
 class FunctionHooks : public RefCounted {
  public:
-  virtual std::pair<int, int> Arity(const Arguments& args) = 0;
+  virtual std::pair<int, int> Arity(const Arguments& args,
+                                    std::span<const NamedSubgraph> graphs) = 0;
   virtual void Infer(InferenceContext& context) = 0;
   // True if Infer calls functions of the author.
   virtual bool has_inference() const = 0;
@@ -24396,9 +24668,10 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs does
-// not decide.
-std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args);
+// Returns the numbers of inputs and outputs of a node with these attributes and graphs; -1 for a
+// number that parseAttrs does not decide. Only a library's parseAttrs gets the graphs.
+std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args,
+                                  std::span<const NamedSubgraph> graphs = {});
 // Returns the indices of the inputs that the operator writes to.
 std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def);
 // Infers the outputs of a forward node by the record's functions, by those of a library, or by the
@@ -25211,12 +25484,13 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
   auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
   OpSchema& schema = made->value;
   schema.SetOrigin(record->library, record->library_name, record->library_version)
-      .ArityFromArguments([record, pass](const Arguments& args) {
-        const auto [inputs, outputs] = FunctionArity(*record, args);
-        if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
-        const bool known = inputs >= 0 && outputs >= 0;
-        return std::pair(known ? 2 * outputs + inputs : -1, inputs);
-      })
+      .ArityFromArguments(
+          [record, pass](const Arguments& args, std::span<const NamedSubgraph> graphs) {
+            const auto [inputs, outputs] = FunctionArity(*record, args, graphs);
+            if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
+            const bool known = inputs >= 0 && outputs >= 0;
+            return std::pair(known ? 2 * outputs + inputs : -1, inputs);
+          })
       .Infer([record, pass](InferenceContext& context) {
         InferFunction(*record, record->Attrs(context.args()), pass, context);
       });
@@ -31432,15 +31706,23 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
                              const std::vector<PartitionerRequest>& partitioners,
                              PartitionReport* report) {
   const detail::RegistryUse use;
-  for (const PartitionerRequest& request : partitioners)
-    PartitionerRegistry::Global().Get(request.name);  // throws kNotFound for an unknown name
+  std::vector<PartitionerRequest> requests;
+  for (const PartitionerRequest& request : partitioners) {
+    const std::vector<std::string> names = PartitionerRegistry::Global().Requested(request.name);
+    for (const std::string& name : names) {
+      requests.emplace_back(name, request.options);
+      if (name != names.back())  // what all strategies together must do
+        std::erase_if(requests.back().options,
+                      [](const auto& option) { return option.first == "require_all"; });
+    }
+  }
   Check(graph, UnknownOperators::kAllowed);
   PartitionReport made;
   made.graph = graph;
   made.nodes.resize(detail::Index(graph.num_nodes()));
   detail::PartitionState state{graph, {}, std::vector<char>(made.nodes.size(), 0)};
   for (int node = 0; node < graph.num_nodes(); ++node) state.origin.push_back({node});
-  for (const PartitionerRequest& request : partitioners) try {
+  for (const PartitionerRequest& request : requests) try {
       state = detail::PartitionRun(state, request, made).Run();
     } catch (...) {
       detail::RethrowInContext("in partitioner '" + request.name + "'");
@@ -32106,6 +32388,14 @@ OPKIT_INLINE PartitionerRegistry& PartitionerRegistry::Global() {
   return registry;
 }
 
+OPKIT_INLINE std::vector<std::string> PartitionerRegistry::Requested(
+    const std::string& name) const {
+  if (parts_.Has(name)) return {name};
+  std::vector<std::string> strategies = parts_.Group(name);
+  if (strategies.empty()) static_cast<void>(Get(name));  // throws, with the nearest name
+  return strategies;
+}
+
 OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
     std::string_view name) const {
   detail::IntrusivePtr<const Partitioner> found = parts_.Get(name);
@@ -32231,12 +32521,15 @@ class OPKIT_VISIBLE MxFailure : public Error {
 };
 
 // Calls f. If f returns FAIL, throws an Error with the text of OPKIT_ERROR_MSG. In a library throws
-// MxFailure, without the text.
+// MxFailure, without the text. If f returns a failure with a text, throws an Error with that text.
 template <class F>
 void CheckMxReturn(const char* what, F&& f) {
   static_cast<void>(HostTable::Global());  // makes the host that keeps the text
   const HostErrorScope scope;
-  if (f() == SUCCESS) return;
+  const OpStatus status = f();
+  if (status.ok()) return;
+  if (const std::string why = status.message(); !why.empty())
+    Throw(ErrorCode::kOperatorFailed, what, " failed: ", why);
   if (!IsProgramHost(g_host))
     throw MxFailure(ErrorCode::kOperatorFailed, StrCat(what, " returned FAIL"));
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
@@ -32304,11 +32597,11 @@ OPKIT_INLINE std::string FunctionPartitioner::problem() const {
 }
 
 OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
-                             SupportedOpsCall call) {
+                             SupportedOpsFunction& function) {
   SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
   std::vector<int> ids(json.nodes.size(), kNotTaken);
   StringMapArgument options(arguments);
-  CheckMxReturn("setSupportedOps' function", [&] { return call(json.text, ids, options); });
+  CheckMxReturn("setSupportedOps' function", [&] { return function(json.text, ids, options); });
   if (ids.size() != json.nodes.size())
     Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids.size(),
           " ids for ", json.nodes.size(), " nodes");
@@ -32317,7 +32610,7 @@ OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& 
 }
 
 OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments,
-                               AcceptCall call) {
+                               AcceptFunction& function) {
   const GraphView view(review.body());
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
   StringMapArgument options(arguments), attributes;
@@ -32331,8 +32624,8 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   TensorMapArgument args(std::move(constants)), aux;
   bool accept = true;
   CheckMxReturn("setAcceptSubgraph's function", [&] {
-    return call(WriteSymbolJson(view, types, review.IsArg()).text, review.id(), &accept, options,
-                attributes, args, aux);
+    return function(WriteSymbolJson(view, types, review.IsArg()).text, review.id(), &accept,
+                    options, attributes, args, aux);
   });
   if (!accept) return review.Reject("");
   PartitionArguments given = attributes.Read();
@@ -33929,10 +34222,72 @@ OPKIT_INLINE void* SharedObject::Find(const char* symbol) const {
   const bool ours = found && dladdr(found, &image) && loaded_path_ == image.dli_fname;
   return ours ? found : nullptr;
 }
+OPKIT_INLINE bool SharedObject::Uses(std::string_view part_of_name) const {
+  link_map* map = nullptr;
+  if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0 || !map->l_ld) return false;
+  // The loader has checked the tables. Some loaders store addresses in them, others offsets.
+  const auto at = [&](uintptr_t address) { return address < base_ ? base_ + address : address; };
+  uintptr_t names = 0, symbols = 0, tables[2] = {}, sizes[2] = {};
+  for (const auto* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+    const uintptr_t value = entry->d_un.d_val;
+    if (entry->d_tag == DT_STRTAB) names = at(value);
+    if (entry->d_tag == DT_SYMTAB) symbols = at(value);
+    if (entry->d_tag == DT_JMPREL) tables[0] = at(value);
+    if (entry->d_tag == DT_PLTRELSZ) sizes[0] = value;
+    if (entry->d_tag == DT_RELA) tables[1] = at(value);
+    if (entry->d_tag == DT_RELASZ) sizes[1] = value;
+  }
+  if (names == 0 || symbols == 0) return false;
+  for (size_t t = 0; t < 2; ++t)
+    for (size_t i = 0; i < sizes[t] / sizeof(ElfW(Rela)); ++i) {
+      const ElfW(Xword) info = reinterpret_cast<const ElfW(Rela)*>(tables[t])[i].r_info;
+      const size_t symbol = sizeof(void*) == 8 ? info >> 32 : info >> 8;
+      if (symbol == 0) continue;
+      const char* const name = reinterpret_cast<const char*>(names) +
+                               reinterpret_cast<const ElfW(Sym)*>(symbols)[symbol].st_name;
+      if (std::string_view(name).find(part_of_name) != std::string_view::npos) return true;
+    }
+  return false;
+}
 
 }}}  // namespace opkit::detail
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_SHARED_OBJECT_IPP_
+
+// ---- opkit/plugin/load/library_adapter.hpp
+// RegisterLibraryAdapter: lets Library::Load load files of another kind, which export no
+// opkit_library_entry. interop/mxnet.hpp registers the adapter for MXNet's libraries.
+#ifndef OPKIT_PLUGIN_LOAD_LIBRARY_ADAPTER_HPP_
+#define OPKIT_PLUGIN_LOAD_LIBRARY_ADAPTER_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The description that an adapter makes of a file. It lives as long as the loaded library, and
+// owns everything that `library` points to. The file is closed after it.
+struct AdaptedLibrary : detail::RefCounted {
+  opkit_library library{};
+};
+
+// Describes a file to the program, in place of the file's own entry. Returns null for a file of
+// another kind. Throws an Error for a file of its kind that cannot be loaded. `name` is the name of
+// the library in messages.
+using LibraryAdapter = detail::IntrusivePtr<AdaptedLibrary> (*)(detail::SharedObject& file,
+                                                                const std::string& name);
+
+// Adds an adapter. Library::Load calls the adapters in the order in which they were added. Adding
+// one twice has no effect. Any thread may call this. Returns true, for a static initialiser.
+bool RegisterLibraryAdapter(LibraryAdapter adapter);
+
+namespace detail {
+
+// Returns the description by the first adapter that knows the file; null if none does.
+IntrusivePtr<AdaptedLibrary> AdaptLibrary(SharedObject& file, const std::string& name);
+
+}  // namespace detail
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_LIBRARY_ADAPTER_HPP_
 
 // ---- opkit/plugin/load/library_layouts.hpp
 // Registers the layouts and devices of a library in its host. Included by the definitions of
@@ -34264,27 +34619,35 @@ class LibraryLoader {
         return known;
       }
     void* const entry = object->Find(OPKIT_LIBRARY_ENTRY);
-    if (!entry)
+    IntrusivePtr<AdaptedLibrary> adapted;
+    if (!entry) adapted = AdaptLibrary(*object, WithoutFolder(path));
+    if (!entry && !adapted)
       Throw(ErrorCode::kInvalidArgument, path,
             " is a shared object, but exports no " OPKIT_LIBRARY_ENTRY
             ": it is not a library of operators. ",
-            HasMangledEntry(*object)
-                ? "One is there that is not extern \"C\""
+            HasMangledEntry(*object) ? "One is there that is not extern \"C\""
+            : object->Find("_opRegSize")
+                ? "It is a library for MXNet: include opkit/interop/mxnet.hpp in this program, or "
+                  "link opkit::mxnet"
                 : "Include opkit/op.hpp in it, or opkit/plugin/author.hpp beside opkit/opkit.hpp");
     return Load(std::move(object), reinterpret_cast<opkit_library_entry_function>(entry),
-                WithoutFolder(path), path, options);
+                WithoutFolder(path), path, options, std::move(adapted));
   }
 
+  // Loads the library that `entry` describes, or `adapted` if that is not null.
   LoadedLibraryPtr Load(IntrusivePtr<SharedObject> object, opkit_library_entry_function entry,
                         const std::string& name, const std::string& path,
-                        const LoadOptions& options) {
+                        const LoadOptions& options, IntrusivePtr<AdaptedLibrary> adapted = {}) {
     auto loaded = MakeIntrusive<LoadedLibrary>();
     loaded->path = path;
     loaded->image = MakeIntrusive<LibraryImage>();
     LibraryImage& image = *loaded->image;
     image.object = std::move(object);
     image.name = UniqueName(name);
+    if (adapted) image.library = &adapted->library;
+    image.adapted = std::move(adapted);
     CallEntry(image, "refuses to be loaded: ", [&] {
+      if (image.library) return OPKIT_OK;
       image.library = entry(&HostTable::Global());
       std::string& why = CurrentHostError().text;
       if (!image.library && why.empty()) why = "its entry returned null and does not say why";
@@ -43607,10 +43970,11 @@ OPKIT_INLINE std::string ReasonOf(opkit_status status) {
               StrCat(what, " of operator ", NameOf(record), " threw", how))
       .SetCause(std::current_exception());
 }
-OPKIT_INLINE std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
+OPKIT_INLINE std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args,
+                                               std::span<const NamedSubgraph> graphs) {
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args, graphs);
   CallFunction(record, "parseAttrs",
                [&] { return record.CountValues(record.Attrs(args), &inputs, &outputs); });
   return {inputs, outputs};
@@ -48664,6 +49028,49 @@ OPKIT_INLINE ElfInfo ReadElf(std::string_view file, const std::string& path) {
 
 #endif  // OPKIT_PLUGIN_LOAD_IMPL_ELF_FILE_IPP_
 
+// ---- opkit/plugin/load/impl/library_adapter.ipp
+// The list of adapters.
+#ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_ADAPTER_IPP_
+#define OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_ADAPTER_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+struct LibraryAdapters {
+  Mutex mutex;
+  std::vector<LibraryAdapter> all;
+  static LibraryAdapters& Global() {
+    static auto* adapters = new LibraryAdapters;  // libraries may outlive every static object
+    return *adapters;
+  }
+};
+
+OPKIT_INLINE IntrusivePtr<AdaptedLibrary> AdaptLibrary(SharedObject& file,
+                                                       const std::string& name) {
+  std::vector<LibraryAdapter> adapters;
+  {
+    LibraryAdapters& list = LibraryAdapters::Global();
+    MutexLock lock(list.mutex);
+    adapters = list.all;
+  }
+  for (const LibraryAdapter adapter : adapters)
+    if (IntrusivePtr<AdaptedLibrary> made = adapter(file, name)) return made;
+  return {};
+}
+
+}  // namespace detail
+
+OPKIT_INLINE bool RegisterLibraryAdapter(LibraryAdapter adapter) {
+  detail::LibraryAdapters& list = detail::LibraryAdapters::Global();
+  detail::MutexLock lock(list.mutex);
+  if (!std::ranges::count(list.all, adapter)) list.all.push_back(adapter);
+  return true;
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_ADAPTER_IPP_
+
 // ---- opkit/plugin/load/impl/library_layouts.ipp
 // Registers the layouts, converters and devices of a library, and removes them.
 #ifndef OPKIT_PLUGIN_LOAD_IMPL_LIBRARY_LAYOUTS_IPP_
@@ -49145,9 +49552,11 @@ class LibraryHooks final : public FunctionHooks {
   LibraryHooks(LibraryImagePtr image, const opkit_op* op, const opkit_op& functions)
       : image_(std::move(image)), op_(op), functions_(functions), name_(op->name) {}
 
-  std::pair<int, int> Arity(const Arguments& args) override {
+  std::pair<int, int> Arity(const Arguments& args, std::span<const NamedSubgraph> graphs) override {
     if (!functions_.parse_attrs) return {-1, -1};
-    const AbiNode node(OperatorDef(name_, {}, {}, args));
+    OperatorDef def(name_, {}, {}, args);
+    for (const NamedSubgraph& item : graphs) def.Subgraph(item.name, item.graph);
+    const AbiNode node(def);
     int32_t inputs = -1, outputs = -1;
     Call("parseAttrs",
          [&] { return functions_.parse_attrs(op_, &node.node(), &inputs, &outputs); });
@@ -52434,11 +52843,13 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
 #endif
 
-// ---- opkit/plugin/export/impl/export_partitioners.ipp
+// ---- opkit/plugin/export/exported_partitioner.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// Describes the partitioners and passes of a library's registries to its host, and runs them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+// ExportedPartitioner and ExportedPass: describe a Partitioner and a NamedPass of this image to a
+// host, as opkit_partitioner and opkit_pass, and run them over the host's graphs. Only definitions
+// include this header.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORTED_PARTITIONER_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORTED_PARTITIONER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -52584,6 +52995,19 @@ struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
   const std::string name, place;
   opkit_pass abi{};
 };
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORTED_PARTITIONER_HPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_partitioners.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Describes the partitioners and passes of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;

@@ -4486,6 +4486,8 @@ class SubgraphBase : public RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
+  // Returns the graph's numbers of inputs and outputs; -1 for an unknown number.
+  virtual std::pair<int, int> Arity() const { return {-1, -1}; }
   // Infers the types of the node's inputs and outputs from the graph; does nothing if their counts
   // differ.
   virtual void Infer(InferenceContext&) const {}
@@ -5054,7 +5056,8 @@ struct ArityRules {
   CountRule inputs, outputs;
   mutable UniqueFunction<bool(int, int)> pair_allowed;
   mutable UniqueFunction<int(int)> outputs_of_inputs;
-  mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
+  mutable UniqueFunction<std::pair<int, int>(const Arguments&, std::span<const NamedSubgraph>)>
+      of_arguments;
 
   // Returns the number of outputs; -1 if the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
@@ -5064,7 +5067,7 @@ struct ArityRules {
   std::pair<int, int> Of(const Arguments& args) const;
   // Returns the reason why a node of `op` may not have its numbers of values; empty if the numbers
   // are allowed. The Verify functions below have the same convention.
-  std::string Verify(const std::string& op, const OperatorDef& def) const;
+  std::string Verify(const std::string& op, const OperatorDef& def, bool needs_subgraph) const;
 };
 
 // Pairs {input, output} that may, or must, be one blob.
@@ -5140,9 +5143,11 @@ class OpSchema {
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
-  // Sets the function that computes the numbers of inputs and outputs from the attributes; it
-  // returns -1 for a number that they do not decide.
-  using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
+  // Sets the function that computes the numbers of inputs and outputs from the attributes and the
+  // graphs of a node; it returns -1 for a number that they do not decide. If the node carries one
+  // graph, and the operator NeedsSubgraph(), such a number is the graph's.
+  using ArityFunction = UniqueFunction<std::pair<int, int>(
+      const Arguments&, std::span<const detail::NamedSubgraph> graphs)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
     return arity_.of_arguments = std::move(arity), *this;
   }
@@ -5293,7 +5298,7 @@ class OpSchema {
   }
   OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
   OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
-  OpSchema& InheritOnnxSchema() { return *this; }  // does nothing
+  OpSchema& InheritOnnxSchema(std::string_view = {}) { return *this; }  // does nothing
 
   // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
@@ -8953,8 +8958,8 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* Returns the numbers of inputs and outputs of a node with these attributes (-1: any number), or
-   * a failure for wrong attributes. */
+  /* Returns the numbers of inputs and outputs of a node with these attributes and graphs (-1: any;
+   * with OPKIT_OP_SUBGRAPH that of the one graph), or a failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
   /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are
@@ -10259,6 +10264,7 @@ inline constexpr std::string_view kStateArgument = "__state";
 template <class T>
 inline constexpr char kTypeTag = 0;
 
+// A map from strings to strings: std::map, std::unordered_map and others.
 template <class T>
 concept StringMap = requires(T& map, const std::string& text) {
   requires std::is_same_v<typename T::key_type, std::string>;
@@ -10433,39 +10439,136 @@ class AttrMap {
 
 #endif  // OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
 
-// ---- opkit/op/function/function_signature.hpp
-// The signatures that function operators may have, read at compile time and adapted to one
-// type-erased form each. The fast forms are called directly; the other forms copy maps and vectors
-// at every call.
-#ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
-#define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+// ---- opkit/op/function/function_parameters.hpp
+// Reads the parameter list of a function at compile time, and passes arguments as the list says: by
+// value, reference or pointer. function_signature.hpp and partition_signature.hpp adapt functions
+// of many signatures to one type-erased form each.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Returns the status for SUCCESS or FAIL; for any other number a failure that names it.
+inline OpStatus ToStatus(int answer) {
+  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
+  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
+}
+
+// The types of a function's parameters, in order.
+template <class... Types>
+struct TypeList {};
+
+// The types of the result and the parameters of F: a function pointer, noexcept or not, or a
+// function object whose operator() is neither overloaded nor generic. For any other F the result is
+// Unreadable.
+template <class R, class... P>
+struct SignatureParts {
+  using Return = R;
+  using Parameters = TypeList<P...>;
+};
+template <class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...) const);
+template <class F>
+auto ReadSignature(const F&) -> decltype(ReadSignature(&F::operator()));
+struct Unreadable {};
+SignatureParts<Unreadable> ReadSignature(...);
+
+template <class F>
+using FunctionSignature = decltype(ReadSignature(std::declval<F>()));
+template <class F>
+using FunctionReturn = typename FunctionSignature<F>::Return;
+
+// True for a result type that CallForStatus turns into an OpStatus; void is a success.
+template <class R>
+inline constexpr bool kIsReturn =
+    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
+    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
+
+template <class F, class... Args>
+OpStatus CallForStatus(F& f, Args&&... args) {
+  using R = FunctionReturn<F>;
+  if constexpr (std::is_void_v<R>) {
+    f(std::forward<Args>(args)...);
+    return {};
+  } else if constexpr (std::is_same_v<R, OpStatus>) {
+    return f(std::forward<Args>(args)...);
+  } else {
+    return ToStatus(static_cast<int>(f(std::forward<Args>(args)...)));
+  }
+}
+
+// P without reference or pointer: the type T that P passes by value, reference or pointer.
+template <class P>
+using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
+// True if PassAs can pass a T as P: P is T, T& or T*, const or not.
+template <class P>
+inline constexpr bool kIsPassed =
+    !std::is_rvalue_reference_v<P> &&
+    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
+// True if the function can change the caller's object through P.
+template <class P>
+inline constexpr bool kIsWritable =
+    (std::is_lvalue_reference_v<P> ||
+     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
+
+// Passes `object` as P; moves it if P is a value.
+template <class P, class T>
+P PassAs(T& object) {
+  if constexpr (std::is_pointer_v<P>)
+    return &object;
+  else if constexpr (std::is_reference_v<P>)
+    return object;
+  else
+    return std::move(object);
+}
+
+// The headers of signatures have an overload of Adapt(As<Erased>, f, TypeList<P...>) for each list
+// of parameters P that they accept. It makes an Erased function, which calls f. kFits is true if
+// there is an overload for the parameters of F; AdaptTo calls it.
+template <class Erased>
+using As = std::type_identity<Erased>;
+template <class Erased, class F>
+inline constexpr bool kFits = requires {
+  Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});
+};
+template <class Erased, class F>
+Erased AdaptTo(F f) {
+  if constexpr (kFits<Erased, F>)
+    return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
+  else
+    return {};  // a static_assert of the caller has failed
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
+
+// ---- opkit/op/function/stateful_op.hpp
+// StatefulOp: the base class of the objects that setCreateOpState makes, with the OpContext that
+// they are made for.
+#ifndef OPKIT_OP_FUNCTION_STATEFUL_OP_HPP_
+#define OPKIT_OP_FUNCTION_STATEFUL_OP_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct KernelConfig;
-struct KernelQuery;
-struct FusionQuery;
-struct FusedNode;
 
-// The device and the node that a state is made for.
+// The device and the node that a state is made for. The state may keep the pointers: they are valid
+// as long as its operator lives.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;  // the node; null in a library
-  // The same node as a C struct, with its graphs; lives as long as the state.
-  const opkit_node* node = nullptr;
-  const KernelConfig* config = nullptr;  // the selected configuration
+  const OperatorDef* def = nullptr;      // the node; null in a library
+  const opkit_node* node = nullptr;      // the node as a C struct, with its graphs
+  const KernelConfig* config = nullptr;  // the selected configuration; null in a library
 };
 
 // Selects the forward or the backward functions of a record.
 enum class FunctionPass : uint8_t { kForward, kBackward };
-
-namespace detail {
-inline OpStatus ToStatus(int answer) {
-  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
-  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
-}
-}  // namespace detail
 
 // The base class of an operator that keeps data between its runs. The function of setCreateOpState
 // makes one object for each operator instance. The object is destroyed with the instance, or, if a
@@ -10505,9 +10608,68 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_STATEFUL_OP_HPP_
+
+// ---- opkit/op/function/state_of_inputs.hpp
+// StateOfInputs: the state of an operator whose setCreateOpState wants the shapes and types of its
+// inputs. They are known in a run, not when the operator is made.
+#ifndef OPKIT_OP_FUNCTION_STATE_OF_INPUTS_HPP_
+#define OPKIT_OP_FUNCTION_STATE_OF_INPUTS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
 // The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape means a scalar, or
 // during inference a shape of unknown rank.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
+
+namespace detail {
+
+// Makes the author's state in the first run, from the tensors of that run, and again in a run whose
+// inputs have other shapes or types. Each run runs that state.
+class StateOfInputs final : public StatefulOp {
+ public:
+  using MakeFunction = UniqueFunction<OpStatus(
+      const ShapeVectors& shapes, const std::vector<DType>& types, IntrusivePtr<StatefulOp>& made)>;
+
+  explicit StateOfInputs(MakeFunction make) : make_(std::move(make)) {}
+  // If no state can be made, the run fails, and the operator keeps the state that it has.
+  OPKIT_INLINE OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                            std::span<OpTensor> outputs, OpResource& resource) override;
+
+ private:
+  // True if the state was made for these inputs.
+  bool Fits(std::span<const OpTensor> inputs) const;
+  OpStatus Make(std::span<const OpTensor> inputs);
+
+  MakeFunction make_;
+  ShapeVectors shapes_;
+  std::vector<DType> types_;
+  IntrusivePtr<StatefulOp> state_;
+  // The states that earlier runs have used, while work of these runs may be left.
+  std::vector<IntrusivePtr<StatefulOp>> replaced_;
+  const opkit_call* calls_[2] = {};  // the last run of each pass
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_STATE_OF_INPUTS_HPP_
+
+// ---- opkit/op/function/function_signature.hpp
+// The signatures that function operators may have, read at compile time and adapted to one
+// type-erased form each. The fast forms are called directly; the other forms copy maps and vectors
+// at every call.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+class OperatorDef;
+struct KernelQuery;
+struct FusionQuery;
+struct FusedNode;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
                                                 std::span<OpTensor>, OpResource&)>;
@@ -10517,6 +10679,8 @@ using InferTypeFunction =
 using InferShapeFunction =
     UniqueFunction<OpStatus(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
 using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector<int>& inputs)>;
+// Makes the state of an operator. The state may keep references to the attributes, and what the
+// context points to: both live as long as the operator.
 using CreateStateFunction =
     UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
 using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
@@ -10524,74 +10688,6 @@ using FlopsFunction =
     UniqueFunction<uint64_t(const AttrMap&, const ShapeVectors& in, const ShapeVectors& out)>;
 
 namespace detail {
-
-template <class... Types>
-struct TypeList {};
-
-// Reads the signature of a function pointer, or of a function object whose operator() is neither
-// overloaded nor generic. Deduction also accepts noexcept functions.
-template <class R, class... P>
-struct SignatureParts {
-  using Return = R;
-  using Parameters = TypeList<P...>;
-};
-template <class R, class... P>
-SignatureParts<R, P...> ReadSignature(R (*)(P...));
-template <class C, class R, class... P>
-SignatureParts<R, P...> ReadSignature(R (C::*)(P...));
-template <class C, class R, class... P>
-SignatureParts<R, P...> ReadSignature(R (C::*)(P...) const);
-template <class F>
-auto ReadSignature(const F&) -> decltype(ReadSignature(&F::operator()));
-struct Unreadable {};
-SignatureParts<Unreadable> ReadSignature(...);
-
-template <class F>
-using FunctionSignature = decltype(ReadSignature(std::declval<F>()));
-template <class F>
-using FunctionReturn = typename FunctionSignature<F>::Return;
-
-template <class R>
-inline constexpr bool kIsReturn =
-    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
-    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
-
-template <class F, class... Args>
-OpStatus CallForStatus(F& f, Args&&... args) {
-  using R = FunctionReturn<F>;
-  if constexpr (std::is_void_v<R>) {
-    f(std::forward<Args>(args)...);
-    return {};
-  } else if constexpr (std::is_same_v<R, OpStatus>) {
-    return f(std::forward<Args>(args)...);
-  } else {
-    return ToStatus(static_cast<int>(f(std::forward<Args>(args)...)));
-  }
-}
-
-// P without reference or pointer: the type T that P passes by value, reference or pointer.
-template <class P>
-using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
-template <class P>
-inline constexpr bool kIsPassed =
-    !std::is_rvalue_reference_v<P> &&
-    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// True if the function can change the caller's object through P.
-template <class P>
-inline constexpr bool kIsWritable =
-    (std::is_lvalue_reference_v<P> ||
-     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
-
-// Passes `object` as P.
-template <class P, class T>
-P PassAs(T& object) {
-  if constexpr (std::is_pointer_v<P>)
-    return &object;
-  else if constexpr (std::is_reference_v<P>)
-    return object;
-  else
-    return std::move(object);
-}
 
 // True for a parameter that takes attributes: const AttrMap&, or a map of strings by value or const
 // reference.
@@ -10722,9 +10818,7 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Makes an Erased function from `f`, whose parameters are those of the list, if possible.
-template <class Erased>
-using As = std::type_identity<Erased>;
+// The overloads that AdaptTo calls (function_parameters.hpp).
 template <class F, class A, class I, class O, class R>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> &&
            kIsTensors<O, false> && kIsResource<R>)
@@ -10828,6 +10922,24 @@ CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, C, S>) {
     return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
   };
 }
+template <class F, class A, class C, class I, class T, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsShapes<I> &&
+           kIsTypes<T> && kIsStateOut<S>)
+CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, C, I, T, S>) {
+  return [shared = MakeIntrusive<Shared<F>>(std::move(f))](
+             const AttrMap& attrs, const OpContext& context, IntrusivePtr<StatefulOp>& state) {
+    state = MakeIntrusive<StateOfInputs>([shared, &attrs, context](const ShapeVectors& shapes,
+                                                                   const std::vector<DType>& types,
+                                                                   IntrusivePtr<StatefulOp>& made) {
+      ShapesArg<I> in_shapes(shapes, "input");
+      TypesArg<T> in_types(types, "input");
+      StateOut<S> out(made);
+      return CallForStatus(shared->value, PassAttrs<A>(attrs), context, in_shapes.Get(),
+                           in_types.Get(), out.Get());
+    });
+    return OpStatus();
+  };
+}
 template <class F, class A, class I>
   requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>)
 ScratchFunction Adapt(As<ScratchFunction>, F f, TypeList<A, I>) {
@@ -10845,18 +10957,6 @@ FlopsFunction Adapt(As<FlopsFunction>, F f, TypeList<A, I, O>) {
     ShapesArg<O> out(outputs, "output");
     return static_cast<uint64_t>(f(PassAttrs<A>(attrs), in.Get(), out.Get()));
   };
-}
-// True if a function F can be adapted to the form Erased; AdaptTo adapts it.
-template <class Erased, class F>
-inline constexpr bool kFits = requires {
-  Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});
-};
-template <class Erased, class F>
-Erased AdaptTo(F f) {
-  if constexpr (kFits<Erased, F>)
-    return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
-  else
-    return {};  // a static_assert of the caller has failed
 }
 
 }  // namespace detail
@@ -11034,12 +11134,22 @@ class BasicFunctionOpBuilder {
   // Sets the function that makes the object that runs the operator. The object also computes the
   // gradient, with two exceptions: after setIsSubgraphOp() the graph's gradient is used, and after
   // noGradient() the operator has no gradient.
+  //   int f(std::map<std::string, std::string> attrs, StatefulOp** state)
+  //   int f(std::map<std::string, std::string> attrs, const OpContext& context, StatefulOp** state)
+  //   int f(std::map<std::string, std::string> attrs, const OpContext& context,
+  //         const std::vector<std::vector<unsigned int>>& in_shapes,
+  //         const std::vector<int>& in_types, StatefulOp** state)
+  // The last form, of MXNet 1.8, gets the shapes and dtypes of the operator's inputs. It is called
+  // in the first run, and again in a run whose inputs have other shapes or dtypes: the new object
+  // replaces the old one. A run fails if its object cannot be made.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
                   "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
                   "StatefulOp** state), with OpContext context in the middle if you need the "
-                  "device; std::unique_ptr<StatefulOp>* also does for the state");
+                  "device, and const std::vector<std::vector<unsigned int>>& in_shapes, const "
+                  "std::vector<int>& in_types behind it if you need these; "
+                  "std::unique_ptr<StatefulOp>* also does for the state");
     OnDevice<FunctionPass::kForward>(device, "setCreateOpState", &FunctionDevice::create_state,
                                      std::move(f));
     return Guarded([&] {
@@ -11095,8 +11205,9 @@ class BasicFunctionOpBuilder {
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
-  // refuses wrong attributes. Without this function and without declared inputs and outputs, any
-  // number is allowed; a library's operator needs the function or the declarations.
+  // refuses wrong attributes. A number may be -1, which allows any number; after setIsSubgraphOp()
+  // it is then that of the node's graph. Both numbers are -1 without this function and without
+  // declared inputs and outputs; a library's operator needs one of these, or setIsSubgraphOp().
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -11178,7 +11289,9 @@ class BasicFunctionOpBuilder {
     });
   }
   // Declares that every node carries a graph, which the functions run; a node without a graph is
-  // refused. Without setBackward the operator's gradient is the gradient of the graph.
+  // refused. A node has as many inputs and outputs as its one graph, unless setParseAttrs or
+  // declared inputs and outputs say another number. Without setBackward the operator's gradient is
+  // the gradient of the graph.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
     return Guarded([&] {
              host_.NeedsSubgraph();
@@ -14330,17 +14443,18 @@ OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs) const {
   return outputs_of_inputs ? outputs_of_inputs(num_inputs) : outputs.fixed();
 }
 OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs, const Arguments& args) const {
-  const int outs = of_arguments ? of_arguments(args).second : -1;
+  const int outs = of_arguments ? of_arguments(args, {}).second : -1;
   return outs >= 0 ? outs : OutputsOf(num_inputs);
 }
 OPKIT_INLINE std::pair<int, int> ArityRules::Of(const Arguments& args) const {
-  auto [ins, outs] = of_arguments ? of_arguments(args) : std::pair(-1, -1);
+  auto [ins, outs] = of_arguments ? of_arguments(args, {}) : std::pair(-1, -1);
   if (ins < 0) ins = inputs.fixed();
   if (outs < 0) outs = outputs.fixed();
   if (outs < 0 && ins >= 0) outs = OutputsOf(ins);
   return {ins, outs};
 }
-OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def) const {
+OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def,
+                                            bool needs_subgraph) const {
   const int ins = static_cast<int>(def.inputs().size());
   const int outs = static_cast<int>(def.outputs().size());
   auto wrong = [&](const char* what, int found, const std::string& expected) {
@@ -14352,11 +14466,18 @@ OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const Operato
     return StrCat(op, " does not take ", ins, " inputs together with ", outs, " outputs");
   if (outputs_of_inputs && outputs_of_inputs(ins) != outs)
     return wrong("outputs", outs, StrCat(outputs_of_inputs(ins), " for ", ins, " inputs"));
-  const auto [want_ins, want_outs] = of_arguments ? of_arguments(def.args()) : std::pair(-1, -1);
+  if (!of_arguments) return {};
+  const auto [want_ins, want_outs] = of_arguments(def.args(), def.subgraphs());
   if (want_ins >= 0 && ins != want_ins)
     return wrong("inputs", ins, StrCat(want_ins, " with these attributes"));
   if (want_outs >= 0 && outs != want_outs)
     return wrong("outputs", outs, StrCat(want_outs, " with these attributes"));
+  if (!needs_subgraph || def.subgraphs().size() != 1) return {};
+  const auto [body_ins, body_outs] = def.subgraphs()[0].graph->Arity();
+  if ((want_ins < 0 && body_ins >= 0 && ins != body_ins) ||
+      (want_outs < 0 && body_outs >= 0 && outs != body_outs))
+    return StrCat(op, " has ", ins, " inputs and ", outs, " outputs, but the graph '",
+                  def.subgraphs()[0].name, "' that it carries has ", body_ins, " and ", body_outs);
   return {};
 }
 
@@ -14566,7 +14687,7 @@ OPKIT_INLINE std::string OpSchema::problem() const {
 }
 OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
   if (std::string why = problem(); !why.empty()) return why;
-  if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
+  if (std::string why = arity_.Verify(name_, def, needs_subgraph_); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
   if (needs_subgraph_ && def.subgraphs().empty())
     return StrCat(name_,
@@ -18525,6 +18646,78 @@ OPKIT_INLINE const opkit_host& HostTable::Global() {
 
 #endif  // OPKIT_OP_BOUNDARY_HOST_IMPL_HOST_TABLE_IPP_
 
+// ---- opkit/op/function/impl/state_of_inputs.ipp
+// StateOfInputs' definitions.
+#ifndef OPKIT_OP_FUNCTION_IMPL_STATE_OF_INPUTS_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_STATE_OF_INPUTS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE OpStatus StateOfInputs::Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                                         std::span<OpTensor> outputs, OpResource& resource) {
+  std::span<const OpTensor> of_forward = inputs;
+  if (pass == FunctionPass::kBackward) {  // gradients of outputs, inputs, outputs
+    if (inputs.size() < outputs.size() || (inputs.size() - outputs.size()) % 2 != 0)
+      return OpStatus::Failure("it has ", inputs.size(), " inputs for ", outputs.size(),
+                               " gradients of inputs, expected an input for each gradient, and two "
+                               "for each output of the forward operator");
+    of_forward = inputs.subspan((inputs.size() - outputs.size()) / 2, outputs.size());
+  }
+  const opkit_call*& last_call = calls_[static_cast<int>(pass)];
+  if (!state_ || !Fits(of_forward)) {
+    IntrusivePtr<StatefulOp> before = state_;
+    if (OpStatus status = Make(of_forward); !status.ok()) return status;
+    // Work on a stream may still use the state, and so may a run that was cancelled: the operator
+    // then makes a new opkit_call.
+    if (before && (resource.call()->asynchronous || last_call != resource.call()))
+      replaced_.push_back(std::move(before));
+  }
+  last_call = resource.call();
+  return state_->Run(pass, inputs, outputs, resource);
+}
+
+OPKIT_INLINE bool StateOfInputs::Fits(std::span<const OpTensor> inputs) const {
+  if (inputs.size() != shapes_.size()) return false;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].dtype() != types_[i] || !std::ranges::equal(inputs[i].shape(), shapes_[i]))
+      return false;
+  return true;
+}
+
+OPKIT_INLINE OpStatus StateOfInputs::Make(std::span<const OpTensor> inputs) {
+  ShapeVectors shapes;
+  std::vector<DType> types;
+  for (const OpTensor& input : inputs) {
+    shapes.emplace_back(input.shape().begin(), input.shape().end());
+    types.push_back(input.dtype());
+  }
+  IntrusivePtr<StatefulOp> made;
+  try {
+    if (OpStatus status = make_(shapes, types, made); !status.ok()) {
+      if (const std::string why = status.message(); !why.empty())
+        return OpStatus::Failure("createOpState failed: ", why);
+      OPKIT_ERROR_MSG << " (createOpState returned FAIL)";  // behind the author's text
+      return status;
+    }
+  } catch (Error& error) {
+    error.AddContext("in createOpState");
+    throw;
+  } catch (...) {
+    throw Error(ErrorCode::kOperatorFailed,
+                StrCat("createOpState threw: ", CurrentError().message()))
+        .SetCause(std::current_exception());
+  }
+  if (!made) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
+  state_ = std::move(made);
+  shapes_ = std::move(shapes);
+  types_ = std::move(types);
+  return {};
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_STATE_OF_INPUTS_IPP_
+
 // ---- opkit/core/layout_registry.hpp
 // The registry of the program's layouts: their names, the sizes of tensors in them, and the
 // conversions between them. Lives in core/ so that both Invoke and plans use it.
@@ -18647,7 +18840,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // library's operator, whose description is more than these functions.
 class FunctionHooks : public RefCounted {
  public:
-  virtual std::pair<int, int> Arity(const Arguments& args) = 0;
+  virtual std::pair<int, int> Arity(const Arguments& args,
+                                    std::span<const NamedSubgraph> graphs) = 0;
   virtual void Infer(InferenceContext& context) = 0;
   // True if Infer calls functions of the author.
   virtual bool has_inference() const = 0;
@@ -18712,9 +18906,10 @@ void CallFunction(const FunctionOpRecord& record, const char* what, Call&& call)
   if (!status.ok()) [[unlikely]]
     ThrowFunctionFailed(record, what, status);
 }
-// Returns the numbers of inputs and outputs of the operator; -1 for a number that parseAttrs does
-// not decide.
-std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args);
+// Returns the numbers of inputs and outputs of a node with these attributes and graphs; -1 for a
+// number that parseAttrs does not decide. Only a library's parseAttrs gets the graphs.
+std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args,
+                                  std::span<const NamedSubgraph> graphs = {});
 // Returns the indices of the inputs that the operator writes to.
 std::vector<int> FunctionMutatedInputs(FunctionOpRecord& record, const OperatorDef& def);
 // Infers the outputs of a forward node by the record's functions, by those of a library, or by the
@@ -19849,12 +20044,13 @@ inline SharedSchema MakeFunctionSchema(const std::string& name, FunctionRecord r
   auto made = MakeIntrusive<Shared<OpSchema>>(OpSchema(name, record->file, record->line));
   OpSchema& schema = made->value;
   schema.SetOrigin(record->library, record->library_name, record->library_version)
-      .ArityFromArguments([record, pass](const Arguments& args) {
-        const auto [inputs, outputs] = FunctionArity(*record, args);
-        if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
-        const bool known = inputs >= 0 && outputs >= 0;
-        return std::pair(known ? 2 * outputs + inputs : -1, inputs);
-      })
+      .ArityFromArguments(
+          [record, pass](const Arguments& args, std::span<const NamedSubgraph> graphs) {
+            const auto [inputs, outputs] = FunctionArity(*record, args, graphs);
+            if (pass == FunctionPass::kForward) return std::pair(inputs, outputs);
+            const bool known = inputs >= 0 && outputs >= 0;
+            return std::pair(known ? 2 * outputs + inputs : -1, inputs);
+          })
       .Infer([record, pass](InferenceContext& context) {
         InferFunction(*record, record->Attrs(context.args()), pass, context);
       });
@@ -20819,10 +21015,11 @@ OPKIT_INLINE std::string ReasonOf(opkit_status status) {
               StrCat(what, " of operator ", NameOf(record), " threw", how))
       .SetCause(std::current_exception());
 }
-OPKIT_INLINE std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args) {
+OPKIT_INLINE std::pair<int, int> FunctionArity(FunctionOpRecord& record, const Arguments& args,
+                                               std::span<const NamedSubgraph> graphs) {
   int inputs = -1, outputs = -1;
   if (!record.problem.empty()) Throw(ErrorCode::kInvalidArgument, record.problem);
-  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args);
+  if (FunctionHooks* hooks = HooksOf(record)) return hooks->Arity(args, graphs);
   CallFunction(record, "parseAttrs",
                [&] { return record.CountValues(record.Attrs(args), &inputs, &outputs); });
   return {inputs, outputs};

@@ -35,6 +35,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <tuple>
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
@@ -1187,8 +1188,8 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* Returns the numbers of inputs and outputs of a node with these attributes (-1: any number), or
-   * a failure for wrong attributes. */
+  /* Returns the numbers of inputs and outputs of a node with these attributes and graphs (-1: any;
+   * with OPKIT_OP_SUBGRAPH that of the one graph), or a failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
   /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are
@@ -3196,6 +3197,7 @@ inline constexpr std::string_view kStateArgument = "__state";
 template <class T>
 inline constexpr char kTypeTag = 0;
 
+// A map from strings to strings: std::map, std::unordered_map and others.
 template <class T>
 concept StringMap = requires(T& map, const std::string& text) {
   requires std::is_same_v<typename T::key_type, std::string>;
@@ -3369,6 +3371,329 @@ class AttrMap {
 }}  // namespace opkit
 
 #endif  // OPKIT_OP_FUNCTION_ATTR_MAP_HPP_
+
+// ---- opkit/op/boundary/host/program_host.hpp
+// The host whose functions this image's operators call, and whether the host is another program.
+// Separate from op/boundary/host/host_table.hpp, because a library needs no table of its own.
+#ifndef OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+#define OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The host functions that this image's operators call: the program's own table, or in a library the
+// table that the program passed when it loaded the library. Null before the first function operator
+// is registered or loaded.
+OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
+
+// The table of the program itself; set by the first call of HostTable::Global(). Relaxed: the
+// pointer is only compared.
+OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
+
+OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
+  return host && host == g_program_host.load(std::memory_order_relaxed);
+}
+// True while this thread makes a call for another kind of host (export/). Such a call runs this
+// image's own operators, with the program's own table, even if a program has loaded the image as a
+// library.
+OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_calls_own_operators = false;
+
+// The host that keeps the error texts of this thread's operators.
+OPKIT_IMAGE_LOCAL inline const opkit_host* HostOfErrors() {
+  return t_calls_own_operators ? g_program_host.load(std::memory_order_relaxed) : g_host;
+}
+
+// True if this image is a library that another program has loaded.
+OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
+
+// ---- opkit/op/function/op_tensor.hpp
+// OpTensor and Status: the arguments of a function operator and its result. They wrap the plain
+// structs of opkit_abi.h, so that the same function serves the program and a shared library.
+#ifndef OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
+#define OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A view of extents or strides: a span with a checked index, which may count from the end.
+class DimsView : public std::span<const int64_t> {
+ public:
+  DimsView(const int64_t* values, int size) : span(values, static_cast<size_t>(size)) {}
+  int64_t operator[](int64_t i) const {
+    return data()[detail::CheckedIndex(i, data(), static_cast<int>(size()))];
+  }
+};
+
+// The values that a function may return instead of a Status.
+enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
+
+// Success, or a failure with its text. One pointer, which is null for a success.
+class [[nodiscard]] OpStatus {
+ public:
+  OpStatus() = default;
+  OpStatus(ReturnValue value) {  // NOLINT: `return SUCCESS;`
+    if (value != SUCCESS) [[unlikely]]
+      Fail({});
+  }
+  template <class... Parts>
+  static OpStatus Failure(const Parts&... parts) {
+    OpStatus status;
+    status.Fail(StrCat(parts...));
+    return status;
+  }
+  bool ok() const { return !message_; }
+  // Returns the text of the failure; empty for a success.
+  std::string message() const { return message_ ? message_->value : std::string(); }
+
+ private:
+  OPKIT_COLD void Fail(std::string text) {
+    message_ = detail::IntrusivePtr<Message>(new Message(std::move(text)));
+  }
+  using Message = detail::Shared<std::string>;
+  detail::IntrusivePtr<Message> message_;
+};
+#ifndef Status  // X11 has a macro Status for int; functions may return int too
+using Status = OpStatus;
+#endif
+
+// Adds to the text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread
+// has its own text, empty at the start of every call. The host keeps the text, because a
+// thread-local string of a library would keep the library in the process.
+class OPKIT_IMAGE_LOCAL ErrorMessageStream {
+ public:
+  template <class T>
+  const ErrorMessageStream& operator<<(const T& value) const {
+    if (const opkit_host* host = detail::HostOfErrors()) {
+      const std::string text = StrCat(value);
+      host->add_error(text.data(), text.size());
+    }
+    return *this;
+  }
+};
+inline ErrorMessageStream ErrorMessage() { return {}; }
+
+// How a function must store a result.
+enum class OpReq : uint8_t {
+  kNone = OPKIT_REQ_NONE,        // do not compute the result: it has no memory
+  kWrite = OPKIT_REQ_WRITE,      //
+  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input; the schema allows it
+  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with acceptsAdd()
+};
+inline const char* ToString(OpReq req) {
+  constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
+  return kNames[static_cast<int>(req)];
+}
+
+// A tensor as the argument of a function: a view that may be copied, valid until its operator runs
+// again. A left-out input or output has no dtype and no data.
+class OpTensor {
+ public:
+  OpTensor() = default;
+  // Views memory, which must outlive the view, as must `shape` and `strides` (in elements).
+  OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
+           std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
+      : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
+                 req) {}
+  OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
+           Device device = {}, OpReq req = OpReq::kWrite) {
+    view_.data = data;
+    view_.shape = shape;
+    view_.strides = strides;
+    view_.rank = rank;
+    view_.dtype = static_cast<int32_t>(dtype);
+    view_.device_type = static_cast<int32_t>(device.type);
+    view_.device_index = device.index;
+    view_.req = static_cast<int32_t>(req);
+  }
+  // Copies the members that exist in the ABI version of `view`.
+  explicit OpTensor(const opkit_tensor& view) {
+    std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
+    view_.size = sizeof view_;
+  }
+
+  // Returns the first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …].
+  // Writable in outputs and in mutated inputs. Throws kTypeMismatch for another T.
+  template <Element T>
+  T* data() const {
+    if (dtype() != kDTypeOf<T>) [[unlikely]]
+      WrongType(kDTypeOf<T>);
+    return static_cast<T*>(view_.data);
+  }
+  void* raw_data() const { return view_.data; }
+  bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
+
+  // Returns the shape or an extent; negative axes count from the end. Throws kOutOfRange for an
+  // axis that the tensor does not have.
+  DimsView shape() const { return {view_.shape, view_.rank}; }
+  int64_t dim(int axis) const { return shape()[axis]; }
+  // Returns the strides, in elements.
+  DimsView strides() const { return {view_.strides, view_.rank}; }
+  int64_t stride(int axis) const { return strides()[axis]; }
+  int rank() const { return view_.rank; }
+  // Returns the number of elements; `size` is MXNet's name for it.
+  int64_t numel() const {
+    int64_t count = 1;
+    for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
+    return count;
+  }
+  int64_t size() const { return numel(); }
+  int64_t nbytes() const { return size() * ItemSize(dtype()); }
+  bool is_dense() const {
+    int64_t step = 1;
+    for (int i = view_.rank - 1; i >= 0; --i) {
+      if (view_.shape[i] != 1 && view_.strides[i] != step) return false;
+      step *= view_.shape[i] > 0 ? view_.shape[i] : 1;
+    }
+    return true;
+  }
+  DType dtype() const { return static_cast<DType>(view_.dtype); }
+  Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
+  OpReq req() const { return static_cast<OpReq>(view_.req); }
+
+  friend std::string ToString(const OpTensor& tensor) {
+    if (!tensor.has_value()) return "(none)";
+    const opkit_tensor& view = tensor.view_;
+    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
+                  tensor.device());
+  }
+
+  // Returns the viewed Tensor, for the toolkit; null if the view was not made from a Tensor.
+  const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
+  void Bind(const Tensor* tensor) { view_.host = tensor; }
+  const opkit_tensor& view() const { return view_; }
+
+ private:
+  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
+    if (!has_value() && req() == OpReq::kWrite)
+      Throw(ErrorCode::kUninitialized, "an output that the operator makes itself is accessed as ",
+            wanted, " before it is there; call allocate_output first");
+    if (!has_value())
+      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
+            "; ask has_value() first");
+    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
+  }
+
+  opkit_tensor view_{
+      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
+};
+static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
+
+}}  // namespace opkit
+
+// Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
+#define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
+
+#endif  // OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
+
+// ---- opkit/op/function/function_parameters.hpp
+// Reads the parameter list of a function at compile time, and passes arguments as the list says: by
+// value, reference or pointer. function_signature.hpp and partition_signature.hpp adapt functions
+// of many signatures to one type-erased form each.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Returns the status for SUCCESS or FAIL; for any other number a failure that names it.
+inline OpStatus ToStatus(int answer) {
+  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
+  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
+}
+
+// The types of a function's parameters, in order.
+template <class... Types>
+struct TypeList {};
+
+// The types of the result and the parameters of F: a function pointer, noexcept or not, or a
+// function object whose operator() is neither overloaded nor generic. For any other F the result is
+// Unreadable.
+template <class R, class... P>
+struct SignatureParts {
+  using Return = R;
+  using Parameters = TypeList<P...>;
+};
+template <class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...) const);
+template <class F>
+auto ReadSignature(const F&) -> decltype(ReadSignature(&F::operator()));
+struct Unreadable {};
+SignatureParts<Unreadable> ReadSignature(...);
+
+template <class F>
+using FunctionSignature = decltype(ReadSignature(std::declval<F>()));
+template <class F>
+using FunctionReturn = typename FunctionSignature<F>::Return;
+
+// True for a result type that CallForStatus turns into an OpStatus; void is a success.
+template <class R>
+inline constexpr bool kIsReturn =
+    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
+    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
+
+template <class F, class... Args>
+OpStatus CallForStatus(F& f, Args&&... args) {
+  using R = FunctionReturn<F>;
+  if constexpr (std::is_void_v<R>) {
+    f(std::forward<Args>(args)...);
+    return {};
+  } else if constexpr (std::is_same_v<R, OpStatus>) {
+    return f(std::forward<Args>(args)...);
+  } else {
+    return ToStatus(static_cast<int>(f(std::forward<Args>(args)...)));
+  }
+}
+
+// P without reference or pointer: the type T that P passes by value, reference or pointer.
+template <class P>
+using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
+// True if PassAs can pass a T as P: P is T, T& or T*, const or not.
+template <class P>
+inline constexpr bool kIsPassed =
+    !std::is_rvalue_reference_v<P> &&
+    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
+// True if the function can change the caller's object through P.
+template <class P>
+inline constexpr bool kIsWritable =
+    (std::is_lvalue_reference_v<P> ||
+     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
+
+// Passes `object` as P; moves it if P is a value.
+template <class P, class T>
+P PassAs(T& object) {
+  if constexpr (std::is_pointer_v<P>)
+    return &object;
+  else if constexpr (std::is_reference_v<P>)
+    return object;
+  else
+    return std::move(object);
+}
+
+// The headers of signatures have an overload of Adapt(As<Erased>, f, TypeList<P...>) for each list
+// of parameters P that they accept. It makes an Erased function, which calls f. kFits is true if
+// there is an overload for the parameters of F; AdaptTo calls it.
+template <class Erased>
+using As = std::type_identity<Erased>;
+template <class Erased, class F>
+inline constexpr bool kFits = requires {
+  Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});
+};
+template <class Erased, class F>
+Erased AdaptTo(F f) {
+  if constexpr (kFits<Erased, F>)
+    return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
+  else
+    return {};  // a static_assert of the caller has failed
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
 
 // ---- opkit/base/interned_names.hpp
 // Interned names: each name has a number for the life of the process. The name of a library's
@@ -3729,221 +4054,6 @@ Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t count);
 }}}  // namespace opkit::detail
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_ABI_ATTRIBUTES_HPP_
-
-// ---- opkit/op/boundary/host/program_host.hpp
-// The host whose functions this image's operators call, and whether the host is another program.
-// Separate from op/boundary/host/host_table.hpp, because a library needs no table of its own.
-#ifndef OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
-#define OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// The host functions that this image's operators call: the program's own table, or in a library the
-// table that the program passed when it loaded the library. Null before the first function operator
-// is registered or loaded.
-OPKIT_IMAGE_LOCAL inline constinit const opkit_host* g_host = nullptr;
-
-// The table of the program itself; set by the first call of HostTable::Global(). Relaxed: the
-// pointer is only compared.
-OPKIT_IMAGE_LOCAL inline constinit std::atomic<const opkit_host*> g_program_host{nullptr};
-
-OPKIT_IMAGE_LOCAL inline bool IsProgramHost(const opkit_host* host) {
-  return host && host == g_program_host.load(std::memory_order_relaxed);
-}
-// True while this thread makes a call for another kind of host (export/). Such a call runs this
-// image's own operators, with the program's own table, even if a program has loaded the image as a
-// library.
-OPKIT_IMAGE_LOCAL inline constinit thread_local bool t_calls_own_operators = false;
-
-// The host that keeps the error texts of this thread's operators.
-OPKIT_IMAGE_LOCAL inline const opkit_host* HostOfErrors() {
-  return t_calls_own_operators ? g_program_host.load(std::memory_order_relaxed) : g_host;
-}
-
-// True if this image is a library that another program has loaded.
-OPKIT_IMAGE_LOCAL inline bool IsLoadedLibrary() { return g_host && !IsProgramHost(g_host); }
-
-}}}  // namespace opkit::detail
-
-#endif  // OPKIT_OP_BOUNDARY_HOST_PROGRAM_HOST_HPP_
-
-// ---- opkit/op/function/op_tensor.hpp
-// OpTensor and Status: the arguments of a function operator and its result. They wrap the plain
-// structs of opkit_abi.h, so that the same function serves the program and a shared library.
-#ifndef OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
-#define OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-// A view of extents or strides: a span with a checked index, which may count from the end.
-class DimsView : public std::span<const int64_t> {
- public:
-  DimsView(const int64_t* values, int size) : span(values, static_cast<size_t>(size)) {}
-  int64_t operator[](int64_t i) const {
-    return data()[detail::CheckedIndex(i, data(), static_cast<int>(size()))];
-  }
-};
-
-// The values that a function may return instead of a Status.
-enum ReturnValue : int { FAIL = 0, SUCCESS = 1 };
-
-// Success, or a failure with its text. One pointer, which is null for a success.
-class [[nodiscard]] OpStatus {
- public:
-  OpStatus() = default;
-  OpStatus(ReturnValue value) {  // NOLINT: `return SUCCESS;`
-    if (value != SUCCESS) [[unlikely]]
-      Fail({});
-  }
-  template <class... Parts>
-  static OpStatus Failure(const Parts&... parts) {
-    OpStatus status;
-    status.Fail(StrCat(parts...));
-    return status;
-  }
-  bool ok() const { return !message_; }
-  // Returns the text of the failure; empty for a success.
-  std::string message() const { return message_ ? message_->value : std::string(); }
-
- private:
-  OPKIT_COLD void Fail(std::string text) {
-    message_ = detail::IntrusivePtr<Message>(new Message(std::move(text)));
-  }
-  using Message = detail::Shared<std::string>;
-  detail::IntrusivePtr<Message> message_;
-};
-#ifndef Status  // X11 has a macro Status for int; functions may return int too
-using Status = OpStatus;
-#endif
-
-// Adds to the text that explains a FAIL: OPKIT_ERROR_MSG << "k is " << k; return FAIL; Every thread
-// has its own text, empty at the start of every call. The host keeps the text, because a
-// thread-local string of a library would keep the library in the process.
-class OPKIT_IMAGE_LOCAL ErrorMessageStream {
- public:
-  template <class T>
-  const ErrorMessageStream& operator<<(const T& value) const {
-    if (const opkit_host* host = detail::HostOfErrors()) {
-      const std::string text = StrCat(value);
-      host->add_error(text.data(), text.size());
-    }
-    return *this;
-  }
-};
-inline ErrorMessageStream ErrorMessage() { return {}; }
-
-// How a function must store a result.
-enum class OpReq : uint8_t {
-  kNone = OPKIT_REQ_NONE,        // do not compute the result: it has no memory
-  kWrite = OPKIT_REQ_WRITE,      //
-  kInplace = OPKIT_REQ_INPLACE,  // the memory is that of an input; the schema allows it
-  kAdd = OPKIT_REQ_ADD,          // add to the present elements; only with acceptsAdd()
-};
-inline const char* ToString(OpReq req) {
-  constexpr const char* kNames[] = {"none", "write", "in-place", "add"};
-  return kNames[static_cast<int>(req)];
-}
-
-// A tensor as the argument of a function: a view that may be copied, valid until its operator runs
-// again. A left-out input or output has no dtype and no data.
-class OpTensor {
- public:
-  OpTensor() = default;
-  // Views memory, which must outlive the view, as must `shape` and `strides` (in elements).
-  OpTensor(void* data, DType dtype, std::span<const int64_t> shape,
-           std::span<const int64_t> strides, Device device = {}, OpReq req = OpReq::kWrite)
-      : OpTensor(data, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()), device,
-                 req) {}
-  OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
-           Device device = {}, OpReq req = OpReq::kWrite) {
-    view_.data = data;
-    view_.shape = shape;
-    view_.strides = strides;
-    view_.rank = rank;
-    view_.dtype = static_cast<int32_t>(dtype);
-    view_.device_type = static_cast<int32_t>(device.type);
-    view_.device_index = device.index;
-    view_.req = static_cast<int32_t>(req);
-  }
-  // Copies the members that exist in the ABI version of `view`.
-  explicit OpTensor(const opkit_tensor& view) {
-    std::memcpy(&view_, &view, view.size < sizeof view_ ? view.size : sizeof view_);
-    view_.size = sizeof view_;
-  }
-
-  // Returns the first element; element (i, j, …) is at data[i * strides[0] + j * strides[1] + …].
-  // Writable in outputs and in mutated inputs. Throws kTypeMismatch for another T.
-  template <Element T>
-  T* data() const {
-    if (dtype() != kDTypeOf<T>) [[unlikely]]
-      WrongType(kDTypeOf<T>);
-    return static_cast<T*>(view_.data);
-  }
-  void* raw_data() const { return view_.data; }
-  bool has_value() const { return view_.dtype != OPKIT_UNDEFINED; }
-
-  // Returns the shape or an extent; negative axes count from the end. Throws kOutOfRange for an
-  // axis that the tensor does not have.
-  DimsView shape() const { return {view_.shape, view_.rank}; }
-  int64_t dim(int axis) const { return shape()[axis]; }
-  // Returns the strides, in elements.
-  DimsView strides() const { return {view_.strides, view_.rank}; }
-  int64_t stride(int axis) const { return strides()[axis]; }
-  int rank() const { return view_.rank; }
-  // Returns the number of elements; `size` is MXNet's name for it.
-  int64_t numel() const {
-    int64_t count = 1;
-    for (int i = 0; i < view_.rank; ++i) count *= view_.shape[i];
-    return count;
-  }
-  int64_t size() const { return numel(); }
-  int64_t nbytes() const { return size() * ItemSize(dtype()); }
-  bool is_dense() const {
-    int64_t step = 1;
-    for (int i = view_.rank - 1; i >= 0; --i) {
-      if (view_.shape[i] != 1 && view_.strides[i] != step) return false;
-      step *= view_.shape[i] > 0 ? view_.shape[i] : 1;
-    }
-    return true;
-  }
-  DType dtype() const { return static_cast<DType>(view_.dtype); }
-  Device device() const { return {static_cast<DeviceType>(view_.device_type), view_.device_index}; }
-  OpReq req() const { return static_cast<OpReq>(view_.req); }
-
-  friend std::string ToString(const OpTensor& tensor) {
-    if (!tensor.has_value()) return "(none)";
-    const opkit_tensor& view = tensor.view_;
-    return StrCat(tensor.dtype(), std::vector<int64_t>(view.shape, view.shape + view.rank), " on ",
-                  tensor.device());
-  }
-
-  // Returns the viewed Tensor, for the toolkit; null if the view was not made from a Tensor.
-  const Tensor* tensor() const { return static_cast<const Tensor*>(view_.host); }
-  void Bind(const Tensor* tensor) { view_.host = tensor; }
-  const opkit_tensor& view() const { return view_; }
-
- private:
-  [[noreturn]] OPKIT_COLD void WrongType(DType wanted) const {
-    if (!has_value() && req() == OpReq::kWrite)
-      Throw(ErrorCode::kUninitialized, "an output that the operator makes itself is accessed as ",
-            wanted, " before it is there; call allocate_output first");
-    if (!has_value())
-      Throw(ErrorCode::kUninitialized, "a tensor that the node leaves out is accessed as ", wanted,
-            "; ask has_value() first");
-    Throw(ErrorCode::kTypeMismatch, "tensor ", *this, " is accessed as ", wanted);
-  }
-
-  opkit_tensor view_{
-      sizeof(opkit_tensor), nullptr, nullptr, nullptr, nullptr, 0, 0, 1, 0, 0, 0, nullptr};
-};
-static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are arrays of the other");
-
-}}  // namespace opkit
-
-// Explains the FAIL that follows: OPKIT_ERROR_MSG << "expected 2 axes, found " << rank;
-#define OPKIT_ERROR_MSG ::opkit::ErrorMessage()
-
-#endif  // OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
 // ---- opkit/op/random.hpp
 // Random numbers for operators: a small generator, seeded by the host. The numbers depend only on
@@ -4529,39 +4639,28 @@ class OpResource {
 
 #endif  // OPKIT_OP_FUNCTION_OP_RESOURCE_HPP_
 
-// ---- opkit/op/function/function_signature.hpp
-// The signatures that function operators may have, read at compile time and adapted to one
-// type-erased form each. The fast forms are called directly; the other forms copy maps and vectors
-// at every call.
-#ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
-#define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+// ---- opkit/op/function/stateful_op.hpp
+// StatefulOp: the base class of the objects that setCreateOpState makes, with the OpContext that
+// they are made for.
+#ifndef OPKIT_OP_FUNCTION_STATEFUL_OP_HPP_
+#define OPKIT_OP_FUNCTION_STATEFUL_OP_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 class OperatorDef;
 struct KernelConfig;
-struct KernelQuery;
-struct FusionQuery;
-struct FusedNode;
 
-// The device and the node that a state is made for.
+// The device and the node that a state is made for. The state may keep the pointers: they are valid
+// as long as its operator lives.
 struct OpContext {
   Device device;
-  const OperatorDef* def = nullptr;  // the node; null in a library
-  // The same node as a C struct, with its graphs; lives as long as the state.
-  const opkit_node* node = nullptr;
-  const KernelConfig* config = nullptr;  // the selected configuration
+  const OperatorDef* def = nullptr;      // the node; null in a library
+  const opkit_node* node = nullptr;      // the node as a C struct, with its graphs
+  const KernelConfig* config = nullptr;  // the selected configuration; null in a library
 };
 
 // Selects the forward or the backward functions of a record.
 enum class FunctionPass : uint8_t { kForward, kBackward };
-
-namespace detail {
-inline OpStatus ToStatus(int answer) {
-  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
-  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
-}
-}  // namespace detail
 
 // The base class of an operator that keeps data between its runs. The function of setCreateOpState
 // makes one object for each operator instance. The object is destroyed with the instance, or, if a
@@ -4601,9 +4700,68 @@ class StatefulOp : public detail::RefCounted {
   }
 };
 
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_STATEFUL_OP_HPP_
+
+// ---- opkit/op/function/state_of_inputs.hpp
+// StateOfInputs: the state of an operator whose setCreateOpState wants the shapes and types of its
+// inputs. They are known in a run, not when the operator is made.
+#ifndef OPKIT_OP_FUNCTION_STATE_OF_INPUTS_HPP_
+#define OPKIT_OP_FUNCTION_STATE_OF_INPUTS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
 // The shapes of inputs or outputs. An extent of -1 is unknown. An empty shape means a scalar, or
 // during inference a shape of unknown rank.
 using ShapeVectors = std::vector<std::vector<int64_t>>;
+
+namespace detail {
+
+// Makes the author's state in the first run, from the tensors of that run, and again in a run whose
+// inputs have other shapes or types. Each run runs that state.
+class StateOfInputs final : public StatefulOp {
+ public:
+  using MakeFunction = UniqueFunction<OpStatus(
+      const ShapeVectors& shapes, const std::vector<DType>& types, IntrusivePtr<StatefulOp>& made)>;
+
+  explicit StateOfInputs(MakeFunction make) : make_(std::move(make)) {}
+  // If no state can be made, the run fails, and the operator keeps the state that it has.
+  OPKIT_INLINE OpStatus Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                            std::span<OpTensor> outputs, OpResource& resource) override;
+
+ private:
+  // True if the state was made for these inputs.
+  bool Fits(std::span<const OpTensor> inputs) const;
+  OpStatus Make(std::span<const OpTensor> inputs);
+
+  MakeFunction make_;
+  ShapeVectors shapes_;
+  std::vector<DType> types_;
+  IntrusivePtr<StatefulOp> state_;
+  // The states that earlier runs have used, while work of these runs may be left.
+  std::vector<IntrusivePtr<StatefulOp>> replaced_;
+  const opkit_call* calls_[2] = {};  // the last run of each pass
+};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OP_FUNCTION_STATE_OF_INPUTS_HPP_
+
+// ---- opkit/op/function/function_signature.hpp
+// The signatures that function operators may have, read at compile time and adapted to one
+// type-erased form each. The fast forms are called directly; the other forms copy maps and vectors
+// at every call.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_SIGNATURE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+class OperatorDef;
+struct KernelQuery;
+struct FusionQuery;
+struct FusedNode;
 
 using ForwardFunction = UniqueFunction<OpStatus(const AttrMap&, std::span<const OpTensor>,
                                                 std::span<OpTensor>, OpResource&)>;
@@ -4613,6 +4771,8 @@ using InferTypeFunction =
 using InferShapeFunction =
     UniqueFunction<OpStatus(const AttrMap&, ShapeVectors& in, ShapeVectors& out)>;
 using MutateInputsFunction = UniqueFunction<OpStatus(const AttrMap&, std::vector<int>& inputs)>;
+// Makes the state of an operator. The state may keep references to the attributes, and what the
+// context points to: both live as long as the operator.
 using CreateStateFunction =
     UniqueFunction<OpStatus(const AttrMap&, const OpContext&, detail::IntrusivePtr<StatefulOp>&)>;
 using ScratchFunction = UniqueFunction<int64_t(const AttrMap&, const ShapeVectors& in)>;
@@ -4620,74 +4780,6 @@ using FlopsFunction =
     UniqueFunction<uint64_t(const AttrMap&, const ShapeVectors& in, const ShapeVectors& out)>;
 
 namespace detail {
-
-template <class... Types>
-struct TypeList {};
-
-// Reads the signature of a function pointer, or of a function object whose operator() is neither
-// overloaded nor generic. Deduction also accepts noexcept functions.
-template <class R, class... P>
-struct SignatureParts {
-  using Return = R;
-  using Parameters = TypeList<P...>;
-};
-template <class R, class... P>
-SignatureParts<R, P...> ReadSignature(R (*)(P...));
-template <class C, class R, class... P>
-SignatureParts<R, P...> ReadSignature(R (C::*)(P...));
-template <class C, class R, class... P>
-SignatureParts<R, P...> ReadSignature(R (C::*)(P...) const);
-template <class F>
-auto ReadSignature(const F&) -> decltype(ReadSignature(&F::operator()));
-struct Unreadable {};
-SignatureParts<Unreadable> ReadSignature(...);
-
-template <class F>
-using FunctionSignature = decltype(ReadSignature(std::declval<F>()));
-template <class F>
-using FunctionReturn = typename FunctionSignature<F>::Return;
-
-template <class R>
-inline constexpr bool kIsReturn =
-    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
-    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
-
-template <class F, class... Args>
-OpStatus CallForStatus(F& f, Args&&... args) {
-  using R = FunctionReturn<F>;
-  if constexpr (std::is_void_v<R>) {
-    f(std::forward<Args>(args)...);
-    return {};
-  } else if constexpr (std::is_same_v<R, OpStatus>) {
-    return f(std::forward<Args>(args)...);
-  } else {
-    return ToStatus(static_cast<int>(f(std::forward<Args>(args)...)));
-  }
-}
-
-// P without reference or pointer: the type T that P passes by value, reference or pointer.
-template <class P>
-using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
-template <class P>
-inline constexpr bool kIsPassed =
-    !std::is_rvalue_reference_v<P> &&
-    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
-// True if the function can change the caller's object through P.
-template <class P>
-inline constexpr bool kIsWritable =
-    (std::is_lvalue_reference_v<P> ||
-     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
-
-// Passes `object` as P.
-template <class P, class T>
-P PassAs(T& object) {
-  if constexpr (std::is_pointer_v<P>)
-    return &object;
-  else if constexpr (std::is_reference_v<P>)
-    return object;
-  else
-    return std::move(object);
-}
 
 // True for a parameter that takes attributes: const AttrMap&, or a map of strings by value or const
 // reference.
@@ -4818,9 +4910,7 @@ template <class P>
 inline constexpr bool kIsResource =
     !std::is_rvalue_reference_v<P> && std::is_same_v<std::remove_cvref_t<P>, OpResource>;
 
-// Makes an Erased function from `f`, whose parameters are those of the list, if possible.
-template <class Erased>
-using As = std::type_identity<Erased>;
+// The overloads that AdaptTo calls (function_parameters.hpp).
 template <class F, class A, class I, class O, class R>
   requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsTensors<I, true> &&
            kIsTensors<O, false> && kIsResource<R>)
@@ -4924,6 +5014,24 @@ CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, C, S>) {
     return CallForStatus(f, PassAttrs<A>(attrs), context, made.Get());
   };
 }
+template <class F, class A, class C, class I, class T, class S>
+  requires(kIsReturn<FunctionReturn<F>> && IsAttrs<A>() && kIsOpContext<C> && kIsShapes<I> &&
+           kIsTypes<T> && kIsStateOut<S>)
+CreateStateFunction Adapt(As<CreateStateFunction>, F f, TypeList<A, C, I, T, S>) {
+  return [shared = MakeIntrusive<Shared<F>>(std::move(f))](
+             const AttrMap& attrs, const OpContext& context, IntrusivePtr<StatefulOp>& state) {
+    state = MakeIntrusive<StateOfInputs>([shared, &attrs, context](const ShapeVectors& shapes,
+                                                                   const std::vector<DType>& types,
+                                                                   IntrusivePtr<StatefulOp>& made) {
+      ShapesArg<I> in_shapes(shapes, "input");
+      TypesArg<T> in_types(types, "input");
+      StateOut<S> out(made);
+      return CallForStatus(shared->value, PassAttrs<A>(attrs), context, in_shapes.Get(),
+                           in_types.Get(), out.Get());
+    });
+    return OpStatus();
+  };
+}
 template <class F, class A, class I>
   requires(std::is_integral_v<FunctionReturn<F>> && IsAttrs<A>() && kIsShapes<I>)
 ScratchFunction Adapt(As<ScratchFunction>, F f, TypeList<A, I>) {
@@ -4941,18 +5049,6 @@ FlopsFunction Adapt(As<FlopsFunction>, F f, TypeList<A, I, O>) {
     ShapesArg<O> out(outputs, "output");
     return static_cast<uint64_t>(f(PassAttrs<A>(attrs), in.Get(), out.Get()));
   };
-}
-// True if a function F can be adapted to the form Erased; AdaptTo adapts it.
-template <class Erased, class F>
-inline constexpr bool kFits = requires {
-  Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});
-};
-template <class Erased, class F>
-Erased AdaptTo(F f) {
-  if constexpr (kFits<Erased, F>)
-    return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
-  else
-    return {};  // a static_assert of the caller has failed
 }
 
 }  // namespace detail
@@ -5176,12 +5272,22 @@ class BasicFunctionOpBuilder {
   // Sets the function that makes the object that runs the operator. The object also computes the
   // gradient, with two exceptions: after setIsSubgraphOp() the graph's gradient is used, and after
   // noGradient() the operator has no gradient.
+  //   int f(std::map<std::string, std::string> attrs, StatefulOp** state)
+  //   int f(std::map<std::string, std::string> attrs, const OpContext& context, StatefulOp** state)
+  //   int f(std::map<std::string, std::string> attrs, const OpContext& context,
+  //         const std::vector<std::vector<unsigned int>>& in_shapes,
+  //         const std::vector<int>& in_types, StatefulOp** state)
+  // The last form, of MXNet 1.8, gets the shapes and dtypes of the operator's inputs. It is called
+  // in the first run, and again in a run whose inputs have other shapes or dtypes: the new object
+  // replaces the old one. A run fails if its object cannot be made.
   template <class F>
   BasicFunctionOpBuilder& setCreateOpState(F f, const char* device = "cpu") {
     static_assert(detail::kFits<CreateStateFunction, F>,
                   "setCreateOpState(f): write int f(std::map<std::string, std::string> attrs, "
                   "StatefulOp** state), with OpContext context in the middle if you need the "
-                  "device; std::unique_ptr<StatefulOp>* also does for the state");
+                  "device, and const std::vector<std::vector<unsigned int>>& in_shapes, const "
+                  "std::vector<int>& in_types behind it if you need these; "
+                  "std::unique_ptr<StatefulOp>* also does for the state");
     OnDevice<FunctionPass::kForward>(device, "setCreateOpState", &FunctionDevice::create_state,
                                      std::move(f));
     return Guarded([&] {
@@ -5237,8 +5343,9 @@ class BasicFunctionOpBuilder {
     });
   }
   // Sets the function that computes the numbers of inputs and outputs from the attributes, and
-  // refuses wrong attributes. Without this function and without declared inputs and outputs, any
-  // number is allowed; a library's operator needs the function or the declarations.
+  // refuses wrong attributes. A number may be -1, which allows any number; after setIsSubgraphOp()
+  // it is then that of the node's graph. Both numbers are -1 without this function and without
+  // declared inputs and outputs; a library's operator needs one of these, or setIsSubgraphOp().
   template <class F>
   BasicFunctionOpBuilder& setParseAttrs(F f) {
     static_assert(detail::kFits<ParseAttrsFunction, F>,
@@ -5320,7 +5427,9 @@ class BasicFunctionOpBuilder {
     });
   }
   // Declares that every node carries a graph, which the functions run; a node without a graph is
-  // refused. Without setBackward the operator's gradient is the gradient of the graph.
+  // refused. A node has as many inputs and outputs as its one graph, unless setParseAttrs or
+  // declared inputs and outputs say another number. Without setBackward the operator's gradient is
+  // the gradient of the graph.
   BasicFunctionOpBuilder& setIsSubgraphOp() {
     return Guarded([&] {
              host_.NeedsSubgraph();
@@ -5544,8 +5653,9 @@ OPKIT_IMAGE_LOCAL const opkit_library* DescribeLibrary(const opkit_host* host) n
 #endif  // OPKIT_PLUGIN_EXPORT_LIBRARY_EXPORT_HPP_
 
 // ---- opkit/op/function/partition_signature.hpp
-// MXNet's signatures of a partitioner's functions. Programs and libraries accept the same
-// signatures.
+// MXNet's signatures of a partitioner's functions, and the one form to which each is adapted.
+// Programs and libraries accept the same signatures. Each parameter may be a value, a reference or
+// a pointer.
 #ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -5553,8 +5663,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using OptionStrings = std::vector<std::pair<std::string, std::string>>;
 
-// The argument for a function's map of strings, std::unordered_map or std::map, by value or
-// reference. Converts to the map type of the function, so that this header need not include it.
+// The argument for a function's map from names to strings or tensors. Converts to the map type of
+// the function, such as std::unordered_map or std::map, so that this header need not include it.
 template <class Value>
 class MapArgument {
  public:
@@ -5587,47 +5697,104 @@ class MapArgument {
 using StringMapArgument = MapArgument<std::string>;
 using TensorMapArgument = MapArgument<OpTensor>;
 
-// The signatures of MXNet's versions.
-template <class F>
-concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, StringMapArgument&>;
-template <class F>
-concept SupportedOpsOfVector =
-    std::is_invocable_v<F&, std::string, std::vector<int>&, StringMapArgument&>;
-template <class F>
-concept AcceptOfJson = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&>;
-template <class F>
-concept AcceptWithAttributes =
-    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&>;
-template <class F>
-concept AcceptWithTensors =
-    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                        TensorMapArgument&, TensorMapArgument&>;
+// The forms to which setSupportedOps and setAcceptSubgraph adapt functions with MXNet's signatures.
+// `ids` has a number for each node of the JSON: -2, its value before the call, leaves the node in
+// the graph; -1 takes it; a number from 0 on takes it as that kind.
+using SupportedOpsFunction =
+    UniqueFunction<OpStatus(std::string json, std::vector<int>& ids, StringMapArgument& options)>;
+using AcceptFunction = UniqueFunction<OpStatus(std::string json, int id, bool* accept,
+                                               StringMapArgument& options, StringMapArgument& attrs,
+                                               TensorMapArgument& args, TensorMapArgument& aux)>;
 
-// Calls f with the parameters of its signature. The signature with int* comes from MXNet 1.7, where
-// an id is only a flag: 0 leaves the node in the graph, like -2 in the other signatures.
-template <class F>
-ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
-                             StringMapArgument& options) {
-  if constexpr (SupportedOpsOfVector<F>) {
-    return static_cast<ReturnValue>(f(std::move(json), ids, options));
-  } else {
-    const auto answer = static_cast<ReturnValue>(
-        f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
-    for (int& id : ids)
-      if (id == 0) id = -2;
-    return answer;
+// True for a parameter that takes a T by value, reference or pointer.
+template <class P, class T>
+inline constexpr bool kPasses = kIsPassed<P> && std::is_same_v<Pointee<P>, T>;
+// True for a parameter that takes a map from names to values of the type.
+template <class P, class Value>
+inline constexpr bool kIsMapOf = false;
+template <class P, class Value>
+  requires requires {
+    requires std::is_same_v<typename Pointee<P>::key_type, std::string>;
+    requires std::is_same_v<typename Pointee<P>::mapped_type, Value>;
+  }
+inline constexpr bool kIsMapOf<P, Value> = kIsPassed<P>;
+template <class P, class Value>
+P PassMap(MapArgument<Value>& argument) {
+  Pointee<P>& map = argument;
+  if constexpr (std::is_same_v<P, Pointee<P>>)
+    return map;  // a copy, so that Read still finds the argument's map
+  else
+    return PassAs<P>(map);
+}
+
+// Replaces flags, which are 1 for a node that is taken and 0 for another, by ids of
+// SupportedOpsFunction. Leaves -1 and -2, which mean the same as flags and as ids. Throws
+// kInvalidArgument for other numbers: 0 and 1 would then be flags or kinds.
+inline void IdsOfFlags(std::vector<int>& ids) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < -2 || ids[i] > 1)
+      Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids[i],
+            " for node ", i,
+            " in int* ids, where 1 or -1 takes a node and 0 or -2 leaves it; a function that takes "
+            "nodes of several kinds has std::vector<int>* ids");
+    if (ids[i] >= 0) ids[i] = ids[i] == 1 ? -1 : -2;
   }
 }
-template <class F>
-ReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
-                               StringMapArgument& options, StringMapArgument& attrs,
-                               TensorMapArgument& args, TensorMapArgument& aux) {
-  if constexpr (AcceptWithTensors<F>)
-    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
-  else if constexpr (AcceptWithAttributes<F>)
-    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs));
-  else
-    return static_cast<ReturnValue>(f(std::move(json), id, accept, options));
+
+template <class F, class Json, class Ids, class Options>
+  requires(kIsReturn<FunctionReturn<F>> && kPasses<Json, std::string> && kIsWritable<Ids> &&
+           (kPasses<Ids, std::vector<int>> || kPasses<Ids, std::vector<bool>>) &&
+           kIsMapOf<Options, std::string>)
+SupportedOpsFunction Adapt(As<SupportedOpsFunction>, F f, TypeList<Json, Ids, Options>) {
+  return [f = std::move(f)](std::string json, std::vector<int>& ids,
+                            StringMapArgument& options) mutable -> OpStatus {
+    if constexpr (kPasses<Ids, std::vector<int>>) {
+      return CallForStatus(f, PassAs<Json>(json), PassAs<Ids>(ids), PassMap<Options>(options));
+    } else {
+      std::vector<bool> flags(ids.size());
+      OpStatus status =
+          CallForStatus(f, PassAs<Json>(json), PassAs<Ids>(flags), PassMap<Options>(options));
+      ids.assign(flags.begin(), flags.end());
+      IdsOfFlags(ids);
+      return status;
+    }
+  };
+}
+template <class F, class Json, class Options>
+  requires(kIsReturn<FunctionReturn<F>> && kPasses<Json, std::string> &&
+           kIsMapOf<Options, std::string>)
+SupportedOpsFunction Adapt(As<SupportedOpsFunction>, F f, TypeList<Json, int, int*, Options>) {
+  return [f = std::move(f)](std::string json, std::vector<int>& ids,
+                            StringMapArgument& options) mutable {
+    OpStatus status = CallForStatus(f, PassAs<Json>(json), static_cast<int>(ids.size()), ids.data(),
+                                    PassMap<Options>(options));
+    if (status.ok()) IdsOfFlags(ids);
+    return status;
+  };
+}
+
+// True for the parameters after the options: none, attrs, or attrs, args and aux.
+template <class... P>
+inline constexpr bool kIsAcceptTail = sizeof...(P) == 0;
+template <class Attrs>
+inline constexpr bool kIsAcceptTail<Attrs> = kIsMapOf<Attrs, std::string>;
+template <class Attrs, class Args, class Aux>
+inline constexpr bool kIsAcceptTail<Attrs, Args, Aux> =
+    kIsMapOf<Attrs, std::string> && kIsMapOf<Args, OpTensor> && kIsMapOf<Aux, OpTensor>;
+
+template <class F, class Json, class Options, class... Tail>
+  requires(kIsReturn<FunctionReturn<F>> && kPasses<Json, std::string> &&
+           kIsMapOf<Options, std::string> && kIsAcceptTail<Tail...>)
+AcceptFunction Adapt(As<AcceptFunction>, F f, TypeList<Json, int, bool*, Options, Tail...>) {
+  return [f = std::move(f)](std::string json, int id, bool* accept, StringMapArgument& options,
+                            StringMapArgument& attrs, TensorMapArgument& args,
+                            TensorMapArgument& aux) mutable {
+    const auto maps = std::tie(attrs, args, aux);
+    return [&]<size_t... I>(std::index_sequence<I...>) {
+      return CallForStatus(f, PassAs<Json>(json), id, accept, PassMap<Options>(options),
+                           PassMap<Tail>(std::get<I>(maps))...);
+    }(std::index_sequence_for<Tail...>());
+  };
 }
 
 }}}  // namespace opkit::detail
@@ -5684,27 +5851,27 @@ class BasicPartitionerBuilder {
 
   // Sets the function that takes nodes. It is typed, as above, with PartitionArguments as an
   // optional third parameter; or it has MXNet's signature
-  //   ReturnValue f(std::string json, const int num_ids, int* ids,
-  //                   std::unordered_map<std::string, std::string>& options)
-  // or the same with std::vector<int>& ids. `ids` has a number for each node of the JSON
-  // (symbol_json.hpp). The initial -2 leaves the node in the graph, -1 takes it, and a number from
-  // 0 on takes it as that kind. With int* ids, 0 also leaves the node, as in MXNet 1.7.
+  //   ReturnValue f(const std::string& json, std::vector<int>* ids,
+  //                 const std::unordered_map<std::string, std::string>& options)
+  // `ids` has a number for each node of the JSON (symbol_json.hpp). The initial -2 leaves the node
+  // in the graph, -1 takes it, and a number from 0 on takes it as that kind. In older signatures
+  // ids are flags, 1 or true for a node that is taken:
+  //   ReturnValue f(std::string json, const int num_ids, int* ids, …& options)
+  //   ReturnValue f(std::string json, std::vector<bool>& ids, …& options)
+  // -1 and -2 keep their meaning in int* ids; any other number is an Error (kInvalidArgument).
   template <class F>
   BasicPartitionerBuilder& setSupportedOps(F f) {
     constexpr bool kTyped = Host::template kTakesMark<F>;
-    static_assert(kTyped || detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
+    static_assert(kTyped || detail::kFits<detail::SupportedOpsFunction, F>,
                   "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
-                  "answer), which needs opkit/partition.hpp, or ReturnValue f(std::string json, "
-                  "const int num_ids, int* ids, std::unordered_map<std::string, std::string>& "
-                  "options)");
+                  "answer), which needs opkit/partition.hpp, or ReturnValue f(const std::string& "
+                  "json, std::vector<int>* ids, const std::unordered_map<std::string, "
+                  "std::string>& options)");
     if constexpr (kTyped)
       return Once(host_.record().mark, "setSupportedOps", host_.Mark(std::move(f)));
     else
       return Once(host_.record().mark, "setSupportedOps",
-                  host_.JsonMark([f](std::string json, std::vector<int>& ids,
-                                     detail::StringMapArgument& options) mutable {
-                    return detail::CallSupportedOps(f, std::move(json), ids, options);
-                  }));
+                  host_.JsonMark(detail::AdaptTo<detail::SupportedOpsFunction>(std::move(f))));
   }
   // Sets, instead of setSupportedOps, the function that makes the SubgraphSelector for a graph; it
   // needs opkit/partition.hpp:
@@ -5732,31 +5899,25 @@ class BasicPartitionerBuilder {
   }
   // Sets the function that accepts or rejects every legal subgraph: void f(SubgraphReview&), with
   // PartitionArguments as an optional second parameter, or MXNet's
-  //   ReturnValue f(std::string json, int subgraph_id, bool* accept,
-  //                   std::unordered_map<std::string, std::string>& options,
-  //                   std::unordered_map<std::string, std::string>& attrs,
-  //                   std::map<std::string, OpTensor>& args, std::map<std::string, OpTensor>& aux)
+  //   ReturnValue f(const std::string& json, int subgraph_id, bool* accept,
+  //                 const std::unordered_map<std::string, std::string>& options,
+  //                 std::unordered_map<std::string, std::string>* attrs,
+  //                 const std::unordered_map<std::string, OpTensor>& args,
+  //                 const std::unordered_map<std::string, OpTensor>& aux)
   // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
-  // constants of the subgraph; `aux` is empty.
+  // constants of the subgraph; `aux` is empty. A map may be a std::map.
   template <class F>
   BasicPartitionerBuilder& setAcceptSubgraph(F f) {
     constexpr bool kTyped = Host::template kTakesReview<F>;
-    static_assert(kTyped || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
-                      detail::AcceptWithTensors<F>,
+    static_assert(kTyped || detail::kFits<detail::AcceptFunction, F>,
                   "setAcceptSubgraph(f): write void f(SubgraphReview& review), which needs "
-                  "opkit/partition.hpp, or ReturnValue f(std::string json, int subgraph_id, "
-                  "bool* accept, std::unordered_map<std::string, std::string>& options)");
+                  "opkit/partition.hpp, or ReturnValue f(const std::string& json, int subgraph_id, "
+                  "bool* accept, const std::unordered_map<std::string, std::string>& options)");
     if constexpr (kTyped)
       return Once(host_.record().review, "setAcceptSubgraph", host_.Review(std::move(f)));
     else
       return Once(host_.record().review, "setAcceptSubgraph",
-                  host_.JsonReview(
-                      [f](std::string json, int id, bool* accept,
-                          detail::StringMapArgument& options, detail::StringMapArgument& attrs,
-                          detail::TensorMapArgument& args, detail::TensorMapArgument& aux) mutable {
-                        return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
-                                                          attrs, args, aux);
-                      }));
+                  host_.JsonReview(detail::AdaptTo<detail::AcceptFunction>(std::move(f))));
   }
   // Does the same as setAcceptSubgraph: later versions of MXNet have this name.
   template <class F>
@@ -5811,10 +5972,8 @@ OptionStrings OptionsOfAbi(const Struct& from) {
 struct OPKIT_IMAGE_LOCAL LibraryPartitionerRecord : RefCounted, PartitionerRecord {
   LibraryPartitionerRecord(const char* its_name, const char* file, int line);
 
-  UniqueFunction<ReturnValue(std::string, std::vector<int>&, StringMapArgument&)> mark;
-  UniqueFunction<ReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                             TensorMapArgument&, TensorMapArgument&)>
-      review;
+  SupportedOpsFunction mark;
+  AcceptFunction review;
   opkit_partitioner abi{};
 };
 
@@ -5832,13 +5991,8 @@ class OPKIT_IMAGE_LOCAL LibraryPartitionerHost {
     LibraryContents::Global().own_partitioner_pointers.push_back(&record_->abi);
   }
   LibraryPartitionerRecord& record() { return *record_; }
-  decltype(LibraryPartitionerRecord::mark) JsonMark(decltype(LibraryPartitionerRecord::mark) call) {
-    return call;
-  }
-  decltype(LibraryPartitionerRecord::review) JsonReview(
-      decltype(LibraryPartitionerRecord::review) call) {
-    return call;
-  }
+  SupportedOpsFunction JsonMark(SupportedOpsFunction f) { return f; }
+  AcceptFunction JsonReview(AcceptFunction f) { return f; }
 
  private:
   IntrusivePtr<LibraryPartitionerRecord> record_;
@@ -7492,6 +7646,78 @@ OPKIT_INLINE Arguments ArgumentsOfAbi(const opkit_attr* const* attrs, uint64_t c
 
 #endif  // OPKIT_OP_BOUNDARY_CONVERT_IMPL_ABI_ATTRIBUTES_IPP_
 
+// ---- opkit/op/function/impl/state_of_inputs.ipp
+// StateOfInputs' definitions.
+#ifndef OPKIT_OP_FUNCTION_IMPL_STATE_OF_INPUTS_IPP_
+#define OPKIT_OP_FUNCTION_IMPL_STATE_OF_INPUTS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+OPKIT_INLINE OpStatus StateOfInputs::Run(FunctionPass pass, std::span<const OpTensor> inputs,
+                                         std::span<OpTensor> outputs, OpResource& resource) {
+  std::span<const OpTensor> of_forward = inputs;
+  if (pass == FunctionPass::kBackward) {  // gradients of outputs, inputs, outputs
+    if (inputs.size() < outputs.size() || (inputs.size() - outputs.size()) % 2 != 0)
+      return OpStatus::Failure("it has ", inputs.size(), " inputs for ", outputs.size(),
+                               " gradients of inputs, expected an input for each gradient, and two "
+                               "for each output of the forward operator");
+    of_forward = inputs.subspan((inputs.size() - outputs.size()) / 2, outputs.size());
+  }
+  const opkit_call*& last_call = calls_[static_cast<int>(pass)];
+  if (!state_ || !Fits(of_forward)) {
+    IntrusivePtr<StatefulOp> before = state_;
+    if (OpStatus status = Make(of_forward); !status.ok()) return status;
+    // Work on a stream may still use the state, and so may a run that was cancelled: the operator
+    // then makes a new opkit_call.
+    if (before && (resource.call()->asynchronous || last_call != resource.call()))
+      replaced_.push_back(std::move(before));
+  }
+  last_call = resource.call();
+  return state_->Run(pass, inputs, outputs, resource);
+}
+
+OPKIT_INLINE bool StateOfInputs::Fits(std::span<const OpTensor> inputs) const {
+  if (inputs.size() != shapes_.size()) return false;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].dtype() != types_[i] || !std::ranges::equal(inputs[i].shape(), shapes_[i]))
+      return false;
+  return true;
+}
+
+OPKIT_INLINE OpStatus StateOfInputs::Make(std::span<const OpTensor> inputs) {
+  ShapeVectors shapes;
+  std::vector<DType> types;
+  for (const OpTensor& input : inputs) {
+    shapes.emplace_back(input.shape().begin(), input.shape().end());
+    types.push_back(input.dtype());
+  }
+  IntrusivePtr<StatefulOp> made;
+  try {
+    if (OpStatus status = make_(shapes, types, made); !status.ok()) {
+      if (const std::string why = status.message(); !why.empty())
+        return OpStatus::Failure("createOpState failed: ", why);
+      OPKIT_ERROR_MSG << " (createOpState returned FAIL)";  // behind the author's text
+      return status;
+    }
+  } catch (Error& error) {
+    error.AddContext("in createOpState");
+    throw;
+  } catch (...) {
+    throw Error(ErrorCode::kOperatorFailed,
+                StrCat("createOpState threw: ", CurrentError().message()))
+        .SetCause(std::current_exception());
+  }
+  if (!made) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
+  state_ = std::move(made);
+  shapes_ = std::move(shapes);
+  types_ = std::move(types);
+  return {};
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_OP_FUNCTION_IMPL_STATE_OF_INPUTS_IPP_
+
 // ---- opkit/op/boundary/convert/op_conversion.hpp
 // Operators across the boundary: ExportOp turns a record into an opkit_op, and ImportOp checks a
 // library's opkit_op and reads it into a record. A new value of opkit_op is added in
@@ -7550,16 +7776,16 @@ OPKIT_IMAGE_LOCAL inline opkit_status CreateInstance(const opkit_kernel* kernel,
     auto& record = *static_cast<FunctionOpRecord*>(const_cast<void*>(kernel->author));
     FunctionDevice* device = record.devices.data();
     while (&device->abi != kernel) ++device;
-    AttrMap attrs = record.Attrs(*node);
-    IntrusivePtr<StatefulOp> state;
+    // The state may refer to the attributes.
+    std::unique_ptr<FunctionInstance> made(new FunctionInstance{*device, record.Attrs(*node), {}});
     if (device->create_state) {
       const OpContext context{
           {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
-      OpStatus status = device->create_state(attrs, context, state);
+      OpStatus status = device->create_state(made->attrs, context, made->state);
       if (!status.ok()) return status;
-      if (!state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
+      if (!made->state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
     }
-    *instance = new FunctionInstance{*device, std::move(attrs), std::move(state)};
+    *instance = made.release();
     return OpStatus();
   });
 }
@@ -7835,7 +8061,7 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
       const GraphText graph(partition);
       std::vector<int> ids(graph.count, -2);
       StringMapArgument options(OptionsOfAbi(*partition));
-      if (record.mark(graph.text, ids, options) != SUCCESS) return OpStatus(FAIL);
+      if (OpStatus status = record.mark(graph.text, ids, options); !status.ok()) return status;
       if (ids.size() != graph.count)
         return OpStatus::Failure("it answered ", ids.size(), " ids for ", graph.count, " nodes");
       for (uint64_t i = 0; i < graph.count; ++i)
@@ -7857,9 +8083,10 @@ struct OPKIT_IMAGE_LOCAL LibraryPartitionerFunctions {
         constants.emplace_back(body.constant_names[i], OpTensor(*body.constants[i]));
       TensorMapArgument args(std::move(constants)), aux;
       bool accept = true;
-      if (record.review(graph.text, static_cast<int>(partition->id), &accept, options, attributes,
-                        args, aux) != SUCCESS)
-        return OpStatus(FAIL);
+      if (OpStatus status = record.review(graph.text, static_cast<int>(partition->id), &accept,
+                                          options, attributes, args, aux);
+          !status.ok())
+        return status;
       if (!accept) {
         AcceptAnswer(partition->reject(partition, ""));
         return OpStatus();
@@ -10166,12 +10393,15 @@ class OPKIT_VISIBLE MxFailure : public Error {
 };
 
 // Calls f. If f returns FAIL, throws an Error with the text of OPKIT_ERROR_MSG. In a library throws
-// MxFailure, without the text.
+// MxFailure, without the text. If f returns a failure with a text, throws an Error with that text.
 template <class F>
 void CheckMxReturn(const char* what, F&& f) {
   static_cast<void>(HostTable::Global());  // makes the host that keeps the text
   const HostErrorScope scope;
-  if (f() == SUCCESS) return;
+  const OpStatus status = f();
+  if (status.ok()) return;
+  if (const std::string why = status.message(); !why.empty())
+    Throw(ErrorCode::kOperatorFailed, what, " failed: ", why);
   if (!IsProgramHost(g_host))
     throw MxFailure(ErrorCode::kOperatorFailed, StrCat(what, " returned FAIL"));
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
@@ -10183,11 +10413,13 @@ void CheckMxReturn(const char* what, F&& f) {
 #endif  // OPKIT_OP_FUNCTION_MX_FAILURE_HPP_
 #endif
 
-// ---- opkit/plugin/export/impl/export_partitioners.ipp
+// ---- opkit/plugin/export/exported_partitioner.hpp
 #ifdef OPKIT_PARTITION_HPP_
-// Describes the partitioners and passes of a library's registries to its host, and runs them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+// ExportedPartitioner and ExportedPass: describe a Partitioner and a NamedPass of this image to a
+// host, as opkit_partitioner and opkit_pass, and run them over the host's graphs. Only definitions
+// include this header.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORTED_PARTITIONER_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORTED_PARTITIONER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -10333,6 +10565,19 @@ struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
   const std::string name, place;
   opkit_pass abi{};
 };
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORTED_PARTITIONER_HPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_partitioners.ipp
+#ifdef OPKIT_PARTITION_HPP_
+// Describes the partitioners and passes of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;

@@ -4483,6 +4483,8 @@ class SubgraphBase : public RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
+  // Returns the graph's numbers of inputs and outputs; -1 for an unknown number.
+  virtual std::pair<int, int> Arity() const { return {-1, -1}; }
   // Infers the types of the node's inputs and outputs from the graph; does nothing if their counts
   // differ.
   virtual void Infer(InferenceContext&) const {}
@@ -5051,7 +5053,8 @@ struct ArityRules {
   CountRule inputs, outputs;
   mutable UniqueFunction<bool(int, int)> pair_allowed;
   mutable UniqueFunction<int(int)> outputs_of_inputs;
-  mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
+  mutable UniqueFunction<std::pair<int, int>(const Arguments&, std::span<const NamedSubgraph>)>
+      of_arguments;
 
   // Returns the number of outputs; -1 if the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
@@ -5061,7 +5064,7 @@ struct ArityRules {
   std::pair<int, int> Of(const Arguments& args) const;
   // Returns the reason why a node of `op` may not have its numbers of values; empty if the numbers
   // are allowed. The Verify functions below have the same convention.
-  std::string Verify(const std::string& op, const OperatorDef& def) const;
+  std::string Verify(const std::string& op, const OperatorDef& def, bool needs_subgraph) const;
 };
 
 // Pairs {input, output} that may, or must, be one blob.
@@ -5137,9 +5140,11 @@ class OpSchema {
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
-  // Sets the function that computes the numbers of inputs and outputs from the attributes; it
-  // returns -1 for a number that they do not decide.
-  using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
+  // Sets the function that computes the numbers of inputs and outputs from the attributes and the
+  // graphs of a node; it returns -1 for a number that they do not decide. If the node carries one
+  // graph, and the operator NeedsSubgraph(), such a number is the graph's.
+  using ArityFunction = UniqueFunction<std::pair<int, int>(
+      const Arguments&, std::span<const detail::NamedSubgraph> graphs)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
     return arity_.of_arguments = std::move(arity), *this;
   }
@@ -5290,7 +5295,7 @@ class OpSchema {
   }
   OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
   OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
-  OpSchema& InheritOnnxSchema() { return *this; }  // does nothing
+  OpSchema& InheritOnnxSchema(std::string_view = {}) { return *this; }  // does nothing
 
   // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
@@ -11254,17 +11259,18 @@ OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs) const {
   return outputs_of_inputs ? outputs_of_inputs(num_inputs) : outputs.fixed();
 }
 OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs, const Arguments& args) const {
-  const int outs = of_arguments ? of_arguments(args).second : -1;
+  const int outs = of_arguments ? of_arguments(args, {}).second : -1;
   return outs >= 0 ? outs : OutputsOf(num_inputs);
 }
 OPKIT_INLINE std::pair<int, int> ArityRules::Of(const Arguments& args) const {
-  auto [ins, outs] = of_arguments ? of_arguments(args) : std::pair(-1, -1);
+  auto [ins, outs] = of_arguments ? of_arguments(args, {}) : std::pair(-1, -1);
   if (ins < 0) ins = inputs.fixed();
   if (outs < 0) outs = outputs.fixed();
   if (outs < 0 && ins >= 0) outs = OutputsOf(ins);
   return {ins, outs};
 }
-OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def) const {
+OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def,
+                                            bool needs_subgraph) const {
   const int ins = static_cast<int>(def.inputs().size());
   const int outs = static_cast<int>(def.outputs().size());
   auto wrong = [&](const char* what, int found, const std::string& expected) {
@@ -11276,11 +11282,18 @@ OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const Operato
     return StrCat(op, " does not take ", ins, " inputs together with ", outs, " outputs");
   if (outputs_of_inputs && outputs_of_inputs(ins) != outs)
     return wrong("outputs", outs, StrCat(outputs_of_inputs(ins), " for ", ins, " inputs"));
-  const auto [want_ins, want_outs] = of_arguments ? of_arguments(def.args()) : std::pair(-1, -1);
+  if (!of_arguments) return {};
+  const auto [want_ins, want_outs] = of_arguments(def.args(), def.subgraphs());
   if (want_ins >= 0 && ins != want_ins)
     return wrong("inputs", ins, StrCat(want_ins, " with these attributes"));
   if (want_outs >= 0 && outs != want_outs)
     return wrong("outputs", outs, StrCat(want_outs, " with these attributes"));
+  if (!needs_subgraph || def.subgraphs().size() != 1) return {};
+  const auto [body_ins, body_outs] = def.subgraphs()[0].graph->Arity();
+  if ((want_ins < 0 && body_ins >= 0 && ins != body_ins) ||
+      (want_outs < 0 && body_outs >= 0 && outs != body_outs))
+    return StrCat(op, " has ", ins, " inputs and ", outs, " outputs, but the graph '",
+                  def.subgraphs()[0].name, "' that it carries has ", body_ins, " and ", body_outs);
   return {};
 }
 
@@ -11490,7 +11503,7 @@ OPKIT_INLINE std::string OpSchema::problem() const {
 }
 OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
   if (std::string why = problem(); !why.empty()) return why;
-  if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
+  if (std::string why = arity_.Verify(name_, def, needs_subgraph_); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
   if (needs_subgraph_ && def.subgraphs().empty())
     return StrCat(name_,
@@ -13418,8 +13431,8 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* Returns the numbers of inputs and outputs of a node with these attributes (-1: any number), or
-   * a failure for wrong attributes. */
+  /* Returns the numbers of inputs and outputs of a node with these attributes and graphs (-1: any;
+   * with OPKIT_OP_SUBGRAPH that of the one graph), or a failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
   /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are

@@ -6,6 +6,7 @@
 #ifndef OPKIT_SINGLE_INCLUDE_PARTITION_HPP_
 #define OPKIT_SINGLE_INCLUDE_PARTITION_HPP_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -4487,6 +4488,8 @@ class SubgraphBase : public RefCounted {
  public:
   virtual bool Equals(const SubgraphBase& other) const = 0;
   virtual std::string Describe() const = 0;
+  // Returns the graph's numbers of inputs and outputs; -1 for an unknown number.
+  virtual std::pair<int, int> Arity() const { return {-1, -1}; }
   // Infers the types of the node's inputs and outputs from the graph; does nothing if their counts
   // differ.
   virtual void Infer(InferenceContext&) const {}
@@ -5055,7 +5058,8 @@ struct ArityRules {
   CountRule inputs, outputs;
   mutable UniqueFunction<bool(int, int)> pair_allowed;
   mutable UniqueFunction<int(int)> outputs_of_inputs;
-  mutable UniqueFunction<std::pair<int, int>(const Arguments&)> of_arguments;
+  mutable UniqueFunction<std::pair<int, int>(const Arguments&, std::span<const NamedSubgraph>)>
+      of_arguments;
 
   // Returns the number of outputs; -1 if the inputs and attributes do not decide it.
   int OutputsOf(int num_inputs) const;
@@ -5065,7 +5069,7 @@ struct ArityRules {
   std::pair<int, int> Of(const Arguments& args) const;
   // Returns the reason why a node of `op` may not have its numbers of values; empty if the numbers
   // are allowed. The Verify functions below have the same convention.
-  std::string Verify(const std::string& op, const OperatorDef& def) const;
+  std::string Verify(const std::string& op, const OperatorDef& def, bool needs_subgraph) const;
 };
 
 // Pairs {input, output} that may, or must, be one blob.
@@ -5141,9 +5145,11 @@ class OpSchema {
   OpSchema& SameNumberOfOutput() {
     return OutputCalculator([](int inputs) { return inputs; });
   }
-  // Sets the function that computes the numbers of inputs and outputs from the attributes; it
-  // returns -1 for a number that they do not decide.
-  using ArityFunction = UniqueFunction<std::pair<int, int>(const Arguments&)>;
+  // Sets the function that computes the numbers of inputs and outputs from the attributes and the
+  // graphs of a node; it returns -1 for a number that they do not decide. If the node carries one
+  // graph, and the operator NeedsSubgraph(), such a number is the graph's.
+  using ArityFunction = UniqueFunction<std::pair<int, int>(
+      const Arguments&, std::span<const detail::NamedSubgraph> graphs)>;
   OpSchema& ArityFromArguments(ArityFunction arity) {
     return arity_.of_arguments = std::move(arity), *this;
   }
@@ -5294,7 +5300,7 @@ class OpSchema {
   }
   OpSchema& CostInferenceFunction(CostFunction cost) { return Cost(std::move(cost)); }
   OpSchema& AllowUnknownArgs() { return AllowUncheckedAttributes(); }
-  OpSchema& InheritOnnxSchema() { return *this; }  // does nothing
+  OpSchema& InheritOnnxSchema(std::string_view = {}) { return *this; }  // does nothing
 
   // Return the operator's name, and the place of its registration.
   const std::string& name() const { return name_; }
@@ -8877,6 +8883,9 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<bool(const Graph& graph, const OperatorD
 class OPKIT_VISIBLE GraphSubgraph : public SubgraphBase {
  public:
   explicit GraphSubgraph(Graph contents) : graph(std::move(contents)) {}
+  std::pair<int, int> Arity() const override {
+    return {static_cast<int>(graph.inputs().size()), static_cast<int>(graph.outputs().size())};
+  }
   // Returns a subgraph of the same class with these contents.
   virtual IntrusivePtr<const SubgraphBase> With(Graph contents) const = 0;
   const Graph graph;
@@ -10013,6 +10022,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // of the body, output i is output i. Subgraphs inside nodes are not partitioned. If no node is
 // taken, returns the graph unchanged. Sets `report`, if given, unless an error occurs.
 //
+// A partitioner may have several strategies, which are registered as "name.first", "name.second".
+// A request for "name" runs all of them, in the order of their registration.
+//
 // Errors name the partitioner. Throws kNotFound for an unregistered partitioner (with the nearest
 // name) or subgraph operator, kInvalidArgument for an invalid option, and kFailedPrecondition if
 // require_all is set and nodes stay outside. Throws the errors of PartitionAnswer, of the graph
@@ -10258,6 +10270,19 @@ class NamedParts {
   std::vector<std::string> Names() const {
     MutexLock lock(mutex_);
     return rows_.Names();
+  }
+  // Returns the names that begin with `name` and a dot, in the order of their lines of the source.
+  std::vector<std::string> Group(std::string_view name) const {
+    MutexLock lock(mutex_);
+    std::vector<std::pair<int, std::string>> found;
+    for (const auto& row : rows_)
+      if (row.name.size() > name.size() && row.name[name.size()] == '.' &&
+          row.name.starts_with(name))
+        found.emplace_back(row.value.line, row.name);
+    std::sort(found.begin(), found.end());
+    std::vector<std::string> names;
+    for (auto& [line, full] : found) names.push_back(std::move(full));
+    return names;
   }
 
  private:
@@ -10636,6 +10661,10 @@ class PartitionerRegistry {
   // registered at two places; kInvalidArgument with the partitioner's problem().
   detail::IntrusivePtr<const Partitioner> Get(std::string_view name) const;
   bool Has(std::string_view name) const { return parts_.Has(name); }
+  // Returns the partitioners that a request for `name` runs, one after the other: the one of that
+  // name, or else its strategies, "name.first" and "name.second", in the order of their
+  // registration. Throws kNotFound if there is neither.
+  std::vector<std::string> Requested(const std::string& name) const;
   // Returns the names in alphabetical order.
   std::vector<std::string> Names() const { return parts_.Names(); }
 
@@ -11195,8 +11224,8 @@ struct opkit_op {
   uint64_t num_inplace;
   const int32_t* inplace; /* num_inplace pairs: input, output that may share memory */
 
-  /* Returns the numbers of inputs and outputs of a node with these attributes (-1: any number), or
-   * a failure for wrong attributes. */
+  /* Returns the numbers of inputs and outputs of a node with these attributes and graphs (-1: any;
+   * with OPKIT_OP_SUBGRAPH that of the one graph), or a failure for wrong attributes. */
   opkit_status (*parse_attrs)(const opkit_op* op, const opkit_node* node, int32_t* num_inputs,
                               int32_t* num_outputs);
   /* Infer unknown dtypes and shapes: of outputs from inputs, or the reverse. While some inputs are
@@ -11709,9 +11738,118 @@ static_assert(sizeof(OpTensor) == sizeof(opkit_tensor), "arrays of one are array
 
 #endif  // OPKIT_OP_FUNCTION_OP_TENSOR_HPP_
 
+// ---- opkit/op/function/function_parameters.hpp
+// Reads the parameter list of a function at compile time, and passes arguments as the list says: by
+// value, reference or pointer. function_signature.hpp and partition_signature.hpp adapt functions
+// of many signatures to one type-erased form each.
+#ifndef OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
+#define OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Returns the status for SUCCESS or FAIL; for any other number a failure that names it.
+inline OpStatus ToStatus(int answer) {
+  if (answer == SUCCESS || answer == FAIL) return static_cast<ReturnValue>(answer);
+  return OpStatus::Failure("it returned ", answer, "; 1 is SUCCESS and 0 is FAIL");
+}
+
+// The types of a function's parameters, in order.
+template <class... Types>
+struct TypeList {};
+
+// The types of the result and the parameters of F: a function pointer, noexcept or not, or a
+// function object whose operator() is neither overloaded nor generic. For any other F the result is
+// Unreadable.
+template <class R, class... P>
+struct SignatureParts {
+  using Return = R;
+  using Parameters = TypeList<P...>;
+};
+template <class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...));
+template <class C, class R, class... P>
+SignatureParts<R, P...> ReadSignature(R (C::*)(P...) const);
+template <class F>
+auto ReadSignature(const F&) -> decltype(ReadSignature(&F::operator()));
+struct Unreadable {};
+SignatureParts<Unreadable> ReadSignature(...);
+
+template <class F>
+using FunctionSignature = decltype(ReadSignature(std::declval<F>()));
+template <class F>
+using FunctionReturn = typename FunctionSignature<F>::Return;
+
+// True for a result type that CallForStatus turns into an OpStatus; void is a success.
+template <class R>
+inline constexpr bool kIsReturn =
+    std::is_void_v<R> || std::is_same_v<R, int> || std::is_same_v<R, bool> ||
+    std::is_same_v<R, ReturnValue> || std::is_same_v<R, OpStatus>;
+
+template <class F, class... Args>
+OpStatus CallForStatus(F& f, Args&&... args) {
+  using R = FunctionReturn<F>;
+  if constexpr (std::is_void_v<R>) {
+    f(std::forward<Args>(args)...);
+    return {};
+  } else if constexpr (std::is_same_v<R, OpStatus>) {
+    return f(std::forward<Args>(args)...);
+  } else {
+    return ToStatus(static_cast<int>(f(std::forward<Args>(args)...)));
+  }
+}
+
+// P without reference or pointer: the type T that P passes by value, reference or pointer.
+template <class P>
+using Pointee = std::remove_cv_t<std::remove_pointer_t<std::remove_reference_t<P>>>;
+// True if PassAs can pass a T as P: P is T, T& or T*, const or not.
+template <class P>
+inline constexpr bool kIsPassed =
+    !std::is_rvalue_reference_v<P> &&
+    !(std::is_reference_v<P> && std::is_pointer_v<std::remove_reference_t<P>>);
+// True if the function can change the caller's object through P.
+template <class P>
+inline constexpr bool kIsWritable =
+    (std::is_lvalue_reference_v<P> ||
+     std::is_pointer_v<P>)&&!std::is_const_v<std::remove_pointer_t<std::remove_reference_t<P>>>;
+
+// Passes `object` as P; moves it if P is a value.
+template <class P, class T>
+P PassAs(T& object) {
+  if constexpr (std::is_pointer_v<P>)
+    return &object;
+  else if constexpr (std::is_reference_v<P>)
+    return object;
+  else
+    return std::move(object);
+}
+
+// The headers of signatures have an overload of Adapt(As<Erased>, f, TypeList<P...>) for each list
+// of parameters P that they accept. It makes an Erased function, which calls f. kFits is true if
+// there is an overload for the parameters of F; AdaptTo calls it.
+template <class Erased>
+using As = std::type_identity<Erased>;
+template <class Erased, class F>
+inline constexpr bool kFits = requires {
+  Adapt(As<Erased>{}, std::declval<F>(), typename FunctionSignature<F>::Parameters{});
+};
+template <class Erased, class F>
+Erased AdaptTo(F f) {
+  if constexpr (kFits<Erased, F>)
+    return Adapt(As<Erased>{}, std::move(f), typename FunctionSignature<F>::Parameters{});
+  else
+    return {};  // a static_assert of the caller has failed
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_OP_FUNCTION_FUNCTION_PARAMETERS_HPP_
+
 // ---- opkit/op/function/partition_signature.hpp
-// MXNet's signatures of a partitioner's functions. Programs and libraries accept the same
-// signatures.
+// MXNet's signatures of a partitioner's functions, and the one form to which each is adapted.
+// Programs and libraries accept the same signatures. Each parameter may be a value, a reference or
+// a pointer.
 #ifndef OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
@@ -11719,8 +11857,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 using OptionStrings = std::vector<std::pair<std::string, std::string>>;
 
-// The argument for a function's map of strings, std::unordered_map or std::map, by value or
-// reference. Converts to the map type of the function, so that this header need not include it.
+// The argument for a function's map from names to strings or tensors. Converts to the map type of
+// the function, such as std::unordered_map or std::map, so that this header need not include it.
 template <class Value>
 class MapArgument {
  public:
@@ -11753,47 +11891,104 @@ class MapArgument {
 using StringMapArgument = MapArgument<std::string>;
 using TensorMapArgument = MapArgument<OpTensor>;
 
-// The signatures of MXNet's versions.
-template <class F>
-concept SupportedOpsOfJson = std::is_invocable_v<F&, std::string, int, int*, StringMapArgument&>;
-template <class F>
-concept SupportedOpsOfVector =
-    std::is_invocable_v<F&, std::string, std::vector<int>&, StringMapArgument&>;
-template <class F>
-concept AcceptOfJson = std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&>;
-template <class F>
-concept AcceptWithAttributes =
-    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&>;
-template <class F>
-concept AcceptWithTensors =
-    std::is_invocable_v<F&, std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                        TensorMapArgument&, TensorMapArgument&>;
+// The forms to which setSupportedOps and setAcceptSubgraph adapt functions with MXNet's signatures.
+// `ids` has a number for each node of the JSON: -2, its value before the call, leaves the node in
+// the graph; -1 takes it; a number from 0 on takes it as that kind.
+using SupportedOpsFunction =
+    UniqueFunction<OpStatus(std::string json, std::vector<int>& ids, StringMapArgument& options)>;
+using AcceptFunction = UniqueFunction<OpStatus(std::string json, int id, bool* accept,
+                                               StringMapArgument& options, StringMapArgument& attrs,
+                                               TensorMapArgument& args, TensorMapArgument& aux)>;
 
-// Calls f with the parameters of its signature. The signature with int* comes from MXNet 1.7, where
-// an id is only a flag: 0 leaves the node in the graph, like -2 in the other signatures.
-template <class F>
-ReturnValue CallSupportedOps(F& f, std::string json, std::vector<int>& ids,
-                             StringMapArgument& options) {
-  if constexpr (SupportedOpsOfVector<F>) {
-    return static_cast<ReturnValue>(f(std::move(json), ids, options));
-  } else {
-    const auto answer = static_cast<ReturnValue>(
-        f(std::move(json), static_cast<int>(ids.size()), ids.data(), options));
-    for (int& id : ids)
-      if (id == 0) id = -2;
-    return answer;
+// True for a parameter that takes a T by value, reference or pointer.
+template <class P, class T>
+inline constexpr bool kPasses = kIsPassed<P> && std::is_same_v<Pointee<P>, T>;
+// True for a parameter that takes a map from names to values of the type.
+template <class P, class Value>
+inline constexpr bool kIsMapOf = false;
+template <class P, class Value>
+  requires requires {
+    requires std::is_same_v<typename Pointee<P>::key_type, std::string>;
+    requires std::is_same_v<typename Pointee<P>::mapped_type, Value>;
+  }
+inline constexpr bool kIsMapOf<P, Value> = kIsPassed<P>;
+template <class P, class Value>
+P PassMap(MapArgument<Value>& argument) {
+  Pointee<P>& map = argument;
+  if constexpr (std::is_same_v<P, Pointee<P>>)
+    return map;  // a copy, so that Read still finds the argument's map
+  else
+    return PassAs<P>(map);
+}
+
+// Replaces flags, which are 1 for a node that is taken and 0 for another, by ids of
+// SupportedOpsFunction. Leaves -1 and -2, which mean the same as flags and as ids. Throws
+// kInvalidArgument for other numbers: 0 and 1 would then be flags or kinds.
+inline void IdsOfFlags(std::vector<int>& ids) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < -2 || ids[i] > 1)
+      Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids[i],
+            " for node ", i,
+            " in int* ids, where 1 or -1 takes a node and 0 or -2 leaves it; a function that takes "
+            "nodes of several kinds has std::vector<int>* ids");
+    if (ids[i] >= 0) ids[i] = ids[i] == 1 ? -1 : -2;
   }
 }
-template <class F>
-ReturnValue CallAcceptSubgraph(F& f, std::string json, int id, bool* accept,
-                               StringMapArgument& options, StringMapArgument& attrs,
-                               TensorMapArgument& args, TensorMapArgument& aux) {
-  if constexpr (AcceptWithTensors<F>)
-    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs, args, aux));
-  else if constexpr (AcceptWithAttributes<F>)
-    return static_cast<ReturnValue>(f(std::move(json), id, accept, options, attrs));
-  else
-    return static_cast<ReturnValue>(f(std::move(json), id, accept, options));
+
+template <class F, class Json, class Ids, class Options>
+  requires(kIsReturn<FunctionReturn<F>> && kPasses<Json, std::string> && kIsWritable<Ids> &&
+           (kPasses<Ids, std::vector<int>> || kPasses<Ids, std::vector<bool>>) &&
+           kIsMapOf<Options, std::string>)
+SupportedOpsFunction Adapt(As<SupportedOpsFunction>, F f, TypeList<Json, Ids, Options>) {
+  return [f = std::move(f)](std::string json, std::vector<int>& ids,
+                            StringMapArgument& options) mutable -> OpStatus {
+    if constexpr (kPasses<Ids, std::vector<int>>) {
+      return CallForStatus(f, PassAs<Json>(json), PassAs<Ids>(ids), PassMap<Options>(options));
+    } else {
+      std::vector<bool> flags(ids.size());
+      OpStatus status =
+          CallForStatus(f, PassAs<Json>(json), PassAs<Ids>(flags), PassMap<Options>(options));
+      ids.assign(flags.begin(), flags.end());
+      IdsOfFlags(ids);
+      return status;
+    }
+  };
+}
+template <class F, class Json, class Options>
+  requires(kIsReturn<FunctionReturn<F>> && kPasses<Json, std::string> &&
+           kIsMapOf<Options, std::string>)
+SupportedOpsFunction Adapt(As<SupportedOpsFunction>, F f, TypeList<Json, int, int*, Options>) {
+  return [f = std::move(f)](std::string json, std::vector<int>& ids,
+                            StringMapArgument& options) mutable {
+    OpStatus status = CallForStatus(f, PassAs<Json>(json), static_cast<int>(ids.size()), ids.data(),
+                                    PassMap<Options>(options));
+    if (status.ok()) IdsOfFlags(ids);
+    return status;
+  };
+}
+
+// True for the parameters after the options: none, attrs, or attrs, args and aux.
+template <class... P>
+inline constexpr bool kIsAcceptTail = sizeof...(P) == 0;
+template <class Attrs>
+inline constexpr bool kIsAcceptTail<Attrs> = kIsMapOf<Attrs, std::string>;
+template <class Attrs, class Args, class Aux>
+inline constexpr bool kIsAcceptTail<Attrs, Args, Aux> =
+    kIsMapOf<Attrs, std::string> && kIsMapOf<Args, OpTensor> && kIsMapOf<Aux, OpTensor>;
+
+template <class F, class Json, class Options, class... Tail>
+  requires(kIsReturn<FunctionReturn<F>> && kPasses<Json, std::string> &&
+           kIsMapOf<Options, std::string> && kIsAcceptTail<Tail...>)
+AcceptFunction Adapt(As<AcceptFunction>, F f, TypeList<Json, int, bool*, Options, Tail...>) {
+  return [f = std::move(f)](std::string json, int id, bool* accept, StringMapArgument& options,
+                            StringMapArgument& attrs, TensorMapArgument& args,
+                            TensorMapArgument& aux) mutable {
+    const auto maps = std::tie(attrs, args, aux);
+    return [&]<size_t... I>(std::index_sequence<I...>) {
+      return CallForStatus(f, PassAs<Json>(json), id, accept, PassMap<Options>(options),
+                           PassMap<Tail>(std::get<I>(maps))...);
+    }(std::index_sequence_for<Tail...>());
+  };
 }
 
 }}}  // namespace opkit::detail
@@ -11850,27 +12045,27 @@ class BasicPartitionerBuilder {
 
   // Sets the function that takes nodes. It is typed, as above, with PartitionArguments as an
   // optional third parameter; or it has MXNet's signature
-  //   ReturnValue f(std::string json, const int num_ids, int* ids,
-  //                   std::unordered_map<std::string, std::string>& options)
-  // or the same with std::vector<int>& ids. `ids` has a number for each node of the JSON
-  // (symbol_json.hpp). The initial -2 leaves the node in the graph, -1 takes it, and a number from
-  // 0 on takes it as that kind. With int* ids, 0 also leaves the node, as in MXNet 1.7.
+  //   ReturnValue f(const std::string& json, std::vector<int>* ids,
+  //                 const std::unordered_map<std::string, std::string>& options)
+  // `ids` has a number for each node of the JSON (symbol_json.hpp). The initial -2 leaves the node
+  // in the graph, -1 takes it, and a number from 0 on takes it as that kind. In older signatures
+  // ids are flags, 1 or true for a node that is taken:
+  //   ReturnValue f(std::string json, const int num_ids, int* ids, …& options)
+  //   ReturnValue f(std::string json, std::vector<bool>& ids, …& options)
+  // -1 and -2 keep their meaning in int* ids; any other number is an Error (kInvalidArgument).
   template <class F>
   BasicPartitionerBuilder& setSupportedOps(F f) {
     constexpr bool kTyped = Host::template kTakesMark<F>;
-    static_assert(kTyped || detail::SupportedOpsOfJson<F> || detail::SupportedOpsOfVector<F>,
+    static_assert(kTyped || detail::kFits<detail::SupportedOpsFunction, F>,
                   "setSupportedOps(f): write void f(const PartitionView& view, PartitionAnswer& "
-                  "answer), which needs opkit/partition.hpp, or ReturnValue f(std::string json, "
-                  "const int num_ids, int* ids, std::unordered_map<std::string, std::string>& "
-                  "options)");
+                  "answer), which needs opkit/partition.hpp, or ReturnValue f(const std::string& "
+                  "json, std::vector<int>* ids, const std::unordered_map<std::string, "
+                  "std::string>& options)");
     if constexpr (kTyped)
       return Once(host_.record().mark, "setSupportedOps", host_.Mark(std::move(f)));
     else
       return Once(host_.record().mark, "setSupportedOps",
-                  host_.JsonMark([f](std::string json, std::vector<int>& ids,
-                                     detail::StringMapArgument& options) mutable {
-                    return detail::CallSupportedOps(f, std::move(json), ids, options);
-                  }));
+                  host_.JsonMark(detail::AdaptTo<detail::SupportedOpsFunction>(std::move(f))));
   }
   // Sets, instead of setSupportedOps, the function that makes the SubgraphSelector for a graph; it
   // needs opkit/partition.hpp:
@@ -11898,31 +12093,25 @@ class BasicPartitionerBuilder {
   }
   // Sets the function that accepts or rejects every legal subgraph: void f(SubgraphReview&), with
   // PartitionArguments as an optional second parameter, or MXNet's
-  //   ReturnValue f(std::string json, int subgraph_id, bool* accept,
-  //                   std::unordered_map<std::string, std::string>& options,
-  //                   std::unordered_map<std::string, std::string>& attrs,
-  //                   std::map<std::string, OpTensor>& args, std::map<std::string, OpTensor>& aux)
+  //   ReturnValue f(const std::string& json, int subgraph_id, bool* accept,
+  //                 const std::unordered_map<std::string, std::string>& options,
+  //                 std::unordered_map<std::string, std::string>* attrs,
+  //                 const std::unordered_map<std::string, OpTensor>& args,
+  //                 const std::unordered_map<std::string, OpTensor>& aux)
   // or the first four or five of them. `attrs` become attributes of the operator; `args` are the
-  // constants of the subgraph; `aux` is empty.
+  // constants of the subgraph; `aux` is empty. A map may be a std::map.
   template <class F>
   BasicPartitionerBuilder& setAcceptSubgraph(F f) {
     constexpr bool kTyped = Host::template kTakesReview<F>;
-    static_assert(kTyped || detail::AcceptOfJson<F> || detail::AcceptWithAttributes<F> ||
-                      detail::AcceptWithTensors<F>,
+    static_assert(kTyped || detail::kFits<detail::AcceptFunction, F>,
                   "setAcceptSubgraph(f): write void f(SubgraphReview& review), which needs "
-                  "opkit/partition.hpp, or ReturnValue f(std::string json, int subgraph_id, "
-                  "bool* accept, std::unordered_map<std::string, std::string>& options)");
+                  "opkit/partition.hpp, or ReturnValue f(const std::string& json, int subgraph_id, "
+                  "bool* accept, const std::unordered_map<std::string, std::string>& options)");
     if constexpr (kTyped)
       return Once(host_.record().review, "setAcceptSubgraph", host_.Review(std::move(f)));
     else
       return Once(host_.record().review, "setAcceptSubgraph",
-                  host_.JsonReview(
-                      [f](std::string json, int id, bool* accept,
-                          detail::StringMapArgument& options, detail::StringMapArgument& attrs,
-                          detail::TensorMapArgument& args, detail::TensorMapArgument& aux) mutable {
-                        return detail::CallAcceptSubgraph(f, std::move(json), id, accept, options,
-                                                          attrs, args, aux);
-                      }));
+                  host_.JsonReview(detail::AdaptTo<detail::AcceptFunction>(std::move(f))));
   }
   // Does the same as setAcceptSubgraph: later versions of MXNet have this name.
   template <class F>
@@ -12001,16 +12190,11 @@ class FunctionPartitioner final : public Partitioner {
   GraphPartitionerRecord record;
 };
 
-// A function with MXNet's signature. MarkByJson and ReviewByJson write the graph as JSON, call such
-// a function and apply its results.
-using SupportedOpsCall =
-    FunctionRef<ReturnValue(std::string, std::vector<int>&, StringMapArgument&)>;
-using AcceptCall =
-    FunctionRef<ReturnValue(std::string, int, bool*, StringMapArgument&, StringMapArgument&,
-                            TensorMapArgument&, TensorMapArgument&)>;
+// Write the graph as JSON, call a function with MXNet's signature, and apply its results.
 void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
-                SupportedOpsCall call);
-void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments, AcceptCall call);
+                SupportedOpsFunction& function);
+void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments,
+                  AcceptFunction& function);
 
 // The Host of a BasicPartitionerBuilder: converts the functions for the record, and adds the
 // partitioner to the registry.
@@ -12035,12 +12219,12 @@ class GraphPartitionerHost {
             f(answer.view(), answer);
         };
   }
-  template <class F>
-  GraphPartitionerRecord::MarkFunction JsonMark(F call) {
+  GraphPartitionerRecord::MarkFunction JsonMark(SupportedOpsFunction f) {
     record().reads_options = true;
-    return [call](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
-      MarkByJson(answer, arguments, call);
-    };
+    return
+        [f = std::move(f)](PartitionAnswer& answer, const PartitionArguments& arguments) mutable {
+          MarkByJson(answer, arguments, f);
+        };
   }
   GraphPartitionerRecord::SelectorFunction Selector(GraphPartitionerRecord::SelectorFunction make) {
     record().reads_options = true;
@@ -12057,11 +12241,10 @@ class GraphPartitionerHost {
             f(review);
         };
   }
-  template <class F>
-  GraphPartitionerRecord::ReviewFunction JsonReview(F call) {
+  GraphPartitionerRecord::ReviewFunction JsonReview(AcceptFunction f) {
     record().reads_options = true;
-    return [call](SubgraphReview& review, const PartitionArguments& arguments) mutable {
-      ReviewByJson(review, arguments, call);
+    return [f = std::move(f)](SubgraphReview& review, const PartitionArguments& arguments) mutable {
+      ReviewByJson(review, arguments, f);
     };
   }
 
@@ -12333,7 +12516,6 @@ OPKIT_IMAGE_LOCAL void AddRegisteredPartitioners(LibraryContents& contents);
 #endif  // OPKIT_PARTITION_HPP_
 
 #ifdef OPKIT_DEFINITIONS
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <csignal>
@@ -15135,17 +15317,18 @@ OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs) const {
   return outputs_of_inputs ? outputs_of_inputs(num_inputs) : outputs.fixed();
 }
 OPKIT_INLINE int ArityRules::OutputsOf(int num_inputs, const Arguments& args) const {
-  const int outs = of_arguments ? of_arguments(args).second : -1;
+  const int outs = of_arguments ? of_arguments(args, {}).second : -1;
   return outs >= 0 ? outs : OutputsOf(num_inputs);
 }
 OPKIT_INLINE std::pair<int, int> ArityRules::Of(const Arguments& args) const {
-  auto [ins, outs] = of_arguments ? of_arguments(args) : std::pair(-1, -1);
+  auto [ins, outs] = of_arguments ? of_arguments(args, {}) : std::pair(-1, -1);
   if (ins < 0) ins = inputs.fixed();
   if (outs < 0) outs = outputs.fixed();
   if (outs < 0 && ins >= 0) outs = OutputsOf(ins);
   return {ins, outs};
 }
-OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def) const {
+OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const OperatorDef& def,
+                                            bool needs_subgraph) const {
   const int ins = static_cast<int>(def.inputs().size());
   const int outs = static_cast<int>(def.outputs().size());
   auto wrong = [&](const char* what, int found, const std::string& expected) {
@@ -15157,11 +15340,18 @@ OPKIT_INLINE std::string ArityRules::Verify(const std::string& op, const Operato
     return StrCat(op, " does not take ", ins, " inputs together with ", outs, " outputs");
   if (outputs_of_inputs && outputs_of_inputs(ins) != outs)
     return wrong("outputs", outs, StrCat(outputs_of_inputs(ins), " for ", ins, " inputs"));
-  const auto [want_ins, want_outs] = of_arguments ? of_arguments(def.args()) : std::pair(-1, -1);
+  if (!of_arguments) return {};
+  const auto [want_ins, want_outs] = of_arguments(def.args(), def.subgraphs());
   if (want_ins >= 0 && ins != want_ins)
     return wrong("inputs", ins, StrCat(want_ins, " with these attributes"));
   if (want_outs >= 0 && outs != want_outs)
     return wrong("outputs", outs, StrCat(want_outs, " with these attributes"));
+  if (!needs_subgraph || def.subgraphs().size() != 1) return {};
+  const auto [body_ins, body_outs] = def.subgraphs()[0].graph->Arity();
+  if ((want_ins < 0 && body_ins >= 0 && ins != body_ins) ||
+      (want_outs < 0 && body_outs >= 0 && outs != body_outs))
+    return StrCat(op, " has ", ins, " inputs and ", outs, " outputs, but the graph '",
+                  def.subgraphs()[0].name, "' that it carries has ", body_ins, " and ", body_outs);
   return {};
 }
 
@@ -15371,7 +15561,7 @@ OPKIT_INLINE std::string OpSchema::problem() const {
 }
 OPKIT_INLINE std::string OpSchema::Verify(const OperatorDef& def) const {
   if (std::string why = problem(); !why.empty()) return why;
-  if (std::string why = arity_.Verify(name_, def); !why.empty()) return why;
+  if (std::string why = arity_.Verify(name_, def, needs_subgraph_); !why.empty()) return why;
   if (std::string why = inplace_.Verify(name_, def); !why.empty()) return why;
   if (needs_subgraph_ && def.subgraphs().empty())
     return StrCat(name_,
@@ -25541,15 +25731,23 @@ OPKIT_INLINE Graph Partition(const Graph& graph,
                              const std::vector<PartitionerRequest>& partitioners,
                              PartitionReport* report) {
   const detail::RegistryUse use;
-  for (const PartitionerRequest& request : partitioners)
-    PartitionerRegistry::Global().Get(request.name);  // throws kNotFound for an unknown name
+  std::vector<PartitionerRequest> requests;
+  for (const PartitionerRequest& request : partitioners) {
+    const std::vector<std::string> names = PartitionerRegistry::Global().Requested(request.name);
+    for (const std::string& name : names) {
+      requests.emplace_back(name, request.options);
+      if (name != names.back())  // what all strategies together must do
+        std::erase_if(requests.back().options,
+                      [](const auto& option) { return option.first == "require_all"; });
+    }
+  }
   Check(graph, UnknownOperators::kAllowed);
   PartitionReport made;
   made.graph = graph;
   made.nodes.resize(detail::Index(graph.num_nodes()));
   detail::PartitionState state{graph, {}, std::vector<char>(made.nodes.size(), 0)};
   for (int node = 0; node < graph.num_nodes(); ++node) state.origin.push_back({node});
-  for (const PartitionerRequest& request : partitioners) try {
+  for (const PartitionerRequest& request : requests) try {
       state = detail::PartitionRun(state, request, made).Run();
     } catch (...) {
       detail::RethrowInContext("in partitioner '" + request.name + "'");
@@ -26127,6 +26325,7 @@ inline constexpr std::string_view kStateArgument = "__state";
 template <class T>
 inline constexpr char kTypeTag = 0;
 
+// A map from strings to strings: std::map, std::unordered_map and others.
 template <class T>
 concept StringMap = requires(T& map, const std::string& text) {
   requires std::is_same_v<typename T::key_type, std::string>;
@@ -26403,6 +26602,14 @@ OPKIT_INLINE void SubgraphReview::AddConstant(const std::string& name, const Ten
 OPKIT_INLINE PartitionerRegistry& PartitionerRegistry::Global() {
   static PartitionerRegistry registry;
   return registry;
+}
+
+OPKIT_INLINE std::vector<std::string> PartitionerRegistry::Requested(
+    const std::string& name) const {
+  if (parts_.Has(name)) return {name};
+  std::vector<std::string> strategies = parts_.Group(name);
+  if (strategies.empty()) static_cast<void>(Get(name));  // throws, with the nearest name
+  return strategies;
 }
 
 OPKIT_INLINE detail::IntrusivePtr<const Partitioner> PartitionerRegistry::Get(
@@ -27090,12 +27297,15 @@ class OPKIT_VISIBLE MxFailure : public Error {
 };
 
 // Calls f. If f returns FAIL, throws an Error with the text of OPKIT_ERROR_MSG. In a library throws
-// MxFailure, without the text.
+// MxFailure, without the text. If f returns a failure with a text, throws an Error with that text.
 template <class F>
 void CheckMxReturn(const char* what, F&& f) {
   static_cast<void>(HostTable::Global());  // makes the host that keeps the text
   const HostErrorScope scope;
-  if (f() == SUCCESS) return;
+  const OpStatus status = f();
+  if (status.ok()) return;
+  if (const std::string why = status.message(); !why.empty())
+    Throw(ErrorCode::kOperatorFailed, what, " failed: ", why);
   if (!IsProgramHost(g_host))
     throw MxFailure(ErrorCode::kOperatorFailed, StrCat(what, " returned FAIL"));
   const std::string text = t_host_error && *t_host_error ? (*t_host_error)->text : std::string();
@@ -27163,11 +27373,11 @@ OPKIT_INLINE std::string FunctionPartitioner::problem() const {
 }
 
 OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& arguments,
-                             SupportedOpsCall call) {
+                             SupportedOpsFunction& function) {
   SymbolJson json = WriteSymbolJson(answer.view().structure(), answer.view().types());
   std::vector<int> ids(json.nodes.size(), kNotTaken);
   StringMapArgument options(arguments);
-  CheckMxReturn("setSupportedOps' function", [&] { return call(json.text, ids, options); });
+  CheckMxReturn("setSupportedOps' function", [&] { return function(json.text, ids, options); });
   if (ids.size() != json.nodes.size())
     Throw(ErrorCode::kInvalidArgument, "setSupportedOps' function answered ", ids.size(),
           " ids for ", json.nodes.size(), " nodes");
@@ -27176,7 +27386,7 @@ OPKIT_INLINE void MarkByJson(PartitionAnswer& answer, const PartitionArguments& 
 }
 
 OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments& arguments,
-                               AcceptCall call) {
+                               AcceptFunction& function) {
   const GraphView view(review.body());
   const GraphTypes types = InferGraph(view, {}, UnknownOperators::kAllowed);
   StringMapArgument options(arguments), attributes;
@@ -27190,8 +27400,8 @@ OPKIT_INLINE void ReviewByJson(SubgraphReview& review, const PartitionArguments&
   TensorMapArgument args(std::move(constants)), aux;
   bool accept = true;
   CheckMxReturn("setAcceptSubgraph's function", [&] {
-    return call(WriteSymbolJson(view, types, review.IsArg()).text, review.id(), &accept, options,
-                attributes, args, aux);
+    return function(WriteSymbolJson(view, types, review.IsArg()).text, review.id(), &accept,
+                    options, attributes, args, aux);
   });
   if (!accept) return review.Reject("");
   PartitionArguments given = attributes.Read();
@@ -37397,11 +37607,13 @@ OPKIT_IMAGE_LOCAL inline const bool kInfersOnHost =
 #endif  // OPKIT_OP_BOUNDARY_HOST_HOST_INFERENCE_HPP_
 #endif
 
-// ---- opkit/plugin/export/impl/export_partitioners.ipp
+// ---- opkit/plugin/export/exported_partitioner.hpp
 #ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
-// Describes the partitioners and passes of a library's registries to its host, and runs them.
-#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
-#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+// ExportedPartitioner and ExportedPass: describe a Partitioner and a NamedPass of this image to a
+// host, as opkit_partitioner and opkit_pass, and run them over the host's graphs. Only definitions
+// include this header.
+#ifndef OPKIT_PLUGIN_EXPORT_EXPORTED_PARTITIONER_HPP_
+#define OPKIT_PLUGIN_EXPORT_EXPORTED_PARTITIONER_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -37547,6 +37759,19 @@ struct OPKIT_IMAGE_LOCAL ExportedPass : RefCounted {
   const std::string name, place;
   opkit_pass abi{};
 };
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_PLUGIN_EXPORT_EXPORTED_PARTITIONER_HPP_
+#endif
+
+// ---- opkit/plugin/export/impl/export_partitioners.ipp
+#ifdef OPKIT_PLUGIN_AUTHOR_HPP_  // in a library: exports its registrations to the host
+// Describes the partitioners and passes of a library's registries to its host.
+#ifndef OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+#define OPKIT_PLUGIN_EXPORT_IMPL_EXPORT_PARTITIONERS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void AddRegisteredPartitioners(LibraryContents& contents) {
   if (IsProgramHost(g_host)) return;
