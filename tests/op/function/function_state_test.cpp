@@ -428,6 +428,7 @@ TEST_CASE("MXNet's form with narrow extents, a Status and an owner does too") {
   ResolvedOperator op("StateNarrow", 1);
   CHECK(op({Tensor::From<double>({1, 3}, {0, 0, 0})})[0].data<double>()[0] == 13);
   CHECK(op({Tensor::From<float>({2}, {0, 0})})[0].data<float>()[0] == 2);
+  CHECK(op({Tensor::From<double>({2}, {0, 0})})[0].data<double>()[0] == 12);
 }
 
 TEST_CASE("a backward node without an input for each gradient makes no state") {

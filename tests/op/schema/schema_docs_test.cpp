@@ -67,6 +67,14 @@ TEST_CASE("a bare schema prints its arity") {
         "allows)\n\n**In place**\n\n- input 0 and output 0 (must be the same)\n");
 }
 
+TEST_CASE("a schema whose numbers of values come from a node's graph says so") {
+  OpSchema schema("Carries", "carries.cc", 1);
+  schema.ArityFromArguments([](const opkit::Arguments&, auto) { return std::pair(-1, 2); });
+  CHECK(ToMarkdown(schema) == "## Carries\n\n**Inputs** (any number)\n\n**Outputs** (2)\n");
+  schema.NeedsSubgraph();
+  CHECK(ToMarkdown(schema) == "## Carries\n\n**Inputs** (those of its graph)\n\n**Outputs** (2)\n");
+}
+
 OPERATOR_SCHEMA(DocsSeen).NumInputs(0).NumOutputs(0).Doc("For all to see.");
 OPERATOR_SCHEMA(DocsHidden).NumInputs(0).NumOutputs(0).Private();
 OPERATOR_SCHEMA(DocsWithKernel).NumInputs(0).NumOutputs(0);

@@ -66,8 +66,14 @@ inline std::pair<std::string, std::string> Counts(const OpSchema& schema) {
   try {
     const auto [inputs, outputs] = schema.Arity(Arguments());
     const char* const without = schema.attributes().empty() ? "" : ", without attributes";
-    if (inputs >= 0) counts.first = StrCat(inputs, without);
-    if (outputs >= 0) counts.second = StrCat(outputs, without);
+    const auto describe = [&](int count, std::string& text) {
+      if (count >= 0)
+        text = StrCat(count, without);
+      else if (schema.needs_subgraph())
+        text = "those of its graph";
+    };
+    describe(inputs, counts.first);
+    describe(outputs, counts.second);
   } catch (const Error&) {  // the function requires an attribute
   }
   return counts;
