@@ -1319,6 +1319,14 @@ class ForMxnet(Cli):
         for strategy, sentence in (("supported", "none of"), ("review", "no opinion of subgraph"),
                                    ("selector", "no selector")):
             self.assertIn(sentence, found[f"faults.{strategy}"])
+        for name, sentence in (("null", "it succeeded but returned no graph"), ("failing", "not this graph")):
+            self.assertRegex(found[f"{name}Pass"], r"a pass\n  not checked: its change of a graph, because it "
+                             f"refuses one: .*{sentence}")
+        self.assertIn("a pass\n  wrong: it made a graph of 7 nodes of one of 7 nodes, which then gives other "
+                      "results", found["otherPass"])
+        self.assertRegex(self.stderr, r"of \d+ operators, partitioners and passes of library 'libfaults\.so'")
+        self.assertIn("\n\ncopyPass  a pass\n  made a graph of 7 nodes of one of 7 nodes, which then gives the "
+                      "same results\n", self.opkit("check", "libpass_alone.so"))
 
     def test_run(self):
         path = self.write("m.onnx", model(

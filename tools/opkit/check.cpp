@@ -1,5 +1,5 @@
 // opkit check: compares each operator of a library with its own claims on generated inputs, and
-// runs each partitioner on a generated graph, each in a separate process.
+// runs each partitioner and each pass on a generated graph, each in a separate process.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -13,6 +13,7 @@
 #include "opkit/base/suggest.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/partition/partition.hpp"
+#include "opkit/graph/passes/named_pass.hpp"
 #include "opkit/op/check.hpp"
 #include "opkit/op/check/check_cases.hpp"
 #include "opkit/op/check/check_data.hpp"
@@ -267,7 +268,7 @@ Findings Wrong(const std::string& what) {
 }
 
 // A small graph of standard operators, with a branch.
-Graph GraphToPartition() {
+Graph GraphToChange() {
   Graph graph;
   graph.AddInput("X", DType::kFloat32, {2, 3});
   const auto add = [&](const char* type, std::vector<std::string> in, const char* out) {
@@ -284,43 +285,66 @@ Graph GraphToPartition() {
   return graph;
 }
 
-// Checks a partitioner of a loaded library. Returns "-" and its faults, or "+" and a text without
-// faults.
-std::string CheckPartitioner(const std::string& name, const ChildReporter& voice) {
-  const Graph graph = GraphToPartition();
+// Compares the result of a changed graph with that of `graph`. `what` says who changed it and how.
+std::string CompareResults(const Graph& graph, const Graph& changed, const std::string& what) {
+  Findings findings;
   const Tensor x = Tensor::From<float>({2, 3}, {-1.5f, -1, -0.5f, 0.25f, 0.5f, 1});
+  try {
+    const std::vector<float> expected =
+        Executor(Compile(graph)).Run({{"X", x}}).Get("Y").ToVector<float>();
+    const std::vector<float> found =
+        Executor(Compile(changed)).Run({{"X", x}}).Get("Y").ToVector<float>();
+    bool same = found.size() == expected.size();
+    for (size_t i = 0; same && i < found.size(); ++i)
+      same = std::fabs(found[i] - expected[i]) <= 1e-3f * (1 + std::fabs(expected[i]));
+    if (same) return "+  " + what + ", which then gives the same results\n";
+    findings.wrong.push_back("it " + what + ", which then gives other results");
+  } catch (const Error& error) {
+    findings.wrong.push_back("it " + what + ", which then fails: " + error.message());
+  }
+  return "-" + TextOf(findings);
+}
+
+// The next two functions check a partitioner and a pass of a loaded library. They return "-" and
+// the faults, or "+" and a text without faults.
+std::string CheckPartitioner(const std::string& name, const ChildReporter& voice) {
+  const Graph graph = GraphToChange();
   Graph parted;
   PartitionReport report;
-  Findings findings;
   try {
     voice.Step("its partitioning of a graph of " +
                Counted(static_cast<size_t>(graph.num_nodes()), "node"));
     parted = Partition(graph, name, {}, &report);
   } catch (const Error& error) {
+    Findings findings;
     findings.NotChecked("its choice of nodes, because it refuses a graph: " + error.message());
     return "+" + TextOf(findings);
   }
-  const std::string took =
-      StrCat("took ", report.num_taken(), " of ", graph.num_nodes(), " nodes of a graph");
+  voice.Step("a run of the graph that it partitioned");
+  return CompareResults(
+      graph, parted,
+      StrCat("took ", report.num_taken(), " of ", graph.num_nodes(), " nodes of a graph"));
+}
+std::string CheckPass(const std::string& name, const ChildReporter& voice) {
+  const Graph graph = GraphToChange();
+  Graph changed;
   try {
-    voice.Step("a run of the graph that it partitioned");
-    const std::vector<float> expected =
-        Executor(Compile(graph)).Run({{"X", x}}).Get("Y").ToVector<float>();
-    const std::vector<float> found =
-        Executor(Compile(parted)).Run({{"X", x}}).Get("Y").ToVector<float>();
-    bool same = found.size() == expected.size();
-    for (size_t i = 0; same && i < found.size(); ++i)
-      same = std::fabs(found[i] - expected[i]) <= 1e-3f * (1 + std::fabs(expected[i]));
-    if (same) return "+  " + took + ", which then gives the same results\n";
-    findings.wrong.push_back("it " + took + ", which then gives other results");
+    voice.Step("its change of a graph of " +
+               Counted(static_cast<size_t>(graph.num_nodes()), "node"));
+    changed = RunPass(graph, name);
   } catch (const Error& error) {
-    findings.wrong.push_back("it " + took + ", which then fails: " + error.message());
+    Findings findings;
+    findings.NotChecked("its change of a graph, because it refuses one: " + error.message());
+    return "+" + TextOf(findings);
   }
-  return "-" + TextOf(findings);
+  voice.Step("a run of the graph that it changed");
+  return CompareResults(graph, changed,
+                        StrCat("made a graph of ", changed.num_nodes(), " nodes of one of ",
+                               graph.num_nodes(), " nodes"));
 }
 
-// Splits a text about the library (its name and version, its operators with a summary each, and its
-// partitioners) into lines.
+// Splits a text about the library into lines: its name and version, the numbers of its operators
+// and partitioners, its operators with a summary each, its partitioners and its passes.
 std::vector<std::string> Lines(const std::string& text) {
   std::vector<std::string> out;
   for (size_t begin = 0; begin < text.size();) {
@@ -329,6 +353,20 @@ std::vector<std::string> Lines(const std::string& text) {
     begin = end + 1;
   }
   return out;
+}
+
+// Returns "operator", "operators and partitioners", "operators, partitioners and passes" or
+// similar.
+std::string KindsOf(size_t operators, size_t partitioners, size_t passes) {
+  const bool one = operators + partitioners + passes == 1;
+  std::vector<std::string> kinds;
+  if (operators > 0) kinds.push_back(one ? "operator" : "operators");
+  if (partitioners > 0) kinds.push_back(one ? "partitioner" : "partitioners");
+  if (passes > 0) kinds.push_back(one ? "pass" : "passes");
+  std::string text;
+  for (size_t i = 0; i < kinds.size(); ++i)
+    text += (i == 0 ? "" : i + 1 < kinds.size() ? ", " : " and ") + kinds[i];
+  return text;
 }
 
 std::string Sentence(const ChildOutcome& outcome) { return outcome.failure + ": " + outcome.how; }
@@ -360,21 +398,24 @@ void Check(const CheckCommand& command) {
         {path, command.op, command.attributes, command.shapes, command.seconds, command.hosts});
   const ChildOutcome loaded = RunInChild(command.seconds, [&](const ChildReporter& voice) {
     const Library library = LoadLibrary(path);
-    std::string out = StrCat(HeadOf(library), "\n", library.operators().size(), "\n");
+    std::string out = StrCat(HeadOf(library), "\n", library.operators().size(), "\n",
+                             library.partitioners().size(), "\n");
     for (const std::string& op : library.operators())
       out += op + "\n" + SummaryOf(library, op) + "\n";
     for (const std::string& name : library.partitioners()) out += name + "\n";
+    for (const std::string& name : library.passes()) out += name + "\n";
     voice.Answer(out);
     return ChildEnd::kNormal;
   });
   if (loaded.answer.empty()) throw FailedWhileLoading(path, loaded);
   const std::vector<std::string> about = Lines(loaded.answer);
-  const size_t num_ops = std::stoul(about[1]);
+  const size_t num_ops = std::stoul(about[1]), num_partitioners = std::stoul(about[2]);
   std::vector<std::string> ops;
-  for (size_t i = 0; i < num_ops; ++i) ops.push_back(about[2 + 2 * i]);
-  std::vector<std::string> partitioners(about.begin() + static_cast<ptrdiff_t>(2 + 2 * num_ops),
-                                        about.end());
-  if (ops.empty() && partitioners.empty())
+  for (size_t i = 0; i < num_ops; ++i) ops.push_back(about[3 + 2 * i]);
+  const auto first = about.begin() + static_cast<ptrdiff_t>(3 + 2 * num_ops);
+  const auto middle = first + static_cast<ptrdiff_t>(num_partitioners);
+  const std::vector<std::string> partitioners(first, middle), passes(middle, about.end());
+  if (ops.empty() && partitioners.empty() && passes.empty())
     throw Failure(ExitCode::kRunFailed, "library '" + path + "' registers no operator",
                   "register one in it: REGISTER_OP(name).setForward(f)");
   if (!command.op.empty() && std::find(ops.begin(), ops.end(), command.op) == ops.end())
@@ -406,7 +447,7 @@ void Check(const CheckCommand& command) {
   for (size_t i = 0; i < ops.size(); ++i) {
     const std::string& op = ops[i];
     if (!command.op.empty() && op != command.op) continue;
-    const std::string& summary = about[2 * i + 3];
+    const std::string& summary = about[4 + 2 * i];
     WriteFile("-",
               "\n" + Bold(Printable(op), stdout) + (summary.empty() ? "" : "  ") + summary + "\n");
     check([&](const Library& library, const ChildReporter& voice) {
@@ -415,21 +456,25 @@ void Check(const CheckCommand& command) {
     });
   }
   const int checked_ops = checked;
-  if (command.op.empty())
-    for (const std::string& name : partitioners) {
-      WriteFile("-", "\n" + Bold(Printable(name), stdout) + "  a partitioner\n");
-      check([&](const Library&, const ChildReporter& voice) {
-        return CheckPartitioner(name, voice);
-      });
+  using CheckPart = std::string (*)(const std::string&, const ChildReporter&);
+  const auto check_all = [&](const std::vector<std::string>& names, const char* kind,
+                             CheckPart answer) {
+    for (const std::string& name : names) {
+      WriteFile("-", "\n" + Bold(Printable(name), stdout) + "  a " + kind + "\n");
+      check([&](const Library&, const ChildReporter& voice) { return answer(name, voice); });
     }
-  const char* const what = checked == checked_ops ? "operator"
-                           : checked_ops == 0     ? "partitioner"
-                                                  : "operators and partitioner";
+  };
+  if (command.op.empty()) {
+    check_all(partitioners, "partitioner", &CheckPartitioner);
+    check_all(passes, "pass", &CheckPass);
+  }
+  const size_t others = command.op.empty() ? 1 : 0;
+  const std::string what = KindsOf(static_cast<size_t>(checked_ops), others * partitioners.size(),
+                                   others * passes.size());
   std::fflush(stdout);
   if (wrong > 0)
-    throw Failure(ExitCode::kRunFailed,
-                  StrCat(wrong, " of ", checked, " ", what, checked == 1 ? "" : "s",
-                         " of library '", path, "' ", wrong == 1 ? "is" : "are", " wrong"));
+    throw Failure(ExitCode::kRunFailed, StrCat(wrong, " of ", checked, " ", what, " of library '",
+                                               path, "' ", wrong == 1 ? "is" : "are", " wrong"));
   if (!ending.empty()) throw Failure(ExitCode::kRunFailed, StrCat("library '", path, "' ", ending));
 }
 
@@ -438,7 +483,7 @@ void Check(const CheckCommand& command) {
 void AddCheckCommand(CLI::App& program) {
   auto command = std::make_shared<CheckCommand>();
   CLI::App* app =
-      program.add_subcommand("check", "Test the operators and partitioners of a library");
+      program.add_subcommand("check", "Test the operators, partitioners and passes of a library");
   app->add_option("FILE", command->library, "A library of operators, or its source")
       ->required()
       ->option_text("REQUIRED");
@@ -465,9 +510,10 @@ void AddCheckCommand(CLI::App& program) {
       "on empty and odd shapes, if it accepts all others. Checks that outputs have the inferred\n"
       "shapes and dtypes; that nothing outside the operator's tensors is read or written; that a\n"
       "second run, a run in place and runs on several threads give the same result; and that the\n"
-      "gradient equals the numeric gradient. Each partitioner gets a small graph of standard\n"
-      "operators, whose results must not change. A crash or a hang is a finding, also when the\n"
-      "library is unloaded or the program ends. The exit code is 1 if something is wrong.\n\n"
+      "gradient equals the numeric gradient. Each partitioner and each pass gets a small graph of\n"
+      "standard operators, whose results must not change. A crash or a hang is a finding, also "
+      "when\n"
+      "the library is unloaded or the program ends. The exit code is 1 if something is wrong.\n\n"
       "With --via each operator of an exported library (opkit/export/all.hpp) runs in this "
       "program\n"
       "and in the hosts, which $PYTHON (default: python3) imports in a process of its own. "

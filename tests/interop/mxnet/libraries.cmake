@@ -28,6 +28,7 @@ opkit_add_mxnet_library(arithmetic boundary.c arithmetic.c)
 opkit_add_mxnet_library(symbolic boundary.c operators.c gemm.c sparse.c graph.c noisy.cc)
 target_link_options(opkit_mxnet_library_symbolic PRIVATE -Wl,-Bsymbolic)
 opkit_add_mxnet_library(faults boundary.c faults.c throws.cc)
+opkit_add_mxnet_library(pass_alone boundary.c pass_alone.c)
 # my_gemm and state_gemm alone, in libraries that differ in one thing.
 set(gemm boundary.c gemm.c)
 opkit_add_mxnet_library(gemm ${gemm} DEFINE ALONE)

@@ -176,7 +176,18 @@ static int RefusePass(const char* json, char** new_json, const Attributes* optio
   (void)resource;
   return ERROR_MESSAGE("not this graph");
 }
+// Makes every abs an exp, so that the graph has other results.
+static int OtherOperators(const char* json, char** new_json, const Attributes* options,
+                          const Tensor* args, Strings arg_names, int num_args,
+                          const PassResource* resource) {
+  (void)options, (void)args, (void)arg_names, (void)num_args, (void)resource;
+  *new_json = calloc(strlen(json) + 1, 1);
+  memcpy(*new_json, json, strlen(json));
+  for (char* abs; (abs = strstr(*new_json, "\"abs\""));) memcpy(abs + 1, "exp", 3);
+  return SUCCESS;
+}
 const Pass library_passes[] = {{.name = "nullPass", .body = NoText},
                                {.name = "brokenPass", .body = HalfText},
                                {.name = "failingPass", .body = RefusePass},
+                               {.name = "otherPass", .body = OtherOperators},
                                {.name = NULL}};
