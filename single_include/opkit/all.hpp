@@ -6,7 +6,6 @@
 #ifndef OPKIT_SINGLE_INCLUDE_ALL_HPP_
 #define OPKIT_SINGLE_INCLUDE_ALL_HPP_
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -13459,14 +13458,17 @@ class NamedParts {
   // Returns the names that begin with `name` and a dot, in the order of their lines of the source.
   std::vector<std::string> Group(std::string_view name) const {
     MutexLock lock(mutex_);
-    std::vector<std::pair<int, std::string>> found;
-    for (const auto& row : rows_)
-      if (row.name.size() > name.size() && row.name[name.size()] == '.' &&
-          row.name.starts_with(name))
-        found.emplace_back(row.value.line, row.name);
-    std::sort(found.begin(), found.end());
     std::vector<std::string> names;
-    for (auto& [line, full] : found) names.push_back(std::move(full));
+    std::vector<int> lines;
+    for (const auto& row : rows_) {
+      if (row.name.size() <= name.size() || row.name[name.size()] != '.' ||
+          !row.name.starts_with(name))
+        continue;
+      size_t at = lines.size();  // behind equal lines, which keep the order of their names
+      while (at > 0 && lines[at - 1] > row.value.line) --at;
+      lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(at), row.value.line);
+      names.insert(names.begin() + static_cast<std::ptrdiff_t>(at), row.name);
+    }
     return names;
   }
 
@@ -14046,10 +14048,17 @@ AcceptFunction Adapt(As<AcceptFunction>, F f, TypeList<Json, int, bool*, Options
   return [f = std::move(f)](std::string json, int id, bool* accept, StringMapArgument& options,
                             StringMapArgument& attrs, TensorMapArgument& args,
                             TensorMapArgument& aux) mutable {
-    const auto maps = std::tie(attrs, args, aux);
-    return [&]<size_t... I>(std::index_sequence<I...>) {
+    const auto map = [&]<size_t i>(std::integral_constant<size_t, i>) -> auto& {
+      if constexpr (i == 0)
+        return attrs;
+      else if constexpr (i == 1)
+        return args;
+      else
+        return aux;
+    };
+    return [&]<size_t... i>(std::index_sequence<i...>) {
       return CallForStatus(f, PassAs<Json>(json), id, accept, PassMap<Options>(options),
-                           PassMap<Tail>(std::get<I>(maps))...);
+                           PassMap<Tail>(map(std::integral_constant<size_t, i>()))...);
     }(std::index_sequence_for<Tail...>());
   };
 }
@@ -17808,6 +17817,7 @@ class SimpleNet : public detail::Observable<SimpleNet> {
 #endif  // OPKIT_ALL_HPP_
 
 #ifdef OPKIT_DEFINITIONS
+#include <algorithm>
 #include <climits>
 #include <cmath>
 #include <csignal>
@@ -40116,8 +40126,14 @@ inline std::pair<std::string, std::string> Counts(const OpSchema& schema) {
   try {
     const auto [inputs, outputs] = schema.Arity(Arguments());
     const char* const without = schema.attributes().empty() ? "" : ", without attributes";
-    if (inputs >= 0) counts.first = StrCat(inputs, without);
-    if (outputs >= 0) counts.second = StrCat(outputs, without);
+    const auto describe = [&](int count, std::string& text) {
+      if (count >= 0)
+        text = StrCat(count, without);
+      else if (schema.needs_subgraph())
+        text = "those of its graph";
+    };
+    describe(inputs, counts.first);
+    describe(outputs, counts.second);
   } catch (const Error&) {  // the function requires an attribute
   }
   return counts;

@@ -35,7 +35,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <tuple>
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
@@ -5789,10 +5788,17 @@ AcceptFunction Adapt(As<AcceptFunction>, F f, TypeList<Json, int, bool*, Options
   return [f = std::move(f)](std::string json, int id, bool* accept, StringMapArgument& options,
                             StringMapArgument& attrs, TensorMapArgument& args,
                             TensorMapArgument& aux) mutable {
-    const auto maps = std::tie(attrs, args, aux);
-    return [&]<size_t... I>(std::index_sequence<I...>) {
+    const auto map = [&]<size_t i>(std::integral_constant<size_t, i>) -> auto& {
+      if constexpr (i == 0)
+        return attrs;
+      else if constexpr (i == 1)
+        return args;
+      else
+        return aux;
+    };
+    return [&]<size_t... i>(std::index_sequence<i...>) {
       return CallForStatus(f, PassAs<Json>(json), id, accept, PassMap<Options>(options),
-                           PassMap<Tail>(std::get<I>(maps))...);
+                           PassMap<Tail>(map(std::integral_constant<size_t, i>()))...);
     }(std::index_sequence_for<Tail...>());
   };
 }
@@ -7777,7 +7783,11 @@ OPKIT_IMAGE_LOCAL inline opkit_status CreateInstance(const opkit_kernel* kernel,
     FunctionDevice* device = record.devices.data();
     while (&device->abi != kernel) ++device;
     // The state may refer to the attributes.
-    std::unique_ptr<FunctionInstance> made(new FunctionInstance{*device, record.Attrs(*node), {}});
+    struct Made {
+      FunctionInstance* instance;
+      ~Made() { delete instance; }
+    } owner{new FunctionInstance{*device, record.Attrs(*node), {}}};
+    FunctionInstance* const made = owner.instance;
     if (device->create_state) {
       const OpContext context{
           {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
@@ -7785,7 +7795,7 @@ OPKIT_IMAGE_LOCAL inline opkit_status CreateInstance(const opkit_kernel* kernel,
       if (!status.ok()) return status;
       if (!made->state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
     }
-    *instance = made.release();
+    *instance = std::exchange(owner.instance, nullptr);
     return OpStatus();
   });
 }

@@ -4,8 +4,6 @@
 #ifndef OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 #define OPKIT_BASE_REGISTRATION_NAMED_PARTS_HPP_
 
-#include <algorithm>
-
 #include "opkit/base/error.hpp"
 #include "opkit/base/name_map.hpp"
 #include "opkit/base/platform.hpp"
@@ -70,14 +68,17 @@ class NamedParts {
   // Returns the names that begin with `name` and a dot, in the order of their lines of the source.
   std::vector<std::string> Group(std::string_view name) const {
     MutexLock lock(mutex_);
-    std::vector<std::pair<int, std::string>> found;
-    for (const auto& row : rows_)
-      if (row.name.size() > name.size() && row.name[name.size()] == '.' &&
-          row.name.starts_with(name))
-        found.emplace_back(row.value.line, row.name);
-    std::sort(found.begin(), found.end());
     std::vector<std::string> names;
-    for (auto& [line, full] : found) names.push_back(std::move(full));
+    std::vector<int> lines;
+    for (const auto& row : rows_) {
+      if (row.name.size() <= name.size() || row.name[name.size()] != '.' ||
+          !row.name.starts_with(name))
+        continue;
+      size_t at = lines.size();  // behind equal lines, which keep the order of their names
+      while (at > 0 && lines[at - 1] > row.value.line) --at;
+      lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(at), row.value.line);
+      names.insert(names.begin() + static_cast<std::ptrdiff_t>(at), row.name);
+    }
     return names;
   }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "opkit/interop/mxnet/operator.hpp"
+#include "opkit/op/function/stateful_op.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 

@@ -5,7 +5,6 @@
 #define OPKIT_OP_FUNCTION_PARTITION_SIGNATURE_HPP_
 
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -143,10 +142,17 @@ AcceptFunction Adapt(As<AcceptFunction>, F f, TypeList<Json, int, bool*, Options
   return [f = std::move(f)](std::string json, int id, bool* accept, StringMapArgument& options,
                             StringMapArgument& attrs, TensorMapArgument& args,
                             TensorMapArgument& aux) mutable {
-    const auto maps = std::tie(attrs, args, aux);
-    return [&]<size_t... I>(std::index_sequence<I...>) {
+    const auto map = [&]<size_t i>(std::integral_constant<size_t, i>) -> auto& {
+      if constexpr (i == 0)
+        return attrs;
+      else if constexpr (i == 1)
+        return args;
+      else
+        return aux;
+    };
+    return [&]<size_t... i>(std::index_sequence<i...>) {
       return CallForStatus(f, PassAs<Json>(json), id, accept, PassMap<Options>(options),
-                           PassMap<Tail>(std::get<I>(maps))...);
+                           PassMap<Tail>(map(std::integral_constant<size_t, i>()))...);
     }(std::index_sequence_for<Tail...>());
   };
 }

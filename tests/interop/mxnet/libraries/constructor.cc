@@ -8,4 +8,5 @@ const int registered = [] {
   return 0;
 }();
 }  // namespace
-const int* const use = &registered;
+extern const int* const g_use;
+const int* const g_use = &registered;

@@ -2,8 +2,6 @@
 #ifndef OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 #define OPKIT_PLUGIN_EXPORT_IMPL_LIBRARY_EXPORT_IPP_
 
-#include <memory>
-
 #include "opkit/op/boundary/convert/op_conversion.hpp"
 #include "opkit/plugin/export/library_export.hpp"
 
@@ -23,7 +21,11 @@ OPKIT_IMAGE_LOCAL inline opkit_status CreateInstance(const opkit_kernel* kernel,
     FunctionDevice* device = record.devices.data();
     while (&device->abi != kernel) ++device;
     // The state may refer to the attributes.
-    std::unique_ptr<FunctionInstance> made(new FunctionInstance{*device, record.Attrs(*node), {}});
+    struct Made {
+      FunctionInstance* instance;
+      ~Made() { delete instance; }
+    } owner{new FunctionInstance{*device, record.Attrs(*node), {}}};
+    FunctionInstance* const made = owner.instance;
     if (device->create_state) {
       const OpContext context{
           {static_cast<DeviceType>(node->device_type), node->device_index}, nullptr, node};
@@ -31,7 +33,7 @@ OPKIT_IMAGE_LOCAL inline opkit_status CreateInstance(const opkit_kernel* kernel,
       if (!status.ok()) return status;
       if (!made->state) return OpStatus::Failure("createOpState succeeded but made no StatefulOp");
     }
-    *instance = made.release();
+    *instance = std::exchange(owner.instance, nullptr);
     return OpStatus();
   });
 }
