@@ -10,7 +10,9 @@
 #include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/partition/symbol_json.hpp"
 #include "opkit/interop/graph_pass.hpp"
+#include "opkit/macros.hpp"
 #include "opkit/op/check/check_data.hpp"
+#include "opkit/op/registration.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 
@@ -23,6 +25,8 @@ using detail::ToMxnetJson;
 using Json = nlohmann::ordered_json;
 
 namespace {
+
+OPERATOR_SCHEMA(NamesTestSame).NumInputs(1, 2).NumOutputs(1).IdenticalTypeAndShape();
 
 std::string TextOf(const Graph& graph) {
   const GraphView view(graph);
@@ -374,19 +378,23 @@ TEST_CASE("shapes behind a change are not relied on") {
   Graph graph;
   graph.AddInput("a", DType::kFloat32, {2, 3});
   graph.AddInput("b", DType::kFloat32, {3, 2});
-  graph.AddNode(OperatorDef("Exp", {"a"}, {"y"}).Name("n"));
+  graph.AddNode(OperatorDef("NamesTestSame", {"a"}, {"x"}).Name("n"));
+  graph.AddNode(OperatorDef("NamesTestSame", {"x"}, {"y"}).Name("m"));
   graph.AddOutput("y");
-  const auto type = [&](bool change) {
+  // A new node reads the output of the last one, and can be translated only if it has rank 2.
+  const auto type = [&](const Change& change) {
     const Graph after = After(graph, [&](Json& json) {
-      if (change) json["nodes"][2]["op"] = "mystery";
-      json["nodes"].push_back(
-          {{"op", "dot"}, {"name", "d"}, {"inputs", {{change ? 2 : 0, 0, 0}, {1, 0, 0}}}});
-      json["heads"][0] = {3, 0, 0};
+      change(json["nodes"]);
+      json["nodes"].push_back({{"op", "dot"}, {"name", "d"}, {"inputs", {{3, 0, 0}, {1, 0, 0}}}});
+      json["heads"][0] = {4, 0, 0};
     });
-    return after.node(1).type();
+    return after.node(after.Producer("y")).type();
   };
-  CHECK(type(false) == "MatMul");
-  CHECK(type(true) == "dot");
+  CHECK(type([](Json&) {}) == "MatMul");
+  CHECK(type([](Json& nodes) { nodes[2]["op"] = "mystery"; }) == "dot");
+  CHECK(type([](Json& nodes) { nodes[2]["attrs"]["k"] = "2"; }) == "dot");
+  CHECK(type([](Json& nodes) { nodes[3]["inputs"][0][0] = 0; }) == "dot");
+  CHECK(type([](Json& nodes) { nodes[3]["inputs"].push_back({0, 0, 0}); }) == "dot");
 }
 
 TEST_CASE("an answer in another order, without what MXNet's graphs lack, is read") {
