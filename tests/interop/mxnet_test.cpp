@@ -59,6 +59,13 @@ TEST_CASE("a library that lacks a function, or refuses this version of MXNet, is
   CHECK_MESSAGE(Contains(typeless, "setInferType"), typeless);
 }
 
+TEST_CASE("a library whose description cannot be is refused before its parts are read") {
+  const std::string countless = Refusal("gemm_countless");
+  CHECK_MESSAGE(Contains(countless, "it has 2147483647 operators"), countless);
+  const std::string listless = Refusal("gemm_listless");
+  CHECK_MESSAGE(Contains(listless, "my_gemm no list of its 1 devices"), listless);
+}
+
 TEST_CASE("a library leaves the process, unless a symbol keeps it") {
   Library library = Library::Load(PathOf("gemm"));
   CHECK(IsInMap("libgemm.so"));

@@ -38,6 +38,8 @@ opkit_add_mxnet_library(gemm_v10 ${gemm} DEFINE ALONE VERSION=10)
 opkit_add_mxnet_library(gemm_v42 ${gemm} DEFINE ALONE VERSION=42)
 opkit_add_mxnet_library(gemm_lacks ${gemm} DEFINE ALONE LACKS_PARTITIONERS)
 opkit_add_mxnet_library(gemm_refuses ${gemm} DEFINE ALONE REFUSES)
+opkit_add_mxnet_library(gemm_countless ${gemm} DEFINE ALONE NUM_OPERATORS=0x7fffffff)
+opkit_add_mxnet_library(gemm_listless ${gemm} DEFINE ALONE LACKS_LISTS)
 opkit_add_mxnet_library(gemm_typeless ${gemm} DEFINE ALONE LACKS_TYPE)
 opkit_add_mxnet_library(gemm_pinned ${gemm} unique.cc DEFINE ALONE)
 target_compile_options(opkit_mxnet_library_gemm_pinned PRIVATE  # as MXNet's own makefiles do

@@ -44,7 +44,7 @@ class MxnetLibrary final : public AdaptedLibrary {
     // A library that calls none of its own functions through the loader's tables was linked with
     // -Bsymbolic, or is one unit. It may use the states without a trace.
     const bool uses_random = file.Uses("get_cpu_rand_states") || !file.Uses("_ZN5mxnet3ext");
-    const int count = api_->op_reg_size();
+    const int count = api_.Count(api_->op_reg_size(), "operators");
     for (int i = 0; i < count; ++i) {
       auto made =
           MakeIntrusive<MxnetOperator>(api_, i, path_, uses_random, &MxnetInstance::MakeKernel);

@@ -84,8 +84,19 @@ class MxnetApi {
     Run([&] { return call(), true; });
   }
   void Free(void* memory) const { symbols_.op_call_free(memory); }
+  // Returns `count`, the number of `what` that the library says it has. Throws kInvalidArgument for
+  // a number that cannot be.
+  int Count(int count, const char* what) const {
+    if (count < 0 || count > kMost)
+      Throw(ErrorCode::kInvalidArgument, "library ", name_, " says that it has ", count, " ", what,
+            "; ", kMost, " are the most");
+    return count;
+  }
 
  private:
+  // The most operators, partitioners, strategies, passes and devices. A library is asked for each.
+  static constexpr int kMost = 65535;
+
   [[noreturn]] OPKIT_COLD void ThrowFailure(int before, const std::string& thrown) const {
     std::string text = NewMessages(before);
     if (!thrown.empty()) text += (text.empty() ? "" : "; ") + thrown;

@@ -60,7 +60,11 @@ class MxnetOperator : public RefCounted {
             " without ", missing, ", which MXNet requires");
     std::map<std::string, Device> devices;
     const auto read = [&](const Functions& from, MxnetFunction Device::*function) {
-      for (int i = 0; i < from.count; ++i)
+      const int count = api_.Count(from.count, "devices of one function");
+      if (count > 0 && (!from.devices || !from.functions))
+        Throw(ErrorCode::kInvalidArgument, "library ", api_.name(), " gives operator ", name_,
+              " no list of its ", count, " devices");
+      for (int i = 0; i < count; ++i)
         if (from.devices[i] && from.functions[i])
           devices[from.devices[i]].*function = from.functions[i];
     };

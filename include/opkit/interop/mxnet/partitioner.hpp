@@ -233,10 +233,10 @@ class MxnetPartitioner final : public Partitioner {
 // of them, "name.strategy".
 inline std::vector<IntrusivePtr<const Partitioner>> ReadMxnetPartitioners(const MxnetApi& api) {
   std::vector<IntrusivePtr<const Partitioner>> all;
-  const int num = api->part_reg_size();
+  const int num = api.Count(api->part_reg_size(), "partitioners");
   for (int i = 0; i < num; ++i) {
     const char* name = nullptr;
-    const int strategies = api->part_reg_get_count(i, &name);
+    const int strategies = api.Count(api->part_reg_get_count(i, &name), "strategies");
     if (!name || !*name)
       Throw(ErrorCode::kInvalidArgument, "library ", api.name(), " gives partitioner ", i,
             " no name");

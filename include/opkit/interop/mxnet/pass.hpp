@@ -85,7 +85,7 @@ class MxnetPass final : public NamedPass {
 // Reads the passes of a library.
 inline std::vector<IntrusivePtr<const NamedPass>> ReadMxnetPasses(const MxnetApi& api) {
   std::vector<IntrusivePtr<const NamedPass>> all;
-  const int num = api->pass_reg_size();
+  const int num = api.Count(api->pass_reg_size(), "passes");
   for (int i = 0; i < num; ++i) {
     MxnetFunction function = nullptr;
     const char* name = nullptr;

@@ -162,6 +162,9 @@ static void Give(Devices* list, const char*** names, Function** functions, int* 
 }
 
 int _opRegSize(void) {
+#ifdef NUM_OPERATORS
+  return NUM_OPERATORS;
+#endif
   int size = 0;
   while (library_operators[size]) ++size;
   return size;
@@ -182,6 +185,9 @@ void _opRegGet(int i, const char** name, int* is_subgraph, const char*** forward
   Give(&devices[i].forward, forward_devices, forward, num_forward);
   Give(&devices[i].backward, backward_devices, backward, num_backward);
   Give(&devices[i].create, create_devices, create, num_create);
+#ifdef LACKS_LISTS
+  *backward_devices = NULL;
+#endif
   *parse = (Function)op->parse;
   *type = (Function)op->type;
   *storage = (Function)op->storage;
