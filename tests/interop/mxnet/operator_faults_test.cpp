@@ -95,6 +95,9 @@ TEST_CASE("failures of passes name the pass") {
   failure("nullPass");
   failure("brokenPass");
   CHECK(Contains(failure("failingPass"), "not this graph"));
+  // The host's reason comes before the words of a library that got no memory.
+  CHECK(Contains(failure("hugePass"), "more elements than a 64-bit count"));
+  CHECK(Contains(failure("axesPass"), "'w' with 2147483647 axes"));
 }
 
 }  // namespace mxnet_faults_test

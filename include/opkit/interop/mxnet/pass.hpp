@@ -21,6 +21,9 @@ class MxnetNewTensors {
     try {
       if (!name || !*name || rank < 0 || (rank > 0 && !shape))
         Throw(ErrorCode::kInvalidArgument, "a pass makes a tensor without a name or a shape");
+      if (rank > OPKIT_MAX_RANK)
+        Throw(ErrorCode::kInvalidArgument, "a pass makes tensor '", name, "' with ", rank,
+              " axes; ", OPKIT_MAX_RANK, " are the most");
       if (device && std::string_view(device) != "cpu")
         Throw(ErrorCode::kUnsupported, "a pass makes tensor '", name, "' on device ", device,
               "; the constants of a graph are on the CPU");
@@ -67,7 +70,10 @@ class MxnetPass final : public NamedPass {
                                           texts.values(), texts.size(), name_.c_str(), named...,
                                           &MxnetNewTensors::Allocate, &made);
       });
-    });
+    } catch (...) {
+      static_cast<void>(made.constants());  // a tensor that was not made is the first reason
+      throw;
+    }
     const std::string text = answer ? answer : "";
     if (answer) api_.Free(answer);
     std::vector<std::pair<std::string, Tensor>> constants = tensors.Changed();

@@ -186,8 +186,30 @@ static int OtherOperators(const char* json, char** new_json, const Attributes* o
   for (char* abs; (abs = strstr(*new_json, "\"abs\""));) memcpy(abs + 1, "exp", 3);
   return SUCCESS;
 }
+// Asks for a tensor that cannot be, and says only that it got no memory.
+static int MakeTensor(const int64_t* shape, int rank, const PassResource* resource) {
+  void* data = NULL;
+  resource->malloc(resource->alloc, shape, rank, "cpu", 0, FLOAT32, "w", 1, &data);
+  return data ? SUCCESS : ERROR_MESSAGE("no memory");
+}
+static int HugeTensor(const char* json, char** new_json, const Attributes* options,
+                      const Tensor* args, Strings arg_names, int num_args,
+                      const PassResource* resource) {
+  (void)json, (void)new_json, (void)options, (void)args, (void)arg_names, (void)num_args;
+  const int64_t shape[] = {INT64_MAX / 8, 64};
+  return MakeTensor(shape, 2, resource);
+}
+static int TensorOfManyAxes(const char* json, char** new_json, const Attributes* options,
+                           const Tensor* args, Strings arg_names, int num_args,
+                           const PassResource* resource) {
+  (void)json, (void)new_json, (void)options, (void)args, (void)arg_names, (void)num_args;
+  const int64_t shape[] = {1};  // the axes behind it are not the library's memory
+  return MakeTensor(shape, 0x7fffffff, resource);
+}
 const Pass library_passes[] = {{.name = "nullPass", .body = NoText},
                                {.name = "brokenPass", .body = HalfText},
                                {.name = "failingPass", .body = RefusePass},
                                {.name = "otherPass", .body = OtherOperators},
+                               {.name = "hugePass", .body = HugeTensor},
+                               {.name = "axesPass", .body = TensorOfManyAxes},
                                {.name = NULL}};
