@@ -113,13 +113,16 @@ TEST_CASE("a library sees MXNet's names, types and shapes") {
                          {"argName", "X"},
                          {"isAux", "False"},
                          {"__ext_dtype__", "[0]"},
-                         {"__ext_shape__", "[[2,3]]"}};
+                         {"__ext_shape__", "[[2,3]]"},
+                         {"__shape__", "(2, 3)"}};
   CHECK(nodes[0] ==
         Json({{"op", "null"}, {"name", "X"}, {"attrs", variable}, {"inputs", Json::array()}}));
   CHECK(nodes[1]["attrs"]["__ext_dtype__"] == "[6]");
   CHECK(nodes[1]["attrs"]["__ext_shape__"] == "[[3]]");
+  CHECK(nodes[1]["attrs"]["__shape__"] == "(3,)");
   CHECK(nodes[2]["attrs"]["__ext_dtype__"] == "[0]");
   CHECK(!nodes[2]["attrs"].contains("__ext_shape__"));
+  CHECK(!nodes[2]["attrs"].contains("__shape__"));
   CHECK(nodes[3]["attrs"]["argName"] == "W");
   CHECK(nodes[3]["attrs"]["__ext_dtype__"] == "[1]");
   CHECK(nodes[3]["attrs"]["__ext_shape__"] == "[[]]");
@@ -127,6 +130,7 @@ TEST_CASE("a library sees MXNet's names, types and shapes") {
   std::map<std::string, Json> by_name;
   for (const Json& node : nodes) by_name[node["name"]] = node;
   CHECK(by_name["e"]["op"] == "exp");
+  CHECK(!by_name["e"]["attrs"].contains("__shape__"));
   CHECK(by_name["sum"]["op"] == "elemwise_add");
   CHECK(by_name["sum"]["inputs"] == Json::parse("[[4, 0, 0], [4, 0, 0]]"));
   CHECK(by_name["own\\"]["op"] == "my_gemm");

@@ -13,7 +13,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // - "dtypes" and "shapes" become the attributes "__ext_dtype__" and "__ext_shape__". A node has
 //   "__ext_dtype__" only if the types of all its outputs are known, "__ext_shape__" only if all
 //   their extents are: MXNet's reader takes -1 for 1, and an unknown rank for a scalar.
-// - A "null" node that is an argument has its own name as "argName". "constant" is left out.
+// - A "null" node that is an argument has its own name as "argName". Its known shape is also
+//   "__shape__", "(3, 2)", as in the variables of MXNet's layers. "constant" is left out.
 // All values are strings, unsigned integers, lists and objects, because MXNet's reader (lib_api.cc,
 // JsonVal) has no other ones. Throws kInvalidArgument for a text that is no such JSON.
 std::string ToMxnetJson(std::string_view opkit_text);

@@ -145,6 +145,8 @@ inline std::string SymbolText::InMxnetNames() const {
     if (has_dtypes) attribute(kExtDtype, StrCat("[", dtypes, "]"));
     if (has_shapes) attribute(kExtShape, StrCat("[", shapes, "]"));
     json.EndObject().Key("inputs").BeginArray();
+    if (has_shapes && node.opkit.op == "null")
+      attribute("__shape__", MxnetText(IntsText(*node.shapes[0])));
     for (const auto& [from, output] : node.inputs) json.Value(std::array<size_t, 3>{from, output});
     json.EndArray().EndObject();
   }
