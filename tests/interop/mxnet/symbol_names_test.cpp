@@ -342,6 +342,27 @@ TEST_CASE("a new node has the outputs that MXNet says") {
   CHECK(outputs("where", Json::object()) == "where 1");
 }
 
+TEST_CASE("an operator on a constant that a library made is translated by the constant's shape") {
+  const Graph graph = One(OperatorDef("Exp"), {{2, 3}});
+  const auto after = [&](const Shape& weights) {
+    const std::string text = TextOf(graph);
+    Json json = Json::parse(ToMxnetJson(text));
+    const size_t made = json["nodes"].size();
+    json["nodes"].push_back({{"op", "null"}, {"name", "w"}, {"inputs", Json::array()}});
+    json["nodes"].push_back({{"op", "FullyConnected"},
+                             {"name", "new"},
+                             {"attrs", {{"num_hidden", "4"}, {"no_bias", "True"}}},
+                             {"inputs", {{0, 0, 0}, {made, 0, 0}}}});
+    json["heads"][0][0] = made + 1;
+    const std::vector<std::pair<std::string, Tensor>> constants = {
+        {"w", Tensor(weights, DType::kFloat32)}};
+    const Graph out = ReadSymbolJson(graph, FromMxnetJson(text, json.dump(), constants), constants);
+    return out.node(out.Producer("y")).type();
+  };
+  CHECK(after({4, 3}) == "Gemm");
+  CHECK(after({4, 3, 1}) == "FullyConnected");  // Gemm has no such weights
+}
+
 TEST_CASE("of a changed node only what the library changed is new") {
   Graph graph = One(OperatorDef("Conv")
                         .Arg("auto_pad", "NOTSET")

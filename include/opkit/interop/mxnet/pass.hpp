@@ -64,11 +64,13 @@ class MxnetPass final : public NamedPass {
     MxnetNamedTensors tensors(graph);
     MxnetNewTensors made;
     char* answer = nullptr;
-    api_.Run([&] {
-      return tensors.Apply([&](auto... named) {
-        return api_->pass_call_graph_pass(function_, json.c_str(), &answer, texts.keys(),
-                                          texts.values(), texts.size(), name_.c_str(), named...,
-                                          &MxnetNewTensors::Allocate, &made);
+    try {
+      api_.Run([&] {
+        return tensors.Apply([&](auto... named) {
+          return api_->pass_call_graph_pass(function_, json.c_str(), &answer, texts.keys(),
+                                            texts.values(), texts.size(), name_.c_str(), named...,
+                                            &MxnetNewTensors::Allocate, &made);
+        });
       });
     } catch (...) {
       static_cast<void>(made.constants());  // a tensor that was not made is the first reason
@@ -79,7 +81,7 @@ class MxnetPass final : public NamedPass {
     std::vector<std::pair<std::string, Tensor>> constants = tensors.Changed();
     for (const auto& one : made.constants()) constants.push_back(one);
     if (!answer) Throw(ErrorCode::kOperatorFailed, "it succeeded but returned no graph");
-    return WithExtraInputs(ReadSymbolJson(graph, FromMxnetJson(sent, text), constants));
+    return WithExtraInputs(ReadSymbolJson(graph, FromMxnetJson(sent, text, constants), constants));
   }
 
  private:

@@ -3,6 +3,7 @@
 #ifndef OPKIT_INTEROP_MXNET_SYMBOL_NAMES_HPP_
 #define OPKIT_INTEROP_MXNET_SYMBOL_NAMES_HPP_
 
+#include "opkit/core/tensor.hpp"
 #include "opkit/interop/mxnet/operator_names.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -27,9 +28,11 @@ std::string ToMxnetJson(std::string_view opkit_text);
 // - OperatorToOpkit translates any other node.
 // - Nodes of `opkit_text` keep their control inputs, which MXNet's graphs do not have.
 // - "__ext_dtype__", "__ext_shape__", and all attributes of "null" nodes are left out.
-// Throws kInvalidArgument for a text that is not JSON. Mistakes in its structure stay in the
-// result, and ReadSymbolJson reports them.
-std::string FromMxnetJson(std::string_view opkit_text, std::string_view mxnet_text);
+// `constants` are tensors that the library made, by the name of their "null" node: translations of
+// some operators depend on the shapes of their inputs. Throws kInvalidArgument for a text that is
+// not JSON. Mistakes in its structure stay in the result, and ReadSymbolJson reports them.
+std::string FromMxnetJson(std::string_view opkit_text, std::string_view mxnet_text,
+                          const std::vector<std::pair<std::string, Tensor>>& constants = {});
 
 }}}  // namespace opkit::detail
 

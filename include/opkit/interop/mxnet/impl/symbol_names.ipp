@@ -3,6 +3,7 @@
 #define OPKIT_INTEROP_MXNET_IMPL_SYMBOL_NAMES_IPP_
 
 #include <array>
+#include <map>
 
 #include "opkit/base/json/json_writer.hpp"
 #include "opkit/interop/mxnet/symbol_names.hpp"
@@ -144,9 +145,9 @@ inline std::string SymbolText::InMxnetNames() const {
     }
     if (has_dtypes) attribute(kExtDtype, StrCat("[", dtypes, "]"));
     if (has_shapes) attribute(kExtShape, StrCat("[", shapes, "]"));
-    json.EndObject().Key("inputs").BeginArray();
     if (has_shapes && node.opkit.op == "null")
       attribute("__shape__", MxnetText(IntsText(*node.shapes[0])));
+    json.EndObject().Key("inputs").BeginArray();
     for (const auto& [from, output] : node.inputs) json.Value(std::array<size_t, 3>{from, output});
     json.EndArray().EndObject();
   }
@@ -165,8 +166,13 @@ inline std::string SymbolText::InMxnetNames() const {
 // Converts the answer of a library.
 class MxnetAnswer {
  public:
-  MxnetAnswer(const SymbolText& sent, std::string_view text)
-      : sent_(sent), json_(ParseJson(text)) {}
+  MxnetAnswer(const SymbolText& sent, std::string_view text,
+              const std::vector<std::pair<std::string, Tensor>>& constants)
+      : sent_(sent), json_(ParseJson(text)) {
+    for (const auto& [name, value] : constants)
+      constants_[name].shapes = {
+          Extents(std::in_place, value.shape().begin(), value.shape().end())};
+  }
 
   std::string InOpkitNames() && {
     if (!json_.is_object() || !json_.contains("nodes") || !json_["nodes"].is_array())
@@ -177,7 +183,8 @@ class MxnetAnswer {
   }
 
  private:
-  // The node of `sent` that a node of the answer is, if its outputs still have the sent shapes.
+  // The node of `sent` that a node of the answer is, if its outputs still have the sent shapes; or
+  // the library's constant that it is.
   using Origin = const SymbolText::Node*;
 
   static std::string TextOf(const Json& node, const char* name) {
@@ -193,6 +200,9 @@ class MxnetAnswer {
     if (op == "null") {
       node.erase("attrs");
       if (sent && sent->opkit.op == "null") origins_.back() = sent;
+      const auto made = constants_.find(TextOf(node, "name"));
+      if (made != constants_.end() && (!origins_.back() || sent->shapes != made->second.shapes))
+        origins_.back() = &made->second;
       return;
     }
     const bool is_known = sent && sent->opkit.op != "null";
@@ -298,16 +308,19 @@ class MxnetAnswer {
 
   const SymbolText& sent_;
   Json json_;
-  NameIndex names_;              // of the answer's nodes
-  std::vector<Origin> origins_;  // by the answer's node
+  std::map<std::string, SymbolText::Node> constants_;  // the library's, with their shapes
+  NameIndex names_;                                    // of the answer's nodes
+  std::vector<Origin> origins_;                        // by the answer's node
   bool shapes_are_sent_ = false;
 };
 
 OPKIT_INLINE std::string ToMxnetJson(std::string_view opkit_text) {
   return SymbolText(opkit_text).InMxnetNames();
 }
-OPKIT_INLINE std::string FromMxnetJson(std::string_view opkit_text, std::string_view mxnet_text) {
-  return MxnetAnswer(SymbolText(opkit_text), mxnet_text).InOpkitNames();
+OPKIT_INLINE std::string FromMxnetJson(
+    std::string_view opkit_text, std::string_view mxnet_text,
+    const std::vector<std::pair<std::string, Tensor>>& constants) {
+  return MxnetAnswer(SymbolText(opkit_text), mxnet_text, constants).InOpkitNames();
 }
 
 }  // namespace detail
