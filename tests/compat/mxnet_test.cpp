@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <map>
+#include <ostream>
 
 #include "support/error_of.hpp"
 
@@ -15,7 +16,7 @@ MXReturnValue forward(const std::map<std::string, std::string>& attrs,
                       std::vector<MXTensor>* inputs, std::vector<MXTensor>* outputs,
                       const OpResource&) {
   if (attrs.count("refuse")) {
-    MX_ERROR_MSG << "refused " << inputs->size() << " inputs";
+    MX_ERROR_MSG << "refused " << inputs->size() << " inputs" << std::endl;
     return MX_FAIL;
   }
   for (int64_t i = 0; i < inputs->at(0).size(); ++i)
