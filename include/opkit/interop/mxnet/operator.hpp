@@ -99,7 +99,7 @@ class MxnetOperator : public RefCounted {
   void ReadAttributes(const opkit_node& node, MxnetTextMap& attributes) const {
     for (uint64_t i = 0; i < node.num_attrs; ++i)
       if (const std::string_view key = node.attrs[i]->name;
-          key != kStateArgument && key != kStorageAttribute)
+          key != kStateArgument && key != kStorageAttribute && !IsOpkitsMark(key))
         attributes.Add(std::string(key), MxnetText(node.attrs[i]->text));
     if (is_subgraph() && node.num_graphs > 0) {
       Graph body = GraphOfAbi(node.graphs[0], &CopyConstant);
@@ -191,6 +191,11 @@ class MxnetOperator : public RefCounted {
   }
 
  private:
+  // True for the attributes with which opkit's partitioner marks the inputs of a subgraph.
+  bool IsOpkitsMark(std::string_view key) const {
+    return is_subgraph() && (key == "isArg" || key == "isAux");
+  }
+
   // A limit, because a node has a name for each value.
   static constexpr size_t kMostValues = 65535;
 
