@@ -16,7 +16,7 @@ void CheckFault(const std::string& op, const Strings& words,
                 const std::vector<Tensor>& inputs = {Vector({1, 2})}) {
   for (int again = 0; again < 2; ++again) {  // a failure leaves nothing half-made
     InvokeOptions options;
-    options.num_outputs = op == "fault_sparse" ? 4 : 1;
+    options.num_outputs = op.starts_with("fault_sparse") ? 4 : 1;
     const std::string failure = ErrorOf([&] { Invoke(op, inputs, {}, options); }).what();
     CHECK_MESSAGE(Contains(failure, op), failure);
     CHECK_MESSAGE(Contains(failure, "libfaults.so"), failure);
@@ -58,10 +58,13 @@ TEST_CASE("an input to change that does not exist is reported") {
   CheckFault("fault_mutate", {"mutateInputs", "7"});
 }
 
-TEST_CASE("a sparse output that was never given memory is reported") {
+TEST_CASE("a sparse output that was never given memory, or the wrong memory, is reported") {
   Scoped library("faults");
-  CheckFault("fault_sparse", {"output 0"},
-             {Vector({1}), Vector<int64_t>({0}), Vector<int64_t>({0, 1}), Vector<int64_t>({1, 2})});
+  const std::vector<Tensor> csr{Vector({1}), Vector<int64_t>({0}), Vector<int64_t>({0, 1}),
+                                Vector<int64_t>({1, 2})};
+  CheckFault("fault_sparse", {"output 0"}, csr);
+  CheckFault("fault_sparse_output", {"output 5"}, csr);
+  CheckFault("fault_sparse_size", {"-3 indices"}, csr);
 }
 
 TEST_CASE("failures of partitioners name the strategy") {
@@ -98,6 +101,7 @@ TEST_CASE("failures of passes name the pass") {
   // The host's reason comes before the words of a library that got no memory.
   CHECK(Contains(failure("hugePass"), "more elements than a 64-bit count"));
   CHECK(Contains(failure("axesPass"), "'w' with 2147483647 axes"));
+  CHECK(Contains(failure("dtypePass"), "'w' of the dtype 99"));
 }
 
 }  // namespace mxnet_faults_test

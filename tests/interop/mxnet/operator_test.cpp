@@ -90,6 +90,45 @@ TEST_CASE("a gradient that is wanted of one input alone needs no memory of the o
         Floats{5, 7, 9});
 }
 
+TEST_CASE("an output without a gradient has a gradient of zeros") {
+  Whole library;
+  Graph graph;
+  graph.AddInput("a", DType::kFloat32, {2});
+  graph.AddInput("b", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("sum_and_difference", {"a", "b"}, {"sum", "difference"}));
+  const GradientMap gradients = AddGradients(graph, "difference", {"a", "b"});
+  for (const char* input : {"a", "b"}) graph.AddOutput(gradients.at(input).dense);
+  const auto out = Executor(Compile(graph)).Run({{"a", Vector({1, 2})}, {"b", Vector({3, 4})}});
+  CHECK(out[0].ToVector<float>() == Floats{1, 1});
+  CHECK(out[1].ToVector<float>() == Floats{-1, -1});
+}
+
+TEST_CASE("an output that a node leaves out is written all the same") {
+  Whole library;
+  Graph graph;
+  graph.AddInput("a", DType::kFloat32, {2});
+  graph.AddInput("b", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("sum_and_difference", {"a", "b"}, {"", "difference"}));
+  graph.AddOutput("difference");
+  CHECK(Executor(Compile(graph))
+            .Run({{"a", Vector({5, 2})}, {"b", Vector({3, 4})}})[0]
+            .ToVector<float>() == Floats{2, -2});
+}
+
+TEST_CASE("inference of unknown shapes does not ask the library") {
+  Whole library;
+  Graph graph;
+  graph.AddInput("A", DType::kUndefined, {});
+  graph.AddInput("B", DType::kFloat32, {3, 1});
+  graph.AddNode(OperatorDef("my_gemm", {"A", "B"}, {"C"}));
+  graph.AddOutput("C");
+  const GraphView view(graph);
+  CHECK_FALSE(InferGraph(view).Get("C").shape.is_known());
+  const std::vector<Tensor> in = GemmInputs();
+  CHECK(Executor(Compile(graph)).Run({{"A", in[0]}, {"B", in[1]}})[0].ToVector<float>() ==
+        Floats{50, 122});
+}
+
 TEST_CASE("what a library refuses is an Error with its own words, and no older ones") {
   Whole library;
   const Tensor a = GemmInputs()[0];
@@ -153,6 +192,8 @@ TEST_CASE("a state is made once for an operator, and goes with it") {
     const std::vector<Tensor> again = kept(GemmInputs());
     CHECK(count(again) == 202);
     CHECK(again.at(0).ToVector<float>() == Floats{50, 122});
+    // A state belongs to dtypes and shapes: other shapes get a new one.
+    CHECK(count(kept({Matrix(1, 1, {2}), Matrix(1, 1, {3})})) == 201);
     CHECK(ReadCounters().states == 1);
     ResolvedOperator other("state_gemm", 2);
     CHECK(count(other(GemmInputs())) == 1);
@@ -160,7 +201,7 @@ TEST_CASE("a state is made once for an operator, and goes with it") {
     CHECK(Contains(ErrorOf([&] { library->Unload(); }).message(), "cannot be unloaded"));
   }
   CHECK(ReadCounters().states == 0);
-  CHECK(ReadCounters().states_made == 3);
+  CHECK(ReadCounters().states_made == 4);
 }
 
 TEST_CASE("equal nodes that draw numbers are two nodes") {
@@ -247,6 +288,9 @@ TEST_CASE("memory of the host is apart for each request") {
   Whole library;
   CHECK(Invoke("scratch", {Vector({1, 2})}).at(0).ToVector<float>() == Floats{4, 5});
   CHECK(Invoke("scratch", {Tensor({0}, DType::kFloat32)}).at(0).shape() == Shape{0});
+  const std::string negative = FailureOf("scratch", {Vector({1})}, {{"bytes", -8}});
+  CHECK_MESSAGE(Contains(negative, "-8"), negative);
+  CHECK_MESSAGE(Contains(negative, "scratch"), negative);
 }
 
 TEST_CASE("the library sees that a tensor may have been written since the last run") {

@@ -174,6 +174,17 @@ TEST_CASE("a pass leaves a graph as it is, or fails with its words") {
   CHECK(Contains(failure, "libwhole.so"));
 }
 
+TEST_CASE("a pass that writes to a constant changes it in its own graph") {
+  Libraries library;
+  Graph graph = Chain();
+  graph.AddConstant("w", Vector({5, 6}));
+  graph.AddNode(OperatorDef("Exp", {"w"}, {"v"}));
+  graph.AddOutput("v");
+  const Graph changed = RunPass(graph, "myPass", {{"write", ""}});
+  CHECK(changed.constants().at(0).value.ToVector<float>() == Floats{42, 6});
+  CHECK(graph.constants().at(0).value.ToVector<float>() == Floats{5, 6});
+}
+
 TEST_CASE("a pass adds a constant that the library fills in") {
   Libraries library;
   const Graph graph = Chain();

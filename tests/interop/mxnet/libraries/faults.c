@@ -86,6 +86,28 @@ static int AllCsr(const Attributes* attributes, int* in, int num_in, int* out, i
 static const Operator fault_sparse = {
     OPERATOR(fault_sparse, OneToOne, SameType, SameShape, DoNothing), .storage = AllCsr};
 
+// Asks for the memory of an output that does not exist, or of fewer than no elements.
+static int Output5(const Attributes* attributes, const Tensor* in, int num_in, Tensor* out,
+                   int num_out, const Resource* resource) {
+  (void)attributes, (void)in, (void)num_in, (void)out, (void)num_out;
+  void* data = NULL;
+  int64_t *indices = NULL, *indptr = NULL;
+  resource->sparse_malloc(resource->sparse_alloc, 5, 1, 2, &data, &indices, &indptr);
+  return data ? SUCCESS : ERROR_MESSAGE("no memory for a sparse output");
+}
+static int FewerThanNone(const Attributes* attributes, const Tensor* in, int num_in, Tensor* out,
+                         int num_out, const Resource* resource) {
+  (void)attributes, (void)in, (void)num_in, (void)out, (void)num_out;
+  void* data = NULL;
+  int64_t *indices = NULL, *indptr = NULL;
+  resource->sparse_malloc(resource->sparse_alloc, 0, -3, 2, &data, &indices, &indptr);
+  return data ? SUCCESS : ERROR_MESSAGE("no memory for a sparse output");
+}
+static const Operator fault_sparse_output = {
+    OPERATOR(fault_sparse_output, OneToOne, SameType, SameShape, Output5), .storage = AllCsr};
+static const Operator fault_sparse_size = {
+    OPERATOR(fault_sparse_size, OneToOne, SameType, SameShape, FewerThanNone), .storage = AllCsr};
+
 static int Storage5(const Attributes* attributes, int* in, int num_in, int* out, int num_out) {
   (void)attributes, (void)in, (void)num_in, (void)num_out;
   out[0] = 5;
@@ -121,9 +143,11 @@ static const Operator fault_mutate = {OPERATOR(fault_mutate, OneToOne, SameType,
                                       .mutate = Input7};
 
 const Operator* const library_operators[] = {
-    &fault_dtype, &fault_null_shapes, &fault_rank,     &fault_extent, &fault_count,
-    &fault_throw, &fault_throw_shape, &fault_wordless, &fault_sparse, &fault_storage,
-    &fault_state, &fault_create,      &fault_mutate,   &fault_body,   NULL};
+    &fault_dtype,  &fault_null_shapes, &fault_rank,          &fault_extent,
+    &fault_count,  &fault_throw,       &fault_throw_shape,   &fault_wordless,
+    &fault_sparse, &fault_storage,     &fault_state,         &fault_create,
+    &fault_mutate, &fault_body,        &fault_sparse_output, &fault_sparse_size,
+    NULL};
 
 static int RefuseGraph(const char* json, int count, int* ids, const Attributes* options) {
   (void)json, (void)ids, (void)options;
@@ -187,9 +211,9 @@ static int OtherOperators(const char* json, char** new_json, const Attributes* o
   return SUCCESS;
 }
 // Asks for a tensor that cannot be, and says only that it got no memory.
-static int MakeTensor(const int64_t* shape, int rank, const PassResource* resource) {
+static int MakeTensor(const int64_t* shape, int rank, int dtype, const PassResource* resource) {
   void* data = NULL;
-  resource->malloc(resource->alloc, shape, rank, "cpu", 0, FLOAT32, "w", 1, &data);
+  resource->malloc(resource->alloc, shape, rank, "cpu", 0, dtype, "w", 1, &data);
   return data ? SUCCESS : ERROR_MESSAGE("no memory");
 }
 static int HugeTensor(const char* json, char** new_json, const Attributes* options,
@@ -197,19 +221,24 @@ static int HugeTensor(const char* json, char** new_json, const Attributes* optio
                       const PassResource* resource) {
   (void)json, (void)new_json, (void)options, (void)args, (void)arg_names, (void)num_args;
   const int64_t shape[] = {INT64_MAX / 8, 64};
-  return MakeTensor(shape, 2, resource);
+  return MakeTensor(shape, 2, FLOAT32, resource);
 }
 static int TensorOfManyAxes(const char* json, char** new_json, const Attributes* options,
+                            const Tensor* args, Strings arg_names, int num_args,
+                            const PassResource* resource) {
+  (void)json, (void)new_json, (void)options, (void)args, (void)arg_names, (void)num_args;
+  const int64_t shape[] = {1};  // the axes behind it are not the library's memory
+  return MakeTensor(shape, 0x7fffffff, FLOAT32, resource);
+}
+static int TensorOfDtype99(const char* json, char** new_json, const Attributes* options,
                            const Tensor* args, Strings arg_names, int num_args,
                            const PassResource* resource) {
   (void)json, (void)new_json, (void)options, (void)args, (void)arg_names, (void)num_args;
-  const int64_t shape[] = {1};  // the axes behind it are not the library's memory
-  return MakeTensor(shape, 0x7fffffff, resource);
+  const int64_t shape[] = {1};
+  return MakeTensor(shape, 1, 99, resource);
 }
-const Pass library_passes[] = {{.name = "nullPass", .body = NoText},
-                               {.name = "brokenPass", .body = HalfText},
-                               {.name = "failingPass", .body = RefusePass},
-                               {.name = "otherPass", .body = OtherOperators},
-                               {.name = "hugePass", .body = HugeTensor},
-                               {.name = "axesPass", .body = TensorOfManyAxes},
-                               {.name = NULL}};
+const Pass library_passes[] = {
+    {.name = "nullPass", .body = NoText},           {.name = "brokenPass", .body = HalfText},
+    {.name = "failingPass", .body = RefusePass},    {.name = "otherPass", .body = OtherOperators},
+    {.name = "hugePass", .body = HugeTensor},       {.name = "axesPass", .body = TensorOfManyAxes},
+    {.name = "dtypePass", .body = TensorOfDtype99}, {.name = NULL}};

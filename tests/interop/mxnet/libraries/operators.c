@@ -167,15 +167,45 @@ static const Operator add_into = {.name = "add_into",
                                   .mutate = FirstInput,
                                   .forward = AddInto};
 
-// y = x + 3 by two pieces of the host's memory, which must not be one.
+// Gives out a + b and a - b. Its backward gets a gradient of each.
+static int TwoToTwo(const Attributes* attributes, int* num_in, int* num_out) {
+  (void)attributes;
+  *num_in = *num_out = 2;
+  return SUCCESS;
+}
+static int SumAndDifference(const Attributes* attributes, const Tensor* in, int num_in, Tensor* out,
+                            int num_out, const Resource* resource) {
+  (void)attributes, (void)num_in, (void)num_out, (void)resource;
+  const float *a = in[0].data, *b = in[1].data;
+  for (int64_t i = 0; i < SizeOf(&in[0]); ++i) {
+    ((float*)out[0].data)[i] = a[i] + b[i];
+    ((float*)out[1].data)[i] = a[i] - b[i];
+  }
+  return SUCCESS;
+}
+static int SumAndDifferenceBackward(const Attributes* attributes, const Tensor* in, int num_in,
+                                    Tensor* out, int num_out, const Resource* resource) {
+  if (num_in != 6) return ERROR_MESSAGE("%d inputs of backward", num_in);
+  return SumAndDifference(attributes, in, num_in, out, num_out, resource);
+}
+static const Operator sum_and_difference = {.name = "sum_and_difference",
+                                            .parse = TwoToTwo,
+                                            .type = Float32,
+                                            .shape = SameShape,
+                                            .forward = SumAndDifference,
+                                            .backward = SumAndDifferenceBackward};
+
+// y = x + 3 by two pieces of the host's memory, which must not be one. Attribute `bytes` asks for
+// another size.
 static int Scratch(const Attributes* attributes, const Tensor* in, int num_in, Tensor* out,
                    int num_out, const Resource* resource) {
-  (void)attributes, (void)num_in, (void)num_out;
+  (void)num_in, (void)num_out;
   const int64_t size = SizeOf(&in[0]);
-  const int bytes = (int)(size * (int64_t)sizeof(float));
+  const char* said = Get(attributes, "bytes", NULL);
+  const int bytes = said ? atoi(said) : (int)(size * (int64_t)sizeof(float));
   float* one = resource->cpu_malloc(resource->cpu_alloc, bytes);
   float* two = resource->cpu_malloc(resource->cpu_alloc, bytes);
-  if (bytes > 0 && (!one || !two)) return ERROR_MESSAGE("no memory for %d bytes", bytes);
+  if (bytes != 0 && (!one || !two)) return ERROR_MESSAGE("no memory for %d bytes", bytes);
   for (int64_t i = 0; i < size; ++i) one[i] = 1;
   for (int64_t i = 0; i < size; ++i) two[i] = 2;
   for (int64_t i = 0; i < size; ++i)
@@ -226,4 +256,5 @@ const Operator* const library_operators[] = {&my_gemm,
                                              &scale_stored,
                                              &custom_subgraph_op,
                                              &counters_operator,
+                                             &sum_and_difference,
                                              NULL};
