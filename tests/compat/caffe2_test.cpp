@@ -261,6 +261,66 @@ OPERATOR_SCHEMA(CompatOuter)
       return out;
     });
 
+// Uses the members and setters that docs/from-caffe2.md calls the same and no other test uses.
+template <class Context>
+class CompatSameOp final : public Operator<Context> {
+ public:
+  USE_OPERATOR_CONTEXT_FUNCTIONS;
+  USE_SIMPLE_CTOR_DTOR(CompatSameOp);
+  INPUT_TAGS(X, TEXT, LEFT_OUT);
+  OUTPUT_TAGS(Y, ALIAS, COPY);
+
+  bool RunOnDevice() override {
+    const auto& x = Input(X, CPU);
+    CAFFE_ENFORCE(this->InputIsTensorType(X, CPU) &&
+                  this->InputBlob(TEXT).template IsType<string>());
+    CAFFE_ENFORCE(HasInput(TEXT) && !HasInput(LEFT_OUT) && HasOutput(COPY));
+    CAFFE_ENFORCE_EQ(x.sizes(), x.dims());
+    CAFFE_ENFORCE_LT(x.size(-1), x.nbytes() / x.itemsize() + 1);
+    CAFFE_ENFORCE(x.GetDeviceType() == Context::GetDeviceType() &&
+                  x.raw_data() == x.template data<float>());
+    auto* y = Output(Y, CPU);
+    y->ResizeLike(x);
+    y->CopyFrom(x);
+    y->Reshape({x.numel()});
+    const auto& text = OperatorBase::Input<string>(TEXT);
+    y->template mutable_data<float>()[0] = static_cast<float>(text.size());
+    if (this->template HasSingleArgumentOfType<int>("axis"))
+      y->template mutable_data<float>()[1] = this->template GetSingleArgument<float>("axis", 0);
+    for (const int i : this->template GetRepeatedArgument<int>("zeros"))
+      y->template mutable_data<float>()[i] = 0;
+    this->OutputTensorAlias(ALIAS, x);
+    CAFFE_ENFORCE(this->IsInputOutputAlias(X, ALIAS) && !this->IsInputOutputAlias(X, Y));
+    this->SetOutputTensor(COPY, *y);
+    return true;
+  }
+};
+REGISTER_CPU_OPERATOR(CompatSame, CompatSameOp<CPUContext>);
+REGISTER_CPU_OPERATOR_WITH_ENGINE(CompatSame, FAST, CompatSameOp<CPUContext>);
+OPERATOR_SCHEMA(CompatSame)
+    .NumInputs({2, 3})
+    .NumInputs([](int n) { return n == 2 || n == 3; })
+    .NumOutputs(3, 3)
+    .NumInputsOutputs([](int inputs, int outputs) { return inputs <= outputs; })
+    .AllowOneToOneInplace()
+    .InputsCanCrossDevices()
+    .ArgIsTest("is not read")
+    .Arg("axis", "a number")
+    .Arg("zeros", "the elements of Y that are 0")
+    .PointwiseCost(1)
+    .FillUsing([](OpSchema& schema) { schema.SetDoc("Y = X with the length of a text."); })
+    .Private();
+NO_GRADIENT(CompatSame);
+// Schemas alone: each sets its numbers of values and its types by another setter.
+OPERATOR_SCHEMA(CompatSameCounts).NumInputs(1, 3).SameNumberOfOutput().EnforceOneToOneInplace();
+OPERATOR_SCHEMA(CompatSameCalculated)
+    .NumInputs(1)
+    .OutputCalculator([](int inputs) { return inputs + 1; })
+    .EnforceInplace({{0, 1}})
+    .IdenticalTypeAndShapeOfInputDim(0, 1);
+OPERATOR_SCHEMA(CompatSameScalar).NumInputs(1).NumOutputs(1).ScalarType(TensorProto::INT64);
+OPERATOR_SCHEMA(CompatSameOfInput).NumInputs(2).NumOutputs(1).IdenticalTypeAndShapeOfInput(1);
+
 // Refuses everything.
 template <class Context>
 class CompatThrowsOp final : public Operator<Context> {
@@ -356,6 +416,44 @@ TEST_CASE("outputs may be left out, resized by the operator, or reached through 
   const auto outer = Invoke("CompatOuter", {Values::From<float>({2}, {2, 3})});
   CHECK(outer[0].ToVector<float>() == vector<float>{4, 6, 6, 9});
   CHECK(outer[1].ToVector<float>() == vector<float>{2, 3});
+}
+
+TEST_CASE("members of an operator with Caffe2's names have its meaning") {
+  Workspace ws;
+  *ws.CreateTensor("x") = Values::From<float>({2, 2}, {1, 2, 3, 4});
+  *ws.CreateBlob("text")->GetMutable<string>() = "seven h";
+  const OperatorDef def = OperatorDef("CompatSame", {"x", "text", ""}, {"y", "alias", "copy"},
+                                      {{"axis", 5}, {"zeros", vector<int64_t>{3}}})
+                              .Engine("NONE,FAST");
+  const auto op = CreateOperator(def, &ws);
+  CHECK(op->backend() == "FAST");
+  op->Run();
+  CHECK(ws.GetTensor("y")->ToVector<float>() == vector<float>{7, 5, 3, 0});
+  CHECK(ws.GetTensor("copy")->ToVector<float>() == vector<float>{7, 5, 3, 0});
+  CHECK(ws.GetTensor("alias")->SharesMemoryWith(*ws.GetTensor("x")));
+}
+
+TEST_CASE("setters of a schema with Caffe2's names have its meaning") {
+  const auto infer = [](const char* op, vector<string> in, vector<string> out) {
+    vector<TensorInfo> types;
+    for (size_t i = 0; i < in.size(); ++i)
+      types.emplace_back(DType::kFloat32, SymbolicShape{static_cast<int64_t>(i) + 2, 5});
+    return OpRegistry::Global().GetSchema(op).InferOutputs(OperatorDef(op, in, out), types)[0];
+  };
+  CHECK(infer("CompatSameCalculated", {"x"}, {"y", "x"}).shape.ToShape() == Shape{5});
+  CHECK(infer("CompatSameScalar", {"x"}, {"y"}).dtype == DType::kInt64);
+  CHECK(infer("CompatSameScalar", {"x"}, {"y"}).shape.ToShape() == Shape{});
+  CHECK(infer("CompatSameOfInput", {"a", "b"}, {"y"}).shape.ToShape() == Shape{3, 5});
+  const auto verify = [](const char* op, vector<string> in, vector<string> out) {
+    return OpRegistry::Global().GetSchema(op).Verify(OperatorDef(op, in, out));
+  };
+  CHECK(verify("CompatSameCounts", {"a", "b"}, {"a", "b"}) == "");
+  CHECK(verify("CompatSameCounts", {"a", "b"}, {"a"}) != "");
+  CHECK(verify("CompatSameCounts", {"a"}, {"b"}) != "");
+  CHECK(verify("CompatSameCalculated", {"x"}, {"y", "x"}) == "");
+  CHECK(verify("CompatSameCalculated", {"x"}, {"y", "z"}) != "");
+  CHECK(verify("CompatSame", {"x", "t"}, {"y", "a", "c"}) == "");
+  CHECK(verify("CompatSame", {"x"}, {"y", "a", "c"}) != "");
 }
 
 TEST_CASE("products of extents refuse axes that a tensor does not have") {
