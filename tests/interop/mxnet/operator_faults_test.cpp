@@ -47,6 +47,11 @@ TEST_CASE("a failure without a message says so") {
   CheckFault("fault_wordless", {"forward", "without a message"});
 }
 
+TEST_CASE("a failure with very many messages has the first of them") {
+  Scoped library("faults");
+  CheckFault("fault_wordy", {"word 0", "word 99;", "; and 10 more messages"});
+}
+
 TEST_CASE("states that are not made are reported") {
   Scoped library("faults");
   CheckFault("fault_state", {"createOpState"});

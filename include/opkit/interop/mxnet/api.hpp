@@ -96,6 +96,7 @@ class MxnetApi {
  private:
   // The most operators, partitioners, strategies, passes and devices. A library is asked for each.
   static constexpr int kMost = 65535;
+  static constexpr int kMostMessages = 100;
 
   [[noreturn]] OPKIT_COLD void ThrowFailure(int before, const std::string& thrown) const {
     std::string text = NewMessages(before);
@@ -103,13 +104,18 @@ class MxnetApi {
     throw Error(ErrorCode::kOperatorFailed,
                 text.empty() ? "it returned failure without a message" : text);
   }
-  // Returns the messages since number `before` that no other failure has reported. The library's
-  // list only grows, and reading a message leaks memory in the library; so it reads each once.
+  // Returns the messages since number `before` that no other failure has reported, the first
+  // kMostMessages of them. The library's list only grows, and reading a message leaks memory in the
+  // library; so it reads each once.
   std::string NewMessages(int before) const {
     MutexLock lock(mutex_);
-    const int size = symbols_.msg_size();
+    const int size = symbols_.msg_size(), first = (std::max)(before, reported_);
     std::string text;
-    for (int i = (std::max)(before, reported_); i < size; ++i) {
+    for (int i = first; i < size; ++i) {
+      if (i - first == kMostMessages) {
+        text += StrCat("; and ", size - i, " more messages");
+        break;
+      }
       const char* message = nullptr;
       symbols_.msg_get(i, &message);
       if (message && *message) text += (text.empty() ? "" : "; ") + std::string(message);

@@ -76,6 +76,14 @@ static int Wordless(const Attributes* attributes, const Tensor* in, int num_in, 
 static const Operator fault_wordless = {
     OPERATOR(fault_wordless, OneToOne, SameType, SameShape, Wordless)};
 
+static int Wordy(const Attributes* attributes, const Tensor* in, int num_in, Tensor* out,
+                 int num_out, const Resource* resource) {
+  (void)attributes, (void)in, (void)num_in, (void)out, (void)num_out, (void)resource;
+  for (int i = 0; i < 110; ++i) ERROR_MESSAGE("word %d", i);
+  return FAIL;
+}
+static const Operator fault_wordy = {OPERATOR(fault_wordy, OneToOne, SameType, SameShape, Wordy)};
+
 static int AllCsr(const Attributes* attributes, int* in, int num_in, int* out, int num_out) {
   (void)attributes;
   for (int i = 0; i < num_in; ++i)
@@ -148,6 +156,10 @@ const Operator* const library_operators[] = {
     &fault_sparse, &fault_storage,     &fault_state,         &fault_create,
     &fault_mutate, &fault_body,        &fault_sparse_output, &fault_sparse_size,
     NULL};
+    &fault_dtype,  &fault_null_shapes, &fault_rank,        &fault_extent,
+    &fault_count,  &fault_throw,       &fault_throw_shape, &fault_wordless,
+    &fault_wordy,  &fault_sparse,      &fault_storage,     &fault_state,
+    &fault_create, &fault_mutate,      &fault_body,        NULL};
 
 static int RefuseGraph(const char* json, int count, int* ids, const Attributes* options) {
   (void)json, (void)ids, (void)options;
