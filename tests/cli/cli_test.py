@@ -1165,6 +1165,12 @@ class Libraries(Cli):
         self.opkit("ops", "--library", self.PARTITIONERS)
         self.assertEqual(self.stderr, "")
 
+    def test_a_library_that_prints_leaves_the_output_alone(self):
+        for command in (["lib"], ["ops", "--emit", "cpp", "--library"]):
+            quiet = self.opkit(*command, self.GOOD)
+            self.assertEqual(self.opkit(*command, self.GOOD, environment={"OPKIT_TEST_PRINTS": "1"}), quiet)
+            self.assertEqual(self.stderr, "good.cc is loaded\n")
+
     def test_check_of_a_library_without_operators(self):
         self.refuses(RUN_FAILED, ["check", self.EMPTY], "library 'libempty.so' registers no operator",
                      "REGISTER_OP")

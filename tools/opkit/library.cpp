@@ -1,6 +1,8 @@
 // opkit lib: lists what an operator library holds.
 #include "library.hpp"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
@@ -75,10 +77,31 @@ struct NoLog {
   const LogHook before = SetLogHook([](LogLevel, std::string_view, std::string_view) {});
   ~NoLog() { SetLogHook(before); }
 };
+// Sends to stderr what a library prints to stdout while it is loaded, as libraries of MXNet do.
+// Other programs read the command's own output, such as JSON.
+class StdoutToStderr {
+ public:
+  StdoutToStderr() {
+    std::fflush(stdout);
+    stdout_ = dup(STDOUT_FILENO);
+    if (stdout_ >= 0) dup2(STDERR_FILENO, STDOUT_FILENO);
+  }
+  StdoutToStderr(StdoutToStderr&&) = delete;
+  ~StdoutToStderr() {
+    std::fflush(stdout);
+    if (stdout_ < 0) return;
+    dup2(stdout_, STDOUT_FILENO);
+    close(stdout_);
+  }
+
+ private:
+  int stdout_;
+};
 Library LoadLibrary(const std::string& given) {
   const std::string path = FileOfLibrary(given);
   try {
     const NoLog no_log;
+    const StdoutToStderr to_stderr;
     return Library::Load(path, {.allow_override = true});
   } catch (const Error& error) {
     const bool memory = error.code() == ErrorCode::kOutOfMemory;

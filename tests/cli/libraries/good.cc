@@ -2,9 +2,15 @@
 // operator's name and makes 6 of anything larger. Noise, MovingMean and Open declare an unusual
 // property each.
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <opkit/plugin/author.hpp>
 
 using namespace opkit;
+
+// Prints while it is loaded, if a test says so.
+[[maybe_unused]] static const bool prints =
+    std::getenv("OPKIT_TEST_PRINTS") && std::puts("good.cc is loaded") >= 0;
 
 template <auto f>
 Status Forward(const AttrMap& attrs, std::span<const OpTensor> in, std::span<OpTensor> out,
