@@ -135,8 +135,12 @@ class OpenedObject final : public SharedObject {
 
   // Loads the file. Returns the loader's message if that fails, else an empty string.
   std::string Load(const std::string& name) {
-    handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     loaded_path_ = name;
+    try {
+      handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    } catch (...) {  // most systems end the process instead
+      return StrCat("a static initialiser of it threw: ", CurrentError().message());
+    }
     if (handle_) return {};
     const char* text = dlerror();
     std::string failure = text ? text : "no reason given";
@@ -218,6 +222,7 @@ class OpenedObject final : public SharedObject {
         {"failed to map segment", ErrorCode::kUnsupported,
          "move it out of a file system that is mounted noexec"},
         {"static TLS", ErrorCode::kUnsupported, "compile it without -ftls-model=initial-exec"},
+        {"a static initialiser of it threw", ErrorCode::kInvalidArgument, "mend that initialiser"},
         {"executable stack", ErrorCode::kUnsupported, "link it with -Wl,-z,noexecstack"},
         {"", ErrorCode::kInvalidArgument, "build it again for this system"}};
     const Hint* hint = kHints;
