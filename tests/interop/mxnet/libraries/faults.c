@@ -150,16 +150,12 @@ static int Input7(const Attributes* attributes, int* list, int* count) {
 static const Operator fault_mutate = {OPERATOR(fault_mutate, OneToOne, SameType, SameShape, Copy),
                                       .mutate = Input7};
 
-const Operator* const library_operators[] = {
-    &fault_dtype,  &fault_null_shapes, &fault_rank,          &fault_extent,
-    &fault_count,  &fault_throw,       &fault_throw_shape,   &fault_wordless,
-    &fault_sparse, &fault_storage,     &fault_state,         &fault_create,
-    &fault_mutate, &fault_body,        &fault_sparse_output, &fault_sparse_size,
-    NULL};
-    &fault_dtype,  &fault_null_shapes, &fault_rank,        &fault_extent,
-    &fault_count,  &fault_throw,       &fault_throw_shape, &fault_wordless,
-    &fault_wordy,  &fault_sparse,      &fault_storage,     &fault_state,
-    &fault_create, &fault_mutate,      &fault_body,        NULL};
+const Operator* const library_operators[] = {&fault_dtype,         &fault_null_shapes, &fault_rank,
+                                             &fault_extent,        &fault_count,       &fault_throw,
+                                             &fault_throw_shape,   &fault_wordless,    &fault_wordy,
+                                             &fault_sparse,        &fault_storage,     &fault_state,
+                                             &fault_create,        &fault_mutate,      &fault_body,
+                                             &fault_sparse_output, &fault_sparse_size, NULL};
 
 static int RefuseGraph(const char* json, int count, int* ids, const Attributes* options) {
   (void)json, (void)ids, (void)options;
