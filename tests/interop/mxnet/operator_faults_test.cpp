@@ -107,6 +107,8 @@ TEST_CASE("failures of passes name the pass") {
   CHECK(Contains(failure("hugePass"), "more elements than a 64-bit count"));
   CHECK(Contains(failure("axesPass"), "'w' with 2147483647 axes"));
   CHECK(Contains(failure("dtypePass"), "'w' of the dtype 99"));
+  CHECK(Contains(failure("pointerPass"), "a pointer that gets its memory"));
+  CHECK(Contains(failure("emptyPass"), "made an empty one"));
 }
 
 }  // namespace mxnet_faults_test

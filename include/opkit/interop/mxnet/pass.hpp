@@ -17,10 +17,11 @@ class MxnetNewTensors {
   static void Allocate(const void* self, const int64_t* shape, int rank, const char* device, int,
                        int dtype, const char* name, int, void** data) noexcept {
     auto& own = *const_cast<MxnetNewTensors*>(static_cast<const MxnetNewTensors*>(self));
-    *data = nullptr;
+    if (data) *data = nullptr;
     try {
-      if (!name || !*name || rank < 0 || (rank > 0 && !shape))
-        Throw(ErrorCode::kInvalidArgument, "a pass makes a tensor without a name or a shape");
+      if (!name || !*name || !data || rank < 0 || (rank > 0 && !shape))
+        Throw(ErrorCode::kInvalidArgument,
+              "a pass makes a tensor without a name, a shape or a pointer that gets its memory");
       if (rank > OPKIT_MAX_RANK)
         Throw(ErrorCode::kInvalidArgument, "a pass makes tensor '", name, "' with ", rank,
               " axes; ", OPKIT_MAX_RANK, " are the most");
@@ -31,7 +32,7 @@ class MxnetNewTensors {
         Throw(ErrorCode::kInvalidArgument, "a pass makes tensor '", name, "' of the dtype ", dtype,
               ", which MXNet does not define");
       const Tensor tensor(Shape(Dims(shape, Index(rank))), kMxnetTypes[dtype].dtype);
-      std::memset(tensor.raw_mutable_data(), 0, Index(tensor.nbytes()));
+      if (tensor.nbytes() > 0) std::memset(tensor.raw_mutable_data(), 0, Index(tensor.nbytes()));
       own.constants_.emplace_back(name, tensor);
       *data = tensor.raw_mutable_data();
     } catch (...) {

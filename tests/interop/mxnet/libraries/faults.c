@@ -245,8 +245,30 @@ static int TensorOfDtype99(const char* json, char** new_json, const Attributes* 
   const int64_t shape[] = {1};
   return MakeTensor(shape, 1, 99, resource);
 }
-const Pass library_passes[] = {
-    {.name = "nullPass", .body = NoText},           {.name = "brokenPass", .body = HalfText},
-    {.name = "failingPass", .body = RefusePass},    {.name = "otherPass", .body = OtherOperators},
-    {.name = "hugePass", .body = HugeTensor},       {.name = "axesPass", .body = TensorOfManyAxes},
-    {.name = "dtypePass", .body = TensorOfDtype99}, {.name = NULL}};
+static int TensorWithoutPointer(const char* json, char** new_json, const Attributes* options,
+                                const Tensor* args, Strings arg_names, int num_args,
+                                const PassResource* resource) {
+  (void)json, (void)new_json, (void)options, (void)args, (void)arg_names, (void)num_args;
+  const int64_t shape[] = {1};
+  resource->malloc(resource->alloc, shape, 1, "cpu", 0, FLOAT32, "w", 1, NULL);
+  return ERROR_MESSAGE("no pointer");
+}
+// A tensor without elements is no fault.
+static int EmptyTensor(const char* json, char** new_json, const Attributes* options,
+                       const Tensor* args, Strings arg_names, int num_args,
+                       const PassResource* resource) {
+  (void)json, (void)new_json, (void)options, (void)args, (void)arg_names, (void)num_args;
+  const int64_t shape[] = {0, 4};
+  (void)MakeTensor(shape, 2, FLOAT32, resource);
+  return ERROR_MESSAGE("made an empty one");
+}
+const Pass library_passes[] = {{.name = "nullPass", .body = NoText},
+                               {.name = "brokenPass", .body = HalfText},
+                               {.name = "failingPass", .body = RefusePass},
+                               {.name = "otherPass", .body = OtherOperators},
+                               {.name = "hugePass", .body = HugeTensor},
+                               {.name = "axesPass", .body = TensorOfManyAxes},
+                               {.name = "dtypePass", .body = TensorOfDtype99},
+                               {.name = "pointerPass", .body = TensorWithoutPointer},
+                               {.name = "emptyPass", .body = EmptyTensor},
+                               {.name = NULL}};
