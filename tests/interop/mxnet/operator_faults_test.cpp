@@ -52,6 +52,11 @@ TEST_CASE("a failure with very many messages has the first of them") {
   CheckFault("fault_wordy", {"word 0", "word 99;", "; and 10 more messages"});
 }
 
+TEST_CASE("memory of the GPU is refused in a run on the CPU") {
+  Scoped library("faults");
+  CheckFault("fault_gpu", {"forward", "alloc_gpu in a run on the CPU"});
+}
+
 TEST_CASE("states that are not made are reported") {
   Scoped library("faults");
   CheckFault("fault_state", {"createOpState"});

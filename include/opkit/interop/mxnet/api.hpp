@@ -66,18 +66,6 @@ class MxnetApi {
     }
     ThrowFailure(before, thrown);
   }
-  // The same for a question that a library may answer by a failure. Its messages are dropped.
-  template <class Call>
-  bool Try(Call call) const {
-    const int before = symbols_.msg_size();
-    bool answer = false;
-    try {
-      answer = call();
-    } catch (...) {
-    }
-    if (!answer) static_cast<void>(NewMessages(before));
-    return answer;
-  }
   // Runs a function that returns nothing, so that it can fail only by an exception.
   template <class Call>
   void RunVoid(Call call) const {

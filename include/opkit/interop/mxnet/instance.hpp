@@ -77,7 +77,7 @@ class MxnetInstance {
                       inputs_.device_ids.data(), inputs_.size(), outputs_.shapes.data(),
                       outputs_.ranks.data(), outputs_.data.data(), outputs_.types.data(),
                       outputs_.versions.data(), outputs_.devices.data(), outputs_.device_ids.data(),
-                      outputs_.size(), &AllocateOnCpu, static_cast<void*>(this), &AllocateOnDevice,
+                      outputs_.size(), &AllocateOnCpu, static_cast<void*>(this), &AllocateOnGpu,
                       static_cast<void*>(this), is_gpu_ ? call->stream : nullptr, &AllocateSparse,
                       static_cast<void*>(this), inputs_.storage.data(), outputs_.storage.data(),
                       inputs_.indices.data(), outputs_.indices.data(), inputs_.indptr.data(),
@@ -209,8 +209,11 @@ class MxnetInstance {
         [&] { return StrCat("in createOpState of operator ", op_.name()); });
   }
   void DestroyState(void* state) {
-    if (state && op_.api()->op_call_destroy_op_state)
-      op_.api().Try([&] { return op_.api()->op_call_destroy_op_state(state), true; });
+    if (!state || !op_.api()->op_call_destroy_op_state) return;
+    try {
+      op_.api().RunVoid([&] { op_.api()->op_call_destroy_op_state(state); });
+    } catch (const Error&) {  // nobody is left to hear of it
+    }
   }
 
   // Adds the tensors of an operator with inferSType. Its outputs have no memory yet.
@@ -291,17 +294,25 @@ class MxnetInstance {
       if (!failure_) failure_ = std::current_exception();
     }
   }
-  static void* AllocateOnDevice(void* self, int bytes) noexcept {
+  static void* AllocateOnGpu(void* self, int bytes) noexcept {
     auto& own = *static_cast<MxnetInstance*>(self);
     void* memory = nullptr;
-    own.Guard([&] { memory = OpResource(own.call_).alloc(bytes); });
+    own.Guard([&] {
+      if (!own.is_gpu_)
+        Throw(ErrorCode::kFailedPrecondition, "alloc_gpu in a run on the CPU; call alloc_cpu");
+      memory = OpResource(own.call_).alloc(bytes);
+    });
     return memory;
   }
   static void* AllocateOnCpu(void* self, int bytes) noexcept {
     auto& own = *static_cast<MxnetInstance*>(self);
-    if (!own.is_gpu_) return AllocateOnDevice(self, bytes);
     void* memory = nullptr;
-    own.Guard([&] {  // kept with the operator: copies of the stream may read it later
+    own.Guard([&] {
+      if (!own.is_gpu_) {
+        memory = OpResource(own.call_).alloc(bytes);
+        return;
+      }
+      // Kept with the operator: copies of the stream may read it later.
       if (bytes < 0) Throw(ErrorCode::kInvalidArgument, "alloc_cpu of ", bytes, " bytes");
       own.cpu_memory_.push_back(std::make_unique<char[]>(Index(bytes)));
       memory = own.cpu_memory_.back().get();

@@ -149,10 +149,16 @@ class MxnetOperator : public RefCounted {
       CheckStorages(storages);
       return storages;
     }
+    std::string refusals;
     for (const MxnetStorage all :
          {MxnetStorage::kDense, MxnetStorage::kCsr, MxnetStorage::kRowSparse}) {
       storages.inputs.assign(inputs, all);
-      if (!api_.Try([&] { return InferStorages(attributes, storages); })) continue;
+      try {
+        api_.Run([&] { return InferStorages(attributes, storages); });
+      } catch (const Error& refusal) {
+        refusals += StrCat("; ", ToString(all), ": ", refusal.message());
+        continue;
+      }
       CheckStorages(storages);
       return storages;
     }
@@ -160,7 +166,7 @@ class MxnetOperator : public RefCounted {
         ErrorCode::kInvalidArgument,
         "inferSType accepts neither dense nor CSR nor row-sparse inputs; if it accepts a mixture, "
         "name it in the attribute '",
-        kStorageAttribute, "'");
+        kStorageAttribute, "'", refusals);
   }
 
   // Infers the dtypes, MXNet's numbers, of inputs and outputs, in place.

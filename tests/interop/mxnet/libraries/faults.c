@@ -84,6 +84,16 @@ static int Wordy(const Attributes* attributes, const Tensor* in, int num_in, Ten
 }
 static const Operator fault_wordy = {OPERATOR(fault_wordy, OneToOne, SameType, SameShape, Wordy)};
 
+// Asks for GPU memory in a run on the CPU, and writes to what it gets.
+static int AsksForGpu(const Attributes* attributes, const Tensor* in, int num_in, Tensor* out,
+                      int num_out, const Resource* resource) {
+  (void)attributes, (void)in, (void)num_in, (void)out, (void)num_out;
+  float* memory = resource->gpu_malloc(resource->gpu_alloc, 4);
+  if (memory) memory[0] = 1;
+  return SUCCESS;
+}
+static const Operator fault_gpu = {OPERATOR(fault_gpu, OneToOne, SameType, SameShape, AsksForGpu)};
+
 static int AllCsr(const Attributes* attributes, int* in, int num_in, int* out, int num_out) {
   (void)attributes;
   for (int i = 0; i < num_in; ++i)
@@ -150,12 +160,11 @@ static int Input7(const Attributes* attributes, int* list, int* count) {
 static const Operator fault_mutate = {OPERATOR(fault_mutate, OneToOne, SameType, SameShape, Copy),
                                       .mutate = Input7};
 
-const Operator* const library_operators[] = {&fault_dtype,         &fault_null_shapes, &fault_rank,
-                                             &fault_extent,        &fault_count,       &fault_throw,
-                                             &fault_throw_shape,   &fault_wordless,    &fault_wordy,
-                                             &fault_sparse,        &fault_storage,     &fault_state,
-                                             &fault_create,        &fault_mutate,      &fault_body,
-                                             &fault_sparse_output, &fault_sparse_size, NULL};
+const Operator* const library_operators[] = {
+    &fault_dtype,         &fault_null_shapes, &fault_rank,     &fault_extent, &fault_count,
+    &fault_throw,         &fault_throw_shape, &fault_wordless, &fault_wordy,  &fault_sparse,
+    &fault_storage,       &fault_state,       &fault_create,   &fault_mutate, &fault_body,
+    &fault_sparse_output, &fault_sparse_size, &fault_gpu,      NULL};
 
 static int RefuseGraph(const char* json, int count, int* ids, const Attributes* options) {
   (void)json, (void)ids, (void)options;
