@@ -212,7 +212,7 @@ class MxnetInstance {
     if (!state || !op_.api()->op_call_destroy_op_state) return;
     try {
       op_.api().RunVoid([&] { op_.api()->op_call_destroy_op_state(state); });
-    } catch (const Error&) {  // nobody is left to hear of it
+    } catch (const Error&) {  // the operator is gone, and with it the caller
     }
   }
 
