@@ -34090,14 +34090,17 @@ class OpenedObject final : public SharedObject {
                                   : "mend that or name another file");
   }
 
+  // Ends the process if a static initialiser of the library throws: the exception would leave the
+  // loader locked, and with pointers to its own dead stack frames. (dlopen is declared not to
+  // throw, and compilers differ in what then happens.)
+  static void* OpenImage(const char* name) noexcept {
+    void* (*const volatile open)(const char*, int) = &dlopen;
+    return open(name, RTLD_NOW | RTLD_LOCAL);
+  }
   // Loads the file. Returns the loader's message if that fails, else an empty string.
   std::string Load(const std::string& name) {
+    handle_ = OpenImage(name.c_str());
     loaded_path_ = name;
-    try {
-      handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    } catch (...) {  // most systems end the process instead
-      return StrCat("a static initialiser of it threw: ", CurrentError().message());
-    }
     if (handle_) return {};
     const char* text = dlerror();
     std::string failure = text ? text : "no reason given";
@@ -34179,7 +34182,6 @@ class OpenedObject final : public SharedObject {
         {"failed to map segment", ErrorCode::kUnsupported,
          "move it out of a file system that is mounted noexec"},
         {"static TLS", ErrorCode::kUnsupported, "compile it without -ftls-model=initial-exec"},
-        {"a static initialiser of it threw", ErrorCode::kInvalidArgument, "mend that initialiser"},
         {"executable stack", ErrorCode::kUnsupported, "link it with -Wl,-z,noexecstack"},
         {"", ErrorCode::kInvalidArgument, "build it again for this system"}};
     const Hint* hint = kHints;
