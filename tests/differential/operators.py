@@ -78,6 +78,43 @@ class Maker:
         x = self.values(shape, t, 0 if self.op == "Mod" or t[0] != "u" else 0.3)
         return self.done([x, self.c.add(y)], [t], fmod=fmod if self.op == "Mod" else None)
 
+    def celu(self):
+        t = self.dtype(FLOATS)
+        x = self.values(self.d.shape(), t, 0.4)
+        return self.done([x], [t], kind="sum", alpha=self.maybe(self.d.r.uniform(0.5, 2), 0.6))
+
+    def gelu(self):
+        t = self.dtype(FLOATS)
+        kind = self.maybe(self.d.choice(["none", "tanh"]))
+        return self.done([self.values(self.d.shape(), t, 0)], [t], kind="sum", approximate=kind)
+
+    def test_of_floats(self):
+        t = self.dtype(FLOATS)
+        ends = ("detect_negative", "detect_positive") if self.op == "IsInf" else ()
+        return self.done([self.values(self.d.shape(), t, 0.4)], ["bool"], kind="exact",
+                         **{end: self.maybe(self.d.int(0, 1)) for end in ends})
+
+    def bits(self):
+        t = self.dtype(INTS)
+        if self.op == "BitwiseNot":
+            return self.done([self.values(self.d.shape(), t)], [t], kind="exact")
+        return self.operands(t, t)
+
+    def bit_shift(self):
+        t = self.dtype(INTS)
+        shape = self.d.shape()
+        return self.done([self.values(shape, t), self.values(self.d.broadcast(shape), t, 0, low=0, high=7)],
+                         [t], kind="exact", direction=self.d.choice(["LEFT", "RIGHT"]))
+
+    def bit_cast(self):
+        groups = [["float32", "int32", "uint32"], ["float64", "int64", "uint64"], ["int8", "uint8"],
+                  ["float16", "int16", "uint16"]]
+        t = self.dtype(FLOATS + INTS)
+        group = next((g for g in groups if t in g), [t])
+        to = self.d.choice(group)
+        return self.done([self.values(self.d.shape(), t, 0)], [to], kind="exact",
+                         to=int(PROTO[np.dtype(TYPES[to])]))
+
     def pow(self):
         t = self.dtype(["float32", "float64", "float16", "int32", "int64"])
         shape = self.d.shape()
@@ -124,6 +161,8 @@ class Maker:
         to = self.d.choice(allowed(self.op, self.opset, 0, everything))
         low, high = (0, 4) if to[0] == "u" else (-4, 4)  # others are undefined
         x = self.values(self.d.shape(), t, 0.3 if to in FLOATS + ["bool"] else 0, low=low, high=high)
+        if self.op == "CastLike":
+            return self.done([x, self.values(self.d.shape(), to, 0)], [to])
         return self.done([x], [to], to=int(PROTO[np.dtype(TYPES[to])]))
 
     # -- reductions
@@ -645,9 +684,17 @@ MAKERS = {
                     "Sqrt Tanh Not Exp".split(), Maker.unary),
     **dict.fromkeys(["Cos", "Sin"], lambda m: m.unary(special=0)),
     **dict.fromkeys(["Erf", "HardSwish"], lambda m: m.unary(kind="single")),
+    **dict.fromkeys("Acosh Asinh Atan Cosh Mish Sinh Softsign".split(), lambda m: m.unary(special=0, kind="sum")),
+    **dict.fromkeys("Acos Asin Atanh Tan".split(), lambda m: m.unary(-0.9, 0.9, special=0, kind="sum")),
+    "Celu": Maker.celu, "Gelu": Maker.gelu, "BitShift": Maker.bit_shift, "BitCast": Maker.bit_cast,
+    "Selu": with_ranges(special=0, alpha=(0.5, 2), gamma=(0.5, 2), kind="sum"),
+    "Shrink": with_ranges(special=0, bias=(0, 1), lambd=(0.2, 2), kind="sum"),
+    "Swish": with_ranges(special=0, alpha=(0.5, 2), kind="sum"), "ThresholdedRelu": with_ranges(alpha=(-0.5, 2)),
+    **dict.fromkeys("BitwiseAnd BitwiseNot BitwiseOr BitwiseXor".split(), Maker.bits),
+    **dict.fromkeys(["IsInf", "IsNaN"], Maker.test_of_floats),
     "Elu": with_ranges(alpha=(0.1, 2), kind="sum"), "LeakyRelu": with_ranges(alpha=(-0.5, 0.5)),
     "HardSigmoid": with_ranges(alpha=(0.1, 0.5), beta=(0.1, 0.8), kind="sum"),
-    **dict.fromkeys("And Or Equal Greater GreaterOrEqual Less LessOrEqual".split(), Maker.predicate),
+    **dict.fromkeys("And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual".split(), Maker.predicate),
     **dict.fromkeys("Add Sub Mul Div Mod".split(), Maker.arithmetic),
     **dict.fromkeys("Max Min Mean Sum".split(), Maker.variadic),
     **dict.fromkeys("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "
@@ -660,7 +707,7 @@ MAKERS = {
     **dict.fromkeys(["RNN", "GRU", "LSTM"], Maker.recurrent),
     **dict.fromkeys(["Gather", "GatherElements"], Maker.gather),
     **dict.fromkeys(["Shape", "Size"], Maker.shape_of),
-    "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "Clip": Maker.clip,
+    "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "CastLike": Maker.cast, "Clip": Maker.clip,
     "Concat": Maker.concat, "Constant": Maker.constant, "ConstantOfShape": Maker.constant_of_shape,
     "Dropout": Maker.dropout, "Expand": Maker.expand, "Flatten": Maker.flatten, "Gemm": Maker.gemm,
     "Identity": Maker.identity, "If": Maker.conditional, "InstanceNormalization": Maker.instance_norm,

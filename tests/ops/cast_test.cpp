@@ -1,4 +1,4 @@
-// Cast.
+// Cast and CastLike.
 #include "opkit/ops/cast.hpp"
 
 #include <doctest/doctest.h>
@@ -73,6 +73,18 @@ TEST_CASE("in place only between types of one size") {
   CHECK(inplace(DType::kFloat32, kOnnxInt32) == 1);
   CHECK(inplace(DType::kInt64, kOnnxInt32) == 0);
   CHECK(inplace(DType::kBool, kOnnxFloat) == 0);
+}
+
+TEST_CASE("CastLike converts to the type of its second input, whatever the shape of that is") {
+  const Tensor x = Tensor::From<float>({2, 2}, {-1.7f, 0, 2.9f, NAN});
+  const Tensor y = Invoke("CastLike", {x, Tensor(Shape{3, 0}, DType::kInt32)})[0];
+  CHECK(y.shape() == Shape{2, 2});
+  CHECK(y.ToVector<int32_t>() == std::vector<int32_t>{-1, 0, 2, 0});
+  CHECK(ErrorOf([&] {
+          Invoke("CastLike", {x, Tensor(Shape{1}, DType::kComplex64)});
+        }).code() == ErrorCode::kTypeMismatch);
+  CHECK(HasGradient("CastLike"));
+  OPKIT_CHECK_OPERATOR("CastLike");
 }
 
 TEST_CASE("the operator keeps the promises of its schema") {

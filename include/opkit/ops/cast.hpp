@@ -1,10 +1,11 @@
-// Cast: converts the elements of a tensor to another type. Source:
-// https://onnx.ai/onnx/operators/onnx__Cast.html, opset 21.
+// Cast and CastLike: convert the elements of a tensor to another type. Source:
+// https://onnx.ai/onnx/operators/onnx__Cast.html and onnx__CastLike.html, opset 21.
 #ifndef OPKIT_OPS_CAST_HPP_
 #define OPKIT_OPS_CAST_HPP_
 
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/elementwise.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -18,6 +19,13 @@ void RunCast(const ElementRun& run) {
       y[i] = static_cast<StoredType<To>>(ConvertElement<To>(static_cast<uint8_t>(x[i] != 0)));
     else
       y[i] = static_cast<StoredType<To>>(ConvertElement<To>(x[i]));
+}
+
+// Returns the kernel that converts from one type to another; null for types of neither kind.
+inline ElementKernel CastKernel(DType from, DType to) {
+  return PlainTypes::Find<ElementKernel>(from, [&]<class From>() {
+    return PlainTypes::Find<ElementKernel>(to, []<class To>() { return &RunCast<From, To>; });
+  });
 }
 
 // Returns the dtype with this number in ONNX's enumeration TensorProto.DataType. Throws
@@ -57,12 +65,7 @@ class CastOp : public ElementwiseOperator {
 
  protected:
   DType to() const { return to_; }
-  ElementKernel FindKernel() const override {
-    return PlainTypes::Find<ElementKernel>(Input(0).dtype(), [&]<class From>() {
-      return PlainTypes::Find<ElementKernel>(to_,
-                                             []<class To>() { return &detail::RunCast<From, To>; });
-    });
-  }
+  ElementKernel FindKernel() const override { return detail::CastKernel(Input(0).dtype(), to_); }
 
  private:
   const DType to_;
@@ -82,6 +85,46 @@ OPKIT_STANDARD_OPERATOR(Cast, kNotImplemented, CastOp)
     .Infer([](InferenceContext& c) {
       const DType to = detail::CastTarget(c.Arg<int64_t>("to"));
       c.SetOutput(0, to, c.input_shape(0));
+      c.SetInput(0, DType::kUndefined, c.output(0).shape);
+    });
+
+namespace detail {
+
+OPKIT_NODE_GRADIENT(CastLike) { Give(0, "CastLike", {GO(0), I(0)}); }
+
+}  // namespace detail
+
+// Converts as Cast does, to the type of another tensor, whose shape does not matter.
+class CastLikeOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    const ElementKernel kernel = detail::CastKernel(x.dtype(), y->dtype());
+    if (!kernel)
+      Throw(ErrorCode::kTypeMismatch, "CastLike does not convert ", x.dtype(), " to ", y->dtype());
+    ParallelForRange(x.numel(), BroadcastLoop::kGrain, [&](int64_t begin, int64_t end) {
+      ElementRun run = {};
+      run.in[0] = static_cast<const char*>(x.raw_data()) + begin * ItemSize(x.dtype());
+      run.out = static_cast<char*>(y->raw_mutable_data()) + begin * ItemSize(y->dtype());
+      run.n = end - begin;
+      kernel(run);
+    });
+    return true;
+  }
+};
+
+OPKIT_STANDARD_OPERATOR(CastLike, kMaker, CastLikeOp)
+    .Doc("Converts elements to the type of another tensor, as Cast does.")
+    .NumInputs(2)
+    .Input(0, "input", "a tensor of any shape", PlainTypes::DTypes())
+    .Input(1, "target_type", "a tensor of any shape; only its type is read", PlainTypes::DTypes())
+    .Output(0, "output", "of the shape of the input", PlainTypes::DTypes())
+    .Arg<int64_t>("saturate", "of the 8-bit floating-point types, which are not built", 1)
+    .PointwiseCost(1)
+    .Infer([](InferenceContext& c) {
+      c.SetOutput(0, c.input_dtype(1), c.input_shape(0));
       c.SetInput(0, DType::kUndefined, c.output(0).shape);
     });
 

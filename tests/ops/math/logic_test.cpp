@@ -1,4 +1,4 @@
-// And, Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Or.
+// And, Equal, Greater, GreaterOrEqual, IsInf, IsNaN, Less, LessOrEqual, Or, Xor.
 #include "opkit/ops/math/logic.hpp"
 
 #include <doctest/doctest.h>
@@ -84,6 +84,29 @@ TEST_CASE("only operators on bools run in place") {
   CHECK(registry.GetSchema("And").CanInplace(1, 0));
   CHECK_FALSE(registry.GetSchema("Equal").CanInplace(0, 0));
   CHECK_FALSE(registry.GetSchema("Less").CanInplace(0, 0));
+}
+
+TEST_CASE("Xor is true where one of two is") {
+  const Tensor a = Tensor::From<bool>({4}, {false, false, true, true});
+  const Tensor b = Tensor::From<bool>({4}, {false, true, false, true});
+  CHECK(Invoke("Xor", {a, b})[0].ToVector<bool>() == std::vector<bool>{false, true, true, false});
+}
+
+TEST_CASE("IsNaN and IsInf test floating-point numbers") {
+  const Tensor x = Tensor::From<float>({5}, {NAN, -INFINITY, INFINITY, 0, 3.4e38f});
+  auto test = [&](const char* op, Arguments args = {}) {
+    return Invoke(op, {x}, std::move(args))[0].ToVector<bool>();
+  };
+  CHECK(test("IsNaN") == std::vector<bool>{true, false, false, false, false});
+  CHECK(test("IsInf") == std::vector<bool>{false, true, true, false, false});
+  CHECK(test("IsInf", {{"detect_negative", 0}}) ==
+        std::vector<bool>{false, false, true, false, false});
+  CHECK(test("IsInf", {{"detect_positive", 0}}) ==
+        std::vector<bool>{false, true, false, false, false});
+  CHECK(Invoke("IsInf", {Tensor::Scalar(float16(70000.f))})[0].ToVector<bool>()[0]);
+  CHECK(ErrorOf([] { Invoke("IsNaN", {Tensor::Scalar<int64_t>(1)}); }).code() ==
+        ErrorCode::kTypeMismatch);
+  for (const char* op : {"Xor", "IsInf", "IsNaN"}) OPKIT_CHECK_OPERATOR(op);
 }
 
 TEST_CASE("the operators keep the promises of their schemas") {

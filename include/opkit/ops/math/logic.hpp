@@ -1,7 +1,10 @@
-// Operators with a result of bool: And, Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Or.
+// Operators with a result of bool: And, Equal, Greater, GreaterOrEqual, IsInf, IsNaN, Less,
+// LessOrEqual, Or, Xor.
 // Source: the ONNX operator pages (https://onnx.ai/onnx/operators), opset 21.
 #ifndef OPKIT_OPS_MATH_LOGIC_HPP_
 #define OPKIT_OPS_MATH_LOGIC_HPP_
+
+#include <cmath>
 
 #include "opkit/ops/support/elementwise.hpp"
 
@@ -28,7 +31,72 @@ OPKIT_PREDICATE(GreaterOrEqual, >=, NumericTypes, "C is true where A is above B 
 OPKIT_PREDICATE(Less, <, NumericTypes, "C is true where A is below B.");
 OPKIT_PREDICATE(LessOrEqual, <=, NumericTypes, "C is true where A is below B or equals it.");
 OPKIT_PREDICATE(Or, ||, ElementTypes<bool>, "C is true where A is, or B, or both.");
+OPKIT_PREDICATE(Xor, !=, ElementTypes<bool>, "C is true where one of A and B is.");
 #undef OPKIT_PREDICATE
+
+namespace detail {
+
+// Computes y = F::Apply(x, attributes) for each element, x of type T, y of bool.
+template <class F, class T>
+void RunTest(const ElementRun& run) {
+  const auto* x = static_cast<const T*>(run.in[0]);
+  auto* y = static_cast<uint8_t*>(run.out);
+  for (int64_t i = 0; i < run.n; ++i) y[i] = F::Apply(LoadElement<T>(x[i]), run.attributes);
+}
+struct IsNaNFunction {
+  template <class C>
+  static bool Apply(C x, const float*) {
+    return std::isnan(x);
+  }
+};
+// The attributes are detect_negative and detect_positive.
+struct IsInfFunction {
+  template <class C>
+  static bool Apply(C x, const float* detect) {
+    return std::isinf(x) && detect[x > 0] != 0;
+  }
+};
+
+// An operator that tests each element of its input, of one of FloatTypes, by F.
+template <class F>
+class TestOperator : public ElementwiseOperator {
+ public:
+  TestOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : ElementwiseOperator(def, ws, config) {
+    for (int i = 0; const AttributeSchema& attribute : schema().attributes())
+      SetAttribute(i++, Arg<int64_t>(attribute.name) != 0 ? 1.f : 0.f);
+  }
+
+ protected:
+  ElementKernel FindKernel() const override {
+    return FloatTypes::Find<ElementKernel>(Input(0).dtype(),
+                                           []<class T>() { return &RunTest<F, T>; });
+  }
+};
+inline auto TestSchema(const char* doc) {
+  return [=](OpSchema& schema) {
+    schema.Doc(doc)
+        .Input(0, "X", "a tensor of any shape", FloatTypes::DTypes())
+        .Output(0, "Y", "of the shape of X", {DType::kBool})
+        .PointwiseCost(1)
+        .Infer([](InferenceContext& c) {
+          c.SetOutput(0, DType::kBool, c.input_shape(0));
+          c.SetInput(0, DType::kUndefined, c.output(0).shape);
+        });
+  };
+}
+
+}  // namespace detail
+
+using IsInfOp = detail::TestOperator<detail::IsInfFunction>;
+using IsNaNOp = detail::TestOperator<detail::IsNaNFunction>;
+
+OPKIT_STANDARD_OPERATOR(IsInf, kNone, IsInfOp)
+    .FillUsing(detail::TestSchema("Y is true where X is infinite."))
+    .Arg<int64_t>("detect_negative", "0: false for the negative infinity", 1)
+    .Arg<int64_t>("detect_positive", "0: false for the positive infinity", 1);
+OPKIT_STANDARD_OPERATOR(IsNaN, kNone, IsNaNOp)
+    .FillUsing(detail::TestSchema("Y is true where X is a NaN."));
 
 }}  // namespace opkit
 
