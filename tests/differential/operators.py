@@ -568,6 +568,75 @@ class Maker:
         updates = self.values([*count, *shape[depth:]], t, 0.2)
         return self.done([x, self.c.add(cells.astype(np.int64)), updates], [t], reduction=reduction)
 
+    def scatter_elements(self):
+        t, shape, x = self.moved(self.d.shape(1, 4, empty=0), special=0.2)
+        axis = self.d.axis(len(shape))
+        reductions = ["none", "add", "mul", "max", "min"][:5 if self.opset >= 18 else 3]
+        reduction = self.maybe(self.d.choice(reductions)) if self.opset >= 16 else None
+        wanted = [self.d.int(1, e) for e in shape]
+        # Two updates of one place are undefined without a reduction, so each row is a permutation.
+        rows = self.d.r.random([shape[axis] if i == axis % len(shape) else e for i, e in enumerate(wanted)])
+        indices = np.argsort(rows, axis=axis)
+        indices = np.take(indices, range(wanted[axis]), axis=axis)
+        kind = self.d.choice(["int32", "int64"])
+        return self.done([x, self.c.add(indices.astype(kind)), self.values(list(indices.shape), t, 0.2)], [t],
+                         axis=axis, reduction=reduction)
+
+    def gather_nd(self):
+        t, shape, x = self.moved(self.d.shape(1, 4, empty=0))
+        batch = self.d.int(0, len(shape) - 1) if self.opset >= 12 else 0
+        depth = self.d.int(1, len(shape) - batch)
+        count = [*shape[:batch], *self.d.shape(0, 2, 3), depth]
+        cells = self.d.r.integers(0, shape[batch:batch + depth], count)
+        more = {"batch_dims": batch} if self.opset >= 12 else {}
+        return self.done([x, self.c.add(cells.astype(np.int64))], [t], kind="exact", **more)
+
+    def compress(self):
+        t, shape, x = self.moved(self.d.shape(1, empty=0))
+        axis = self.maybe(self.d.axis(len(shape)) if self.opset >= 11 else self.d.int(0, len(shape) - 1))
+        extent = int(np.prod(shape)) if axis is None else shape[axis]
+        kept = self.d.r.random(self.d.int(1, extent)) < 0.5
+        return self.done([x, self.c.add(kept)], [t], kind="exact", axis=axis)
+
+    def reverse_sequence(self):
+        t, shape, x = self.moved(self.d.shape(2, 4, empty=0))
+        batch = self.d.int(0, 1)
+        lengths = self.d.r.integers(1, shape[1 - batch] + 1, [shape[batch]])
+        return self.done([x, self.c.add(lengths.astype(np.int64))], [t], kind="exact",
+                         batch_axis=batch, time_axis=1 - batch)
+
+    def depth_space(self):
+        n, c, h, w, b = (self.d.int(1, 3) for _ in range(5))
+        deep = self.op == "DepthToSpace"
+        t, _, x = self.moved([n, c * b * b, h, w] if deep else [n, c, h * b, w * b])
+        mode = self.maybe(self.d.choice(["DCR", "CRD"])) if deep and self.opset >= 11 else None
+        return self.done([x], [t], kind="exact", blocksize=b, mode=mode)
+
+    def cumulative(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float64", "float16", "int32", "int64"])
+        shape = self.d.shape(1)
+        axis = self.c.add(np.asarray(self.d.axis(len(shape)), self.d.choice(["int32", "int64"])))
+        return self.done([self.values(shape, t, 0.1, low=-2, high=2), axis], [t], kind="sum",
+                         exclusive=self.maybe(self.d.int(0, 1)), reverse=self.maybe(self.d.int(0, 1)))
+
+    def einsum(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float64", "int32", "int64"])
+        sizes = {letter: self.d.int(1, 4) for letter in "ijkl"}
+        terms = ["".join(self.d.r.permutation(list("ijkl"))[:self.d.int(1, 3)]) for _ in range(self.d.int(1, 3))]
+        letters = sorted(set("".join(terms)))
+        output = "".join(self.d.r.permutation(letters)[:self.d.int(0, len(letters))])
+        equation = ",".join(terms) + ("->" + output if self.d.chance(0.8) else "")
+        return self.done([self.values([sizes[x] for x in term], t, 0) for term in terms], [t], kind="sum",
+                         equation=equation)
+
+    def eye_like(self):
+        t, _, x = self.moved([self.d.int(1, 5), self.d.int(1, 5)])
+        to = self.maybe(self.d.choice(["float32", "float64", "int32", "int64"]))
+        dtype = {} if to is None else {"dtype": int(PROTO[np.dtype(TYPES[to])])}
+        return self.done([x], [to or t], kind="exact", k=self.maybe(self.d.int(-3, 3)), **dtype)
+
     def one_hot(self):
         t = self.dtype(FLOATS + INTS + ["bool"], 2)
         kind, depth_kind = self.dtype(["int64", "int32", "float32", "int8"]), self.dtype(["int64", "int32", "float32"], 1)
@@ -707,6 +776,10 @@ MAKERS = {
     **dict.fromkeys(["RNN", "GRU", "LSTM"], Maker.recurrent),
     **dict.fromkeys(["Gather", "GatherElements"], Maker.gather),
     **dict.fromkeys(["Shape", "Size"], Maker.shape_of),
+    **dict.fromkeys(["DepthToSpace", "SpaceToDepth"], Maker.depth_space),
+    **dict.fromkeys(["CumSum", "CumProd"], Maker.cumulative),
+    "Compress": Maker.compress, "Einsum": Maker.einsum, "EyeLike": Maker.eye_like, "GatherND": Maker.gather_nd,
+    "ReverseSequence": Maker.reverse_sequence, "ScatterElements": Maker.scatter_elements,
     "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "CastLike": Maker.cast, "Clip": Maker.clip,
     "Concat": Maker.concat, "Constant": Maker.constant, "ConstantOfShape": Maker.constant_of_shape,
     "Dropout": Maker.dropout, "Expand": Maker.expand, "Flatten": Maker.flatten, "Gemm": Maker.gemm,
@@ -720,11 +793,15 @@ MAKERS = {
 }
 
 
+# The first opset of each operator that is newer than OPSETS.
+NEWER = {"BitCast": 26, "CumProd": 26, "Swish": 24}
+
+
 def operator_case(draw, op):
     """A case of an operator, of the first opset drawn that has it; some are spoiled."""
     while True:
         try:
-            case = MAKERS[op](Maker(op, draw, draw.int(*OPSETS)))
+            case = MAKERS[op](Maker(op, draw, NEWER.get(op) or draw.int(*OPSETS)))
         except Unsuited:
             continue
         if (case.inputs or case.constants) and draw.chance(0.08):

@@ -1,4 +1,4 @@
-// Constant, ConstantOfShape, Range.
+// Constant, ConstantOfShape, EyeLike, Range.
 #include "opkit/ops/generators.hpp"
 
 #include "data_movement.hpp"
@@ -72,6 +72,22 @@ TEST_CASE("Range has an extent where its limits are known, and takes scalars onl
         "int64[?]");
   CHECK(Contains(Refused("Range", {Counting({2}), Counting({1}), Counting({1})}),
                  "'start' is float32[2]"));
+}
+
+TEST_CASE("EyeLike has ones on a diagonal") {
+  const auto eye = [](const Shape& shape, int64_t k) {
+    return FloatsOf(Invoke("EyeLike", {Counting(shape)}, {{"k", k}})[0]);
+  };
+  CHECK(eye({2, 3}, 0) == Floats{1, 0, 0, 0, 1, 0});
+  CHECK(eye({2, 3}, 2) == Floats{0, 0, 1, 0, 0, 0});
+  CHECK(eye({3, 2}, -1) == Floats{0, 0, 1, 0, 0, 1});
+  CHECK(eye({2, 2}, INT64_MAX) == Floats{0, 0, 0, 0});
+  CHECK(eye({2, 2}, INT64_MIN) == Floats{0, 0, 0, 0});
+  CHECK(Invoke("EyeLike", {Counting({1, 2})}, {{"dtype", 7}})[0].ToVector<int64_t>() ==
+        std::vector<int64_t>{1, 0});
+  CHECK(Contains(Refused("EyeLike", {{2}}), "EyeLike: the input has shape [2], expected rank 2"));
+  CHECK(Contains(Refused("EyeLike", {{2, 2}}, {{"dtype", 8}}), "EyeLike: dtype=8 is not"));
+  CheckNode(OperatorDef("EyeLike", {"x"}, {"y"}, {{"k", 1}}), {Counting({2, 3})});
 }
 
 TEST_CASE("the operators keep the promises of their schemas") {

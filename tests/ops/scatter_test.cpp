@@ -1,4 +1,4 @@
-// ScatterND.
+// ScatterElements and ScatterND.
 #include "opkit/ops/scatter.hpp"
 
 #include "data_movement.hpp"
@@ -80,9 +80,39 @@ TEST_CASE("the output has the data's shape, and updates that do not fit are refu
       "'mul', 'max', 'min')"));
 }
 
+TEST_CASE("ScatterElements writes elements along an axis, one after the other") {
+  const auto scatter = [](const Tensor& data, const Tensor& indices, const Floats& updates,
+                          int64_t axis, const char* reduction = "none") {
+    return FloatsOf(Invoke("ScatterElements",
+                           {data, indices, Tensor::From<float>(indices.shape(), updates)},
+                           {{"axis", axis}, {"reduction", reduction}})[0]);
+  };
+  const Tensor x = Counting({2, 3});
+  CHECK(scatter(x, Tensor::From<int64_t>({2, 1}, {2, -3}), {8, 9}, 1) == Floats{0, 1, 8, 9, 4, 5});
+  CHECK(scatter(x, Tensor::From<int32_t>({1, 2}, {1, 0}), {8, 9}, -2) == Floats{0, 9, 2, 8, 4, 5});
+  const Tensor twice = Tensor::From<int64_t>({1, 2}, {1, 1});
+  CHECK(scatter(x, twice, {5, 3}, 1) == Floats{0, 3, 2, 3, 4, 5});
+  CHECK(scatter(x, twice, {5, 3}, 1, "add") == Floats{0, 9, 2, 3, 4, 5});
+  CHECK(scatter(x, twice, {5, 3}, 1, "mul") == Floats{0, 15, 2, 3, 4, 5});
+  CHECK(scatter(x, twice, {5, 3}, 1, "max") == Floats{0, 5, 2, 3, 4, 5});
+  CHECK(scatter(x, twice, {5, 0}, 1, "min") == Floats{0, 0, 2, 3, 4, 5});
+  CHECK(Contains(ErrorOf([&] {
+                   scatter(x, twice, {1, 1}, 1);
+                   scatter(x, Tensor::From<int64_t>({1, 1}, {3}), {1}, 1);
+                 }).message(),
+                 "ScatterElements: index 3 is outside an axis of extent 3"));
+  const Known indices(DType::kInt64, {1, 2});
+  CHECK(Inferred("ScatterElements", {{Sym("N"), 3}, indices, {1, 2}}) == "float32[N, 3]");
+  CHECK(Contains(Refused("ScatterElements", {{3}, indices, {1, 2}}), "expected the same rank"));
+  CHECK(Contains(Refused("ScatterElements", {{1, 1}, indices, {1, 2}}), "no larger extents"));
+  CHECK(!Refused("ScatterElements", {{2, 3}, indices, {2, 2}}).empty());
+}
+
 TEST_CASE("the operator keeps the promises of its schema, in place too") {
   CheckNode(OperatorDef("ScatterND", {"x", "i", "u"}, {"y"}, {{"reduction", "add"}}),
             {Counting({3, 2}), Tensor::From<int64_t>({2, 1}, {2, 0}), Counting({2, 2})});
+  CheckNode(OperatorDef("ScatterElements", {"x", "i", "u"}, {"y"}, {{"reduction", "mul"}}),
+            {Counting({3, 2}), Tensor::From<int64_t>({2, 2}, {2, 0, 2, 1}), Counting({2, 2})});
 }
 
 }  // namespace

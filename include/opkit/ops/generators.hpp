@@ -1,7 +1,8 @@
-// Constant, ConstantOfShape, Range: create tensors from attributes and a few numbers.
+// Constant, ConstantOfShape, EyeLike, Range: create tensors from attributes and a few numbers.
 #ifndef OPKIT_OPS_GENERATORS_HPP_
 #define OPKIT_OPS_GENERATORS_HPP_
 
+#include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
@@ -134,6 +135,27 @@ class ConstantOfShapeOp final : public StandardOperator {
   StridedCopy copy_;
 };
 
+class EyeLikeOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    Tensor* y = InferredOutput(0);
+    const int64_t rows = y->dim(0), columns = y->dim(1);
+    if (y->nbytes() > 0) std::memset(y->raw_mutable_data(), 0, static_cast<size_t>(y->nbytes()));
+    PlainTypes::Visit(y->dtype(), [&]<class T>() {
+      T* out = y->mutable_data<T>();
+      for (int64_t row = k_ < 0 ? (k_ < -rows ? rows : -k_) : 0; row < rows; ++row) {
+        if (k_ >= columns - row) break;
+        out[row * columns + row + k_] = T(1);
+      }
+    });
+    return true;
+  }
+
+ private:
+  const int64_t k_ = GetSingleArgument<int64_t>("k");
+};
+
 class RangeOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -176,6 +198,30 @@ OPKIT_STANDARD_OPERATOR(ConstantOfShape, kNone, ConstantOfShapeOp)
     .Arg<Tensor>("value", "one element; by default a float 0")
     .Infer(detail::InferConstantOfShape)
     .Doc("A tensor of equal elements.");
+
+OPKIT_STANDARD_OPERATOR(EyeLike, kNone, EyeLikeOp)
+    .Input(0, "input", "a matrix; only its shape and type are read", PlainTypes::DTypes())
+    .Output(0, "output", "of the shape of the input", PlainTypes::DTypes())
+    .Arg<int64_t>("dtype",
+                  "the output's type, as a number of ONNX's enumeration TensorProto.DataType; by "
+                  "default the input's type")
+    .Arg<int64_t>("k", "the diagonal: 0 is the main one, positive ones lie above it", 0)
+    .Infer([](InferenceContext& c) {
+      DType dtype = c.input_dtype(0);
+      if (c.args().Has("dtype")) {
+        const auto number = c.Arg<int64_t>("dtype");
+        dtype = OnnxDType(number);
+        if (!PlainTypes::Has(dtype))
+          Throw(ErrorCode::kUnsupported, "EyeLike: dtype=", number, " is not the number of one of ",
+                PlainTypes::DTypes());
+      }
+      const SymbolicShape& shape = c.input_shape(0);
+      if (shape.has_rank() && shape.rank() != 2)
+        Throw(ErrorCode::kInvalidArgument, "EyeLike: the input has shape ", ToString(shape),
+              ", expected rank 2");
+      c.SetOutput(0, dtype, shape);
+    })
+    .Doc("A matrix of ones on a diagonal and zeros elsewhere.");
 
 OPKIT_STANDARD_OPERATOR(Range, kNone, RangeOp)
     .NumInputs(3)
