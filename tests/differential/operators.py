@@ -85,8 +85,8 @@ class Maker:
 
     def gelu(self):
         t = self.dtype(FLOATS)
-        kind = self.maybe(self.d.choice(["none", "tanh"]))
-        return self.done([self.values(self.d.shape(), t, 0)], [t], kind="sum", approximate=kind)
+        approximate = self.maybe(self.d.choice(["none", "tanh"]))
+        return self.done([self.values(self.d.shape(), t, 0)], [t], kind="single", approximate=approximate)
 
     def test_of_floats(self):
         t = self.dtype(FLOATS)
@@ -200,6 +200,18 @@ class Maker:
         shape = self.d.shape(1)
         return self.done([self.values(shape, t, 0.2)], [t], kind="sum",
                          axis=self.maybe(self.d.axis(len(shape))))
+
+    def loss(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float64", "float16"])
+        shape = self.d.shape(2, 4, empty=0)
+        labels = self.d.r.integers(0, shape[1], [shape[0], *shape[2:]])
+        ignored = self.maybe(self.d.int(0, shape[1] - 1), 0.3)
+        inputs = [self.values(shape, t, 0), self.c.add(labels.astype(self.d.choice(["int32", "int64"])))]
+        if self.d.chance(0.5):
+            inputs.append(self.values([shape[1]], t, 0, low=0.5, high=2))
+        return self.done(inputs, [t], kind="sum", ignore_index=ignored,
+                         reduction=self.maybe(self.d.choice(["none", "sum", "mean"])))
 
     def topk(self):
         t = self.dtype(FLOATS + INTS)
@@ -778,6 +790,7 @@ MAKERS = {
     **dict.fromkeys(["Shape", "Size"], Maker.shape_of),
     **dict.fromkeys(["DepthToSpace", "SpaceToDepth"], Maker.depth_space),
     **dict.fromkeys(["CumSum", "CumProd"], Maker.cumulative),
+    **dict.fromkeys(["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"], Maker.loss),
     "Compress": Maker.compress, "Einsum": Maker.einsum, "EyeLike": Maker.eye_like, "GatherND": Maker.gather_nd,
     "ReverseSequence": Maker.reverse_sequence, "ScatterElements": Maker.scatter_elements,
     "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "CastLike": Maker.cast, "Clip": Maker.clip,

@@ -33,6 +33,7 @@
 #include "opkit/ops/nn/conv.hpp"
 #include "opkit/ops/nn/conv_transpose.hpp"
 #include "opkit/ops/nn/layer_normalization.hpp"
+#include "opkit/ops/nn/loss.hpp"
 #include "opkit/ops/nn/normalization.hpp"
 #include "opkit/ops/nn/pool.hpp"
 #include "opkit/ops/nn/recurrent.hpp"
