@@ -1,4 +1,5 @@
-// Operators of opkit::ops that compute each element by a function that few models use, and losses.
+// Operators of opkit::ops that few models use: functions of one element, losses and norms.
 #include "opkit/ops/math/bitwise.hpp"
 #include "opkit/ops/math/scalar_function.hpp"
 #include "opkit/ops/nn/loss.hpp"
+#include "opkit/ops/nn/row_normalization.hpp"

@@ -213,6 +213,17 @@ class Maker:
         return self.done(inputs, [t], kind="sum", ignore_index=ignored,
                          reduction=self.maybe(self.d.choice(["none", "sum", "mean"])))
 
+    def row_norm(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float64", "float16"])
+        shape = self.d.shape(1, empty=0)
+        axis = self.d.axis(len(shape))
+        x = self.values(shape, t, 0)
+        if self.op == "LpNormalization":
+            return self.done([x], [t], kind="sum", axis=axis, p=self.maybe(self.d.int(1, 2)))
+        scale = self.values(self.d.broadcast(shape[axis % len(shape):]), t, 0)
+        return self.done([x, scale], [t], kind="sum", axis=axis, epsilon=self.maybe(self.d.r.uniform(1e-3, 0.1)))
+
     def topk(self):
         t = self.dtype(FLOATS + INTS)
         shape = self.d.shape(1)
@@ -781,7 +792,8 @@ MAKERS = {
     **dict.fromkeys("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "
                     "ReduceProd ReduceSum ReduceSumSquare".split(), Maker.reduce),
     **dict.fromkeys(["ArgMax", "ArgMin"], Maker.arg),
-    **dict.fromkeys(["Softmax", "LogSoftmax"], Maker.softmax),
+    **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax"], Maker.softmax),
+    **dict.fromkeys(["LpNormalization", "RMSNormalization"], Maker.row_norm),
     **dict.fromkeys(["MaxPool", "AveragePool"], Maker.pool),
     **dict.fromkeys(["GlobalMaxPool", "GlobalAveragePool"], Maker.global_pool),
     **dict.fromkeys(["Conv", "ConvTranspose"], Maker.conv),
@@ -807,7 +819,7 @@ MAKERS = {
 
 
 # The first opset of each operator that is newer than OPSETS.
-NEWER = {"BitCast": 26, "CumProd": 26, "Swish": 24}
+NEWER = {"BitCast": 26, "CumProd": 26, "RMSNormalization": 23, "Swish": 24}
 
 
 def operator_case(draw, op):

@@ -38,6 +38,7 @@
 #include "opkit/ops/nn/pool.hpp"
 #include "opkit/ops/nn/recurrent.hpp"
 #include "opkit/ops/nn/resize.hpp"
+#include "opkit/ops/nn/row_normalization.hpp"
 #include "opkit/ops/nn/softmax.hpp"
 #include "opkit/ops/non_zero.hpp"
 #include "opkit/ops/one_hot.hpp"
