@@ -196,9 +196,11 @@ class Maker:
 
     def softmax(self):
         self.d.huge = False
-        t = self.dtype()
+        hard = self.op == "Hardmax"
+        # ONNX Runtime has Hardmax of float32 alone, and the reference evaluator that of opset 13.
+        t = self.dtype(["float32"] if hard and self.opset < 13 else FLOATS)
         shape = self.d.shape(1)
-        return self.done([self.values(shape, t, 0.2)], [t], kind="sum",
+        return self.done([self.values(shape, t, 0 if hard else 0.2)], [t], kind="sum",
                          axis=self.maybe(self.d.axis(len(shape))))
 
     def loss(self):

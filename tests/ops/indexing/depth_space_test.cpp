@@ -2,6 +2,7 @@
 #include "opkit/ops/indexing/depth_space.hpp"
 
 #include "../data_movement.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 
 namespace depth_space_test {
 using namespace opkit_tests;
@@ -44,6 +45,13 @@ TEST_CASE("the operators and their gradients keep the promises of their schemas"
   CheckNode(OperatorDef("SpaceToDepth", {"x"}, {"y"}, {{"blocksize", 2}}),
             {Counting({2, 1, 2, 4})});
   CHECK(HasGradient("DepthToSpace"));
+}
+
+TEST_CASE("mode CRD has no gradient") {
+  GradientNames names;
+  const OperatorDef def("DepthToSpace", {"x"}, {"y"}, {{"blocksize", 2}, {"mode", "CRD"}});
+  CHECK(Contains(ErrorOf([&] { GetGradientForOp(def, {{"dy"}}, names); }).message(),
+                 "only with mode DCR"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "opkit/ops/indexing/gather_nd.hpp"
 
 #include "../data_movement.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 #include "opkit/ops/scatter.hpp"
 
 namespace gather_nd_test {
@@ -45,6 +46,13 @@ TEST_CASE("the operator and its gradient keep the promises of its schema") {
   CheckNode(OperatorDef("GatherND", {"x", "i"}, {"y"}),
             {Counting({3, 2}), Tensor::From<int64_t>({3, 1}, {2, 0, 2})});
   CHECK(HasGradient("GatherND"));
+}
+
+TEST_CASE("with batch_dims there is no gradient") {
+  GradientNames names;
+  const OperatorDef def("GatherND", {"x", "i"}, {"y"}, {{"batch_dims", 1}});
+  CHECK(Contains(ErrorOf([&] { GetGradientForOp(def, {{"dy"}}, names); }).message(),
+                 "only without batch_dims"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "opkit/ops/math/einsum.hpp"
 
 #include "../data_movement.hpp"
+#include "opkit/op/gradient/gradient.hpp"
 
 namespace einsum_test {
 using namespace opkit_tests;
@@ -60,6 +61,15 @@ TEST_CASE("the operator and its gradient keep the promises of its schema") {
   CheckNode(OperatorDef("Einsum", {"a", "b"}, {"y"}, {{"equation", "bij,bjk->bik"}}),
             {Counting({2, 2, 3}), Counting({2, 3, 1})});
   CHECK(HasGradient("Einsum"));
+}
+
+TEST_CASE("a term that no Einsum gives the gradient of is refused") {
+  GradientNames names;
+  for (const char* equation : {"...i,i->...", "ii,i->i", "ij,i->i"}) {
+    const OperatorDef def("Einsum", {"a", "b"}, {"y"}, {{"equation", equation}});
+    CHECK(Contains(ErrorOf([&] { GetGradientForOp(def, {{"dy"}}, names); }).message(),
+                   "Einsum has no gradient for the term"));
+  }
 }
 
 }  // namespace
