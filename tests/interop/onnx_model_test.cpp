@@ -235,6 +235,31 @@ TEST_CASE("A node of another domain is not taken for the standard operator of it
         "com.me.OnnxTestStandard");
 }
 
+TEST_CASE("The output of a ZipMap is its tensor of scores, and a warning gives the labels") {
+  const auto model = [](std::vector<std::string> outputs) {
+    return ParseOnnxModel(
+        OnnxGraph()
+            .Input("scores")
+            .Node("ZipMap", {"scores"}, outputs,
+                  {onnx_bytes::AttributeProto::Ints("classlabels_int64s", {7, 9})}, "zip",
+                  "ai.onnx.ml")
+            .Output("maps")
+            .Model(),
+        AnyOperator());
+  };
+  const OnnxModel read = model({"maps"});
+  CHECK(read.graph.node(0).type() == "Identity");
+  CHECK(read.graph.node(0).args().empty());
+  REQUIRE(read.warnings.size() == 1);
+  CHECK(read.warnings[0] ==
+        "ZipMap: 'maps' is the tensor of scores, not maps; its columns are those of the labels "
+        "[7, 9]");
+  CHECK(Contains(ErrorOf([&] {
+                   model({"maps", "more"});
+                 }).message(),
+                 "a ZipMap has one input and one output"));
+}
+
 TEST_CASE("Attributes that ONNX's own operators do not have are Errors that name the node") {
   const auto model = [](const char* domain) {
     return OnnxGraph()

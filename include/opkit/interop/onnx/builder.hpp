@@ -153,11 +153,24 @@ class OnnxGraphBuilder {
       def.Inputs(captures);
       def.Arg("captures", captures);
     }
+    if (node.domain == "ai.onnx.ml" && node.type == "ZipMap") return ZipMap(def);
     if (node.domain.empty()) {
       RewriteOnnxNode(scope_, def, node.opset);
       CheckAttributes(def);
     }
     scope_.AddNode(std::move(def), node.domain, node.opset, node.library);
+  }
+  // ZipMap makes a map from labels to scores of each row of a tensor. opkit has no maps: the output
+  // is the tensor, and a warning gives the labels of its columns.
+  void ZipMap(const OperatorDef& def) {
+    if (def.inputs().size() != 1 || def.outputs().size() != 1)
+      Throw(ErrorCode::kInvalidArgument, "a ZipMap has one input and one output");
+    std::string labels;
+    for (const NamedAttribute& arg : def.args()) labels += StrCat(" ", ToString(arg.value));
+    context_.model.about.warnings.push_back(
+        StrCat("ZipMap: '", def.outputs()[0],
+               "' is the tensor of scores, not maps; its columns are those of the labels", labels));
+    scope_.AddNode(OperatorDef("Identity", def.inputs(), def.outputs()));
   }
   // Throws kUnsupported for an attribute that the operator lacks. Compiling would find it, too, but
   // this Error names the model's node.

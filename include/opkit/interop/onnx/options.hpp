@@ -40,7 +40,8 @@ struct OnnxModel {
   std::string doc;
   std::vector<OnnxOpset> opsets;
   std::vector<std::pair<std::string, std::string>> metadata;
-  std::vector<std::string> warnings;  // a sentence for each thing that only the options allow
+  // A sentence for each node that only the options allow, and for each ZipMap.
+  std::vector<std::string> warnings;
 
   // Returns the version of a domain that the model imports; 0 for other domains.
   int64_t opset(std::string_view of_domain = "") const {
