@@ -207,6 +207,9 @@ TEST_CASE("A type with a domain is written in it") {
       Back(graph, {.domain_versions = {{"com.microsoft", 3}, {"other", 2}}});
   CHECK(versioned.opset("com.microsoft") == 3);
   CHECK(versioned.opset("other") == 0);  // no node is of it
+  const Graph trees = OneNode(OperatorDef("ai.onnx.ml.TreeEnsemble"));
+  CHECK(Back(trees).opset("ai.onnx.ml") == 5);
+  CHECK(Back(trees, {.domain_versions = {{"ai.onnx.ml", 3}}}).opset("ai.onnx.ml") == 3);
 }
 
 TEST_CASE("An operator of the program is written in the domain of the options") {

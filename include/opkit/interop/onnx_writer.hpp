@@ -18,7 +18,7 @@ struct OnnxWriteOptions {
   // later.
   int64_t opset = 21;
   // The versions of other domains, for example from OnnxModel::opsets. A domain that is not listed
-  // has version 1.
+  // has version 1, and ai.onnx.ml version 5, the one that opkit's operators have.
   std::vector<OnnxOpset> domain_versions = {};
   std::string name = "opkit";  // name of the graph; not empty
 };

@@ -104,7 +104,7 @@ struct OnnxWriteContext {
     if (domain.empty()) return options.opset;
     for (const OnnxOpset& known : options.domain_versions)
       if (known.domain == domain) return known.version;
-    return 1;
+    return domain == "ai.onnx.ml" ? 5 : 1;
   }
 };
 
