@@ -2,4 +2,5 @@
 #include "opkit/ops/ml/features.hpp"
 #include "opkit/ops/ml/linear.hpp"
 #include "opkit/ops/ml/preprocessing.hpp"
+#include "opkit/ops/ml/svm.hpp"
 #include "opkit/ops/ml/tree_ensemble.hpp"

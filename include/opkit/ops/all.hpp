@@ -33,6 +33,7 @@
 #include "opkit/ops/ml/linear.hpp"
 #include "opkit/ops/ml/ml_operator.hpp"
 #include "opkit/ops/ml/preprocessing.hpp"
+#include "opkit/ops/ml/svm.hpp"
 #include "opkit/ops/ml/tree_ensemble.hpp"
 #include "opkit/ops/ml/tree_model.hpp"
 #include "opkit/ops/ml/tree_nodes.hpp"
