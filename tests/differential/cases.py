@@ -79,7 +79,8 @@ class Draw:
 
 class Case:
     """A model while it is built. `kind` says how its outputs are compared: "exact", "close" or, where
-    sums cancel, "sum", with float32's precision at most, "single"; "graph" where errors grow from one to the next."""
+    sums cancel, "sum", with float32's precision at most, "single"; "graph" where errors grow from one to the next; "unit"
+    where a quantised number may be rounded to its neighbour."""
 
     def __init__(self, draw, opset, kind="close"):
         self.d, self.opset, self.kind = draw, opset, kind

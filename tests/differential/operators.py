@@ -273,6 +273,40 @@ class Maker:
             lambda: self.maybe(self.d.r.uniform(-2, 2)))
         return self.done(inputs, [t], kind="sum", transA=a, transB=b, alpha=factor(), beta=factor())
 
+    # -- quantised tensors
+
+    def scale(self, shape, dtype="float32"):
+        return self.c.add(self.d.values(shape, dtype, low=0.02, high=0.3), 0.5)
+
+    def quantization(self):
+        self.d.huge = False
+        narrow = ["int8", "uint8"] + ["int16", "uint16"] * (self.opset >= 21)
+        to_integers = self.op == "QuantizeLinear"
+        wide = self.dtype(["float32", "float16"], 0 if to_integers else 1)
+        t = self.d.choice(narrow if to_integers else narrow + ["int32"])
+        shape, axis, block = self.d.shape(1, 4), None, None
+        scales = []
+        if self.opset >= 13 and self.d.chance(0.7):
+            at = self.d.axis(len(shape))
+            axis, scales = at, [shape[at]]
+            if self.opset >= 21 and 0 not in shape and self.d.chance(0.5):
+                block = self.d.int(1, 4)
+                scales = list(shape)
+                scales[at] = -(-shape[at] // block)
+        x = self.values(shape, wide if to_integers else t, 0)
+        inputs = [x, self.scale(scales, wide)]
+        if t != "int32" and (self.d.chance(0.7) or (to_integers and t != "uint8")):
+            inputs.append(self.values(scales, t, 0))
+        return self.done(inputs, [t if to_integers else wide], kind="unit" if to_integers else "single",
+                         axis=axis, block_size=block)
+
+    def dynamic_quantization(self):
+        if self.opset < 11:
+            raise Unsuited
+        self.d.huge = False
+        x = self.values(self.d.shape(1, empty=0), "float32", 0)
+        return self.done([x], ["uint8", "float32", "uint8"], outputs=3, kind="unit")
+
     def window(self, spatial, kernel, ceil=None):
         """Attributes of windows, and extents of an image that they fit in."""
         pads = strides = dilations = auto = None
@@ -816,6 +850,8 @@ MAKERS = {
     "Pow": Maker.pow, "Range": Maker.range, "Reshape": Maker.reshape, "Resize": Maker.resize,
     "ScatterND": Maker.scatter_nd, "Slice": Maker.slice, "Split": Maker.split,
     "Squeeze": Maker.squeeze, "Tile": Maker.tile, "TopK": Maker.topk, "Transpose": Maker.transpose,
+    **dict.fromkeys(["QuantizeLinear", "DequantizeLinear"], Maker.quantization),
+    "DynamicQuantizeLinear": Maker.dynamic_quantization,
     "Trilu": Maker.trilu, "Unsqueeze": Maker.unsqueeze, "Where": Maker.where,
 }
 

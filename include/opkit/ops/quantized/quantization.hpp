@@ -1,0 +1,96 @@
+// The arithmetic of quantised tensors: q = saturate(round(x / scale) + zero_point), x = (q -
+// zero_point) * scale. Elements are converted in blocks, by way of float32, so that each element
+// type needs one loop, and not each pair of types.
+#ifndef OPKIT_OPS_QUANTIZED_QUANTIZATION_HPP_
+#define OPKIT_OPS_QUANTIZED_QUANTIZATION_HPP_
+
+#include <limits>
+
+#include "opkit/ops/support/convert.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The types that numbers are quantised to.
+using QuantizedTypes = ElementTypes<int8_t, uint8_t, int16_t, uint16_t>;
+// The factors of products of quantised tensors.
+using ByteTypes = ElementTypes<int8_t, uint8_t>;
+using ScaleTypes = ElementTypes<float, float16, bfloat16>;
+
+namespace detail {
+
+inline constexpr const char* kNoGradientOfRounding =
+    " It has no gradient: rounding is constant between its steps.";
+
+// Returns the integer nearest to x, of two the even one. |x| must be below 2^22. The sum with 1.5 *
+// 2^23 has no bits for a fraction, so the addition rounds, in the default rounding mode.
+inline float RoundToEven(float x) {
+  constexpr float kNoFraction = 0x1.8p23f;
+  return (x + kNoFraction) - kNoFraction;
+}
+
+// Returns saturate(round(scaled) + zero_point), a number of T. Clamps before it rounds, since the
+// limits are integers; NaN becomes the lowest number of T, as in ONNX Runtime. zero_point must be a
+// number of T.
+template <class T>
+T Quantize(float scaled, float zero_point) {
+  const float low = static_cast<float>((std::numeric_limits<T>::min)()) - zero_point;
+  const float high = static_cast<float>((std::numeric_limits<T>::max)()) - zero_point;
+  const float above = scaled > low ? scaled : low;
+  return static_cast<T>(
+      static_cast<int32_t>(RoundToEven(above < high ? above : high) + zero_point));
+}
+
+// A run of elements that is converted at once.
+inline constexpr int64_t kQuantizedBlock = 256;
+
+// Returns elements [at, at + n) as numbers of type To, n at most kQuantizedBlock: a pointer into
+// the tensor if it holds such numbers, else `buffer`, which they are converted to.
+template <class To>
+using LoadBlock = const To* (*)(const void* from, int64_t at, int64_t n, To* buffer);
+template <class From, class To>
+const To* LoadNumbers(const void* from, int64_t at, int64_t n, To* buffer) {
+  const From* x = static_cast<const From*>(from) + at;
+  if constexpr (std::is_same_v<From, To>) {
+    return x;
+  } else {
+    for (int64_t i = 0; i < n; ++i) buffer[i] = static_cast<To>(x[i]);
+    return buffer;
+  }
+}
+template <class To, class Types>
+LoadBlock<To> FindLoadBlock(DType dtype) {
+  return Types::template Find<LoadBlock<To>>(
+      dtype, []<class From>() -> LoadBlock<To> { return &LoadNumbers<From, To>; });
+}
+
+// Returns the name of an element type of ONNX that opkit lacks, by its number in TensorProto's
+// DataType; null for other numbers.
+inline const char* LackingType(int64_t number) {
+  constexpr const char* kNames[] = {
+      "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",
+      "int4",         "float4e2m1",     "float8e8m0", "uint2",          "int2"};
+  constexpr int64_t kFirst = 17;
+  const int64_t at = number - kFirst;
+  return at >= 0 && at < static_cast<int64_t>(std::size(kNames)) ? kNames[at] : nullptr;
+}
+
+// The only element of a scale, as a float. Throws kInvalidArgument for another number of elements.
+inline float ScalarScale(const Tensor& scale, std::string_view what) {
+  if (scale.numel() != 1)
+    Throw(ErrorCode::kInvalidArgument, what, " is ", scale, ", expected one element");
+  return NumbersOf<float>(scale)[0];
+}
+// Returns the elements of a zero point of one of ByteTypes.
+inline std::vector<int32_t> ZeroPoints(const Tensor& zero_point) {
+  return DispatchDType<int8_t, uint8_t>(zero_point.dtype(), [&]<class T>() {
+    const std::vector<T> values = zero_point.ToVector<T>();
+    return std::vector<int32_t>(values.begin(), values.end());
+  });
+}
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_OPS_QUANTIZED_QUANTIZATION_HPP_

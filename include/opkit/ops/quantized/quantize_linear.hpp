@@ -1,0 +1,294 @@
+// QuantizeLinear and DequantizeLinear: between numbers and small integers, with one scale for a
+// tensor, for each index of an axis, or for each block of an axis. Sources:
+// https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html and onnx__DequantizeLinear.html,
+// opset 21.
+#ifndef OPKIT_OPS_QUANTIZED_QUANTIZE_LINEAR_HPP_
+#define OPKIT_OPS_QUANTIZED_QUANTIZE_LINEAR_HPP_
+
+#include "opkit/ops/quantized/quantization.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Throws unless x and scale, of rank 1 or more, fit the attributes axis and block_size.
+inline void CheckScaleShape(const InferenceContext& c, const SymbolicShape& x,
+                            const SymbolicShape& scale) {
+  const std::string& op = c.def().type();
+  const auto block = c.Arg<int64_t>("block_size");
+  if (block < 0)
+    Throw(ErrorCode::kInvalidArgument, op, ": block_size is ", block, ", expected 0 or more");
+  if (!x.has_rank() || !scale.has_rank()) return;
+  const auto refuse = [&](auto&&... expected) {
+    Throw(ErrorCode::kInvalidArgument, op, ": x is ", ToString(x), " and the scale is ",
+          ToString(scale), ", expected ", expected...);
+  };
+  const bool is_one = scale.rank() == 0 || (scale.rank() == 1 && scale[0] == Dim(1));
+  if (is_one && block == 0) return;
+  auto axis = c.Arg<int64_t>("axis");
+  if (axis < -x.rank() || axis >= x.rank())
+    Throw(ErrorCode::kInvalidArgument, op, ": axis is ", axis, ", but x is ", ToString(x));
+  if (axis < 0) axis += x.rank();
+  const int along = static_cast<int>(axis);
+  if (block == 0) {
+    if (scale.rank() != 1 || !Dim::Compatible(scale[0], x[along]))
+      refuse("one scale, or one for each index of axis ", axis,
+             " (for blocks, the attribute block_size)");
+    return;
+  }
+  if (scale.rank() != x.rank()) refuse("equal ranks, since block_size is ", block);
+  for (int i = 0; i < x.rank(); ++i) {
+    Dim blocks = x[i];
+    if (i == along)
+      blocks = x[i].is_known() ? Dim(x[i].value() / block + (x[i].value() % block != 0)) : Dim();
+    if (!Dim::Compatible(scale[i], blocks))
+      refuse(ToString(blocks), " scales along axis ", i, " (block_size is ", block, ")");
+  }
+}
+
+// Infers both operators: the output has the shape of x, the zero point that of the scale.
+inline void InferQuantization(InferenceContext& c, DType output) {
+  CheckScaleShape(c, c.input_shape(0), c.input_shape(1));
+  if (c.HasInput(2)) {
+    const SymbolicShape &scale = c.input_shape(1), &zero_point = c.input_shape(2);
+    const auto is_scalar = [](const SymbolicShape& s) {
+      return s.has_rank() && (s.rank() == 0 || (s.rank() == 1 && s[0] == Dim(1)));
+    };
+    if (!is_scalar(scale) || !is_scalar(zero_point)) c.SetInput(2, DType::kUndefined, scale);
+  }
+  c.SetOutput(0, output, c.input_shape(0));
+}
+
+inline void InferQuantizeLinear(InferenceContext& c) {
+  const auto number = c.Arg<int64_t>("output_dtype");
+  DType dtype = OnnxDType(number);
+  if (number != 0 && !QuantizedTypes::Has(dtype)) {
+    if (const char* lacking = LackingType(number))
+      Throw(ErrorCode::kUnsupported, "QuantizeLinear: opkit has no tensors of ", lacking,
+            " (output_dtype is ", number, "); expected one of ", QuantizedTypes::DTypes());
+    Throw(ErrorCode::kInvalidArgument, "QuantizeLinear: output_dtype is ", number,
+          ", expected the number of one of ", QuantizedTypes::DTypes());
+  }
+  if (c.HasInput(2))
+    c.SetInput(2, dtype, {}), dtype = c.input_dtype(2);
+  else if (number == 0)
+    dtype = DType::kUInt8;
+  InferQuantization(c, dtype);
+}
+
+inline void InferDequantizeLinear(InferenceContext& c) {
+  if (c.HasInput(2)) {
+    c.SetInput(2, c.input_dtype(0), {});
+    c.SetInput(0, c.input_dtype(2), {});
+  }
+  InferQuantization(c, c.input_dtype(1));
+}
+
+// Runs of neighbouring elements whose scales are one element (scale_step 0) or neighbours (1).
+struct ScaledRuns {
+  int64_t count = 1, length = 1, scale_step = 0;
+
+  // Shapes and attributes must have passed inference.
+  ScaledRuns(const Shape& x, const Shape& scale, int64_t axis, int64_t block) {
+    if (scale.numel() == 1 && block == 0) {
+      length = x.numel();
+      return;
+    }
+    if (axis < 0) axis += x.rank();
+    for (int i = 0; i < axis; ++i) outer_ *= x[i];
+    along_ = x[static_cast<int>(axis)];
+    for (int i = static_cast<int>(axis) + 1; i < x.rank(); ++i) inner_ *= x[i];
+    block_ = block;
+    blocks_ = block == 0 ? along_ : scale[static_cast<int>(axis)];
+    in_blocks_ = inner_ == 1 && block > 0;
+    whole_axis_ = inner_ == 1 && block == 0;
+    count = outer_ * (whole_axis_ ? 1 : in_blocks_ ? blocks_ : along_);
+    length = whole_axis_ ? along_ : in_blocks_ ? (std::min)(block, along_) : inner_;
+    scale_step = whole_axis_ || (block > 0 && !in_blocks_) ? 1 : 0;
+  }
+  // The first element of a run, its number of elements, and the first scale.
+  struct Run {
+    int64_t at, n, scale;
+  };
+  Run At(int64_t run) const {
+    if (count == 1 || whole_axis_) return {run * length, length, 0};
+    if (in_blocks_) {
+      const int64_t first = run % blocks_ * block_;
+      return {run / blocks_ * along_ + first, (std::min)(block_, along_ - first), run};
+    }
+    const int64_t index = run % along_;
+    const int64_t scale = block_ == 0 ? index : (run / along_ * blocks_ + index / block_) * inner_;
+    return {run * inner_, inner_, scale};
+  }
+
+ private:
+  int64_t outer_ = 1, along_ = 1, inner_ = 1, block_ = 0, blocks_ = 1;
+  bool in_blocks_ = false, whole_axis_ = false;
+};
+
+// One block of at most kQuantizedBlock elements. Steps are 0 or 1.
+template <class Number>
+struct QuantizedRun {
+  const Number* x;
+  const Number* zero_point;
+  const float* scale;
+  int64_t step, n;
+};
+using StoreQuantized = void (*)(const QuantizedRun<float>& run, void* out, int64_t at);
+template <class T>
+void QuantizeRun(const QuantizedRun<float>& run, void* out, int64_t at) {
+  T* y = static_cast<T*>(out) + at;
+  if (run.step == 0) {
+    const float scale = *run.scale, zero_point = *run.zero_point;
+    for (int64_t i = 0; i < run.n; ++i) y[i] = Quantize<T>(run.x[i] / scale, zero_point);
+  } else {
+    for (int64_t i = 0; i < run.n; ++i)
+      y[i] = Quantize<T>(run.x[i] / run.scale[i], run.zero_point[i]);
+  }
+}
+using StoreDequantized = void (*)(const QuantizedRun<int32_t>& run, void* out, int64_t at);
+template <class T>
+void DequantizeRun(const QuantizedRun<int32_t>& run, void* out, int64_t at) {
+  T* y = static_cast<T*>(out) + at;
+  const int64_t step = run.step;
+  // The difference wraps around, which only int32 beside a zero point can reach.
+  for (int64_t i = 0; i < run.n; ++i)
+    y[i] = static_cast<T>(
+        static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(run.x[i]) -
+                                                static_cast<uint32_t>(run.zero_point[i * step]))) *
+        run.scale[i * step]);
+}
+
+}  // namespace detail
+
+// The base of both operators. Converts x and zero points to Number and scales to float, block by
+// block.
+template <class Number>
+class QuantizationOp : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+ protected:
+  using Run = detail::QuantizedRun<Number>;
+  template <class XTypes, class ZeroPointTypes>
+  void ForEachBlock(void (*store)(const Run& run, void* out, int64_t at)) {
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return;
+    const Tensor &x = DenseInput(0), &scale = DenseInput(1);
+    const Tensor* zero_point = HasInput(2) ? &DenseInput(2) : nullptr;
+    const auto load_x = detail::FindLoadBlock<Number, XTypes>(x.dtype());
+    const auto load_scale = detail::FindLoadBlock<float, ScaleTypes>(scale.dtype());
+    const auto load_zero =
+        detail::FindLoadBlock<Number, ZeroPointTypes>(zero_point ? zero_point->dtype() : x.dtype());
+    if (!load_x || !load_scale || (zero_point && !load_zero) || !store)
+      Throw(ErrorCode::kTypeMismatch, type(), " does not compute ", x, " with the scale ", scale);
+    const detail::ScaledRuns runs(x.shape(), scale.shape(), axis_, block_);
+    const void *from = x.raw_data(), *scales = scale.raw_data();
+    const void* zeros = zero_point ? zero_point->raw_data() : nullptr;
+    void* to = y->raw_mutable_data();
+    constexpr int64_t kBlock = detail::kQuantizedBlock;
+    // The blocks [first, last) of one run of elements.
+    const auto convert = [=](const detail::ScaledRuns::Run& of, int64_t step, int64_t first,
+                             int64_t last) {
+      Number number[kBlock], zero[kBlock] = {};
+      float factor[kBlock];
+      for (int64_t at = first * kBlock; at < (std::min)(last * kBlock, of.n); at += kBlock) {
+        const int64_t n = (std::min)(kBlock, of.n - at);
+        const int64_t scale_at = of.scale + at * step, scale_n = step == 0 ? 1 : n;
+        Run run = {};
+        run.x = load_x(from, of.at + at, n, number);
+        run.scale = load_scale(scales, scale_at, scale_n, factor);
+        run.zero_point = zeros ? load_zero(zeros, scale_at, scale_n, zero) : zero;
+        run.step = step;
+        run.n = n;
+        store(run, to, of.at + at);
+      }
+    };
+    const int64_t blocks = (runs.length + kBlock - 1) / kBlock;
+    constexpr int64_t kGrain = 64;  // blocks
+    if (runs.count == 1)
+      ParallelForRange(blocks, kGrain, [&](int64_t begin, int64_t end) {
+        convert(runs.At(0), runs.scale_step, begin, end);
+      });
+    else
+      ParallelForRange(runs.count, kGrain * kBlock / runs.length + 1,
+                       [&](int64_t begin, int64_t end) {
+                         for (int64_t run = begin; run < end; ++run)
+                           convert(runs.At(run), runs.scale_step, 0, blocks);
+                       });
+  }
+
+ private:
+  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
+  const int64_t block_ = GetSingleArgument<int64_t>("block_size");
+};
+
+class QuantizeLinearOp final : public QuantizationOp<float> {
+ public:
+  using QuantizationOp::QuantizationOp;
+  bool RunOnDevice() override {
+    using XTypes = ElementTypes<float, float16, bfloat16, int32_t>;
+    const auto store = QuantizedTypes::Find<detail::StoreQuantized>(
+        InferredOutput(0)->dtype(), []<class T>() { return &detail::QuantizeRun<T>; });
+    ForEachBlock<XTypes, QuantizedTypes>(store);
+    return true;
+  }
+};
+
+class DequantizeLinearOp final : public QuantizationOp<int32_t> {
+ public:
+  using QuantizationOp::QuantizationOp;
+  using Types = ElementTypes<int8_t, uint8_t, int16_t, uint16_t, int32_t>;
+  bool RunOnDevice() override {
+    const auto store = ScaleTypes::Find<detail::StoreDequantized>(
+        InferredOutput(0)->dtype(), []<class T>() { return &detail::DequantizeRun<T>; });
+    ForEachBlock<Types, Types>(store);
+    return true;
+  }
+};
+
+OPKIT_STANDARD_OPERATOR(QuantizeLinear, kNone, QuantizeLinearOp)
+    .Doc(StrCat("y = saturate(round(x / y_scale) + y_zero_point), rounded to the nearest integer, "
+                "of two to the even one, computed in float32. NaN becomes the lowest number.",
+                detail::kNoGradientOfRounding))
+    .NumInputs(2, 3)
+    .Input(0, "x", "a tensor of any shape",
+           {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kInt32})
+    .Input(1, "y_scale",
+           "one scale, a list of one for each index of `axis`, or with block_size as x, with one "
+           "for each block along `axis`",
+           ScaleTypes::DTypes())
+    .Input(2, "y_zero_point", "of the shape of y_scale; 0 where it is left out",
+           QuantizedTypes::DTypes())
+    .Output(0, "y", "of the shape of x; of the type of y_zero_point, or uint8 without one",
+            QuantizedTypes::DTypes())
+    .Arg<int64_t>("axis", "the axis that scales belong to", 1)
+    .Arg<int64_t>("block_size", "elements of a block along `axis`; 0: no blocks", 0)
+    .Arg<int64_t>("output_dtype",
+                  "y's type without a zero point: its number in ONNX's TensorProto.DataType; 0: "
+                  "uint8",
+                  0)
+    .Arg<int64_t>("saturate", "of the 8-bit floating-point types, which are not built", 1)
+    .PointwiseCost(3)
+    .Infer(&detail::InferQuantizeLinear);
+
+OPKIT_STANDARD_OPERATOR(DequantizeLinear, kNone, DequantizeLinearOp)
+    .Doc(
+        "y = (x - x_zero_point) * x_scale, computed in float32. It has no gradient: x is made of "
+        "integers.")
+    .NumInputs(2, 3)
+    .Input(0, "x", "a tensor of any shape", DequantizeLinearOp::Types::DTypes())
+    .Input(1, "x_scale",
+           "one scale, a list of one for each index of `axis`, or with block_size as x, with one "
+           "for each block along `axis`",
+           ScaleTypes::DTypes())
+    .Input(2, "x_zero_point", "of the type of x, of the shape of x_scale; 0 where it is left out",
+           DequantizeLinearOp::Types::DTypes())
+    .Output(0, "y", "of the shape of x, of the type of x_scale", ScaleTypes::DTypes())
+    .Arg<int64_t>("axis", "the axis that scales belong to", 1)
+    .Arg<int64_t>("block_size", "elements of a block along `axis`; 0: no blocks", 0)
+    .PointwiseCost(2)
+    .Infer(&detail::InferDequantizeLinear);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OPS_QUANTIZED_QUANTIZE_LINEAR_HPP_

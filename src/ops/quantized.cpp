@@ -1,0 +1,3 @@
+// Operators of opkit::ops that make quantised tensors or compute with them.
+#include "opkit/ops/quantized/dynamic_quantize_linear.hpp"
+#include "opkit/ops/quantized/quantize_linear.hpp"

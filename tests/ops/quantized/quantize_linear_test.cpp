@@ -1,0 +1,120 @@
+// QuantizeLinear and DequantizeLinear: rounding, saturation, scales by tensor, axis and block.
+#include "opkit/ops/quantized/quantize_linear.hpp"
+
+#include "ops/data_movement.hpp"
+
+namespace quantize_linear_test {
+using namespace opkit_tests;
+
+namespace {
+
+template <class T>
+std::vector<int> Quantized(const std::vector<Tensor>& inputs, Arguments args = {}) {
+  const Tensor y = Invoke("QuantizeLinear", inputs, args)[0];
+  const std::vector<T> values = y.ToVector<T>();
+  return {values.begin(), values.end()};
+}
+using List32 = std::vector<int>;
+Floats Dequantized(const std::vector<Tensor>& inputs, Arguments args = {}) {
+  return FloatsOf(Invoke("DequantizeLinear", inputs, args)[0]);
+}
+
+TEST_CASE("halves are rounded to the even number, and numbers out of range saturate") {
+  const Tensor two = Tensor::Scalar(2.f);
+  const Tensor x = Vector({1, 3, 5, -1, -3, 1000, -1000, INFINITY, -INFINITY, 0});
+  CHECK(Quantized<uint8_t>({x, two, Tensor::Scalar<uint8_t>(128)}) ==
+        List32{128, 130, 130, 128, 126, 255, 0, 255, 0, 128});
+  CHECK(Quantized<int8_t>({x, two, Tensor::Scalar<int8_t>(-1)}) ==
+        List32{-1, 1, 1, -1, -3, 127, -128, 127, -128, -1});
+  const Tensor far = Vector({70000, -70000, 3});
+  CHECK(Quantized<int16_t>({far, two, Tensor::Scalar<int16_t>(7)}) == List32{32767, -32768, 9});
+  CHECK(Quantized<uint16_t>({far, two, Tensor::Scalar<uint16_t>(65535)}) ==
+        List32{65535, 30535, 65535});
+  CHECK(Quantized<uint8_t>({Vector({NAN, 3}), two, Tensor::Scalar<uint8_t>(9)}) == List32{0, 11});
+}
+
+TEST_CASE("the type is that of the zero point, of output_dtype, or uint8") {
+  const Tensor x = Vector({-3, 300}), one = Tensor::Scalar(1.f);
+  CHECK(Quantized<uint8_t>({x, one}) == List32{0, 255});
+  CHECK(Quantized<int16_t>({x, one}, {{"output_dtype", 5}}) == List32{-3, 300});
+  CHECK(Inferred("QuantizeLinear", {{Sym("N"), 3}, {SymbolicShape()}}) == "uint8[N, 3]");
+  CHECK(Contains(Refused("QuantizeLinear", {{3}, {}}, {{"output_dtype", 22}}),
+                 "opkit has no tensors of int4"));
+  CHECK(Contains(Refused("QuantizeLinear", {{3}, {}}, {{"output_dtype", 17}}), "float8e4m3fn"));
+  CHECK(Contains(Refused("QuantizeLinear", {{3}, {}}, {{"output_dtype", 1}}),
+                 "output_dtype is 1, expected the number of one of"));
+}
+
+TEST_CASE("an axis has a scale for each index, and the last axis too") {
+  const Tensor x = Tensor::From<float>({2, 3, 2}, {2, 4, 3, 6, 5, 10, 20, 40, 30, 60, 50, 100});
+  const Tensor scale = Vector({2, 3, 5}), zero = Vector<uint8_t>({0, 10, 100});
+  const List32 want{1, 2, 11, 12, 101, 102, 10, 20, 20, 30, 110, 120};
+  CHECK(Quantized<uint8_t>({x, scale, zero}) == want);
+  CHECK(Quantized<uint8_t>({x, scale, zero}, {{"axis", -2}}) == want);
+  const Tensor q = Invoke("QuantizeLinear", {x, scale, zero})[0];
+  CHECK(Dequantized({q, scale, zero}) == FloatsOf(x));
+  const Tensor rows = Tensor::From<int8_t>({2, 2}, {1, 2, 3, 4});
+  CHECK(Dequantized({rows, Vector({10, 100}), Vector<int8_t>({1, -1})}) == Floats{0, 300, 20, 500});
+  CHECK(Dequantized({rows, Vector({10, 100})}, {{"axis", 0}}) == Floats{10, 20, 300, 400});
+}
+
+TEST_CASE("blocks have a scale each, and the last block may be shorter") {
+  const Tensor x = Tensor::From<int8_t>({2, 3}, {1, 2, 3, 4, 5, 6});
+  const Tensor rows = Tensor::From<float>({2, 2}, {1, 10, 100, 1000});
+  CHECK(Dequantized({x, rows}, {{"axis", 1}, {"block_size", 2}}) ==
+        Floats{1, 2, 30, 400, 500, 6000});
+  const Tensor turned = x.View({3, 2});
+  CHECK(Dequantized({turned, rows}, {{"axis", 0}, {"block_size", 2}}) ==
+        Floats{1, 20, 3, 40, 500, 6000});
+  const Tensor one = Tensor::From<float>({2, 1}, {1, 10});
+  CHECK(Dequantized({x, one}, {{"axis", 1}, {"block_size", 5}}) == Floats{1, 2, 3, 40, 50, 60});
+  // More elements than the kernel converts at once.
+  const Tensor scales = Tensor::From<float>({3, 1, 300}, Floats(900, 2.f));
+  const Tensor zeros = Filled({3, 1, 300}, 0);
+  Tensor all = Filled({3, 2, 300}, 7);
+  CHECK(Dequantized({Invoke("QuantizeLinear", {all, scales}, {{"block_size", 2}})[0], scales},
+                    {{"block_size", 2}}) == Floats(1800, 8.f));
+}
+
+TEST_CASE("int32 and 16-bit scales") {
+  CHECK(Dequantized({Vector<int32_t>({1 << 20, -3}), Tensor::Scalar(0.5f)}) ==
+        Floats{1 << 19, -1.5f});
+  const Tensor half =
+      Invoke("DequantizeLinear", {Vector<uint16_t>({3, 65535}), Tensor::Scalar(float16(0.5f)),
+                                  Tensor::Scalar<uint16_t>(1)})[0];
+  CHECK(half.dtype() == DType::kFloat16);
+  CHECK(half.ToVector<float16>()[0] == 1.f);
+  CHECK(half.ToVector<float16>()[1] == 32768.f);
+  CHECK(Quantized<int8_t>({Vector<float16>({float16(3.f), float16(-5.f)}),
+                           Tensor::Scalar(float16(2.f)), Tensor::Scalar<int8_t>(0)}) ==
+        List32{2, -2});
+  CHECK(Quantized<uint8_t>({Vector<int32_t>({3, 5}), Tensor::Scalar(2.f)}) == List32{2, 2});
+}
+
+TEST_CASE("shapes that do not fit are refused") {
+  CHECK(Contains(Refused("QuantizeLinear", {{2, 3}, {2}}),
+                 "expected one scale, or one for each index of axis 1"));
+  CHECK(Contains(Refused("QuantizeLinear", {{2, 3}, {3}}, {{"axis", 2}}), "axis is 2"));
+  CHECK(Contains(Refused("QuantizeLinear", {{2, 3}, {2, 1}}, {{"block_size", 2}}),
+                 "expected 2 scales along axis 1"));
+  CHECK(Contains(Refused("QuantizeLinear", {{2, 3}, {2}}, {{"block_size", 2}}), "equal ranks"));
+  CHECK(Contains(Refused("QuantizeLinear", {{2, 3}, {3}}, {{"block_size", -1}}),
+                 "expected 0 or more"));
+  CHECK(Contains(Refused("DequantizeLinear", {{DType::kInt8, {2, 3}}, {3}, {DType::kUInt8, {3}}}),
+                 "int8"));
+  CHECK(Inferred("DequantizeLinear", {{DType::kInt8, {Sym("N"), 3}}, {3}}) == "float32[N, 3]");
+}
+
+TEST_CASE("the operators keep the promises of their schemas") {
+  const Tensor scale = Vector({0.5f, 0.25f, 2});
+  CheckNode(OperatorDef("QuantizeLinear", {"x", "s", "z"}, {"y"}),
+            {Counting({2, 3, 2}), scale, Vector<int8_t>({1, 2, 3})});
+  CheckNode(OperatorDef("DequantizeLinear", {"x", "s"}, {"y"}),
+            {Counting({2, 3, 2}, DType::kUInt8), scale});
+  CheckNode(OperatorDef("DequantizeLinear", {"x", "s"}, {"y"}),
+            {Counting({2, 3, 0}, DType::kUInt8), scale});
+  CHECK(!HasGradient("QuantizeLinear"));
+}
+
+}  // namespace
+}  // namespace quantize_linear_test
