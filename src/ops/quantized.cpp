@@ -1,3 +1,4 @@
 // Operators of opkit::ops that make quantised tensors or compute with them.
 #include "opkit/ops/quantized/dynamic_quantize_linear.hpp"
+#include "opkit/ops/quantized/matmul_integer.hpp"
 #include "opkit/ops/quantized/quantize_linear.hpp"

@@ -276,7 +276,7 @@ class Maker:
     # -- quantised tensors
 
     def scale(self, shape, dtype="float32"):
-        return self.c.add(self.d.values(shape, dtype, low=0.02, high=0.3), 0.5)
+        return self.c.add(np.abs(self.d.values(shape, dtype, low=0.02, high=0.3)) + TYPES[dtype](0.01), 0.5)
 
     def quantization(self):
         self.d.huge = False
@@ -306,6 +306,23 @@ class Maker:
         self.d.huge = False
         x = self.values(self.d.shape(1, empty=0), "float32", 0)
         return self.done([x], ["uint8", "float32", "uint8"], outputs=3, kind="unit")
+
+    def integer_matmul(self):
+        self.d.huge = False
+        if self.opset < 10:
+            raise Unsuited
+        (m, k, n), batch = self.matrix(), self.d.shape(0, 2, 3)
+        t, u = self.d.choice(["int8", "uint8"]), self.d.choice(["int8", "uint8"])
+        a = self.values([*batch, m, k], t, 0, low=-60, high=60)
+        b = self.values([k, n] if self.d.chance(0.5) else [*batch, k, n], u, 0, low=-60, high=60)
+        a_lines = [m] if not batch and self.d.chance(0.3) else []
+        b_lines = [n] if not batch and self.d.chance(0.3) else []
+        zeros = [self.values(a_lines, t, 0), self.values(b_lines, u, 0)]
+        if self.op == "MatMulInteger":
+            return self.done([a, b, *zeros][:self.d.int(2, 4)], ["int32"])
+        y = self.d.choice(["int8", "uint8"])
+        return self.done([a, self.scale(a_lines), zeros[0], b, self.scale(b_lines), zeros[1],
+                          self.scale([]), self.values([], y, 0)], [y], kind="unit")
 
     def window(self, spatial, kernel, ceil=None):
         """Attributes of windows, and extents of an image that they fit in."""
@@ -852,6 +869,7 @@ MAKERS = {
     "Squeeze": Maker.squeeze, "Tile": Maker.tile, "TopK": Maker.topk, "Transpose": Maker.transpose,
     **dict.fromkeys(["QuantizeLinear", "DequantizeLinear"], Maker.quantization),
     "DynamicQuantizeLinear": Maker.dynamic_quantization,
+    **dict.fromkeys(["MatMulInteger", "QLinearMatMul"], Maker.integer_matmul),
     "Trilu": Maker.trilu, "Unsqueeze": Maker.unsqueeze, "Where": Maker.where,
 }
 

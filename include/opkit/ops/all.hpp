@@ -52,6 +52,8 @@
 #include "opkit/ops/one_hot.hpp"
 #include "opkit/ops/pad.hpp"
 #include "opkit/ops/quantized/dynamic_quantize_linear.hpp"
+#include "opkit/ops/quantized/integer_product.hpp"
+#include "opkit/ops/quantized/matmul_integer.hpp"
 #include "opkit/ops/quantized/quantization.hpp"
 #include "opkit/ops/quantized/quantize_linear.hpp"
 #include "opkit/ops/reshape.hpp"
