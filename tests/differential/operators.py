@@ -324,6 +324,28 @@ class Maker:
         return self.done([a, self.scale(a_lines), zeros[0], b, self.scale(b_lines), zeros[1],
                           self.scale([]), self.values([], y, 0)], [y], kind="unit")
 
+    def integer_conv(self):
+        self.d.huge = False
+        if self.opset < 10:
+            raise Unsuited
+        spatial = self.d.int(1, 2)
+        kernel = [self.d.int(1, 4) for _ in range(spatial)]
+        image, attributes = self.window(spatial, kernel)
+        group, ins, outs = self.d.choice([1, 1, 2, 3]), self.d.int(1, 4), self.d.int(1, 4)
+        t, u = self.d.choice([("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
+        x = self.values([self.d.int(1, 2), ins * group, *image], t, 0, low=-60, high=60)
+        w = self.values([outs * group, ins, *kernel], u, 0, low=-60, high=60)
+        channels = [outs * group] if self.d.chance(0.4) else []
+        zeros = [self.values([], t, 0), self.values(channels, u, 0)]
+        attributes.update(group=group, kernel_shape=self.maybe(kernel))
+        if self.op == "ConvInteger":
+            return self.done([x, w, *zeros][:self.d.int(2, 4)], ["int32"], **attributes)
+        inputs = [x, self.scale([]), zeros[0], w, self.scale(channels), zeros[1], self.scale([]),
+                  self.values([], t, 0)]
+        if self.d.chance(0.5):
+            inputs.append(self.values([outs * group], "int32", 0, low=-900, high=900))
+        return self.done(inputs, [t], kind="unit", **attributes)
+
     def window(self, spatial, kernel, ceil=None):
         """Attributes of windows, and extents of an image that they fit in."""
         pads = strides = dilations = auto = None
@@ -870,6 +892,7 @@ MAKERS = {
     **dict.fromkeys(["QuantizeLinear", "DequantizeLinear"], Maker.quantization),
     "DynamicQuantizeLinear": Maker.dynamic_quantization,
     **dict.fromkeys(["MatMulInteger", "QLinearMatMul"], Maker.integer_matmul),
+    **dict.fromkeys(["ConvInteger", "QLinearConv"], Maker.integer_conv),
     "Trilu": Maker.trilu, "Unsqueeze": Maker.unsqueeze, "Where": Maker.where,
 }
 

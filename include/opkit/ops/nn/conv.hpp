@@ -11,11 +11,11 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Returns the rank of X and W of a Conv or ConvTranspose; -1 if neither rank is known. Throws
-// kInvalidArgument if the ranks differ or are below 3.
-inline int ConvRank(InferenceContext& c) {
+// Returns the rank of X and W of a convolution; -1 if neither rank is known. W is input `w_input`.
+// Throws kInvalidArgument if the ranks differ or are below 3.
+inline int ConvRank(InferenceContext& c, int w_input = 1) {
   const std::string& op = c.def().type();
-  const SymbolicShape &x = c.input_shape(0), &w = c.input_shape(1);
+  const SymbolicShape &x = c.input_shape(0), &w = c.input_shape(w_input);
   if (x.has_rank() && w.has_rank() && x.rank() != w.rank())
     Throw(ErrorCode::kInvalidArgument, op, ": X is ", ToString(x), " and W is ", ToString(w),
           ", expected equal ranks");
@@ -58,29 +58,37 @@ inline uint64_t ConvFlops(const TensorInfo& w, const TensorInfo& pixels) {
   return 2 * OpSchema::Elements(w) * static_cast<uint64_t>(shape.numel() / shape[1]);
 }
 
-inline void InferConv(InferenceContext& c) {
+// Returns the shape of a convolution's output, which has no rank if neither X nor W has. W is input
+// `w_input`. Throws kInvalidArgument if X, W and the attributes do not fit together.
+inline SymbolicShape ConvOutputShape(InferenceContext& c, int w_input) {
   const WindowAttributes attributes(c.def());
   const int64_t groups = ConvGroups(c.def());
-  const int rank = ConvRank(c);
-  if (rank < 0) return c.SetOutput(0, c.input_dtype(0), {});
+  const int rank = ConvRank(c, w_input);
+  if (rank < 0) return {};
   attributes.CheckRank(rank - 2);
-  const SymbolicShape x = c.input_shape(0), w = c.input_shape(1);
+  const SymbolicShape x = c.input_shape(0), w = c.input_shape(w_input);
   SymbolicShape y = SymbolicShape::OfRank(rank);
   if (x.has_rank()) y[0] = x[0];
   if (w.has_rank()) {
     y[1] = w[0];
     if (w[0].is_known() && w[0].value() % groups != 0)
-      Throw(ErrorCode::kInvalidArgument, "Conv: W is ", ToString(w), ", whose ", ToString(w[0]),
-            " output channels cannot be divided among ", groups, " groups");
+      Throw(ErrorCode::kInvalidArgument, attributes.op, ": W is ", ToString(w), ", whose ",
+            ToString(w[0]), " output channels cannot be divided among ", groups, " groups");
     const bool known = x.has_rank() && x[1].is_known() && w[1].is_known();
     if (known && (x[1].value() % groups != 0 || x[1].value() / groups != w[1].value()))
-      Throw(ErrorCode::kInvalidArgument, "Conv: X is ", ToString(x), " and W is ", ToString(w),
-            ", expected W's second extent times group (", groups, ") to be X's channels");
+      Throw(ErrorCode::kInvalidArgument, attributes.op, ": X is ", ToString(x), " and W is ",
+            ToString(w), ", expected W's second extent times group (", groups,
+            ") to be X's channels");
   }
   for (int axis = 0; axis < rank - 2; ++axis)
     y[axis + 2] = attributes.OutputDim(axis, x.has_rank() ? x[axis + 2] : Dim(),
                                        ConvKernelDim(attributes, w, axis));
-  CheckConvOperands(c, y[1]);
+  return y;
+}
+
+inline void InferConv(InferenceContext& c) {
+  const SymbolicShape y = ConvOutputShape(c, 1);
+  if (y.has_rank()) CheckConvOperands(c, y[1]);
   c.SetOutput(0, c.input_dtype(0), y);
 }
 

@@ -1,0 +1,229 @@
+// ConvInteger and QLinearConv: convolutions of 8-bit integers. The window of each output pixel is
+// copied to a row of a matrix, which is multiplied by the kernels. Sources:
+// https://onnx.ai/onnx/operators/onnx__ConvInteger.html and onnx__QLinearConv.html, opset 10.
+#ifndef OPKIT_OPS_QUANTIZED_CONV_INTEGER_HPP_
+#define OPKIT_OPS_QUANTIZED_CONV_INTEGER_HPP_
+
+#include "opkit/ops/nn/conv.hpp"
+#include "opkit/ops/quantized/integer_product.hpp"
+#include "opkit/ops/quantized/quantization.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Checks the types of a convolution and returns its output's shape. x is input 0; its zero point
+// has one element, that of w one, or one for each output channel.
+inline SymbolicShape InferIntegerConv(InferenceContext& c, int x_zero, int w, int w_zero) {
+  for (const auto& [input, zero] : {std::pair{0, x_zero}, std::pair{w, w_zero}}) {
+    ExpectDType(c, input, ByteTypes::DTypes());
+    if (c.HasInput(zero)) c.SetInput(zero, c.input_dtype(input), {});
+  }
+  return ConvOutputShape(c, w);
+}
+// Throws kInvalidArgument unless a list has one element or `channels` ones.
+inline void CheckChannels(const OperatorBase& op, const char* what, size_t found,
+                          int64_t channels) {
+  if (found != 1 && static_cast<int64_t>(found) != channels)
+    Throw(ErrorCode::kInvalidArgument, op.type(), ": ", what, " has ", found,
+          " elements, expected one, or one for each of ", channels, " output channels");
+}
+
+}  // namespace detail
+
+// The base of both operators. Keeps the packed kernels of a plan's constant from the first run on,
+// and packs others in each run.
+class IntegerConvOpBase : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+
+ protected:
+  static constexpr const char* kConstantW = "constant W";
+  static std::vector<KernelConfig> ProposeFor(const KernelQuery& query, size_t w) {
+    KernelConfig config;
+    if (query.inputs[w].constant) config.variant = kConstantW;
+    return {config};
+  }
+
+  // Calls store(pixel, plane, count, sums) for `count` neighbouring channels of an output pixel.
+  // `plane` counts the first one's channels of all images. Zero points may be null.
+  template <class F>
+  void Convolve(const Tensor& x, const Tensor& w, const Tensor* x_zero, const Tensor* w_zero,
+                F&& store) {
+    const ConvSizes sizes = ConvSizes::Of(attributes_, groups_, x.shape(), w.shape());
+    const int64_t all_outputs = groups_ * sizes.outputs;
+    const int64_t depth = sizes.channels * sizes.kernel, pixels = sizes.output_pixels;
+    std::vector<int32_t> x_zeros(1, 0), w_zeros(1, 0);
+    if (x_zero) x_zeros = detail::ZeroPoints(*x_zero);
+    if (w_zero) w_zeros = detail::ZeroPoints(*w_zero);
+    detail::CheckChannels(*this, "the zero point of x", x_zeros.size(), 1);
+    detail::CheckChannels(*this, "the zero point of w", w_zeros.size(), all_outputs);
+    const bool x_signed = x.dtype() == DType::kInt8, w_signed = w.dtype() == DType::kInt8;
+    const auto* images = static_cast<const uint8_t*>(x.raw_data());
+    const auto* kernels = static_cast<const uint8_t*>(w.raw_data());
+    if (!(config() && config()->variant == kConstantW) || packed_.empty()) {
+      packed_.resize(detail::Index(groups_));
+      for (int64_t group = 0; group < groups_; ++group)
+        packed_[detail::Index(group)].PackTransposed(
+            {kernels + group * sizes.outputs * depth, sizes.outputs, depth, w_signed});
+    }
+    rows_.Resize(pixels, depth);
+    for (int64_t part = 0; part < sizes.batch * groups_; ++part) {
+      const int64_t n = part / groups_, group = part % groups_;
+      const uint8_t* image = images + part * sizes.channels * sizes.input_pixels;
+      ParallelForRange(pixels, (1 << 14) / (depth + 1) + 1, [&](int64_t begin, int64_t end) {
+        WindowTaps taps(sizes.axes);
+        // Pads are the zero point, so they add nothing to the sums.
+        std::vector<uint8_t> row(detail::Index(depth));
+        for (int64_t pixel = begin; pixel < end; ++pixel) {
+          const std::vector<WindowTap>& covered = taps.At(pixel);
+          if (static_cast<int64_t>(covered.size()) < sizes.kernel)
+            row.assign(row.size(), static_cast<uint8_t>(x_zeros[0]));
+          for (int64_t channel = 0; channel < sizes.channels; ++channel) {
+            const uint8_t* from = image + channel * sizes.input_pixels;
+            uint8_t* to = row.data() + channel * sizes.kernel;
+            for (const WindowTap& tap : covered) to[tap.kernel] = from[tap.input];
+          }
+          rows_.Set(pixel, row.data(), depth, x_signed);
+        }
+      });
+      const int64_t plane = n * all_outputs + group * sizes.outputs;
+      const bool by_channel = w_zeros.size() > 1;
+      const detail::IntegerProduct product{
+          rows_,
+          packed_[detail::Index(group)],
+          pixels,
+          {x_zeros.data(), 0},
+          {w_zeros.data() + (by_channel ? group * sizes.outputs : 0), by_channel},
+          x_signed,
+          w_signed};
+      product.Run([&](int64_t pixel, int64_t channel, int64_t count,
+                      const int32_t* sums) { store(pixel, plane + channel, count, sums); },
+                  loop_);
+    }
+  }
+
+ private:
+  const WindowAttributes attributes_{def()};
+  const int64_t groups_ = detail::ConvGroups(def());
+  std::vector<detail::PackedColumns> packed_;  // one for each group
+  detail::PackedRows rows_;
+  const detail::DotLoop loop_ = detail::DotLoops()[0];
+};
+
+class ConvIntegerOp final : public IntegerConvOpBase {
+ public:
+  using IntegerConvOpBase::IntegerConvOpBase;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    return ProposeFor(query, 1);
+  }
+  bool RunOnDevice() override {
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    auto* out = y->mutable_data<int32_t>();
+    const int64_t pixels = y->numel() / (y->dim(0) * y->dim(1));
+    Convolve(DenseInput(0), DenseInput(1), HasInput(2) ? &DenseInput(2) : nullptr,
+             HasInput(3) ? &DenseInput(3) : nullptr,
+             [=](int64_t pixel, int64_t plane, int64_t count, const int32_t* sums) {
+               for (int64_t j = 0; j < count; ++j) out[(plane + j) * pixels + pixel] = sums[j];
+             });
+    return true;
+  }
+};
+
+// y = saturate(round((sum + B) * x_scale * w_scale / y_scale) + y_zero_point).
+class QLinearConvOp final : public IntegerConvOpBase {
+ public:
+  using IntegerConvOpBase::IntegerConvOpBase;
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    return ProposeFor(query, 3);
+  }
+  bool RunOnDevice() override {
+    Tensor* y = InferredOutput(0);
+    const int64_t channels = y->dim(1);
+    const float x_scale = detail::ScalarScale(Input(1), "QLinearConv: x_scale");
+    const float y_scale = detail::ScalarScale(Input(6), "QLinearConv: y_scale");
+    std::vector<float> factors = detail::NumbersOf<float>(Input(4));
+    const std::vector<int32_t> zeros = detail::ZeroPoints(Input(7));
+    detail::CheckChannels(*this, "w_scale", factors.size(), channels);
+    detail::CheckChannels(*this, "y_zero_point", zeros.size(), 1);
+    if (y->numel() == 0) return true;
+    factors.resize(detail::Index(channels), factors[0]);
+    for (float& factor : factors) factor = x_scale * factor / y_scale;
+    const int32_t* bias = HasInput(8) ? DenseInput(8).data<int32_t>() : nullptr;
+    const int64_t pixels = y->numel() / (y->dim(0) * channels);
+    const float zero = static_cast<float>(zeros[0]);
+    ByteTypes::Visit(y->dtype(), [&]<class T>() {
+      T* out = y->template mutable_data<T>();
+      Convolve(DenseInput(0), DenseInput(3), &DenseInput(2), &DenseInput(5),
+               [&](int64_t pixel, int64_t plane, int64_t count, const int32_t* sums) {
+                 const int64_t first = plane % channels;
+                 for (int64_t j = 0; j < count; ++j) {
+                   auto sum = static_cast<uint32_t>(sums[j]);
+                   if (bias) sum += static_cast<uint32_t>(bias[first + j]);
+                   out[(plane + j) * pixels + pixel] =
+                       detail::Quantize<T>(static_cast<float>(static_cast<int32_t>(sum)) *
+                                               factors[detail::Index(first + j)],
+                                           zero);
+                 }
+               });
+    });
+    return true;
+  }
+};
+
+OPKIT_STANDARD_OPERATOR(ConvInteger, kNone, ConvIntegerOp)
+    .Doc(
+        "Convolution of 8-bit integers less their zero points, with the shapes and attributes of "
+        "Conv. Sums are int32 and wrap around; pads add nothing. It has no gradient: its inputs "
+        "are integers.")
+    .NumInputs(2, 4)
+    .Input(0, "x", "images [N, C, D1, ..., Dn], n at least 1", ByteTypes::DTypes())
+    .Input(1, "w", "kernels [M, C / group, k1, ..., kn]", ByteTypes::DTypes())
+    .Input(2, "x_zero_point", "one number, of the type of x; 0 by default", ByteTypes::DTypes())
+    .Input(3, "w_zero_point",
+           "one number, or one for each output channel [M], of the type of w; 0 by default",
+           ByteTypes::DTypes())
+    .Output(0, "y", "[N, M, ...], spatial extents as strides, dilations and pads make them",
+            {DType::kInt32})
+    .Arg<int64_t>("group", "groups that channels and kernels are divided into", 1)
+    .Arg<std::vector<int64_t>>("kernel_shape", "k1, ..., kn; those of w where it is left out")
+    .FillUsing([](OpSchema& schema) { FillWindowSchema(schema, kAutoPadDoc, kPadsDoc); })
+    .Infer([](InferenceContext& c) {
+      c.SetOutput(0, DType::kInt32, detail::InferIntegerConv(c, 2, 1, 3));
+    })
+    .Cost([](auto&, auto& inputs, auto& outputs) {
+      return WindowCost(detail::ConvFlops(inputs[1], outputs[0]), inputs, outputs, 1);
+    });
+
+OPKIT_STANDARD_OPERATOR(QLinearConv, kNone, QLinearConvOp)
+    .Doc(StrCat("The quantised convolution of quantised images: y = saturate(round((sum + B) * "
+                "x_scale * w_scale / y_scale) + y_zero_point), with sums in int32 as those of "
+                "ConvInteger. The factor is computed in float32.",
+                detail::kNoGradientOfRounding))
+    .NumInputs(8, 9)
+    .Input(0, "x", "images [N, C, D1, ..., Dn], n at least 1", ByteTypes::DTypes())
+    .Input(1, "x_scale", "one number", {DType::kFloat32})
+    .Input(2, "x_zero_point", "one number, of the type of x", ByteTypes::DTypes())
+    .Input(3, "w", "kernels [M, C / group, k1, ..., kn]", ByteTypes::DTypes())
+    .Input(4, "w_scale", "one number, or one for each output channel [M]", {DType::kFloat32})
+    .Input(5, "w_zero_point", "as w_scale, of the type of w", ByteTypes::DTypes())
+    .Input(6, "y_scale", "one number", {DType::kFloat32})
+    .Input(7, "y_zero_point", "one number", ByteTypes::DTypes())
+    .Input(8, "B", "optional: a bias for each output channel [M], of scale x_scale * w_scale",
+           {DType::kInt32})
+    .Output(0, "y", "[N, M, ...], of the type of y_zero_point", ByteTypes::DTypes())
+    .Arg<int64_t>("group", "groups that channels and kernels are divided into", 1)
+    .Arg<std::vector<int64_t>>("kernel_shape", "k1, ..., kn; those of w where it is left out")
+    .FillUsing([](OpSchema& schema) { FillWindowSchema(schema, kAutoPadDoc, kPadsDoc); })
+    .Infer([](InferenceContext& c) {
+      const SymbolicShape y = detail::InferIntegerConv(c, 2, 3, 5);
+      if (c.HasInput(8)) c.SetInput(8, DType::kInt32, y.has_rank() ? SymbolicShape{y[1]} : y);
+      c.SetOutput(0, c.input_dtype(7), y);
+    })
+    .Cost([](auto&, auto& inputs, auto& outputs) {
+      return WindowCost(detail::ConvFlops(inputs[3], outputs[0]), inputs, outputs, 3);
+    });
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OPS_QUANTIZED_CONV_INTEGER_HPP_
