@@ -49,7 +49,7 @@ class PackedRows {
       to[i] = static_cast<int8_t>(from[i] ^ (is_signed ? 0 : 0x80));
       sum += to[i] + 128;
     }
-    std::memset(to + k, 0, static_cast<size_t>(width_ - k));
+    if (width_ > k) std::memset(to + k, 0, static_cast<size_t>(width_ - k));
     sums_[Index(row)] = static_cast<int32_t>(sum);
   }
   const int8_t* row(int64_t row) const { return bytes_.data() + row * width_; }
