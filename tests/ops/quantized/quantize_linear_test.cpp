@@ -68,6 +68,10 @@ TEST_CASE("blocks have a scale each, and the last block may be shorter") {
         Floats{1, 20, 3, 40, 500, 6000});
   const Tensor one = Tensor::From<float>({2, 1}, {1, 10});
   CHECK(Dequantized({x, one}, {{"axis", 1}, {"block_size", 5}}) == Floats{1, 2, 3, 40, 50, 60});
+  // Axes on both sides of the blocks.
+  const Tensor ones = Tensor::From<int8_t>({2, 3, 2}, std::vector<int8_t>(12, 1));
+  CHECK(Dequantized({ones, Counting({2, 2, 2})}, {{"block_size", 2}}) ==
+        Floats{0, 1, 0, 1, 2, 3, 4, 5, 4, 5, 6, 7});
   // More elements than the kernel converts at once.
   const Tensor scales = Tensor::From<float>({3, 1, 300}, Floats(900, 2.f));
   const Tensor zeros = Filled({3, 1, 300}, 0);
