@@ -418,6 +418,9 @@ TEST_CASE("Opsets that are not read are Errors that name them") {
   // Before 7 only operators that were the same then.
   CHECK(Parse(One("Not", {}), 1).node(0).type() == "Not");
   CHECK(Parse(One("Relu", {}), 6).node(0).type() == "Relu");
+  CHECK(Parse(One("Selu", {}), 6).node(0).type() == "Selu");
+  CHECK(Parse(One("Softsign", {}), 1).node(0).type() == "Softsign");
+  CHECK(Contains(What(One("Selu", {}), 5), "operator Selu of opset 5 is too old"));
   CHECK(Contains(What(One("Add", {}), 6),
                  "node 'node' (Add): operator Add of opset 6 is too old: opkit reads opsets 7 to "
                  "27"));

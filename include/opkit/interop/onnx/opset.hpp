@@ -85,16 +85,17 @@ struct OnnxUnchanged {
 };
 inline constexpr OnnxUnchanged kOnnxUnchanged[] = {
     {1,
-     " ArgMax Constant Conv ConvTranspose Dropout Flatten Gather GlobalAveragePool GlobalMaxPool "
-     "Identity If LRN LogSoftmax MatMul MaxPool Not ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp "
+     " ArgMax Constant Conv ConvTranspose DepthToSpace Dropout Flatten Gather GlobalAveragePool "
+     "GlobalMaxPool Hardmax Identity If LRN LogSoftmax LpNormalization MatMul MaxPool Not ReduceL1 "
+     "ReduceL2 ReduceLogSum ReduceLogSumExp "
      "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Shape Size Slice Softmax "
-     "Softplus Squeeze TopK Transpose Unsqueeze "},
+     "Softplus Softsign SpaceToDepth Squeeze TopK Transpose Unsqueeze "},
     {2, " Pad Split "},
     {4, " Concat "},
     {5, " Reshape "},
     {6,
      " Abs Cast Ceil Clip Elu Exp Floor HardSigmoid InstanceNormalization LeakyRelu Log Max Mean "
-     "Min Neg Reciprocal Relu Sigmoid Sqrt Sum Tanh Tile "},
+     "Min Neg Reciprocal Relu Selu Sigmoid Sqrt Sum Tanh Tile "},
 };
 
 // Throws kUnsupported unless opkit reads models of this opset.
