@@ -111,12 +111,14 @@ class PackedColumns {
 };
 
 // Multiplies `rows` rows, `width` bytes apart, by a panel: sums[row * 64 + column] is their dot
-// product.
+// product + of_row[row] * zeros[column] - za[row] * of_b[column].
 struct DotTile {
   const int8_t* a;
   int64_t width, groups;
   const uint8_t* panel;
-  int32_t* sums;
+  uint32_t* sums;
+  const uint32_t *of_row, *za;   // one for each row
+  const uint32_t *zeros, *of_b;  // one for each of 64 columns
 };
 using DotLoop = void (*)(const DotTile& tile, int64_t rows);
 
@@ -133,7 +135,10 @@ inline void DotPlain(const DotTile& tile, int64_t rows) {
         sums[column] += a0 * four[0] + a1 * four[1] + a2 * four[2] + a3 * four[3];
       }
     }
-    std::memcpy(tile.sums + row * kColumns, sums, sizeof(sums));
+    for (int64_t column = 0; column < kColumns; ++column)
+      tile.sums[row * kColumns + column] = static_cast<uint32_t>(sums[column]) +
+                                           tile.of_row[row] * tile.zeros[column] -
+                                           tile.za[row] * tile.of_b[column];
   }
 }
 
@@ -141,6 +146,8 @@ inline void DotPlain(const DotTile& tile, int64_t rows) {
 // The compilers' own vector types and built-in functions, because <immintrin.h> would leave
 // thousands of macros. Elements are copied by memcpy, since panels have any address.
 typedef int32_t DotInts16 __attribute__((vector_size(64)));
+typedef uint32_t DotNumbers16 __attribute__((vector_size(64)));
+typedef uint32_t DotNumbers8 __attribute__((vector_size(32)));
 typedef int32_t DotInts8 __attribute__((vector_size(32)));
 typedef int16_t DotShorts16 __attribute__((vector_size(32)));
 typedef uint16_t DotUnsigned16 __attribute__((vector_size(32)));
@@ -181,7 +188,17 @@ void DotRowsVnni(const DotTile& tile) {
       sums[r][3] = (DotInts16)OPKIT_DOT_VNNI(sums[r][3], b3, row);
     }
   }
-  std::memcpy(tile.sums, sums, sizeof(sums));
+  for (int64_t v = 0; v < 4; ++v) {
+    DotNumbers16 zeros, of_b;
+    std::memcpy(&zeros, tile.zeros + v * 16, sizeof(zeros));
+    std::memcpy(&of_b, tile.of_b + v * 16, sizeof(of_b));
+#pragma GCC unroll 6
+    for (int64_t r = 0; r < kRows; ++r) {
+      const DotNumbers16 sum =
+          (DotNumbers16)sums[r][v] + zeros * tile.of_row[r] - of_b * tile.za[r];
+      std::memcpy(tile.sums + r * 64 + v * 16, &sum, sizeof(sum));
+    }
+  }
 }
 
 // Without VNNI: bytes are widened to 16 bits, even and odd ones apart, because VPMADDUBSW would
@@ -210,8 +227,16 @@ void DotRowsAvx2(const DotTile& tile) {
                       (DotInts8)__builtin_ia32_pmaddwd256(odd1, odd);
       }
     }
-    for (int64_t r = 0; r < kRows; ++r)
-      std::memcpy(tile.sums + r * 64 + column, sums[r], sizeof(sums[r]));
+    for (int64_t v = 0; v < 2; ++v) {
+      DotNumbers8 zeros, of_b;
+      std::memcpy(&zeros, tile.zeros + column + v * 8, sizeof(zeros));
+      std::memcpy(&of_b, tile.of_b + column + v * 8, sizeof(of_b));
+      for (int64_t r = 0; r < kRows; ++r) {
+        const DotNumbers8 sum =
+            (DotNumbers8)sums[r][v] + zeros * tile.of_row[r] - of_b * tile.za[r];
+        std::memcpy(tile.sums + r * 64 + column + v * 8, &sum, sizeof(sum));
+      }
+    }
   }
 }
 
@@ -225,6 +250,8 @@ inline void DotAvx2(const DotTile& tile, int64_t rows) {
     rows > 1 ? DotRowsAvx2<2>(part) : DotRowsAvx2<1>(part);
     part.a += 2 * tile.width;
     part.sums += 2 * PackedColumns::kColumns;
+    part.of_row += 2;
+    part.za += 2;
   }
 }
 #undef OPKIT_DOT_VNNI
@@ -286,24 +313,23 @@ struct IntegerProduct {
   template <class F>
   void RunTile(int64_t row, int64_t count, int64_t panel, F& store, DotLoop loop) const {
     constexpr int64_t kColumns = PackedColumns::kColumns;
-    alignas(64) int32_t sums[kRows * kColumns];
-    loop({a.row(row), a.width(), PackedRows::Groups(b.k()), b.panel(panel), sums}, count);
     const int64_t first = panel * kColumns, columns = (std::min)(kColumns, b.columns() - first);
-    // Copies without aliases, so that compilers use vectors below.
-    uint32_t of_b[kColumns], zeros[kColumns];
-    std::memcpy(of_b, b.sums() + first, sizeof(of_b));
     const uint32_t a_offset = a_signed ? 0 : 128, b_offset = b_signed ? 128 : 0;
+    alignas(64) uint32_t sums[kRows * kColumns], of_b[kColumns], zeros[kColumns];
+    std::memcpy(of_b, b.sums() + first, sizeof(of_b));
     for (int64_t j = 0; j < kColumns; ++j)
       zeros[j] = static_cast<uint32_t>(b_zero.At(j < columns ? first + j : 0)) + b_offset;
+    // sum((a - za) (b - zb)) = sum(a b) - za sum(b) + zb (k za - sum(a))
+    uint32_t za[kRows] = {}, of_row[kRows] = {};
     for (int64_t r = 0; r < count; ++r) {
-      // sum((a - za) (b - zb)) = sum(a b) - za sum(b) - zb sum(a) + k za zb
-      const uint32_t za = static_cast<uint32_t>(a_zero.At(row + r)) - a_offset;
-      const auto sum_a = static_cast<uint32_t>(a.sum(row + r));
-      const uint32_t per_zb = static_cast<uint32_t>(b.k()) * za - sum_a;
-      auto* line = reinterpret_cast<uint32_t*>(sums + r * kColumns);
-      for (int64_t j = 0; j < kColumns; ++j) line[j] += zeros[j] * per_zb - za * of_b[j];
-      store(row + r, first, columns, sums + r * kColumns);
+      za[r] = static_cast<uint32_t>(a_zero.At(row + r)) - a_offset;
+      of_row[r] = static_cast<uint32_t>(b.k()) * za[r] - static_cast<uint32_t>(a.sum(row + r));
     }
+    loop({a.row(row), a.width(), PackedRows::Groups(b.k()), b.panel(panel), sums, of_row, za, zeros,
+          of_b},
+         count);
+    for (int64_t r = 0; r < count; ++r)
+      store(row + r, first, columns, reinterpret_cast<const int32_t*>(sums + r * kColumns));
   }
 };
 
