@@ -91,4 +91,5 @@ def help_text(facts):
 
 def docstring(name, facts):
     """Signature and help, in the form in which CPython's own functions have them."""
-    return f"{name}({parameters(facts)})\n--\n\n{help_text(facts)}"
+    last = name.rpartition(".")[2]  # CPython compares the part behind the last dot
+    return f"{last}({parameters(facts)})\n--\n\n{help_text(facts)}"

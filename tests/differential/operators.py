@@ -315,7 +315,9 @@ class Maker:
         t, u = self.d.choice(["int8", "uint8"]), self.d.choice(["int8", "uint8"])
         a = self.values([*batch, m, k], t, 0, low=-60, high=60)
         b = self.values([k, n] if self.d.chance(0.5) else [*batch, k, n], u, 0, low=-60, high=60)
-        a_lines = [m] if not batch and self.d.chance(0.3) else []
+        # One for each row, in the form of N dimensions: of one dimension, the reference subtracts it
+        # from columns.
+        a_lines = [m, 1] if not batch and self.d.chance(0.3) else []
         b_lines = [n] if not batch and self.d.chance(0.3) else []
         zeros = [self.values(a_lines, t, 0), self.values(b_lines, u, 0)]
         if self.op == "MatMulInteger":
