@@ -214,8 +214,8 @@ class EinsumOp final : public StandardOperator {
   T Element(const std::vector<const T*>& data, int outputs, int64_t at, int64_t products) const {
     using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
     std::vector<const T*> begin = data;
-    Move(&begin, 0, outputs, at);
     Sum sum = 0;
+    if (products > 0) Move(&begin, 0, outputs, at);  // else an input has no elements
     for (int64_t p = 0; p < products; ++p) {
       std::vector<const T*> place = begin;
       Move(&place, outputs, static_cast<int>(extents_.size()), p);
