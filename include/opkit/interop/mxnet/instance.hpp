@@ -101,7 +101,7 @@ class MxnetInstance {
   const char* DeviceName() const { return is_gpu_ ? "gpu" : "cpu"; }
   void AddInput(const opkit_tensor& tensor) { inputs_.Add(tensor, DeviceName(), version_); }
   void AddOutput(const opkit_tensor& tensor) { outputs_.Add(tensor, DeviceName(), version_); }
-  // Adds an output that the program does not need: the library writes it all the same.
+  // Allocates a tensor in the memory of the run, for a value that the program does not have.
   opkit_tensor Temporary(int32_t dtype, int32_t rank, const int64_t* shape) {
     opkit_tensor made{};
     made.size = sizeof made;
@@ -124,11 +124,8 @@ class MxnetInstance {
     if (!all) InferOutputs();
     for (uint64_t i = 0; i < call_->num_outputs; ++i) {
       const opkit_tensor& output = *opkit_output(call_, i);
-      if (output.req != OPKIT_REQ_NONE)
-        AddOutput(output);
-      else
-        AddOutput(Temporary(TypeOfMxnet(out_types_[i], "output", i),
-                            static_cast<int32_t>(out_shapes_[i].size()), out_shapes_[i].data()));
+      AddOutput(output.req != OPKIT_REQ_NONE ? output
+                                             : AllocateOutput(i, out_types_[i], out_shapes_[i]));
     }
   }
   // Inputs of a backward run: gradients of the outputs, the inputs, the outputs.

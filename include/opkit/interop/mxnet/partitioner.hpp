@@ -43,10 +43,10 @@ class MxnetNamedTensors {
   std::vector<std::pair<std::string, Tensor>> Changed() const {
     std::vector<std::pair<std::string, Tensor>> changed;
     for (size_t i = 0; i < copies_.size(); ++i) {
-      const Tensor& now = copies_[i];
-      Tensor original;
-      original.CopyFrom(*graph_.FindConstant(names_[i]));
-      if (std::memcmp(original.raw_data(), now.raw_data(), Index(now.nbytes())) != 0)
+      const Tensor &now = copies_[i], &own = *graph_.FindConstant(names_[i]);
+      const Tensor original = own.is_dense() ? own : own.Contiguous();
+      if (now.nbytes() > 0 &&
+          std::memcmp(original.raw_data(), now.raw_data(), Index(now.nbytes())) != 0)
         changed.emplace_back(names_[i], now);
     }
     return changed;
@@ -65,7 +65,8 @@ inline void ReadMxnetOptions(const PartitionArguments& options, MxnetTextMap& to
   to.Finish();
 }
 
-// One way of a partitioner to take nodes; each has its own subgraph operator.
+// A strategy of a partitioner: the functions that take nodes and review subgraphs, and the operator
+// that replaces a subgraph.
 struct MxnetStrategy {
   std::string name, subgraph_op;
   MxnetFunction supported_ops = nullptr, create_selector = nullptr, review = nullptr;

@@ -125,7 +125,8 @@ struct ScaledRuns {
   bool in_blocks_ = false, whole_axis_ = false;
 };
 
-// One block of at most kQuantizedBlock elements. Steps are 0 or 1.
+// The arguments of the loop over one block of at most kQuantizedBlock elements. `step` is the
+// distance between the scales of two elements, and between their zero points: 0 or 1.
 template <class Number>
 struct QuantizedRun {
   const Number* x;
