@@ -226,6 +226,43 @@ class Maker:
         scale = self.values(self.d.broadcast(shape[axis % len(shape):]), t, 0)
         return self.done([x, scale], [t], kind="sum", axis=axis, epsilon=self.maybe(self.d.r.uniform(1e-3, 0.1)))
 
+    def attention(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float64"])
+        batch, kv, size, v_size, steps, past = (self.d.int(1, 3) for _ in range(6))
+        heads, queries = kv * self.d.int(1, 2), self.d.int(1, 4)
+        flat, cached, causal = self.d.chance(0.4), self.d.chance(0.3), self.maybe(self.d.int(0, 1))
+
+        def rows(count, length, extent):
+            shape = [batch, length, count * extent] if flat else [batch, count, length, extent]
+            return self.values(shape, t, 0, low=-2, high=2)
+        inputs = [rows(heads, queries, size), rows(kv, steps, size), rows(kv, steps, v_size), ""]
+        total = steps + (past if cached else 0)
+        if self.d.chance(0.5):
+            inputs[3] = self.values([self.d.choice([1, batch]), 1, queries, total], t, 0)
+        if cached:
+            inputs += [self.values([batch, kv, past, e], t, 0) for e in (size, v_size)]
+        outputs = self.d.choice([1, 3, 4]) if cached else 1
+        counts = {"q_num_heads": heads, "kv_num_heads": kv} if flat else {}
+        return self.done(inputs, [t] * outputs, outputs, kind="sum", is_causal=causal,
+                         scale=self.maybe(self.d.r.uniform(0.1, 1)), softcap=self.maybe(self.d.r.uniform(0.5, 3)),
+                         qk_matmul_output_mode=self.d.int(0, 3) if outputs == 4 else None, **counts)
+
+    def rotary_embedding(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float16"])
+        batch, heads, steps, pairs, stays = (self.d.int(1, 3) for _ in range(5))
+        some, flat, known = self.d.chance(0.3), self.d.chance(0.5), self.d.chance(0.5)
+        size = 2 * pairs + (2 * stays if some else 0)
+        x = self.values([batch, steps, heads * size] if flat else [batch, heads, steps, size], t, 0)
+        positions = self.d.int(1, 5)
+        shape = [positions, pairs] if known else [batch, steps, pairs]
+        inputs = [x, *(self.values(shape, t, 0, low=-1, high=1) for _ in range(2))]
+        if known:
+            inputs.append(self.c.add(self.d.r.integers(0, positions, [batch, steps]).astype(np.int64)))
+        return self.done(inputs, [t], kind="sum", interleaved=self.maybe(self.d.int(0, 1)),
+                         num_heads=heads if flat else None, rotary_embedding_dim=2 * pairs if some else None)
+
     def topk(self):
         t = self.dtype(FLOATS + INTS)
         shape = self.d.shape(1)
@@ -882,6 +919,7 @@ MAKERS = {
     **dict.fromkeys(["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"], Maker.loss),
     "Compress": Maker.compress, "Einsum": Maker.einsum, "EyeLike": Maker.eye_like, "GatherND": Maker.gather_nd,
     "ReverseSequence": Maker.reverse_sequence, "ScatterElements": Maker.scatter_elements,
+    "Attention": Maker.attention, "RotaryEmbedding": Maker.rotary_embedding,
     "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "CastLike": Maker.cast, "Clip": Maker.clip,
     "Concat": Maker.concat, "Constant": Maker.constant, "ConstantOfShape": Maker.constant_of_shape,
     "Dropout": Maker.dropout, "Expand": Maker.expand, "Flatten": Maker.flatten, "Gemm": Maker.gemm,
@@ -900,7 +938,7 @@ MAKERS = {
 
 
 # The first opset of each operator that is newer than OPSETS.
-NEWER = {"BitCast": 26, "CumProd": 26, "RMSNormalization": 23, "Swish": 24}
+NEWER = {"Attention": 24, "BitCast": 26, "CumProd": 26, "RMSNormalization": 23, "RotaryEmbedding": 23, "Swish": 24}
 
 
 def operator_case(draw, op):

@@ -1,0 +1,359 @@
+// Attention: scaled dot products of queries and keys weigh values. Sources:
+// https://onnx.ai/onnx/operators/onnx__Attention.html, opset 24; Vaswani et al., "Attention Is All
+// You Need", 2017 (https://arxiv.org/abs/1706.03762).
+#ifndef OPKIT_OPS_NN_ATTENTION_HPP_
+#define OPKIT_OPS_NN_ATTENTION_HPP_
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "opkit/ops/support/convert.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// The extents of one of Q, K and V: rows of `size` numbers for each step of each head.
+struct AttentionHeads {
+  Dim batch, heads, steps, size;
+
+  // Reads [batch, heads, steps, size], or [batch, steps, heads * size] with the number of heads in
+  // `attribute`. Throws kInvalidArgument for other shapes.
+  static AttentionHeads Of(const SymbolicShape& shape, const Arguments& args,
+                           const char* attribute) {
+    if (!shape.has_rank()) return {};
+    if (shape.rank() == 4) return {shape[0], shape[1], shape[2], shape[3]};
+    const auto heads = args.Get<int64_t>(attribute, 0);
+    if (shape.rank() != 3 || heads <= 0)
+      Throw(ErrorCode::kInvalidArgument, "Attention: an input has shape ", ToString(shape),
+            ", and ", attribute, " is ", heads,
+            "; expected rank 4, or rank 3 and a number of heads");
+    Dim size;
+    if (shape[2].is_known()) {
+      if (shape[2].value() % heads != 0)
+        Throw(ErrorCode::kInvalidArgument, "Attention: the last extent of ", ToString(shape),
+              " is no multiple of ", attribute, "=", heads);
+      size = shape[2].value() / heads;
+    }
+    return {shape[0], heads, shape[1], size};
+  }
+};
+
+inline void InferAttention(InferenceContext& c) {
+  const SymbolicShape &shape_q = c.input_shape(0), &shape_k = c.input_shape(1);
+  const SymbolicShape& shape_v = c.input_shape(2);
+  if (c.Arg<int64_t>("qk_matmul_output_mode") < 0 || c.Arg<int64_t>("qk_matmul_output_mode") > 3)
+    Throw(ErrorCode::kInvalidArgument, "Attention: qk_matmul_output_mode is ",
+          c.Arg<int64_t>("qk_matmul_output_mode"), ", expected 0 to 3");
+  auto fail = [&](const char* expected) {
+    Throw(ErrorCode::kInvalidArgument, "Attention: Q ", ToString(shape_q), ", K ",
+          ToString(shape_k), ", V ", ToString(shape_v), ": expected ", expected);
+  };
+  const bool has_past = c.HasInput(4);
+  if (has_past != c.HasInput(5)) fail("past_key and past_value, or neither");
+  if (has_past && c.HasInput(6)) fail("no nonpad_kv_seqlen beside past_key");
+  if (shape_q.has_rank() && shape_k.has_rank() && shape_q.rank() != shape_k.rank())
+    fail("one rank");
+  if (shape_q.has_rank() && shape_v.has_rank() && shape_q.rank() != shape_v.rank())
+    fail("one rank");
+  const auto q = AttentionHeads::Of(shape_q, c.args(), "q_num_heads");
+  const auto k = AttentionHeads::Of(shape_k, c.args(), "kv_num_heads");
+  const auto v = AttentionHeads::Of(shape_v, c.args(), "kv_num_heads");
+  if (!Dim::Compatible(q.batch, k.batch) || !Dim::Compatible(q.batch, v.batch)) fail("one batch");
+  if (!Dim::Compatible(q.size, k.size)) fail("queries and keys of one size");
+  if (!Dim::Compatible(k.heads, v.heads) || !Dim::Compatible(k.steps, v.steps))
+    fail("as many values as keys");
+  if (q.heads.is_known() && k.heads.is_known() &&
+      (k.heads.value() == 0 || q.heads.value() % k.heads.value() != 0))
+    fail("a number of query heads that is a multiple of the number of key heads");
+  Dim total = has_past ? Dim() : k.steps;
+  if (has_past) {
+    const SymbolicShape &past_k = c.input_shape(4), &past_v = c.input_shape(5);
+    auto expect = [&](const SymbolicShape& past, const AttentionHeads& now, const char* name) {
+      if (!past.has_rank()) return;
+      if (past.rank() != 4 || !Dim::Compatible(past[0], now.batch) ||
+          !Dim::Compatible(past[1], now.heads) || !Dim::Compatible(past[3], now.size))
+        Throw(ErrorCode::kInvalidArgument, "Attention: ", name, " has shape ", ToString(past),
+              ", expected [", ToString(now.batch), ", ", ToString(now.heads), ", any, ",
+              ToString(now.size), "]");
+    };
+    expect(past_k, k, "past_key");
+    expect(past_v, v, "past_value");
+    if (past_k.has_rank() && past_v.has_rank() && !Dim::Compatible(past_k[2], past_v[2]))
+      fail("past_key and past_value of one length");
+    if (past_k.has_rank() && past_k[2].is_known() && k.steps.is_known())
+      total = past_k[2].value() + k.steps.value();
+  }
+  const SymbolicShape scores({q.batch, q.heads, q.steps, total});
+  if (c.HasInput(3) && c.input_shape(3).has_rank()) {
+    const SymbolicShape& mask = c.input_shape(3);
+    bool fits = mask.rank() >= 1 && mask.rank() <= 4;
+    for (int i = 1; fits && i <= mask.rank(); ++i) {
+      const Dim have = mask[-i], want = scores[4 - i];
+      if (!have.is_known() || !want.is_known()) continue;
+      fits = i == 1 ? have.value() <= want.value() : have.value() == 1 || have == want;
+    }
+    if (!fits)
+      Throw(ErrorCode::kInvalidArgument, "Attention: attn_mask has shape ", ToString(mask),
+            ", which cannot be broadcast to ", ToString(scores));
+  }
+  if (c.HasInput(6) && c.input_shape(6).has_rank() &&
+      (c.input_shape(6).rank() != 1 || !Dim::Compatible(c.input_shape(6)[0], q.batch)))
+    fail("one nonpad_kv_seqlen for each element of the batch");
+
+  SymbolicShape y;
+  if (shape_q.has_rank() && shape_q.rank() == 4) y = {q.batch, q.heads, q.steps, v.size};
+  if (shape_q.has_rank() && shape_q.rank() == 3) {
+    Dim size;
+    if (v.size.is_known()) size = q.heads.value() * v.size.value();
+    y = {q.batch, q.steps, size};
+  }
+  c.SetOutput(0, c.input_dtype(0), y);
+  if (c.num_outputs() > 1) c.SetOutput(1, c.input_dtype(1), {k.batch, k.heads, total, k.size});
+  if (c.num_outputs() > 2) c.SetOutput(2, c.input_dtype(2), {v.batch, v.heads, total, v.size});
+  if (c.num_outputs() > 3) c.SetOutput(3, c.input_dtype(0), scores);
+}
+
+}  // namespace detail
+
+// Computes in double. Each thread computes whole rows of the scores.
+class AttentionOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    Infer();
+    const Tensor &q = DenseInput(0), &k = DenseInput(1), &v = DenseInput(2);
+    const Heads query(q, def().args(), "q_num_heads"), key(k, def().args(), "kv_num_heads");
+    const Heads value(v, def().args(), "kv_num_heads");
+    const Tensor* past_k = HasInput(4) ? &DenseInput(4) : nullptr;
+    const Tensor* past_v = HasInput(5) ? &DenseInput(5) : nullptr;
+    const int64_t past = past_k ? past_k->dim(2) : 0, total = past + key.steps;
+    const std::vector<int64_t> lengths = Lengths(query.batch, total);
+    const Mask mask = ReadMask(total);
+    const double scale = HasArgument("scale")
+                             ? static_cast<double>(GetSingleArgument<float>("scale", 1))
+                             : 1 / std::sqrt(static_cast<double>(query.size));
+    Tensor* y = InferredOutput(0);
+    if (HasOutput(1)) WritePresent(past_k, k, key, InferredOutput(1));
+    if (HasOutput(2)) WritePresent(past_v, v, value, InferredOutput(2));
+    Tensor* shown = HasOutput(3) ? InferredOutput(3) : nullptr;
+
+    const std::vector<double> queries = detail::NumbersOf<double>(q);
+    const std::vector<double> keys = Joined(past_k, k, key, true);
+    const std::vector<double> values = Joined(past_v, v, value, false);
+    std::vector<double> results(detail::Index(y->numel()));
+    std::vector<double> shown_scores(shown ? detail::Index(shown->numel()) : 0);
+    ParallelFor(query.batch * query.heads * query.steps, [&](int64_t row) {
+      const int64_t step = row % query.steps, head = row / query.steps % query.heads;
+      const int64_t batch = row / (query.steps * query.heads);
+      const int64_t group = batch * key.heads + head / (query.heads / key.heads);
+      std::vector<double> scores(detail::Index(total), 0);
+      auto show = [&](int64_t mode) {
+        if (shown && mode == mode_)
+          std::copy(scores.begin(), scores.end(), shown_scores.begin() + row * total);
+      };
+      // Keys are transposed, so that this loop and the one over values run over neighbours.
+      const double* from = queries.data() + query.At(batch, head, step);
+      for (int64_t i = 0; i < query.size; ++i) {
+        const double* line = keys.data() + (group * query.size + i) * total;
+        for (int64_t j = 0; j < total; ++j) scores[detail::Index(j)] += from[i] * scale * line[j];
+      }
+      show(0);
+      if (softcap_ > 0)
+        for (double& score : scores) score = softcap_ * std::tanh(score / softcap_);
+      show(1);
+      mask.AddTo(&scores, batch, head, step);
+      const int64_t length = lengths[detail::Index(batch)];
+      for (int64_t j = 0; j < total; ++j)
+        if (j >= length || (causal_ && j > past + step)) scores[detail::Index(j)] = -kInfinity;
+      show(2);
+      Softmax(&scores);
+      show(3);
+      double* to = results.data() + Place(query, value.size, batch, head, step);
+      for (int64_t j = 0; j < total; ++j) {
+        const double weight = scores[detail::Index(j)];
+        if (weight == 0) continue;  // behind the end of a sequence the values may be anything
+        const double* line = values.data() + (group * total + j) * value.size;
+        for (int64_t i = 0; i < value.size; ++i) to[i] += weight * line[i];
+      }
+    });
+    Write(results, y);
+    if (shown) Write(shown_scores, shown);
+    return true;
+  }
+
+ private:
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+  // Where the rows of a dense input lie.
+  struct Heads {
+    int64_t batch, heads, steps, size;
+    bool packed;  // rank 3: the heads of a step are neighbours
+
+    Heads(const Tensor& x, const Arguments& args, const char* attribute) : packed(x.rank() == 3) {
+      const auto found = detail::AttentionHeads::Of(x.shape(), args, attribute);
+      batch = found.batch.value(), heads = found.heads.value();
+      steps = found.steps.value(), size = found.size.value();
+    }
+    int64_t At(int64_t b, int64_t head, int64_t step) const {
+      return (packed ? (b * steps + step) * heads + head : (b * heads + head) * steps + step) *
+             size;
+    }
+  };
+  // A mask as numbers to add. `rows` are the steps of its axes before the last one.
+  struct Mask {
+    std::vector<double> numbers;
+    int64_t extent = 0, rows[3] = {0, 0, 0};
+    bool given = false;
+
+    void AddTo(std::vector<double>* scores, int64_t batch, int64_t head, int64_t step) const {
+      if (!given) return;
+      const int64_t first = batch * rows[0] + head * rows[1] + step * rows[2];
+      for (size_t j = 0; j < scores->size(); ++j)
+        (*scores)[j] +=
+            static_cast<int64_t>(j) < extent ? numbers[detail::Index(first) + j] : -kInfinity;
+    }
+  };
+
+  std::vector<int64_t> Lengths(int64_t batch, int64_t total) {
+    if (!HasInput(6)) return std::vector<int64_t>(detail::Index(batch), total);
+    std::vector<int64_t> lengths = IntegersOf(Input(6));
+    for (const int64_t length : lengths)
+      if (length < 0 || length > total)
+        Throw(ErrorCode::kOutOfRange, "Attention: nonpad_kv_seqlen has ", length,
+              ", expected 0 to ", total);
+    return lengths;
+  }
+  Mask ReadMask(int64_t total) {
+    Mask mask;
+    if (!HasInput(3)) return mask;
+    const Tensor& x = DenseInput(3);
+    mask.given = true;
+    mask.extent = x.dim(-1) < total ? x.dim(-1) : total;
+    int64_t step = x.dim(-1);
+    for (int i = 2; i <= x.rank(); ++i) {
+      if (x.dim(-i) != 1) mask.rows[4 - i] = step;
+      step *= x.dim(-i);
+    }
+    if (x.dtype() != DType::kBool) {
+      mask.numbers = detail::NumbersOf<double>(x);
+      return mask;
+    }
+    const auto* kept = static_cast<const uint8_t*>(x.raw_data());
+    for (int64_t i = 0; i < x.numel(); ++i) mask.numbers.push_back(kept[i] ? 0 : -kInfinity);
+    return mask;
+  }
+  // Returns the past and the present steps as [batch, heads, steps, size], or with the last two
+  // axes transposed.
+  static std::vector<double> Joined(const Tensor* past, const Tensor& now, const Heads& at,
+                                    bool transposed) {
+    const std::vector<double> old = past ? detail::NumbersOf<double>(*past) : std::vector<double>();
+    const std::vector<double> fresh = detail::NumbersOf<double>(now);
+    const int64_t before = past ? past->dim(2) : 0, total = before + at.steps;
+    std::vector<double> all(detail::Index(at.batch * at.heads * total * at.size));
+    for (int64_t head = 0; head < at.batch * at.heads; ++head)
+      for (int64_t step = 0; step < total; ++step) {
+        const double* from =
+            step < before ? old.data() + (head * before + step) * at.size
+                          : fresh.data() + at.At(head / at.heads, head % at.heads, step - before);
+        double* to = all.data() + head * total * at.size + step * (transposed ? 1 : at.size);
+        for (int64_t i = 0; i < at.size; ++i) to[i * (transposed ? total : 1)] = from[i];
+      }
+    return all;
+  }
+  // Copies the past and the present steps to `to`.
+  static void WritePresent(const Tensor* past, const Tensor& now, const Heads& at, Tensor* to) {
+    const int64_t item = ItemSize(now.dtype()), row = at.size * item;
+    const int64_t before = past ? past->dim(2) : 0;
+    auto* out = static_cast<char*>(to->raw_mutable_data());
+    if (to->numel() == 0) return;
+    for (int64_t head = 0; head < at.batch * at.heads; ++head) {
+      const int64_t bytes = before * row;
+      if (bytes > 0)
+        std::memcpy(out, static_cast<const char*>(past->raw_data()) + head * bytes,
+                    static_cast<size_t>(bytes));
+      out += bytes;
+      for (int64_t step = 0; step < at.steps; ++step, out += row)
+        std::memcpy(out,
+                    static_cast<const char*>(now.raw_data()) +
+                        at.At(head / at.heads, head % at.heads, step) * item,
+                    static_cast<size_t>(row));
+    }
+  }
+  // Returns the place of a row of Y, which lies as Q does.
+  static int64_t Place(Heads query, int64_t size, int64_t batch, int64_t head, int64_t step) {
+    query.size = size;
+    return query.At(batch, head, step);
+  }
+  static void Softmax(std::vector<double>* scores) {
+    double largest = -kInfinity, sum = 0;
+    for (const double score : *scores) largest = largest < score ? score : largest;
+    for (double& score : *scores) sum += score = std::exp(score - largest);
+    for (double& score : *scores) score /= sum;
+  }
+  static void Write(const std::vector<double>& numbers, Tensor* to) {
+    FloatTypes::Visit(to->dtype(), [&]<class T>() {
+      T* out = to->mutable_data<T>();
+      for (const double number : numbers) *out++ = ConvertElement<T>(number);
+    });
+  }
+
+  const bool causal_ = GetSingleArgument<int64_t>("is_causal") != 0;
+  const int64_t mode_ = GetSingleArgument<int64_t>("qk_matmul_output_mode");
+  const double softcap_ = static_cast<double>(GetSingleArgument<float>("softcap"));
+};
+
+OPKIT_STANDARD_OPERATOR(Attention, kNotImplemented, AttentionOp)
+    .NumInputs(3, 7)
+    .NumOutputs(1, 4)
+    .Input(0, "Q", "[batch, q_heads, q_steps, size] or [batch, q_steps, q_heads * size]: queries",
+           FloatTypes::DTypes())
+    .Input(1, "K", "[batch, kv_heads, steps, size] or [batch, steps, kv_heads * size]: keys",
+           FloatTypes::DTypes())
+    .Input(2, "V", "[batch, kv_heads, steps, v_size] or [batch, steps, kv_heads * v_size]: values",
+           FloatTypes::DTypes())
+    .Input(3, "attn_mask",
+           "can be broadcast to the scores, but a shorter last axis means that the keys behind it "
+           "do not count; bool: which keys count; numbers are added to the scores",
+           {DType::kBool, DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16})
+    .Input(4, "past_key", "[batch, kv_heads, past, size]: keys before K", FloatTypes::DTypes())
+    .Input(5, "past_value", "[batch, kv_heads, past, v_size]: values before V",
+           FloatTypes::DTypes())
+    .Input(6, "nonpad_kv_seqlen", "[batch]: the number of first keys that count", {DType::kInt64})
+    .Output(0, "Y", "[batch, q_heads, q_steps, v_size] or [batch, q_steps, q_heads * v_size]",
+            FloatTypes::DTypes())
+    .Output(1, "present_key", "[batch, kv_heads, past + steps, size]: past_key and K",
+            FloatTypes::DTypes())
+    .Output(2, "present_value", "[batch, kv_heads, past + steps, v_size]: past_value and V",
+            FloatTypes::DTypes())
+    .Output(3, "qk_matmul_output", "[batch, q_heads, q_steps, past + steps]: the scores",
+            FloatTypes::DTypes())
+    .Arg<int64_t>("is_causal", "1: query i sees the past and the first i + 1 keys", 0)
+    .Arg<int64_t>("kv_num_heads", "the number of heads of K and V of rank 3")
+    .Arg<int64_t>("q_num_heads",
+                  "the number of heads of Q of rank 3; a multiple of that of K: neighbouring heads "
+                  "share a head of K and V")
+    .Arg<int64_t>("qk_matmul_output_mode",
+                  "which scores are an output: 0: the scaled products; 1: after softcap; 2: after "
+                  "the masks; 3: after the softmax",
+                  0)
+    .Arg<float>("scale", "the factor of the products; by default 1 / sqrt(size)")
+    .Arg<float>("softcap", "above 0: scores are softcap * tanh(score / softcap)", 0.f)
+    .Arg<int64_t>("softmax_precision",
+                  "ONNX's number of the type of the softmax; opkit computes in double anyway")
+    .Flops([](auto& c) {
+      const Shape keys = c.input(1).shape.ToShape();
+      return keys.rank() < 2
+                 ? 0
+                 : 4 * OpSchema::Elements(c.input(0)) * static_cast<uint64_t>(keys.dim(-2));
+    })
+    .Infer(detail::InferAttention)
+    .Doc(
+        "The sum of values that the softmax of the scaled products of queries and keys weighs. A "
+        "query that sees no key gives NaN.");
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OPS_NN_ATTENTION_HPP_

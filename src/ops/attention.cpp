@@ -1,0 +1,3 @@
+// Operators of opkit::ops that transformers use.
+#include "opkit/ops/nn/attention.hpp"
+#include "opkit/ops/nn/rotary_embedding.hpp"
