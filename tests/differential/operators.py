@@ -263,6 +263,31 @@ class Maker:
         return self.done(inputs, [t], kind="sum", interleaved=self.maybe(self.d.int(0, 1)),
                          num_heads=heads if flat else None, rotary_embedding_dim=2 * pairs if some else None)
 
+    def grid_sample(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float64"])
+        spatial = self.d.int(2, 3) if self.opset >= 20 else 2
+        image, out = ([self.d.int(1, 5) for _ in range(spatial)] for _ in range(2))
+        batch = self.d.int(1, 2)
+        modes = ["linear", "nearest"] if self.opset >= 20 else ["bilinear", "nearest"]
+        if spatial == 2:
+            modes.append("cubic" if self.opset >= 20 else "bicubic")
+        grid = self.values([batch, *out, spatial], "float32", 0, low=-1.5, high=1.5)
+        return self.done([self.values([batch, self.d.int(1, 2), *image], t, 0), grid], [t], kind="single",
+                         mode=self.maybe(self.d.choice(modes)), align_corners=self.maybe(self.d.int(0, 1)),
+                         padding_mode=self.maybe(self.d.choice(["zeros", "border", "reflection"])))
+
+    def non_max_suppression(self):
+        allowed(self.op, self.opset, 0, ["float32"])
+        batch, classes, count = self.d.int(1, 2), self.d.int(1, 3), self.d.int(1, 8)
+        corners = self.d.r.uniform(0, 1, [batch, count, 4]).astype(np.float32)
+        scores = self.d.r.permutation(batch * classes * count).reshape(batch, classes, count).astype(np.float32)
+        inputs = [self.c.add(corners), self.c.add(scores), self.c.add(np.asarray([self.d.int(0, 9)], np.int64)),
+                  self.c.add(np.asarray([self.d.r.uniform(0, 1)], np.float32))]
+        if self.d.chance(0.5):
+            inputs.append(self.c.add(np.asarray([self.d.r.uniform(0, count)], np.float32)))
+        return self.done(inputs, ["int64"], kind="exact", center_point_box=self.maybe(self.d.int(0, 1)))
+
     def topk(self):
         t = self.dtype(FLOATS + INTS)
         shape = self.d.shape(1)
@@ -919,6 +944,7 @@ MAKERS = {
     **dict.fromkeys(["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"], Maker.loss),
     "Compress": Maker.compress, "Einsum": Maker.einsum, "EyeLike": Maker.eye_like, "GatherND": Maker.gather_nd,
     "ReverseSequence": Maker.reverse_sequence, "ScatterElements": Maker.scatter_elements,
+    "GridSample": Maker.grid_sample, "NonMaxSuppression": Maker.non_max_suppression,
     "Attention": Maker.attention, "RotaryEmbedding": Maker.rotary_embedding,
     "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "CastLike": Maker.cast, "Clip": Maker.clip,
     "Concat": Maker.concat, "Constant": Maker.constant, "ConstantOfShape": Maker.constant_of_shape,

@@ -85,6 +85,8 @@
 #include "opkit/ops/topk.hpp"
 #include "opkit/ops/transpose.hpp"
 #include "opkit/ops/trilu.hpp"
+#include "opkit/ops/vision/grid_sample.hpp"
+#include "opkit/ops/vision/non_max_suppression.hpp"
 #include "opkit/ops/where.hpp"
 
 #endif  // OPKIT_OPS_ALL_HPP_
