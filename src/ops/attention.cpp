@@ -1,3 +1,4 @@
 // Operators of opkit::ops that transformers use.
+#include "opkit/ops/indexing/tensor_scatter.hpp"
 #include "opkit/ops/nn/attention.hpp"
 #include "opkit/ops/nn/rotary_embedding.hpp"

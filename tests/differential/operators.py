@@ -244,7 +244,7 @@ class Maker:
             inputs += [self.values([batch, kv, past, e], t, 0) for e in (size, v_size)]
         outputs = self.d.choice([1, 3, 4]) if cached else 1
         counts = {"q_num_heads": heads, "kv_num_heads": kv} if flat else {}
-        return self.done(inputs, [t] * outputs, outputs, kind="sum", is_causal=causal,
+        return self.done(inputs, [t] * outputs, outputs, kind="single", is_causal=causal,
                          scale=self.maybe(self.d.r.uniform(0.1, 1)), softcap=self.maybe(self.d.r.uniform(0.5, 3)),
                          qk_matmul_output_mode=self.d.int(0, 3) if outputs == 4 else None, **counts)
 
@@ -287,6 +287,24 @@ class Maker:
         if self.d.chance(0.5):
             inputs.append(self.c.add(np.asarray([self.d.r.uniform(0, count)], np.float32)))
         return self.done(inputs, ["int64"], kind="exact", center_point_box=self.maybe(self.d.int(0, 1)))
+
+    def affine_grid(self):
+        t = self.dtype(["float32"])
+        spatial, batch = self.d.int(2, 3), self.d.int(1, 2)
+        size = [batch, self.d.int(1, 2), *(self.d.int(2, 4) for _ in range(spatial))]
+        theta = self.values([batch, spatial, spatial + 1], t, 0)
+        return self.done([theta, self.c.ints(size)], [t], kind="sum", align_corners=self.maybe(self.d.int(0, 1)))
+
+    def tensor_scatter(self):
+        t, shape, x = self.moved(self.d.shape(2, 4, empty=0))
+        axis = self.d.int(1, len(shape) - 1)
+        steps = self.d.int(1, shape[axis])
+        mode = self.maybe(self.d.choice(["linear", "circular"]))
+        starts = self.d.r.integers(0, 9 if mode == "circular" else shape[axis] - steps + 1, [shape[0]])
+        inputs = [x, self.values([steps if i == axis else e for i, e in enumerate(shape)], t, 0.2)]
+        if self.d.chance(0.7):
+            inputs.append(self.c.add(starts.astype(np.int64)))
+        return self.done(inputs, [t], kind="exact", mode=mode, axis=axis - self.d.choice([0, len(shape)]))
 
     def topk(self):
         t = self.dtype(FLOATS + INTS)
@@ -435,24 +453,28 @@ class Maker:
 
     def pool(self):
         self.d.huge = False
-        t = self.dtype(FLOATS + ["int8", "uint8"])
+        # Onnx's reference evaluator leaves NaN out of a norm, and differs from ONNX Runtime in ceil_mode.
+        # ONNX Runtime has the norm of float32 alone.
+        t = self.dtype(["float32"] if self.op == "LpPool" else FLOATS + ["int8", "uint8"])
         spatial = self.d.int(1, 3)
         kernel = [self.d.int(1, 4) for _ in range(spatial)]
-        ceil = self.maybe(self.d.int(0, 1)) if self.opset >= 10 else None
+        ceil = self.maybe(self.d.int(0, 1)) if self.opset >= (18 if self.op == "LpPool" else 10) else None
         image, attributes = self.window(spatial, kernel, ceil)
         attributes["ceil_mode"] = ceil
         if self.op == "AveragePool":
             if self.opset < 19:
                 attributes["dilations"] = None
             attributes["count_include_pad"] = self.maybe(self.d.int(0, 1))
-        elif self.opset < 10:
+        elif self.opset < (18 if self.op == "LpPool" else 10):
             attributes["dilations"] = None
-        x = self.values([self.d.int(1, 2), self.d.int(1, 3), *image], t, 0.15)
+        if self.op == "LpPool":
+            attributes["p"] = self.maybe(self.d.int(1, 3))
+        x = self.values([self.d.int(1, 2), self.d.int(1, 3), *image], t, 0 if self.op == "LpPool" else 0.15)
         outputs = 1
         if self.op == "MaxPool" and self.opset >= 8 and self.d.chance(0.3):
             outputs = 2
             attributes["storage_order"] = self.maybe(self.d.int(0, 1))
-        kind = "sum" if self.op == "AveragePool" else None
+        kind = None if self.op == "MaxPool" else "sum"
         return self.done([x], [t, "int64"][:outputs], outputs, kind, kernel_shape=kernel, **attributes)
 
     def global_pool(self):
@@ -933,7 +955,7 @@ MAKERS = {
     **dict.fromkeys(["ArgMax", "ArgMin"], Maker.arg),
     **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax"], Maker.softmax),
     **dict.fromkeys(["LpNormalization", "RMSNormalization"], Maker.row_norm),
-    **dict.fromkeys(["MaxPool", "AveragePool"], Maker.pool),
+    **dict.fromkeys(["MaxPool", "AveragePool", "LpPool"], Maker.pool),
     **dict.fromkeys(["GlobalMaxPool", "GlobalAveragePool"], Maker.global_pool),
     **dict.fromkeys(["Conv", "ConvTranspose"], Maker.conv),
     **dict.fromkeys(["RNN", "GRU", "LSTM"], Maker.recurrent),
@@ -945,6 +967,7 @@ MAKERS = {
     "Compress": Maker.compress, "Einsum": Maker.einsum, "EyeLike": Maker.eye_like, "GatherND": Maker.gather_nd,
     "ReverseSequence": Maker.reverse_sequence, "ScatterElements": Maker.scatter_elements,
     "GridSample": Maker.grid_sample, "NonMaxSuppression": Maker.non_max_suppression,
+    "AffineGrid": Maker.affine_grid, "TensorScatter": Maker.tensor_scatter,
     "Attention": Maker.attention, "RotaryEmbedding": Maker.rotary_embedding,
     "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "CastLike": Maker.cast, "Clip": Maker.clip,
     "Concat": Maker.concat, "Constant": Maker.constant, "ConstantOfShape": Maker.constant_of_shape,
@@ -964,7 +987,8 @@ MAKERS = {
 
 
 # The first opset of each operator that is newer than OPSETS.
-NEWER = {"Attention": 24, "BitCast": 26, "CumProd": 26, "RMSNormalization": 23, "RotaryEmbedding": 23, "Swish": 24}
+NEWER = {"Attention": 24, "BitCast": 26, "CumProd": 26, "RMSNormalization": 23, "RotaryEmbedding": 23,
+         "Swish": 24, "TensorScatter": 24}
 
 
 def operator_case(draw, op):

@@ -40,6 +40,20 @@ TEST_CASE("The mean and the largest element of each window") {
   CHECK(Pool("MaxPool", x, args) == Floats{4, 5, 7, 8});
 }
 
+TEST_CASE("The norm of each window, of any exponent; pads add nothing") {
+  const Tensor x = Tensor::From<float>({1, 2, 2}, {3, -4, 6, 8});
+  Arguments args = {{"kernel_shape", Ints{2}}, {"pads", Ints{0, 1}}};
+  CHECK(Pool("LpPool", x, args) == Floats{5, 4, 10, 8});
+  args.Set("p", 1);
+  CHECK(Pool("LpPool", x, args) == Floats{7, 4, 14, 8});
+  args.Set("p", 3);
+  CHECK(Pool("LpPool", x, args)[0] == doctest::Approx(std::cbrt(27. + 64)));
+  args.Set("p", 0);
+  CHECK(
+      ErrorOf([&] { Pool("LpPool", x, args); }).message().find("p is 0, expected a number from") !=
+      std::string::npos);
+}
+
 TEST_CASE("Elements in pads count in a mean only on request, and never in a maximum") {
   const Tensor x = Tensor::From<float>({1, 1, 2}, {-4, -8});
   Arguments args = {{"kernel_shape", Ints{2}}, {"pads", Ints{1, 1}}};
@@ -151,7 +165,8 @@ TEST_CASE("The pools keep the promises of their schemas") {
       {"kernel_shape", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"ceil_mode", 1}};
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
     const std::vector<Tensor> x = {Random({2, 3, 5, 4}, 1, dtype)};
-    for (const char* op : {"AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool"}) {
+    for (const char* op :
+         {"AveragePool", "LpPool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool"}) {
       OperatorDef def(op, {"x"}, {"y"}, op[0] == 'G' ? Arguments() : args);
       if (op == std::string("MaxPool")) def.Output("indices");
       CheckNode(def, x);

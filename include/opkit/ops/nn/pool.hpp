@@ -1,9 +1,10 @@
-// AveragePool, MaxPool and their global forms: compute the mean or the largest element of each
-// window, or of the whole image, channel by channel. Sources:
+// AveragePool, LpPool, MaxPool and global forms: compute the mean, the norm or the largest element
+// of each window, or of the whole image, channel by channel. Sources:
 // https://onnx.ai/onnx/operators/onnx__AveragePool.html and others.
 #ifndef OPKIT_OPS_NN_POOL_HPP_
 #define OPKIT_OPS_NN_POOL_HPP_
 
+#include <cmath>
 #include <limits>
 
 #include "opkit/ops/support/element_types.hpp"
@@ -198,6 +199,42 @@ class AveragePoolOp final : public AveragePoolOpBase {
   }
 };
 
+// Computes the norm of each window: the p-th root of the sum of the p-th powers of the magnitudes.
+class LpPoolOp final : public PoolOpBase {
+ public:
+  LpPoolOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : PoolOpBase(def, ws, config) {
+    if (p_ < 1)
+      Throw(ErrorCode::kInvalidArgument, "LpPool: p is ", p_, ", expected a number from 1 on");
+  }
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() {
+      const Tensor& x = DenseInput(0);
+      Tensor* y = InferredOutput(0);
+      if (y->numel() == 0) return;
+      const int64_t planes = x.dim(0) * x.dim(1);
+      const T* in = x.data<T>();
+      T* out = y->mutable_data<T>();
+      const auto p = static_cast<double>(p_);
+      ForEachWindow(AxesOf(attributes_, x.shape()), [&](const std::vector<WindowTap>& taps,
+                                                        int64_t input_pixels, int64_t pixel,
+                                                        int64_t output_pixels) {
+        for (int64_t plane = 0; plane < planes; ++plane) {
+          double sum = 0;
+          for (const WindowTap& tap : taps) {
+            const auto value = static_cast<double>(in[plane * input_pixels + tap.input]);
+            sum += std::pow(std::fabs(value), p);
+          }
+          out[plane * output_pixels + pixel] = static_cast<T>(std::pow(sum, 1 / p));
+        }
+      });
+    });
+  }
+
+ private:
+  const int64_t p_ = GetSingleArgument<int64_t>("p");
+};
+
 // The base of the kernels of MaxPool. The second output holds the index in X of each largest
 // element.
 class MaxPoolOpBase : public PoolOpBase {
@@ -291,6 +328,12 @@ OPKIT_STANDARD_OPERATOR(AveragePool, kNotImplemented, AveragePoolOp)
     .FillUsing(detail::FillPoolSchema)
     .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1", FloatTypes::DTypes())
     .Arg<int64_t>("count_include_pad", "1: a window's elements in pads count, as zeros", 0);
+
+OPKIT_STANDARD_OPERATOR(LpPool, kNotImplemented, LpPoolOp)
+    .Doc("The norm of each window, channel by channel: the p-th root of the sum of p-th powers.")
+    .FillUsing(detail::FillPoolSchema)
+    .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1", FloatTypes::DTypes())
+    .Arg<int64_t>("p", "the exponent, from 1 on", 2);
 
 OPKIT_STANDARD_OPERATOR(MaxPool, kNotImplemented, MaxPoolOp)
     .Doc("The largest element of each window, channel by channel; the first of equal ones.")
