@@ -306,6 +306,14 @@ class Maker:
             inputs.append(self.c.add(starts.astype(np.int64)))
         return self.done(inputs, [t], kind="exact", mode=mode, axis=axis - self.d.choice([0, len(shape)]))
 
+    def center_crop_pad(self):
+        t, shape, x = self.moved(self.d.shape(1, 4, empty=0))
+        axes = None
+        if self.d.chance(0.5):
+            axes = [int(a) for a in self.d.r.permutation(len(shape))[:self.d.int(1, len(shape))]]
+        sizes = [self.d.int(1, 6) for _ in (axes or shape)]
+        return self.done([x, self.c.ints(sizes)], [t], kind="exact", axes=axes)
+
     def topk(self):
         t = self.dtype(FLOATS + INTS)
         shape = self.d.shape(1)
@@ -967,7 +975,7 @@ MAKERS = {
     "Compress": Maker.compress, "Einsum": Maker.einsum, "EyeLike": Maker.eye_like, "GatherND": Maker.gather_nd,
     "ReverseSequence": Maker.reverse_sequence, "ScatterElements": Maker.scatter_elements,
     "GridSample": Maker.grid_sample, "NonMaxSuppression": Maker.non_max_suppression,
-    "AffineGrid": Maker.affine_grid, "TensorScatter": Maker.tensor_scatter,
+    "AffineGrid": Maker.affine_grid, "CenterCropPad": Maker.center_crop_pad, "TensorScatter": Maker.tensor_scatter,
     "Attention": Maker.attention, "RotaryEmbedding": Maker.rotary_embedding,
     "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "CastLike": Maker.cast, "Clip": Maker.clip,
     "Concat": Maker.concat, "Constant": Maker.constant, "ConstantOfShape": Maker.constant_of_shape,

@@ -87,6 +87,7 @@
 #include "opkit/ops/transpose.hpp"
 #include "opkit/ops/trilu.hpp"
 #include "opkit/ops/vision/affine_grid.hpp"
+#include "opkit/ops/vision/center_crop_pad.hpp"
 #include "opkit/ops/vision/grid_sample.hpp"
 #include "opkit/ops/vision/non_max_suppression.hpp"
 #include "opkit/ops/where.hpp"

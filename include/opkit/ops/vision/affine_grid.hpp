@@ -26,8 +26,6 @@ inline void InferAffineGrid(InferenceContext& c) {
         (!Dim::Compatible(theta[0], size[0]) || !Dim::Compatible(theta[1], axes) ||
          !Dim::Compatible(theta[2], axes + 1)))
       fail();
-    for (const Dim& extent : size.dims())
-      if (extent.is_known() && extent.value() < 0) fail();
     std::vector<Dim> dims{size[0]};
     dims.insert(dims.end(), size.dims().begin() + 2, size.dims().end());
     dims.emplace_back(axes);
