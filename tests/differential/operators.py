@@ -314,6 +314,12 @@ class Maker:
         sizes = [self.d.int(1, 6) for _ in (axes or shape)]
         return self.done([x, self.c.ints(sizes)], [t], kind="exact", axes=axes)
 
+    def window_function(self):
+        allowed(self.op, self.opset, 0, ["int64"])
+        t = self.d.choice(["float32", "float64"])
+        return self.done([self.c.ints(self.d.int(2, 9))], [t], kind="single", periodic=self.maybe(self.d.int(0, 1)),
+                         output_datatype=int(PROTO[np.dtype(TYPES[t])]))
+
     def topk(self):
         t = self.dtype(FLOATS + INTS)
         shape = self.d.shape(1)
@@ -975,6 +981,7 @@ MAKERS = {
     "Compress": Maker.compress, "Einsum": Maker.einsum, "EyeLike": Maker.eye_like, "GatherND": Maker.gather_nd,
     "ReverseSequence": Maker.reverse_sequence, "ScatterElements": Maker.scatter_elements,
     "GridSample": Maker.grid_sample, "NonMaxSuppression": Maker.non_max_suppression,
+    **dict.fromkeys(["BlackmanWindow", "HammingWindow", "HannWindow"], Maker.window_function),
     "AffineGrid": Maker.affine_grid, "CenterCropPad": Maker.center_crop_pad, "TensorScatter": Maker.tensor_scatter,
     "Attention": Maker.attention, "RotaryEmbedding": Maker.rotary_embedding,
     "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "CastLike": Maker.cast, "Clip": Maker.clip,

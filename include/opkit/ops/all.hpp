@@ -64,6 +64,7 @@
 #include "opkit/ops/reshape.hpp"
 #include "opkit/ops/scatter.hpp"
 #include "opkit/ops/shape_of.hpp"
+#include "opkit/ops/signal/window_function.hpp"
 #include "opkit/ops/slice.hpp"
 #include "opkit/ops/subgraph.hpp"
 #include "opkit/ops/support/axes.hpp"
