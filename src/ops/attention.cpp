@@ -1,4 +1,5 @@
 // Operators of opkit::ops that transformers use.
 #include "opkit/ops/indexing/tensor_scatter.hpp"
 #include "opkit/ops/nn/attention.hpp"
+#include "opkit/ops/nn/group_normalization.hpp"
 #include "opkit/ops/nn/rotary_embedding.hpp"

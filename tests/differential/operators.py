@@ -320,6 +320,15 @@ class Maker:
         return self.done([self.c.ints(self.d.int(2, 9))], [t], kind="single", periodic=self.maybe(self.d.int(0, 1)),
                          output_datatype=int(PROTO[np.dtype(TYPES[t])]))
 
+    def group_norm(self):
+        self.d.huge = False
+        t = self.dtype(["float32"])
+        groups = self.d.int(1, 3)
+        channels = groups * self.d.int(1, 3)
+        x = self.values([self.d.int(1, 2), channels, *self.d.shape(1, 2, empty=0)], t, 0)
+        scale, bias = (self.values([channels], t, 0) for _ in range(2))
+        return self.done([x, scale, bias], [t], kind="single", num_groups=groups, epsilon=0.1)
+
     def topk(self):
         t = self.dtype(FLOATS + INTS)
         shape = self.d.shape(1)
@@ -982,6 +991,7 @@ MAKERS = {
     "ReverseSequence": Maker.reverse_sequence, "ScatterElements": Maker.scatter_elements,
     "GridSample": Maker.grid_sample, "NonMaxSuppression": Maker.non_max_suppression,
     **dict.fromkeys(["BlackmanWindow", "HammingWindow", "HannWindow"], Maker.window_function),
+    "GroupNormalization": Maker.group_norm,
     "AffineGrid": Maker.affine_grid, "CenterCropPad": Maker.center_crop_pad, "TensorScatter": Maker.tensor_scatter,
     "Attention": Maker.attention, "RotaryEmbedding": Maker.rotary_embedding,
     "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "CastLike": Maker.cast, "Clip": Maker.clip,
@@ -1002,8 +1012,8 @@ MAKERS = {
 
 
 # The first opset of each operator that is newer than OPSETS.
-NEWER = {"Attention": 24, "BitCast": 26, "CumProd": 26, "RMSNormalization": 23, "RotaryEmbedding": 23,
-         "Swish": 24, "TensorScatter": 24}
+NEWER = {"Attention": 24, "BitCast": 26, "CumProd": 26, "GroupNormalization": 21, "RMSNormalization": 23,
+         "RotaryEmbedding": 23, "Swish": 24, "TensorScatter": 24}
 
 
 def operator_case(draw, op):

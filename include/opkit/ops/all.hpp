@@ -42,6 +42,7 @@
 #include "opkit/ops/nn/attention.hpp"
 #include "opkit/ops/nn/conv.hpp"
 #include "opkit/ops/nn/conv_transpose.hpp"
+#include "opkit/ops/nn/group_normalization.hpp"
 #include "opkit/ops/nn/layer_normalization.hpp"
 #include "opkit/ops/nn/loss.hpp"
 #include "opkit/ops/nn/normalization.hpp"

@@ -1,0 +1,102 @@
+// GroupNormalization: gives groups of channels the mean 0 and the variance 1. Sources:
+// https://onnx.ai/onnx/operators/onnx__GroupNormalization.html, opset 21; Wu and He, "Group
+// Normalization", 2018 (https://arxiv.org/abs/1803.08494).
+#ifndef OPKIT_OPS_NN_GROUP_NORMALIZATION_HPP_
+#define OPKIT_OPS_NN_GROUP_NORMALIZATION_HPP_
+
+#include <cmath>
+
+#include "opkit/ops/support/convert.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// The mean and the variance of `count` numbers, in double.
+struct Moments {
+  double mean = 0, variance = 0;
+
+  template <class At>
+  static Moments Of(int64_t count, At at) {
+    Moments moments;
+    const auto n = static_cast<double>(count);
+    for (int64_t i = 0; i < count; ++i) moments.mean += at(i) / n;
+    for (int64_t i = 0; i < count; ++i) {
+      const double distance = at(i) - moments.mean;
+      moments.variance += distance * distance / n;
+    }
+    return moments;
+  }
+};
+
+inline void InferGroupNormalization(InferenceContext& c) {
+  const SymbolicShape& x = c.input_shape(0);
+  const auto groups = c.Arg<int64_t>("num_groups");
+  auto fail = [&](const char* expected) {
+    Throw(ErrorCode::kInvalidArgument, "GroupNormalization: X ", ToString(x), ", num_groups ",
+          groups, ": expected ", expected);
+  };
+  if (groups < 1) fail("one group or more");
+  if (x.has_rank()) {
+    if (x.rank() < 2) fail("a batch and channels");
+    if (x[1].is_known() && x[1].value() % groups != 0)
+      fail("channels that the groups share evenly");
+    for (int i = 1; i < 3; ++i) c.SetInput(i, c.input_dtype(0), {x[1]});
+  }
+  c.SetOutput(0, c.input_dtype(0), x);
+}
+
+}  // namespace detail
+
+class GroupNormalizationOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    Infer();
+    const Tensor& x = DenseInput(0);
+    const std::vector<double> scale = detail::NumbersOf<double>(DenseInput(1));
+    const std::vector<double> bias = detail::NumbersOf<double>(DenseInput(2));
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
+    const int64_t size = channels / groups_ * pixels;  // of a group
+    return Visit<FloatTypes>([&]<class T>() {
+      const T* from = x.data<T>();
+      T* to = y->mutable_data<T>();
+      ParallelFor(x.dim(0) * groups_, [&](int64_t group) {
+        const T* in = from + group * size;
+        const auto moments =
+            detail::Moments::Of(size, [&](int64_t i) { return static_cast<double>(in[i]); });
+        const double factor = 1 / std::sqrt(moments.variance + epsilon_);
+        for (int64_t i = 0; i < size; ++i) {
+          const size_t channel = detail::Index((group * size + i) / pixels % channels);
+          const double normal = (static_cast<double>(in[i]) - moments.mean) * factor;
+          to[group * size + i] = ConvertElement<T>(normal * scale[channel] + bias[channel]);
+        }
+      });
+    });
+  }
+
+ private:
+  const int64_t groups_ = GetSingleArgument<int64_t>("num_groups");
+  const double epsilon_ = static_cast<double>(GetSingleArgument<float>("epsilon"));
+};
+
+OPKIT_STANDARD_OPERATOR(GroupNormalization, kNotImplemented, GroupNormalizationOp)
+    .NumInputs(3)
+    .Input(0, "X", "[N, C, ...]", FloatTypes::DTypes())
+    .Input(1, "scale", "[C]: a factor of each channel", FloatTypes::DTypes())
+    .Input(2, "bias", "[C]: added to each channel", FloatTypes::DTypes())
+    .Output(0, "Y", "of the type and shape of X", FloatTypes::DTypes())
+    .Arg<float>("epsilon", "added to the variance", 1e-5f)
+    .RequiredArg<int64_t>("num_groups", "the number of groups of neighbouring channels")
+    .Arg<int64_t>("stash_type",
+                  "ONNX's number of the type to compute in; opkit computes in double anyway", 1)
+    .PointwiseCost(6)
+    .Infer(detail::InferGroupNormalization)
+    .Doc("Groups of channels with the mean 0 and the variance 1, times a scale, plus a bias.");
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OPS_NN_GROUP_NORMALIZATION_HPP_
