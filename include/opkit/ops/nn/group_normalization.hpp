@@ -14,12 +14,12 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 // The mean and the variance of `count` numbers, in double.
-struct Moments {
+struct GroupMoments {
   double mean = 0, variance = 0;
 
   template <class At>
-  static Moments Of(int64_t count, At at) {
-    Moments moments;
+  static GroupMoments Of(int64_t count, At at) {
+    GroupMoments moments;
     const auto n = static_cast<double>(count);
     for (int64_t i = 0; i < count; ++i) moments.mean += at(i) / n;
     for (int64_t i = 0; i < count; ++i) {
@@ -67,7 +67,7 @@ class GroupNormalizationOp final : public StandardOperator {
       ParallelFor(x.dim(0) * groups_, [&](int64_t group) {
         const T* in = from + group * size;
         const auto moments =
-            detail::Moments::Of(size, [&](int64_t i) { return static_cast<double>(in[i]); });
+            detail::GroupMoments::Of(size, [&](int64_t i) { return static_cast<double>(in[i]); });
         const double factor = 1 / std::sqrt(moments.variance + epsilon_);
         for (int64_t i = 0; i < size; ++i) {
           const size_t channel = detail::Index((group * size + i) / pixels % channels);
