@@ -3,5 +3,7 @@
 #include "opkit/ops/control_flow.hpp"
 #include "opkit/ops/generators.hpp"
 #include "opkit/ops/identity.hpp"
+#include "opkit/ops/loops/loop.hpp"
+#include "opkit/ops/loops/scan.hpp"
 #include "opkit/ops/subgraph.hpp"
 #include "opkit/ops/where.hpp"

@@ -24,6 +24,12 @@ InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<c
                        std::string_view name,
                        UnknownOperators unknown = UnknownOperators::kRefused);
 
+// Does the same for inputs of the types `given`, by position; `constant` of a type has the input's
+// data, if known. `def` is the node, for messages.
+InferredBody InferBody(const OperatorDef& def, const Graph& body, std::span<const TensorInfo> given,
+                       std::string_view name,
+                       UnknownOperators unknown = UnknownOperators::kRefused);
+
 // Infers a node whose inputs and outputs are those of its body, by position. Copies the types of
 // the body's inputs and outputs to the node. Throws kInvalidArgument if the counts differ.
 void InferAsBody(InferenceContext& c, const Graph& body, std::string_view name,

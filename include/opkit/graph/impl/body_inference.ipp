@@ -67,21 +67,31 @@ inline TensorInfo OutOfBody(const TensorInfo& info) {
 OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
                                     std::span<const int> inputs, std::string_view name,
                                     UnknownOperators unknown) {
+  std::vector<TensorInfo> given;
+  for (const int input : inputs) {
+    given.push_back(c.input(input));
+    given.back().constant = c.input_constant(input);
+  }
+  return InferBody(c.def(), body, given, name, unknown);
+}
+
+OPKIT_INLINE InferredBody InferBody(const OperatorDef& def, const Graph& body,
+                                    std::span<const TensorInfo> types_given, std::string_view name,
+                                    UnknownOperators unknown) {
   const InferredBodiesScope scope;
   InferredBody result;
   result.graph = &body;
-  for (const int input : inputs) {
-    result.given.push_back(c.input(input));
-    result.given.back().shape = IntoBody(c.input(input).shape);
+  for (const TensorInfo& info : types_given) {
+    result.given.push_back(info);
+    result.given.back().shape = IntoBody(info.shape);
     result.given.back().constant = nullptr;
-    const Tensor* constant = c.input_constant(input);
-    result.given_data.push_back(constant ? *constant : Tensor());
+    result.given_data.push_back(info.constant ? *info.constant : Tensor());
   }
   for (const InferredBody& known : *t_inferred_bodies)
     if (IsOf(known, result)) return known;
   const auto infer = [&] {
     std::vector<Graph::Input> given;
-    for (size_t i = 0; i < inputs.size(); ++i) {
+    for (size_t i = 0; i < result.given.size(); ++i) {
       given.push_back({body.inputs()[i].name, result.given[i]});
       if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
     }
@@ -94,7 +104,7 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
       result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
     }
   };
-  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(def)); });
   t_inferred_bodies->push_back(result);
   return result;
 }

@@ -43,6 +43,7 @@ inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {" Resize ", 13, OnnxRules::Resize11},
     {" Resize ", kMaxOnnxOpset + 1, OnnxRules::Resize},
     {" RoiAlign ", 16, OnnxRules::RoiAlign},
+    {" Scan ", 9, OnnxRules::Scan},
     {" Scatter ", 11, OnnxRules::Scatter},
     {" Slice ", 10, OnnxRules::Slice},
     {" Split ", 18, OnnxRules::Split},
@@ -57,7 +58,6 @@ struct OnnxRefusal {
 };
 inline constexpr OnnxRefusal kOnnxRefusals[] = {
     {"GroupNormalization", 21},
-    {"Scan", 9},
 };
 
 // An attribute that an operator got after opset 21, as its only change. With the harmless value the

@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx/scope.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -163,6 +164,40 @@ class OnnxRules {
 
   static void Scatter(OnnxScope&, OperatorDef& def, int64_t) { def.Type("ScatterElements"); }
 
+  // Opset 8 had a batch axis before all others. The node becomes a Scan over the batch, whose body
+  // is the Scan of one element.
+  static void Scan(OnnxScope&, OperatorDef& def, int64_t) {
+    const Graph* const body = SubgraphOf(def, "body");
+    if (!Input(def, 0).empty())
+      Throw(ErrorCode::kUnsupported,
+            "its input 'sequence_lens' gives each element of the batch another length; export the "
+            "model with opset 9 or later");
+    if (!body || def.inputs().empty()) return;
+    std::vector<std::string>& inputs = def.mutable_inputs();
+    inputs.erase(inputs.begin());
+    const auto captures = def.args().Get<std::vector<std::string>>("captures", {});
+    OperatorDef one("Scan");
+    Graph batch;
+    const size_t own = inputs.size() - captures.size();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const std::string name = i < own ? StrCat("element of input ", i) : captures[i - own];
+      batch.AddInput(name, DType::kUndefined, {});
+      one.Input(name);
+    }
+    for (size_t o = 0; o < def.outputs().size(); ++o) {
+      one.Output(StrCat("element of output ", o));
+      batch.AddOutput(StrCat("element of output ", o));
+    }
+    one.Arg("num_scan_inputs", def.args().Get<int64_t>("num_scan_inputs", 0));
+    if (def.args().Has("directions"))
+      one.Arg("scan_input_directions", def.args().Get<std::vector<int64_t>>("directions"));
+    if (!captures.empty()) one.Arg("captures", captures);
+    one.Subgraph("body", MakeSubgraph(*body));
+    batch.AddNode(std::move(one));
+    def.mutable_args().Remove("directions");
+    def.Arg("num_scan_inputs", static_cast<int64_t>(own));
+    def.Subgraph("body", MakeSubgraph(std::move(batch)));
+  }
   // Opset 20 renamed the modes, because it added volumes.
   static void GridSample(OnnxScope&, OperatorDef& def, int64_t) {
     const std::string mode = def.args().Get<std::string>("mode", "");

@@ -1,0 +1,250 @@
+// Loop.
+#include "opkit/ops/loops/loop.hpp"
+
+#include "../data_movement.hpp"
+#include "opkit/graph.hpp"
+#include "opkit/ops/concat.hpp"
+#include "opkit/ops/identity.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/logic.hpp"
+#include "opkit/ops/math/unary.hpp"
+#include "opkit/profile/profiler.hpp"
+
+namespace loop_test {
+using namespace opkit_tests;
+
+namespace {
+
+// A body with the inputs i, go and x, and further `inputs`; the outputs are `next` for the
+// condition, then y, then `outputs`.
+Graph Body(std::vector<OperatorDef> nodes, const std::string& next = "go",
+           const std::vector<std::string>& outputs = {},
+           const std::vector<std::string>& inputs = {}) {
+  Graph g;
+  g.AddInput("i", DType::kInt64, Shape{});
+  g.AddInput("go", DType::kBool, Shape{});
+  g.AddInput("x", DType::kFloat32, {});
+  for (const std::string& input : inputs) g.AddInput(input, DType::kUndefined, {});
+  for (OperatorDef& node : nodes) g.AddNode(std::move(node));
+  g.AddOutput(next);
+  g.AddOutput("y");
+  for (const std::string& output : outputs) g.AddOutput(output);
+  return g;
+}
+// A graph with the inputs M, cond, x and c, and one Loop whose body captures `captures`.
+Graph Around(Graph body, int stacked = 0, const std::vector<std::string>& captures = {},
+             const char* count = "M", const char* condition = "cond") {
+  OperatorDef loop("Loop", {count, condition, "x"}, {"out"});
+  loop.Name("repeat").Inputs(captures).Arg("captures", captures);
+  for (int k = 0; k < stacked; ++k) loop.Output(StrCat("stack", k));
+  loop.Subgraph("body", MakeSubgraph(std::move(body)));
+  Graph g;
+  if (*count) g.AddInput("M", DType::kInt64, Shape{});
+  if (*condition) g.AddInput("cond", DType::kBool, Shape{});
+  g.AddInput("x", DType::kFloat32, {Dim()});
+  for (const std::string& name : captures) g.AddInput(name, DType::kFloat32, {1});
+  for (const std::string& name : loop.outputs()) g.AddOutput(name);
+  g.AddNode(std::move(loop));
+  return g;
+}
+Tensor Count(int64_t n) { return Tensor::Scalar(n); }
+const Tensor kYes = Tensor::Scalar(true), kNo = Tensor::Scalar(false);
+const Tensor kX = Tensor::From<float>({2}, {1, 2});
+
+// y = x + x; stacks y.
+Graph Doubling() {
+  return Body({OperatorDef("Add", {"x", "x"}, {"y"}), OperatorDef("Neg", {"y"}, {"s"})}, "go",
+              {"s"});
+}
+
+TEST_CASE("the trip count and the condition end the loop, run after run") {
+  Executor exec(Compile(Around(Doubling(), 1)));
+  for (int run = 0; run < 3; ++run) {
+    for (const int64_t n : {3, 1, 6, 0, -2}) {
+      CAPTURE(n);
+      const NamedTensors out = exec.Run({{"M", Count(n)}, {"cond", kYes}, {"x", kX}});
+      Floats stack;
+      float power = 1;
+      for (int64_t i = 0; i < n; ++i) {
+        power *= 2;
+        stack.push_back(-power);
+        stack.push_back(-2 * power);
+      }
+      CHECK(FloatsOf(out.Get("out")) == Floats{power, 2 * power});
+      CHECK(out.Get("stack0").shape() == Shape{std::max<int64_t>(n, 0), 2});
+      CHECK(FloatsOf(out.Get("stack0")) == stack);
+    }
+    const NamedTensors none = exec.Run({{"M", Count(5)}, {"cond", kNo}, {"x", kX}});
+    CHECK(FloatsOf(none.Get("out")) == Floats{1, 2});
+    CHECK(none.Get("stack0").shape() == Shape{0, 2});
+  }
+  CHECK(FloatsOf(kX) == Floats{1, 2});
+}
+
+TEST_CASE("a result that the caller keeps is not written to by later runs") {
+  Executor exec(Compile(Around(Doubling(), 1)));
+  const NamedTensors first = exec.Run({{"M", Count(5)}, {"cond", kYes}, {"x", kX}});
+  const Tensor x = Tensor::From<float>({2}, {10, 20});
+  exec.Run({{"M", Count(5)}, {"cond", kYes}, {"x", x}});
+  CHECK(FloatsOf(first.Get("out")) == Floats{32, 64});
+  CHECK(FloatsOf(first.Get("stack0").Slice(0, 0, 2)) == Floats{-2, -4, -4, -8});
+}
+
+TEST_CASE("without a trip count, the body's condition ends the loop") {
+  // y = x + x, as long as y < c
+  for (const char* count : {"", "M"})
+    for (const char* condition : {"", "cond"}) {
+      Graph inner =
+          Body({OperatorDef("Add", {"x", "x"}, {"y"}), OperatorDef("Identity", {"y"}, {"s"}),
+                OperatorDef("Less", {"y", "c"}, {"next"})},
+               "next", {"s"}, {"c"});
+      Executor exec(Compile(Around(inner, 1, {"c"}, count, condition)));
+      std::vector<NamedTensor> inputs = {{"x", Tensor::From<float>({1}, {1})},
+                                         {"c", Tensor::From<float>({1}, {20})}};
+      if (*count) inputs.push_back({"M", Count(std::numeric_limits<int64_t>::max())});
+      if (*condition) inputs.push_back({"cond", kYes});
+      const NamedTensors out = exec.Run(inputs);
+      CHECK(FloatsOf(out.Get("out")) == Floats{32});
+      CHECK(FloatsOf(out.Get("stack0")) == Floats{2, 4, 8, 16, 32});
+    }
+}
+
+TEST_CASE("a carried value may change its shape, and inference then knows its rank alone") {
+  const Graph graph = Around(Body({OperatorDef("Concat", {"x", "x"}, {"y"}, {{"axis", 0}})}), 0);
+  const GraphTypes types = InferGraph(GraphView(graph), {});
+  CHECK(types.Get("out").dtype == DType::kFloat32);
+  CHECK(types.Get("out").shape.rank() == 1);
+  CHECK_FALSE(types.Get("out").shape.is_known());
+  Executor exec(Compile(graph));
+  CHECK(FloatsOf(exec.Run({{"M", Count(2)}, {"cond", kYes}, {"x", kX}}).Get("out")) ==
+        Floats{1, 2, 1, 2, 1, 2, 1, 2});
+  CHECK(FloatsOf(exec.Run({{"M", Count(0)}, {"cond", kYes}, {"x", kX}}).Get("out")) ==
+        Floats{1, 2});
+}
+
+TEST_CASE("a carried value that keeps its shape, and a constant trip count, are inferred") {
+  Graph g;
+  g.AddInput("x", DType::kFloat32, {Sym("n"), 3});
+  g.AddConstant("M", Count(4));
+  OperatorDef loop("Loop", {"M", "", "x"}, {"out", "stack"});
+  loop.Subgraph("body", MakeSubgraph(Doubling()));
+  g.AddNode(loop);
+  g.AddOutput("stack");
+  const GraphTypes types = InferGraph(GraphView(g), {});
+  CHECK(types.Get("out").shape == SymbolicShape{Sym("n"), 3});
+  CHECK(types.Get("stack").shape == SymbolicShape{4, Sym("n"), 3});
+  CHECK(types.Get("stack").dtype == DType::kFloat32);
+}
+
+TEST_CASE("two carried values that change places are not mixed up") {
+  Graph body;
+  body.AddInput("i", DType::kInt64, Shape{});
+  body.AddInput("go", DType::kBool, Shape{});
+  body.AddInput("a", DType::kFloat32, {});
+  body.AddInput("b", DType::kFloat32, {});
+  body.AddNode(OperatorDef("Add", {"a", "b"}, {"sum"}));
+  for (const char* output : {"go", "b", "sum"}) body.AddOutput(output);
+  OperatorDef loop("Loop", {"M", "", "a", "b"}, {"x", "y"});
+  loop.Subgraph("body", MakeSubgraph(body));
+  Graph g;
+  g.AddInput("M", DType::kInt64, Shape{});
+  g.AddInput("a", DType::kFloat32, {1});
+  g.AddInput("b", DType::kFloat32, {1});
+  g.AddNode(loop);
+  g.AddOutput("x");
+  g.AddOutput("y");
+  Executor exec(Compile(g));
+  float a = 0, b = 1;
+  for (int64_t n = 0; n < 9; ++n) {
+    const NamedTensors out = exec.Run({{"M", Count(n)},
+                                       {"a", Tensor::From<float>({1}, {0})},
+                                       {"b", Tensor::From<float>({1}, {1})}});
+    CHECK(FloatsOf(out.Get("x")) == Floats{a});
+    CHECK(FloatsOf(out.Get("y")) == Floats{b});
+    a = std::exchange(b, a + b);
+  }
+}
+
+TEST_CASE("a wrong node is an Error") {
+  const auto message = [](auto call) { return std::string(ErrorOf(call).what()); };
+  CHECK(Contains(message([] { Compile(Around(Doubling(), 0)); }), "3 outputs"));
+  CHECK(Contains(message([] {
+                   Compile(Around(Body({OperatorDef("Add", {"x", "c"}, {"y"})}, "go", {}, {"c"})));
+                 }),
+                 "the body's input 'c' is not among the captures"));
+  CHECK(Contains(message([] {
+                   Compile(Around(Body({OperatorDef("Less", {"x", "x"}, {"y"})})));
+                 }),
+                 "the carried value 'x' is float32 before an iteration and bool after it"));
+  Executor exec(
+      Compile(Around(Body({OperatorDef("Add", {"x", "c"}, {"y"})}, "go", {}, {"c"}), 0, {"c"})));
+  CHECK(Contains(message([&] {
+                   exec.Run({{"M", Tensor::From<int64_t>({2}, {1, 2})},
+                             {"cond", kYes},
+                             {"x", kX},
+                             {"c", Tensor::From<float>({1}, {1})}});
+                 }),
+                 "M"));
+}
+
+TEST_CASE("slices that differ in shape are an Error with the iteration") {
+  const Graph graph = Around(Body({OperatorDef("Concat", {"x", "x"}, {"y"}, {{"axis", 0}}),
+                                   OperatorDef("Neg", {"y"}, {"s"})},
+                                  "go", {"s"}),
+                             1);
+  Executor exec(Compile(graph));
+  const Error error = ErrorOf([&] { exec.Run({{"M", Count(2)}, {"cond", kYes}, {"x", kX}}); });
+  CHECK(Contains(std::string(error.what()), "output 2 of the body is"));
+  CHECK(FloatsOf(exec.Run({{"M", Count(1)}, {"cond", kYes}, {"x", kX}}).Get("stack0")) ==
+        Floats{-1, -2, -1, -2});
+}
+
+TEST_CASE("an error in an operator of the body names the iteration") {
+  // The shapes fit in iteration 0 alone: x doubles, c does not.
+  Graph body = Body({OperatorDef("Add", {"x", "c"}, {"sum"}),
+                     OperatorDef("Concat", {"sum", "sum"}, {"y"}, {{"axis", 0}})},
+                    "go", {}, {"c"});
+  OperatorDef loop("Loop", {"M", "", "x", "c"}, {"out"});
+  loop.Arg("captures", std::vector<std::string>{"c"}).Subgraph("body", MakeSubgraph(body));
+  Graph g;
+  g.AddInput("M", DType::kInt64, Shape{});
+  g.AddInput("x", DType::kFloat32, {2});
+  g.AddInput("c", DType::kFloat32, {2});
+  g.AddNode(loop);
+  g.AddOutput("out");
+  Executor exec(Compile(g));
+  CHECK(FloatsOf(exec.Run({{"M", Count(1)}, {"x", kX}, {"c", kX}}).Get("out")) ==
+        Floats{2, 4, 2, 4});
+  const Error error = ErrorOf([&] { exec.Run({{"M", Count(2)}, {"x", kX}, {"c", kX}}); });
+  CHECK(Contains(std::string(error.what()), "in iteration 1 of the body"));
+  CHECK(FloatsOf(exec.Run({{"M", Count(1)}, {"x", kX}, {"c", kX}}).Get("out")) ==
+        Floats{2, 4, 2, 4});
+}
+
+TEST_CASE("a profile shows the operators of the body inside the Loop") {
+  Executor exec(Compile(Around(Doubling(), 1), {.threads = 1}));
+  Profiler::Start();
+  exec.Run({{"M", Count(3)}, {"cond", kYes}, {"x", kX}});
+  Profiler::Stop();
+  const Profile profile = Profiler::Read();
+  int added = 0;
+  uint64_t loop = 0;
+  for (const ProfileSpan& span : profile.spans)
+    if (DisplayName(span) == "Loop") loop = span.id;
+  for (const ProfileSpan& span : profile.spans) {
+    if (DisplayName(span) != "Add") continue;
+    ++added;
+    uint64_t around = span.parent;
+    for (int up = 0; up < 4 && around != loop; ++up)
+      for (const ProfileSpan& outer : profile.spans)
+        if (outer.id == around) {
+          around = outer.parent;
+          break;
+        }
+    CHECK(around == loop);
+  }
+  CHECK(added == 3);
+}
+
+}  // namespace
+}  // namespace loop_test
