@@ -111,7 +111,8 @@ TEST_CASE("without a trip count, the body's condition ends the loop") {
 
 TEST_CASE("a carried value may change its shape, and inference then knows its rank alone") {
   const Graph graph = Around(Body({OperatorDef("Concat", {"x", "x"}, {"y"}, {{"axis", 0}})}), 0);
-  const GraphTypes types = InferGraph(GraphView(graph), {});
+  const GraphView view(graph);
+  const GraphTypes types = InferGraph(view, {});
   CHECK(types.Get("out").dtype == DType::kFloat32);
   CHECK(types.Get("out").shape.rank() == 1);
   CHECK_FALSE(types.Get("out").shape.is_known());
@@ -130,7 +131,8 @@ TEST_CASE("a carried value that keeps its shape, and a constant trip count, are 
   loop.Subgraph("body", MakeSubgraph(Doubling()));
   g.AddNode(loop);
   g.AddOutput("stack");
-  const GraphTypes types = InferGraph(GraphView(g), {});
+  const GraphView view(g);
+  const GraphTypes types = InferGraph(view, {});
   CHECK(types.Get("out").shape == SymbolicShape{Sym("n"), 3});
   CHECK(types.Get("stack").shape == SymbolicShape{4, Sym("n"), 3});
   CHECK(types.Get("stack").dtype == DType::kFloat32);

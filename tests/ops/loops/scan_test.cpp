@@ -73,7 +73,8 @@ TEST_CASE("slices may lie on another axis, and the stacked output may have its a
         .Arg("scan_output_axes", std::vector<int64_t>{axis})
         .Arg("scan_output_directions", std::vector<int64_t>{1});
     const Graph graph = Around(scan, {Sym("n"), Sym("t")}, {Sym("n")});
-    CHECK(InferGraph(GraphView(graph), {}).Get("stack").shape == SymbolicShape{Sym("n"), Sym("t")});
+    const GraphView view(graph);
+    CHECK(InferGraph(view, {}).Get("stack").shape == SymbolicShape{Sym("n"), Sym("t")});
     Executor exec(Compile(graph));
     const NamedTensors out = exec.Run({{"state", kZero}, {"x", kColumns}});
     CHECK(FloatsOf(out.Get("final")) == Floats{9, 12});
