@@ -80,6 +80,7 @@
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/microsoft_operator.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/recurrent_function.hpp"
 #include "opkit/ops/support/resize_axis.hpp"

@@ -6,6 +6,7 @@
 
 #include "opkit/ops/quantized/dynamic_quantize_linear.hpp"
 #include "opkit/ops/quantized/matmul_integer.hpp"
+#include "opkit/ops/support/microsoft_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -91,18 +92,6 @@ class DynamicQuantizeMatMulOp final : public MatMulToFloatOpBase {
   Tensor quantized_;
 };
 
-// Registers the reference kernel of an operator as "com.microsoft.<name>", without a gradient, and
-// begins its schema.
-#define OPKIT_MICROSOFT_OPERATOR(name, ...)                                                       \
-  OPKIT_REGISTER_CPU_OPERATOR_STR("com.microsoft." #name, __VA_ARGS__);                           \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                              \
-      ::opkit::detail::RegisterGradientKind("com.microsoft." #name, ::opkit::GradientKind::kNone, \
-                                            __FILE__, __LINE__);                                  \
-  [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                        \
-      ::opkit::OpRegistry::Global()                                                               \
-          .AddSchema("com.microsoft." #name, __FILE__, __LINE__)                                  \
-          .NumOutputs(1)
-
 OPKIT_MICROSOFT_OPERATOR(MatMulIntegerToFloat, MatMulIntegerToFloatOp)
     .Doc(
         "Y = (A - a_zero_point) (B - b_zero_point) * a_scale * b_scale + bias, with the shapes of "
@@ -149,8 +138,6 @@ OPKIT_MICROSOFT_OPERATOR(DynamicQuantizeMatMul, DynamicQuantizeMatMulOp)
       detail::CheckColumns(c, 4, false);
       c.SetOutput(0, DType::kFloat32, detail::ProductShape(c, 0, 1));
     });
-
-#undef OPKIT_MICROSOFT_OPERATOR
 
 }}  // namespace opkit
 
