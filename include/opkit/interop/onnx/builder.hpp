@@ -6,6 +6,7 @@
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/graph/subgraph.hpp"
+#include "opkit/interop/onnx/microsoft_rules.hpp"
 #include "opkit/interop/onnx/opset.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -158,6 +159,8 @@ class OnnxGraphBuilder {
       RewriteOnnxNode(scope_, def, node.opset);
       CheckAttributes(def);
     }
+    if (node.domain == "com.microsoft" && RewriteMicrosoftNode(scope_, def))
+      return scope_.AddNode(std::move(def));
     scope_.AddNode(std::move(def), node.domain, node.opset, node.library);
   }
   // ZipMap makes a map from labels to scores of each row of a tensor. opkit has no maps: the output

@@ -1,0 +1,288 @@
+// Operators of com.microsoft through the reader of models, which makes ONNX's own of them. The
+// expected numbers are those of ONNX Runtime.
+#include "opkit/graph/executor.hpp"
+#include "opkit/interop/onnx.hpp"
+#include "opkit/ops/all.hpp"
+#include "ops/data_movement.hpp"
+#include "support/onnx_bytes.hpp"
+
+namespace microsoft_operators_test {
+using namespace opkit_tests;
+using A = onnx_bytes::AttributeProto;
+using OnnxGraph = onnx_bytes::Graph;
+using Attributes = std::vector<A>;
+
+namespace {
+
+// The numbers -1.25 to 1.25 of a fixed order, or small integers.
+Tensor Pattern(const Shape& shape, DType dtype = DType::kFloat32) {
+  Tensor out(shape, dtype);
+  for (int64_t i = 0; i < out.numel(); ++i) {
+    const auto number = static_cast<double>((i * 7 + 3) % 11);
+    detail::SetNumber(out, i,
+                      dtype == DType::kFloat32 ? (number - 5) / 4
+                      : dtype == DType::kInt8  ? number * 9 - 40
+                      : dtype == DType::kUInt8 ? number * 20
+                                               : static_cast<double>((i * 7 + 3) % 11 % 3));
+  }
+  return out;
+}
+template <class T = float>
+Tensor One(T value) {
+  return Tensor::Scalar<T>(value);
+}
+
+// A model of one node of com.microsoft.
+std::string Model(const char* op, const std::vector<Tensor>& inputs, const Attributes& attributes,
+                  const Strings& outputs, std::vector<NamedTensor>* given) {
+  OnnxGraph graph;
+  Strings names;
+  for (const Tensor& input : inputs) {
+    names.push_back(input.dtype() == DType::kUndefined ? "" : StrCat("x", names.size()));
+    if (names.back().empty()) continue;
+    std::vector<onnx_bytes::Extent> extents;
+    for (const int64_t extent : input.shape()) extents.push_back(static_cast<int>(extent));
+    graph.Input(names.back(), extents, static_cast<int>(OnnxNumberOf(input.dtype())));
+    given->push_back({names.back(), input});
+  }
+  graph.Node(op, names, outputs, attributes, "node", "com.microsoft");
+  for (const std::string& output : outputs)
+    if (!output.empty()) graph.Output(output);
+  return graph.Model();
+}
+// The numbers of an output, to be compared with Near.
+struct Numbers {
+  std::vector<double> values;
+};
+struct Near {
+  std::vector<double> values;
+  Near(std::initializer_list<double> numbers) : values(numbers) {}
+};
+// Expected numbers are rounded to four digits.
+bool operator==(const Numbers& found, const Near& expected) {
+  bool same = found.values.size() == expected.values.size();
+  for (size_t i = 0; same && i < found.values.size(); ++i)
+    same = std::fabs(found.values[i] - expected.values[i]) <=
+           1e-3 * (std::max)(1.0, std::fabs(expected.values[i]));
+  return same;
+}
+std::ostream& operator<<(std::ostream& out, const Numbers& numbers) {
+  for (const double value : numbers.values) out << value << ' ';
+  return out;
+}
+Numbers Run(const char* op, const std::vector<Tensor>& inputs, const Attributes& attributes,
+            const Strings& outputs = {"y0"}, const char* read = "y0") {
+  std::vector<NamedTensor> given;
+  const std::string model = Model(op, inputs, attributes, outputs, &given);
+  Executor executor(Compile(ParseOnnxModel(model).graph));
+  const Tensor output = executor.Run(given).Get(read);
+  Numbers numbers;
+  PlainTypes::Visit(output.dtype(), [&]<class T>() {
+    for (const T value : output.ToVector<T>()) numbers.values.push_back(static_cast<double>(value));
+  });
+  return numbers;
+}
+std::string Refused(const char* op, const std::vector<Tensor>& inputs, const Attributes& attributes,
+                    const Strings& outputs = {"y0"}) {
+  std::vector<NamedTensor> given;
+  const std::string model = Model(op, inputs, attributes, outputs, &given);
+  return ErrorOf([&] { ParseOnnxModel(model); }).message();
+}
+
+TEST_CASE("Gelu with a bias, and by tanh") {
+  CHECK(Run("Gelu", {Pattern({4})}, {}) == Near({-0.1543f, 1.118f, 0.1497f, -0.17f}));
+  CHECK(Run("BiasGelu", {Pattern({2, 3}), Pattern({3})}, {}) ==
+        Near({-0.1587f, 2.484f, 0.3457f, -0.1321f, 2.222f, 0.1497f}));
+  CHECK(Run("FastGelu", {Pattern({4})}, {}) == Near({-0.1543f, 1.118f, 0.1497f, -0.17f}));
+  CHECK(Run("FastGelu", {Pattern({2, 2}), Pattern({2})}, {}) ==
+        Near({-0.1588f, 2.485f, -0.1003f, 0.3457f}));
+}
+
+TEST_CASE("FusedMatMul transposes its factors and scales the product") {
+  CHECK(Run("FusedMatMul", {Pattern({3, 2}), Pattern({2, 3})},
+            {A::Float("alpha", 0.5f), A::Int("transA", 1), A::Int("transB", 1)}) ==
+        Near({0.4062f, 0.3125f, -0.7812f, -0.8438f}));
+  CHECK(Run("FusedMatMul", {Pattern({3, 2, 1}), Pattern({2, 1, 2})},
+            {A::Int("transBatchA", 1), A::Int("transA", 0)}) ==
+        Near({0.25f, -0.625f, -0.125f, 0.3125f, -0.5f, 1.25f, 0.3125f, -0.9375f, -0.1875f, 0.5625f,
+              0, 0}));
+}
+
+TEST_CASE("FusedConv adds a tensor and computes an activation") {
+  CHECK(Run("FusedConv", {Pattern({1, 1, 3, 3}), Pattern({1, 1, 2, 2}), Pattern({1})},
+            {A::String("activation", "LeakyRelu"), A::Floats("activation_params", {0.25f})}) ==
+        Near({0.375f, -0.1406f, 0.3125f, -0.1562f}));
+  CHECK(Run("FusedConv",
+            {Pattern({1, 1, 3, 3}), Pattern({1, 1, 2, 2}), Pattern({1}), Pattern({1, 1, 2, 2})},
+            {A::String("activation", "Relu")}) == Near({0, 0.6875f, 0.5625f, 0}));
+  CHECK(Run("FusedConv", {Pattern({1, 1, 3, 3}), Pattern({1, 1, 2, 2})},
+            {A::String("activation", "Clip"), A::Floats("activation_params", {-0.5f, 0.5f})}) ==
+        Near({0.5f, -0.0625f, 0.5f, -0.125f}));
+}
+
+TEST_CASE("SkipLayerNormalization adds before it normalises") {
+  CHECK(Run("SkipLayerNormalization",
+            {Pattern({1, 2, 3}), Pattern({1, 2, 3}), Pattern({3}), Pattern({3}), Pattern({3})},
+            {A::Float("epsilon", 0.5f)}) ==
+        Near({0.05216f, 2.768f, 0.2224f, 0.05216f, 2.768f, 0.2224f}));
+  CHECK(Run("SkipLayerNormalization", {Pattern({1, 2, 3}), Pattern({2, 3}), Pattern({3})}, {},
+            {"y0", "", "", "y3"}, "y3") == Near({-1, 2.5f, 0.5f, -1.5f, 2, 0}));
+  CHECK(Run("SkipSimplifiedLayerNormalization",
+            {Pattern({1, 2, 3}), Pattern({1, 2, 3}), Pattern({3}), Pattern({3})},
+            {A::Float("epsilon", 0.5f)}) ==
+        Near({0.303f, 1.894f, 0.07576f, 0.4313f, 1.752f, 0.02696f}));
+}
+
+TEST_CASE("EmbedLayerNormalization sums the embeddings of words, positions and segments") {
+  CHECK(Run("EmbedLayerNormalization",
+            {Pattern({1, 3}, DType::kInt32), Pattern({1, 3}, DType::kInt32), Pattern({3, 2}),
+             Pattern({4, 2}), Pattern({3, 2}), Pattern({2}), Pattern({2})},
+            {A::Float("epsilon", 0.5f)}, {"y0", "y1"}, "y1") == Near({0}));
+  CHECK(Run("EmbedLayerNormalization",
+            {Pattern({1, 3}, DType::kInt32), Tensor(), Pattern({3, 2}), Pattern({4, 2}), Tensor(),
+             Pattern({2}), Pattern({2}), Tensor(), Pattern({1, 3}, DType::kInt32)},
+            {A::Float("epsilon", 0.5f)}, {"y0", "y1", "y2"},
+            "y2") == Near({-1, 2.5f, 0.5f, -1.5f, -1, 2.5f}));
+}
+
+TEST_CASE("Attention has heads, masks, a past and a causal order") {
+  CHECK(Run("Attention", {Pattern({1, 2, 2}), Pattern({2, 6}), Pattern({6})},
+            {A::Int("num_heads", 2)}) == Near({1.059f, 0.3288f, 0.9946f, 0.2491f}));
+  CHECK(Run("Attention", {Pattern({1, 2, 2}), Pattern({2, 6}), Pattern({6}), Vector<int32_t>({1})},
+            {A::Int("num_heads", 1)}) == Near({1.125f, -0.625f, 1.125f, -0.625f}));
+  CHECK(Run("Attention",
+            {Pattern({1, 3, 2}), Pattern({2, 6}), Pattern({6}), Pattern({1, 3}, DType::kInt32)},
+            {A::Int("num_heads", 1), A::Int("unidirectional", 1)}) ==
+        Near({1.125f, -0.625f, 0.875f, 0.375f, 0.875f, 0.375f}));
+  CHECK(Run("Attention",
+            {Pattern({1, 2, 2}), Pattern({2, 6}), Pattern({6}), Pattern({1, 2, 2}, DType::kInt32)},
+            {A::Int("num_heads", 1), A::Float("scale", 0.5f)}) ==
+        Near({0.875f, 0.375f, 0.875f, 0.375f}));
+  CHECK(Run("Attention",
+            {Pattern({1, 2, 2}), Pattern({2, 6}), Pattern({6}), Tensor(), Pattern({2, 1, 1, 2, 2})},
+            {A::Int("num_heads", 1), A::Int("unidirectional", 1)}, {"y0", "y1"},
+            "y0") == Near({0.91f, 0.02231f, 0.6908f, 0.1631f}));
+  CHECK(Run("Attention",
+            {Pattern({1, 2, 2}), Pattern({2, 6}), Pattern({6}), Tensor(), Pattern({2, 1, 1, 2, 2})},
+            {A::Int("num_heads", 1)}, {"y0", "y1"},
+            "y1") == Near({-0.5f, 1.25f, 0.25f, -0.75f, -0.1875f, -1.938f, 0.5f, 0, 1, 0, -1, 0.75f,
+                           1.125f, -0.625f, 0.875f, 0.375f}));
+  CHECK(Run("Attention",
+            {Pattern({1, 2, 2}), Pattern({2, 8}), Pattern({8}), Tensor(), Tensor(),
+             Pattern({1, 1, 2, 2})},
+            {A::Int("num_heads", 1), A::Ints("qkv_hidden_sizes", {2, 2, 4})}) ==
+        Near({0.5644f, -0.1155f, -0.7954f, 0.3944f, 1.177f, 0.05941f, -1.058f, 0.8974f}));
+  CHECK(Run("QAttention",
+            {Pattern({1, 2, 2}, DType::kUInt8), Pattern({2, 6}, DType::kInt8), Pattern({6}),
+             One(0.01f), One(0.02f), Tensor(), One<uint8_t>(7), One<int8_t>(3)},
+            {A::Int("num_heads", 1)}) == Near({2.02f, -0.1444f, 2.021f, -0.1481f}));
+}
+
+TEST_CASE("Operators on quantised tensors compute their numbers") {
+  CHECK(Run("QLinearAdd",
+            {Pattern({2, 3}, DType::kUInt8), One(0.02f), One<uint8_t>(5),
+             Pattern({3}, DType::kUInt8), One(0.03f), One<uint8_t>(7), One(0.05f), One<uint8_t>(9)},
+            {}) == Near({63, 203, 123, 55, 195, 115}));
+  CHECK(Run("QLinearMul",
+            {Pattern({2, 3}, DType::kInt8), One(0.02f), One<int8_t>(-5), Pattern({3}, DType::kInt8),
+             One(0.03f), One<int8_t>(7), One(0.01f), One<int8_t>(9)},
+            {}) == Near({19, 127, 17, 29, 127, 13}));
+  CHECK(Run("QLinearSigmoid",
+            {Pattern({2, 3}, DType::kUInt8), One(0.02f), One<uint8_t>(5), One(0.004f),
+             One<uint8_t>(0)},
+            {}) == Near({188, 245, 227, 167, 243, 217}));
+  CHECK(Run("QLinearLeakyRelu",
+            {Pattern({4}, DType::kInt8), One(0.02f), One<int8_t>(-5), One(0.01f), One<int8_t>(3)},
+            {A::Float("alpha", 0.25f)}) == Near({-1, 113, 41, -5}));
+  CHECK(Run("QLinearGlobalAveragePool",
+            {Pattern({1, 2, 2, 2}, DType::kUInt8), One(0.02f), One<uint8_t>(5), One(0.01f),
+             One<uint8_t>(1)},
+            {A::Int("channels_last", 0)}) == Near({201, 221}));
+  CHECK(Run("QLinearAveragePool",
+            {Pattern({1, 1, 2, 3}, DType::kUInt8), One(0.02f), One<uint8_t>(5), One(0.01f),
+             One<uint8_t>(1)},
+            {A::Ints("kernel_shape", {2, 2})}) == Near({231, 255}));
+  CHECK(Run("QLinearConcat",
+            {One(0.02f), One<uint8_t>(5), Pattern({1, 2}, DType::kUInt8), One(0.01f),
+             One<uint8_t>(3), Pattern({1, 2}, DType::kUInt8), One(0.04f), One<uint8_t>(4)},
+            {A::Int("axis", 1)}) == Near({33, 103, 117, 255}));
+  CHECK(Run("QGemm",
+            {Pattern({3, 2}, DType::kUInt8), One(0.02f), One<uint8_t>(100),
+             Pattern({2, 3}, DType::kInt8), Vector({0.01f, 0.02f}), Vector<int8_t>({2, 3}),
+             Vector<int32_t>({7, -9})},
+            {A::Int("transA", 1), A::Int("transB", 1), A::Float("alpha", 0.5f)}) ==
+        Near({0.2527f, 0.3822f, -0.4373f, -0.9578f}));
+  CHECK(Run("QGemm",
+            {Pattern({2, 3}, DType::kUInt8), One(0.02f), One<uint8_t>(100),
+             Pattern({3, 2}, DType::kInt8), One(0.01f), One<int8_t>(2), Tensor(), One(0.07f),
+             One<uint8_t>(120)},
+            {}) == Near({127, 108, 125, 106}));
+}
+
+TEST_CASE("DynamicQuantizeLSTM is an LSTM of the weights' numbers") {
+  const Tensor x = Pattern({2, 1, 2}), state = Pattern({1, 1, 1});
+  const Tensor q = Pattern({1, 2, 4}, DType::kInt8), r = Pattern({1, 1, 4}, DType::kInt8);
+  // scale and zero point of W, then of R
+  const auto weights = [](const Tensor& quantized, float scale, int zero_point) {
+    Tensor turned({1, 4, quantized.dim(1)}, DType::kFloat32);
+    for (int64_t row = 0; row < quantized.dim(1); ++row)
+      for (int64_t column = 0; column < 4; ++column)
+        turned.mutable_data<float>()[column * quantized.dim(1) + row] =
+            static_cast<float>(quantized.data<int8_t>()[row * 4 + column] - zero_point) * scale;
+    return turned;
+  };
+  const std::vector<double> expected = detail::NumbersOf<double>(
+      Invoke("LSTM", {x, weights(q, 0.02f, 3), weights(r, 0.01f, -2), Tensor(), Tensor(), state},
+             {{"hidden_size", 1}}, {.num_outputs = 1})[0]);
+  for (const Shape& shape : {Shape{1}, Shape{1, 4}}) {
+    const auto all = [&](auto value) {
+      Tensor out(shape, kDTypeOf<decltype(value)>);
+      std::fill_n(out.mutable_data<decltype(value)>(), out.numel(), value);
+      return out;
+    };
+    const Numbers found = Run("DynamicQuantizeLSTM",
+                              {x, q, r, Tensor(), Tensor(), state, Tensor(), Tensor(), all(0.02f),
+                               all(int8_t{3}), all(0.01f), all(int8_t{-2})},
+                              {A::Int("hidden_size", 1)});
+    REQUIRE(found.values.size() == expected.size());
+    for (size_t i = 0; i < expected.size(); ++i)
+      CHECK(found.values[i] == doctest::Approx(expected[i]));
+  }
+}
+
+TEST_CASE("What no rule translates is refused by name") {
+  CHECK(Contains(Refused("Gelu", {Pattern({2})}, {A::Int("wide", 1)}),
+                 "node 'node' (com.microsoft.Gelu): opkit does not read its attribute 'wide'"));
+  CHECK(Contains(Refused("BiasGelu", {Pattern({2})}, {}), "it needs input 1"));
+  CHECK(Contains(Refused("Gelu", {Pattern({2})}, {}, {"y0", "y1"}), "it has 1 outputs, found 2"));
+  CHECK(Contains(Refused("FusedConv", {Pattern({1, 1, 2, 2}), Pattern({1, 1, 1, 1})},
+                         {A::String("activation", "Gelu")}),
+                 "its activation is 'Gelu'"));
+  CHECK(Contains(Refused("FusedConv", {Pattern({1, 1, 2, 2}), Pattern({1, 1, 1, 1})},
+                         {A::String("activation", "LeakyRelu")}),
+                 "its activation_params are too few"));
+  const std::vector<Tensor> attention{Pattern({2, 2, 2}), Pattern({2, 6}), Pattern({6})};
+  CHECK(Contains(Refused("Attention", attention, {A::Int("num_heads", 3)}),
+                 "its 3 heads do not divide"));
+  std::vector<Tensor> masked = attention;
+  masked.push_back(Vector<int32_t>({1, 2, 0, 0}));
+  CHECK(Contains(Refused("Attention", masked, {A::Int("num_heads", 1)}), "its mask is"));
+  CHECK(Contains(Refused("Attention", attention, {A::Int("num_heads", 1), A::Int("do_rotary", 1)}),
+                 "its do_rotary is not 0"));
+  const Tensor byte = Pattern({1, 1, 2, 2}, DType::kUInt8), zero = One<uint8_t>(0);
+  CHECK(Contains(Refused("QLinearGlobalAveragePool", {byte, One(1.f), zero, One(1.f), zero},
+                         {A::Int("channels_last", 1)}),
+                 "its channels are last"));
+}
+
+TEST_CASE("A reader that allows unknown operators keeps the nodes") {
+  std::vector<NamedTensor> given;
+  OnnxOptions options;
+  options.allow_unknown_operators = true;
+  const Graph graph =
+      ParseOnnxModel(Model("Gelu", {Pattern({2})}, {}, {"y0"}, &given), options).graph;
+  CHECK(graph.node(0).type() == "com.microsoft.Gelu");
+}
+
+}  // namespace
+}  // namespace microsoft_operators_test
