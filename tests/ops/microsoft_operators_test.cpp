@@ -96,6 +96,9 @@ TEST_CASE("Gelu with a bias, and by tanh") {
   CHECK(Run("FastGelu", {Pattern({4})}, {}) == Near({-0.1543f, 1.118f, 0.1497f, -0.17f}));
   CHECK(Run("FastGelu", {Pattern({2, 2}), Pattern({2})}, {}) ==
         Near({-0.1588f, 2.485f, -0.1003f, 0.3457f}));
+  CHECK(Run("QuickGelu", {Pattern({4})}, {}) == Near({-0.1496f, 1.117f, 0.1512f, -0.1636f}));
+  CHECK(Run("QuickGelu", {Pattern({4})}, {A::Float("alpha", 0.5f)}) ==
+        Near({-0.2189f, 0.8142f, 0.1328f, -0.3055f}));
 }
 
 TEST_CASE("FusedMatMul transposes its factors and scales the product") {
@@ -217,6 +220,15 @@ TEST_CASE("Operators on quantised tensors compute their numbers") {
              Pattern({3, 2}, DType::kInt8), One(0.01f), One<int8_t>(2), Tensor(), One(0.07f),
              One<uint8_t>(120)},
             {}) == Near({127, 108, 125, 106}));
+  // ONNX Runtime gives 240 and 192 for 241.2 and 193.1.
+  CHECK(Run("QLinearSoftmax",
+            {Pattern({1, 2, 2}, DType::kUInt8), One(0.02f), One<uint8_t>(5), One(0.004f),
+             One<uint8_t>(1)},
+            {A::Int("axis", 1), A::Int("opset", 13)}) == Near({59, 241, 193, 11}));
+  CHECK(Run("QLinearSoftmax",
+            {Pattern({1, 2, 2}, DType::kUInt8), One(0.02f), One<uint8_t>(5), One(0.004f),
+             One<uint8_t>(1)},
+            {A::Int("axis", 1), A::Int("opset", 12)}) == Near({13, 193, 40, 9}));
 }
 
 TEST_CASE("DynamicQuantizeLSTM is an LSTM of the weights' numbers") {

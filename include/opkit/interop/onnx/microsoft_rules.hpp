@@ -115,6 +115,10 @@ class OnnxMicrosoftRules {
     e.Last("Gelu", {e.Plus(e.In(0), 1)}, {{"approximate", "tanh"}});
   }
 
+  static void QuickGelu(OnnxExpansion& e) {
+    e.Last("Swish", {e.In(0)}, {{"alpha", e.args().Get<float>("alpha", 1.702f)}});
+  }
+
   static void FusedMatMul(OnnxExpansion& e) {
     const auto alpha = e.args().Get<float>("alpha", 1.f);
     const std::string a = Turned(e, 0, "transBatchA", "transA");
@@ -201,6 +205,16 @@ class OnnxMicrosoftRules {
   static void QLinearLeakyRelu(OnnxExpansion& e) { QLinearUnary(e, "LeakyRelu"); }
   static void QLinearAveragePool(OnnxExpansion& e) { QLinearPool(e, "AveragePool"); }
   static void QLinearGlobalAveragePool(OnnxExpansion& e) { QLinearPool(e, "GlobalAveragePool"); }
+  // Before opset 13 of ONNX, Softmax treated all axes from `axis` on as one.
+  static void QLinearSoftmax(OnnxExpansion& e) {
+    const auto axis = e.args().Get<int64_t>("axis", -1);
+    const std::string x = e.Dequantized(0);
+    if (e.args().Get<int64_t>("opset", 13) >= 13)
+      return e.LastQuantized(e.Node("Softmax", {x}, {{"axis", axis}}), 3, 0);
+    const std::string rows =
+        e.Node("Softmax", {e.Node("Flatten", {x}, {{"axis", axis}})}, {{"axis", -1}});
+    e.LastQuantized(e.Node("Reshape", {rows, e.Node("Shape", {x})}, {{"allowzero", 1}}), 3, 0);
+  }
   // Scale and zero point of the result, then three inputs for each part.
   static void QLinearConcat(OnnxExpansion& e) {
     std::vector<std::string> parts;
@@ -419,6 +433,8 @@ inline const OnnxMicrosoftRules::Row* OnnxMicrosoftRules::Find(const std::string
       {"QLinearLeakyRelu", R::QLinearLeakyRelu, 1, " alpha "},
       {"QLinearMul", R::QLinearMul, 1, " "},
       {"QLinearSigmoid", R::QLinearSigmoid, 1, " "},
+      {"QLinearSoftmax", R::QLinearSoftmax, 1, " axis opset "},
+      {"QuickGelu", R::QuickGelu, 1, " alpha "},
       {"SkipLayerNormalization", R::SkipLayerNormalization, 4, " epsilon "},
       {"SkipSimplifiedLayerNormalization", R::SkipSimplifiedLayerNormalization, 4, " epsilon "},
   };
