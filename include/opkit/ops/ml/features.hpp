@@ -295,7 +295,7 @@ class LabelEncoderOp final : public StandardOperator {
   std::unordered_map<int64_t, int64_t> places_;
 };
 
-OPKIT_ML_OPERATOR(ArrayFeatureExtractor, kNotImplemented, ArrayFeatureExtractorOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", ArrayFeatureExtractor, kNotImplemented, ArrayFeatureExtractorOp)
     .Doc("The columns of the last axis that a list of indices names.")
     .NumInputs(2)
     .Input(0, "X", "a tensor; one axis is one row", MlTypes::DTypes())
@@ -303,7 +303,7 @@ OPKIT_ML_OPERATOR(ArrayFeatureExtractor, kNotImplemented, ArrayFeatureExtractorO
     .Output(0, "Z", "X with the chosen columns")
     .Infer(&detail::InferArrayFeatureExtractor);
 
-OPKIT_ML_OPERATOR(FeatureVectorizer, kNotImplemented, FeatureVectorizerOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", FeatureVectorizer, kNotImplemented, FeatureVectorizerOp)
     .Doc("The columns of all inputs side by side, as float32.")
     .NumInputs(1, 1 << 20)
     .Input(0, "X", "rows, of shape [N, F] or [F]", MlTypes::DTypes())
@@ -311,7 +311,7 @@ OPKIT_ML_OPERATOR(FeatureVectorizer, kNotImplemented, FeatureVectorizerOp)
     .Arg<std::vector<int64_t>>("inputdimensions", "for each input: its columns")
     .Infer(&detail::InferFeatureVectorizer);
 
-OPKIT_ML_OPERATOR(Imputer, kNotImplemented, ImputerOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", Imputer, kNotImplemented, ImputerOp)
     .Doc("Each element that equals a value (NaN, too) replaced by another, by column.")
     .Input(0, "X", "a tensor whose last axis are the columns", MlTypes::DTypes())
     .Output(0, "Y", "of X's shape and dtype")
@@ -321,7 +321,7 @@ OPKIT_ML_OPERATOR(Imputer, kNotImplemented, ImputerOp)
     .Arg<std::vector<int64_t>>("imputed_value_int64s", "the same for integers")
     .IdenticalTypeAndShape();
 
-OPKIT_ML_OPERATOR(OneHotEncoder, kNone, OneHotEncoderOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", OneHotEncoder, kNone, OneHotEncoderOp)
     .Doc("For each element a list with 1 at the position of its category and 0 elsewhere.")
     .Input(0, "X", "a tensor; floats are cast to int64", MlTypes::DTypes())
     .Output(0, "Y", "of X's shape and an axis of the categories", {DType::kFloat32})
@@ -330,7 +330,7 @@ OPKIT_ML_OPERATOR(OneHotEncoder, kNone, OneHotEncoderOp)
     .Arg<int64_t>("zeros", "1: an unknown category is all zeros; 0: it is an Error", 1)
     .Infer(&detail::InferOneHotEncoder);
 
-OPKIT_ML_OPERATOR(LabelEncoder, kNone, LabelEncoderOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", LabelEncoder, kNone, LabelEncoderOp)
     .Doc(
         "Each element replaced by the value of its key. Of equal keys the last counts. An element "
         "without a key becomes the default.")

@@ -135,7 +135,7 @@ class LinearRegressorOp final : public detail::LinearOperator {
   }
 };
 
-OPKIT_ML_OPERATOR(LinearClassifier, kNotImplemented, LinearClassifierOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", LinearClassifier, kNotImplemented, LinearClassifierOp)
     .Doc(
         "The class of each row by linear scores, and the scores of all classes. If there are two "
         "classes and the coefficients of one, these give the score s of the second: the scores are "
@@ -154,7 +154,7 @@ OPKIT_ML_OPERATOR(LinearClassifier, kNotImplemented, LinearClassifierOp)
     .Arg("post_transform", "how scores are transformed", detail::kPostTransforms)
     .Infer([](InferenceContext& c) { detail::InferClassifier(c, "classlabels_ints"); });
 
-OPKIT_ML_OPERATOR(LinearRegressor, kNotImplemented, LinearRegressorOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", LinearRegressor, kNotImplemented, LinearRegressorOp)
     .Doc("For each target of a row the sum of the columns times the target's coefficients.")
     .Input(0, "X", "rows, of shape [N, F] or [F]", MlTypes::DTypes())
     .Output(0, "Y", "the values, of shape [N, targets]", {DType::kFloat32})

@@ -1,6 +1,5 @@
-// The parts that the operators of the domain ai.onnx.ml share: registration under the domain's
-// name, rows of an input, class labels, and the transforms of scores. Source:
-// https://onnx.ai/onnx/operators/ (ai.onnx.ml).
+// The parts that the operators of the domain ai.onnx.ml share: rows of an input, class labels, and
+// the transforms of scores. Source: https://onnx.ai/onnx/operators/ (ai.onnx.ml).
 #ifndef OPKIT_OPS_ML_ML_OPERATOR_HPP_
 #define OPKIT_OPS_ML_ML_OPERATOR_HPP_
 
@@ -125,21 +124,5 @@ void TransformScores(PostTransform transform, T* scores, int64_t count) {
 
 }  // namespace detail
 }}  // namespace opkit
-
-// Registers the reference kernel of an operator as "ai.onnx.ml.<name>", and the kind of its
-// gradient: kNone or kNotImplemented. Begins the operator's schema, as OPKIT_STANDARD_OPERATOR.
-//
-//   OPKIT_ML_OPERATOR(Scaler, kNotImplemented, ScalerOp).Infer(…)…;
-#define OPKIT_ML_OPERATOR(name, gradient, ...)                                                    \
-  OPKIT_REGISTER_CPU_OPERATOR_STR("ai.onnx.ml." #name, __VA_ARGS__);                              \
-  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                              \
-      ::opkit::detail::RegisterGradientKind("ai.onnx.ml." #name, ::opkit::GradientKind::gradient, \
-                                            __FILE__, __LINE__);                                  \
-  [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                        \
-      ::opkit::OpRegistry::Global()                                                               \
-          .AddSchema("ai.onnx.ml." #name, __FILE__, __LINE__)                                     \
-          .NumInputs(1)                                                                           \
-          .NumOutputs(1)                                                                          \
-          .PointwiseCost(0)
 
 #endif  // OPKIT_OPS_ML_ML_OPERATOR_HPP_

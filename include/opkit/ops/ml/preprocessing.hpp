@@ -111,7 +111,7 @@ inline void InferFloatsOfInput(InferenceContext& c) {
 
 }  // namespace detail
 
-OPKIT_ML_OPERATOR(Normalizer, kNotImplemented, NormalizerOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", Normalizer, kNotImplemented, NormalizerOp)
     .Doc(
         "Each row, along the last axis, divided by its greatest element (MAX), by the sum of its "
         "magnitudes (L1), or by the root of the sum of its squares (L2). A row whose divisor is 0 "
@@ -121,7 +121,7 @@ OPKIT_ML_OPERATOR(Normalizer, kNotImplemented, NormalizerOp)
     .Arg("norm", "the divisor", {"MAX", "L1", "L2"})
     .Infer(&detail::InferFloatsOfInput);
 
-OPKIT_ML_OPERATOR(Scaler, kNotImplemented, ScalerOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", Scaler, kNotImplemented, ScalerOp)
     .Doc("(X - offset) * scale, by column.")
     .Input(0, "X", "a tensor whose last axis are the columns", MlTypes::DTypes())
     .Output(0, "Y", "of X's shape", {DType::kFloat32})
@@ -129,7 +129,7 @@ OPKIT_ML_OPERATOR(Scaler, kNotImplemented, ScalerOp)
     .RequiredArg<std::vector<double>>("offset", "as many numbers as 'scale'")
     .Infer(&detail::InferFloatsOfInput);
 
-OPKIT_ML_OPERATOR(Binarizer, kNone, BinarizerOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", Binarizer, kNone, BinarizerOp)
     .Doc("1 for each element above the threshold, and 0 for the others.")
     .Input(0, "X", "a tensor", MlTypes::DTypes())
     .Output(0, "Y", "of X's shape and dtype")

@@ -103,7 +103,7 @@ class SVMRegressorOp final : public StandardOperator {
   int64_t columns_ = 0;
 };
 
-OPKIT_ML_OPERATOR(SVMRegressor, kNotImplemented, SVMRegressorOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", SVMRegressor, kNotImplemented, SVMRegressorOp)
     .Doc(
         "The value of each row: 'rho' and the sum of the coefficients times the kernel function of "
         "the row and a support vector. With 'one_class' 1 if it is above 0, and -1 otherwise.")

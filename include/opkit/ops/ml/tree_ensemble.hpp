@@ -380,7 +380,7 @@ inline OpSchema& DeclareTreeNodes(OpSchema& schema) {
 
 }  // namespace detail
 
-OPKIT_ML_OPERATOR(TreeEnsembleClassifier, kNone, TreeEnsembleClassifierOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", TreeEnsembleClassifier, kNone, TreeEnsembleClassifierOp)
     .Doc(
         "The class of each row by the votes of decision trees, and the scores of all classes. The "
         "scores are the sums of the weights of the leaves that the row reaches. If there are two "
@@ -400,7 +400,7 @@ OPKIT_ML_OPERATOR(TreeEnsembleClassifier, kNone, TreeEnsembleClassifierOp)
                                    "the labels as strings: the node must leave output 0 out")
     .Infer([](InferenceContext& c) { detail::InferClassifier(c, "classlabels_int64s"); });
 
-OPKIT_ML_OPERATOR(TreeEnsembleRegressor, kNone, TreeEnsembleRegressorOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", TreeEnsembleRegressor, kNone, TreeEnsembleRegressorOp)
     .Doc(
         "The values of each row by decision trees: for each target the sum, mean, least or "
         "greatest "
@@ -417,7 +417,7 @@ OPKIT_ML_OPERATOR(TreeEnsembleRegressor, kNone, TreeEnsembleRegressorOp)
          {"SUM", "AVERAGE", "MIN", "MAX"})
     .Infer(&detail::InferTreeRegressor);
 
-OPKIT_ML_OPERATOR(TreeEnsemble, kNone, TreeEnsembleOp)
+OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", TreeEnsemble, kNone, TreeEnsembleOp)
     .Doc(
         "The values of each row by decision trees, as TreeEnsembleRegressor. The leaves have lists "
         "of their own, and a node may test membership of a set.")

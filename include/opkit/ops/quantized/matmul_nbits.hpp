@@ -6,7 +6,7 @@
 
 #include "opkit/ops/math/matmul.hpp"
 #include "opkit/ops/quantized/quantization.hpp"
-#include "opkit/ops/support/microsoft_operator.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -141,7 +141,7 @@ class MatMulNBitsOp final : public StandardOperator {
   const detail::BlockedMatrix sizes_{def()};
 };
 
-OPKIT_MICROSOFT_OPERATOR(MatMulNBits, MatMulNBitsOp)
+OPKIT_DOMAIN_OPERATOR("com.microsoft", MatMulNBits, kNone, MatMulNBitsOp)
     .Doc(
         "Y = A B' + bias, where row n of B has the numbers (B[n, k] - zero_point) * scale, with a "
         "zero point and a scale for each block of a row. Sums are in float32. It has no gradient: "

@@ -6,7 +6,7 @@
 
 #include "opkit/ops/quantized/dynamic_quantize_linear.hpp"
 #include "opkit/ops/quantized/matmul_integer.hpp"
-#include "opkit/ops/support/microsoft_operator.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -92,7 +92,7 @@ class DynamicQuantizeMatMulOp final : public MatMulToFloatOpBase {
   Tensor quantized_;
 };
 
-OPKIT_MICROSOFT_OPERATOR(MatMulIntegerToFloat, MatMulIntegerToFloatOp)
+OPKIT_DOMAIN_OPERATOR("com.microsoft", MatMulIntegerToFloat, kNone, MatMulIntegerToFloatOp)
     .Doc(
         "Y = (A - a_zero_point) (B - b_zero_point) * a_scale * b_scale + bias, with the shapes of "
         "MatMul and sums in int32. It has no gradient: A and B are integers.")
@@ -116,7 +116,7 @@ OPKIT_MICROSOFT_OPERATOR(MatMulIntegerToFloat, MatMulIntegerToFloatOp)
       c.SetOutput(0, DType::kFloat32, detail::ProductShape(c, 0, 1));
     });
 
-OPKIT_MICROSOFT_OPERATOR(DynamicQuantizeMatMul, DynamicQuantizeMatMulOp)
+OPKIT_DOMAIN_OPERATOR("com.microsoft", DynamicQuantizeMatMul, kNone, DynamicQuantizeMatMulOp)
     .Doc(StrCat("Quantises A to uint8 as DynamicQuantizeLinear does and multiplies: Y = (A' - "
                 "zero_point) (B - b_zero_point) * scale * b_scale + bias, with the shapes of "
                 "MatMul and sums in int32.",

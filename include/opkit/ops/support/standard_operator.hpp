@@ -182,4 +182,19 @@ inline bool RegisterGradientKind(const char* op, GradientKind kind, const char* 
                                             __LINE__);                                        \
   OPKIT_OPERATOR_SCHEMA(name).Standard().NumInputs(1).NumOutputs(1).PointwiseCost(0)
 
+// The same for an operator of another domain of ONNX models. It is registered as "<domain>.<name>".
+//
+//   OPKIT_DOMAIN_OPERATOR("com.microsoft", MatMulNBits, kNone, MatMulNBitsOp).NumInputs(3, 6)…;
+#define OPKIT_DOMAIN_OPERATOR(domain, name, gradient, ...)                                     \
+  OPKIT_REGISTER_CPU_OPERATOR_STR(domain "." #name, __VA_ARGS__);                              \
+  [[maybe_unused]] static const bool OPKIT_UNIQUE(opkit_gradient_) =                           \
+      ::opkit::detail::RegisterGradientKind(domain "." #name, ::opkit::GradientKind::gradient, \
+                                            __FILE__, __LINE__);                               \
+  [[maybe_unused]] static ::opkit::OpSchema& OPKIT_UNIQUE(opkit_schema_) =                     \
+      ::opkit::OpRegistry::Global()                                                            \
+          .AddSchema(domain "." #name, __FILE__, __LINE__)                                     \
+          .NumInputs(1)                                                                        \
+          .NumOutputs(1)                                                                       \
+          .PointwiseCost(0)
+
 #endif  // OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
