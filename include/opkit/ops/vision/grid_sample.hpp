@@ -111,8 +111,8 @@ class GridSampleOp final : public StandardOperator {
     if (padding_ == Padding::kReflection) {
       const double range = high - low;
       if (range <= 0) return 0;
-      const double far = std::fmod(std::fabs(at - low), 2 * range);
-      at = low + (far > range ? 2 * range - far : far);
+      const double distance = std::fmod(std::fabs(at - low), 2 * range);
+      at = low + (distance > range ? 2 * range - distance : distance);
     }
     return at < 0 ? 0 : at > size - 1 ? size - 1 : at;
   }
