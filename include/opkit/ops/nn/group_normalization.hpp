@@ -21,11 +21,13 @@ struct GroupMoments {
   static GroupMoments Of(int64_t count, At at) {
     GroupMoments moments;
     const auto n = static_cast<double>(count);
-    for (int64_t i = 0; i < count; ++i) moments.mean += at(i) / n;
+    for (int64_t i = 0; i < count; ++i) moments.mean += at(i);
+    moments.mean /= n;
     for (int64_t i = 0; i < count; ++i) {
       const double distance = at(i) - moments.mean;
-      moments.variance += distance * distance / n;
+      moments.variance += distance * distance;
     }
+    moments.variance /= n;
     return moments;
   }
 };
@@ -69,10 +71,12 @@ class GroupNormalizationOp final : public StandardOperator {
         const auto moments =
             detail::GroupMoments::Of(size, [&](int64_t i) { return static_cast<double>(in[i]); });
         const double factor = 1 / std::sqrt(moments.variance + epsilon_);
-        for (int64_t i = 0; i < size; ++i) {
+        for (int64_t i = 0; i < size; i += pixels) {
           const size_t channel = detail::Index((group * size + i) / pixels % channels);
-          const double normal = (static_cast<double>(in[i]) - moments.mean) * factor;
-          to[group * size + i] = ConvertElement<T>(normal * scale[channel] + bias[channel]);
+          for (int64_t pixel = i; pixel < i + pixels; ++pixel) {
+            const double normal = (static_cast<double>(in[pixel]) - moments.mean) * factor;
+            to[group * size + pixel] = ConvertElement<T>(normal * scale[channel] + bias[channel]);
+          }
         }
       });
     });

@@ -51,19 +51,23 @@ class GridSampleOp final : public StandardOperator {
     return Visit<PlainTypes>([&]<class T>() {
       const T* from = x.data<T>();
       T* to = y->mutable_data<T>();
-      ParallelFor(x.dim(0) * points, [&](int64_t at) {
-        std::vector<Tap> taps{{0, 1}};
-        for (int axis = 0; axis < axes; ++axis) {
-          // The last axis comes first in the grid.
-          const double place = places[detail::Index(at * axes + axes - 1 - axis)];
-          taps = Crossed(taps, place, x.dim(axis + 2));
-        }
-        for (int64_t channel = 0; channel < channels; ++channel) {
-          const int64_t row = at / points * channels + channel;
-          double sum = 0;
-          for (const Tap& tap : taps)
-            sum += tap.weight * static_cast<double>(from[row * plane + tap.index]);
-          to[row * points + at % points] = ConvertElement<T>(sum);
+      ParallelForRange(x.dim(0) * points, kAutoGrain, [&](int64_t begin, int64_t end) {
+        std::vector<Tap> taps, crossed;
+        for (int64_t at = begin; at < end; ++at) {
+          taps.assign(1, {0, 1});
+          for (int axis = 0; axis < axes; ++axis) {
+            // The last axis comes first in the grid.
+            const double place = places[detail::Index(at * axes + axes - 1 - axis)];
+            Cross(taps, place, x.dim(axis + 2), crossed);
+            taps.swap(crossed);
+          }
+          for (int64_t channel = 0; channel < channels; ++channel) {
+            const int64_t row = at / points * channels + channel;
+            double sum = 0;
+            for (const Tap& tap : taps)
+              sum += tap.weight * static_cast<double>(from[row * plane + tap.index]);
+            to[row * points + at % points] = ConvertElement<T>(sum);
+          }
         }
       });
     });
@@ -77,13 +81,14 @@ class GridSampleOp final : public StandardOperator {
     double weight;
   };
 
-  // Returns the combinations of `taps` with the elements at `place` of an axis of this extent.
-  std::vector<Tap> Crossed(const std::vector<Tap>& taps, double place, int64_t extent) const {
+  // Combines `taps` with the elements at `place` of an axis of this extent.
+  void Cross(const std::vector<Tap>& taps, double place, int64_t extent,
+             std::vector<Tap>& crossed) const {
+    crossed.clear();
     const auto size = static_cast<double>(extent);
     const double low = align_corners_ ? 0 : -0.5, high = align_corners_ ? size - 1 : size - 0.5;
     double at = low + (place + 1) / 2 * (high - low);
     if (mode_ != Mode::kCubic) at = Moved(at, low, high, size);
-    std::vector<Tap> crossed;
     auto add = [&](double element, double weight) {
       element = Moved(element, low, high, size);
       // The comparison is false for a NaN, too.
@@ -94,7 +99,7 @@ class GridSampleOp final : public StandardOperator {
     };
     if (mode_ == Mode::kNearest) {
       add(std::nearbyint(at), 1);
-      return crossed;
+      return;
     }
     const double first = std::floor(at), part = at - first;
     if (mode_ == Mode::kLinear) {
@@ -103,7 +108,6 @@ class GridSampleOp final : public StandardOperator {
     } else {
       for (int i = -1; i <= 2; ++i) add(first + i, Cubic(std::fabs(part - i)));
     }
-    return crossed;
   }
   // Returns a position inside the image, as the padding mode moves it.
   double Moved(double at, double low, double high, double size) const {
