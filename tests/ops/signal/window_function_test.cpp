@@ -28,9 +28,10 @@ TEST_CASE("the type is an attribute, and wrong sizes are refused") {
   CHECK(Inferred("HannWindow", {Tensor::Scalar<int64_t>(3)}, {{"output_datatype", 11}}) ==
         "float64[3]");
   CHECK(Inferred("HannWindow", {{DType::kInt32, SymbolicShape(Shape{})}}) == "float32[?]");
-  CHECK(Contains(Refused("HannWindow", {List({2, 3})}), "expected one number of 0 or more"));
-  CHECK(Contains(Refused("HannWindow", {List({-1})}), "expected one number of 0 or more"));
-  CHECK(Contains(Refused("HannWindow", {List({1})}, {{"output_datatype", 9}}),
+  CHECK(Contains(Refused("HannWindow", {List({2})}), "size has the shape [1], expected a scalar"));
+  CHECK(Contains(Refused("HannWindow", {Tensor::Scalar<int64_t>(-1)}),
+                 "size is -1, expected 0 or more"));
+  CHECK(Contains(Refused("HannWindow", {Tensor::Scalar<int64_t>(1)}, {{"output_datatype", 9}}),
                  "output_datatype=9 is not"));
 }
 

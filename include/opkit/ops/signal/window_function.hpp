@@ -22,10 +22,12 @@ inline void InferWindowFunction(InferenceContext& c) {
     Throw(ErrorCode::kUnsupported, op, ": output_datatype=", number,
           " is not the number of one of ", NumericTypes::DTypes());
   SymbolicShape shape = SymbolicShape::OfRank(1);
+  if (c.input_shape(0).has_rank() && c.input_shape(0).rank() != 0)
+    Throw(ErrorCode::kInvalidArgument, op, ": size has the shape ", ToString(c.input_shape(0)),
+          ", expected a scalar");
   if (const auto size = KnownIntegerList(c, 0, "size")) {
-    if (size->size() != 1 || (*size)[0] < 0)
-      Throw(ErrorCode::kInvalidArgument, op, ": size is ", *c.input_constant(0),
-            ", expected one number of 0 or more");
+    if ((*size)[0] < 0)
+      Throw(ErrorCode::kInvalidArgument, op, ": size is ", (*size)[0], ", expected 0 or more");
     shape[0] = (*size)[0];
   }
   c.SetOutput(0, dtype, shape);
@@ -62,7 +64,7 @@ class WindowFunctionOp final : public StandardOperator {
 
 #define OPKIT_WINDOW_OPERATOR(name, doc)                                                           \
   OPKIT_STANDARD_OPERATOR(name, kNone, WindowFunctionOp)                                           \
-      .Input(0, "size", "one number: the length", IndexTypes::DTypes())                            \
+      .Input(0, "size", "a scalar: the length", IndexTypes::DTypes())                              \
       .Output(0, "output", "[size]: a single element is 1 if the window is symmetric")             \
       .Arg<int64_t>("output_datatype", "the output's type, as ONNX's number; 1 is float32", 1)     \
       .Arg<int64_t>("periodic", "1: the last element is left out of a symmetric window of size+1", \
