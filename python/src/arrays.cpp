@@ -83,10 +83,10 @@ DType OfNumPy(int type) {
 
 // Returns a new reference.
 PyArray_Descr* ToNumPyType(DType dtype) {
-  constexpr int kTypes[kNumDTypes] = {NPY_NOTYPE,  NPY_BOOL,    NPY_INT8,      NPY_INT16,
-                                      NPY_INT32,   NPY_INT64,   NPY_UINT8,     NPY_UINT16,
-                                      NPY_UINT32,  NPY_UINT64,  NPY_FLOAT16,   NPY_NOTYPE,
-                                      NPY_FLOAT32, NPY_FLOAT64, NPY_COMPLEX64, NPY_COMPLEX128};
+  constexpr int kTypes[kNumPlainDTypes] = {NPY_NOTYPE,  NPY_BOOL,    NPY_INT8,      NPY_INT16,
+                                           NPY_INT32,   NPY_INT64,   NPY_UINT8,     NPY_UINT16,
+                                           NPY_UINT32,  NPY_UINT64,  NPY_FLOAT16,   NPY_NOTYPE,
+                                           NPY_FLOAT32, NPY_FLOAT64, NPY_COMPLEX64, NPY_COMPLEX128};
   if (dtype == DType::kBFloat16) {
     if (!BFloat16())
       Throw(ErrorCode::kUnsupported,
@@ -94,6 +94,9 @@ PyArray_Descr* ToNumPyType(DType dtype) {
     Py_INCREF(BFloat16());
     return BFloat16();
   }
+  if (!IsPlain(dtype))
+    Throw(ErrorCode::kUnsupported, "NumPy has no ", ToString(dtype),
+          "; cast it to another type first");
   return PyArray_DescrFromType(kTypes[static_cast<int>(dtype)]);
 }
 

@@ -245,7 +245,7 @@ TEST_CASE("every dtype goes both ways under DLPack's own code") {
                       {DType::kBFloat16, kDLBfloat, 16},    {DType::kFloat32, kDLFloat, 32},
                       {DType::kFloat64, kDLFloat, 64},      {DType::kComplex64, kDLComplex, 64},
                       {DType::kComplex128, kDLComplex, 128}};
-  static_assert(std::size(rows) == opkit::kNumDTypes - 1);
+  static_assert(std::size(rows) == opkit::kNumPlainDTypes - 1);
   for (const Row& row : rows) {
     CAPTURE(ToString(row.dtype));
     const Tensor tensor({3}, row.dtype);

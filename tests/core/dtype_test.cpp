@@ -23,6 +23,7 @@ using opkit::ErrorCode;
 using opkit::float16;
 using opkit::kDTypeOf;
 using opkit::kNumDTypes;
+using opkit::kNumPlainDTypes;
 
 template <class... Ts>
 struct List {};
@@ -33,7 +34,7 @@ using AllTypes =
 TEST_CASE("every dtype has its C++ type, size and name, and the name leads back") {
   int index = 1;
   [&]<class... Ts>(List<Ts...>) {
-    static_assert(sizeof...(Ts) == kNumDTypes - 1);
+    static_assert(sizeof...(Ts) == kNumPlainDTypes - 1);
     (
         [&] {
           const auto dtype = static_cast<DType>(index++);
@@ -63,13 +64,42 @@ TEST_CASE("other integer types of the same size are the same dtype; other types 
 }
 
 TEST_CASE("a dtype has the kind of its name") {
-  for (int i = 0; i < kNumDTypes; ++i) {
+  for (int i = 0; i < kNumPlainDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
     const std::string name = ToString(dtype);
     CHECK(IsFloatingPoint(dtype) == Contains(name, "float"));
     CHECK(IsInteger(dtype) == Contains(name, "int"));
     CHECK(IsComplex(dtype) == Contains(name, "complex"));
   }
+}
+
+TEST_CASE("a dtype that is not plain has bits, a name and no kind") {
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    CAPTURE(dtype);
+    const std::string name = ToString(dtype);
+    CHECK(opkit::DTypeFromName(name) == dtype);
+    CHECK(IsPlain(dtype) == (i >= 1 && i < kNumPlainDTypes));
+    CHECK(IsPacked(dtype) == (name == "int2" || name == "uint2" || Contains(name, "int4") ||
+                              Contains(name, "float4")));
+    CHECK(IsFloat8(dtype) == Contains(name, "float8_"));
+    if (IsPlain(dtype)) CHECK(BitSize(dtype) == 8 * ItemSize(dtype));
+    if (i < kNumPlainDTypes) continue;
+    CHECK_FALSE(IsFloatingPoint(dtype));
+    CHECK_FALSE(IsInteger(dtype));
+    CHECK_FALSE(IsComplex(dtype));
+    CHECK(BitSize(dtype) == (IsFloat8(dtype)        ? 8
+                             : Contains(name, "t2") ? 2
+                             : IsPacked(dtype)      ? 4
+                                                    : 0));
+    if (IsFloat8(dtype))
+      CHECK(ItemSize(dtype) == 1);
+    else
+      CHECK(ErrorOf([&] { ItemSize(dtype); }).code() == ErrorCode::kUnsupported);
+  }
+  CHECK(std::string(ErrorOf([&] { ItemSize(DType::kInt4); }).message()) ==
+        "elements of int4 are not whole bytes; cast them to a type of 8 bits or more");
+  CHECK(BitSize(static_cast<DType>(200)) == 0);
 }
 
 // Rounds in double, which holds every value involved exactly: `digits` of precision, ties to even.

@@ -1,7 +1,7 @@
-// Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
-// conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
-// std::complex, and of any other class with the same members and layout; this header does not
-// include <complex>.
+// Element types: the enumeration, the C++ type of each plain one, and float16 and bfloat16 with
+// their conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the
+// dtypes of std::complex, and of any other class with the same members and layout; this header does
+// not include <complex>.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -30,32 +30,108 @@ enum class DType : uint8_t {
   kFloat64,
   kComplex64,
   kComplex128,
+  kInt2,
+  kUInt2,
+  kInt4,
+  kUInt4,
+  kFloat4E2M1,
+  kFloat8E4M3FN,
+  kFloat8E4M3FNUZ,
+  kFloat8E5M2,
+  kFloat8E5M2FNUZ,
+  kFloat8E8M0,
+  kString,
+  kSequence,
+  kOptional,
 };
-inline constexpr int kNumDTypes = 16;
+inline constexpr int kNumDTypes = 29;
+// The dtypes below this number, bool to complex128, are the plain ones: their elements are whole
+// bytes, and every part of the toolkit handles them. A part that handles another dtype says so.
+inline constexpr int kNumPlainDTypes = 16;
 
 // True if the number is a dtype, kUndefined included. A number from a file or another host may be
 // invalid.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
-constexpr int64_t ItemSize(DType dtype) {
-  constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-  return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
+// True for bool to complex128.
+constexpr bool IsPlain(DType dtype) {
+  return dtype != DType::kUndefined && static_cast<int>(dtype) < kNumPlainDTypes;
+}
+// True for the numbers of two and four bits: int2 to float4_e2m1fn. A byte has four or two of them,
+// the first one in the low bits.
+constexpr bool IsPacked(DType dtype) {
+  return dtype >= DType::kInt2 && dtype <= DType::kFloat4E2M1;
+}
+// True for the five floating-point types of one byte, and for float8_e8m0fnu, a power of two.
+constexpr bool IsFloat8(DType dtype) {
+  return dtype >= DType::kFloat8E4M3FN && dtype <= DType::kFloat8E8M0;
 }
 
 constexpr const char* ToString(DType dtype) {
-  constexpr const char* kNames[kNumDTypes] = {"undefined", "bool",    "int8",      "int16",
-                                              "int32",     "int64",   "uint8",     "uint16",
-                                              "uint32",    "uint64",  "float16",   "bfloat16",
-                                              "float32",   "float64", "complex64", "complex128"};
+  constexpr const char* kNames[kNumDTypes] = {"undefined",
+                                              "bool",
+                                              "int8",
+                                              "int16",
+                                              "int32",
+                                              "int64",
+                                              "uint8",
+                                              "uint16",
+                                              "uint32",
+                                              "uint64",
+                                              "float16",
+                                              "bfloat16",
+                                              "float32",
+                                              "float64",
+                                              "complex64",
+                                              "complex128",
+                                              "int2",
+                                              "uint2",
+                                              "int4",
+                                              "uint4",
+                                              "float4_e2m1fn",
+                                              "float8_e4m3fn",
+                                              "float8_e4m3fnuz",
+                                              "float8_e5m2",
+                                              "float8_e5m2fnuz",
+                                              "float8_e8m0fnu",
+                                              "string",
+                                              "sequence",
+                                              "optional"};
   return IsDType(dtype) ? kNames[static_cast<int>(dtype)] : "not a dtype";
 }
 
+// Returns the number of bits of one element; 0 if its size is not fixed: for kUndefined, string,
+// sequence, optional and an invalid number.
+constexpr int BitSize(DType dtype) {
+  constexpr uint8_t kBits[kNumDTypes] = {0,   8, 8, 16, 32, 64, 8, 16, 32, 64, 16, 16, 32, 64, 64,
+                                         128, 2, 2, 4,  4,  4,  8, 8,  8,  8,  8,  0,  0,  0};
+  return IsDType(dtype) ? kBits[static_cast<int>(dtype)] : 0;
+}
+
+namespace detail {
+[[noreturn]] OPKIT_COLD inline void ThrowNoItemSize(DType dtype) {
+  Throw(ErrorCode::kUnsupported, "elements of ", ToString(dtype), " are not whole bytes",
+        IsPacked(dtype) ? "; cast them to a type of 8 bits or more" : "");
+}
+}  // namespace detail
+
+// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number. Error
+// (kUnsupported) for a packed dtype, and for string, sequence and optional.
+constexpr int64_t ItemSize(DType dtype) {
+  if (IsPacked(dtype) || (IsDType(dtype) && dtype >= DType::kString)) [[unlikely]]
+    detail::ThrowNoItemSize(dtype);
+  return BitSize(dtype) / 8;
+}
+
+// True for float16 to float64, true for int8 to uint64, and true for the two complex types. No
+// other dtype is one of these three kinds.
 constexpr bool IsFloatingPoint(DType dtype) {
   return dtype >= DType::kFloat16 && dtype <= DType::kFloat64;
 }
 constexpr bool IsInteger(DType dtype) { return dtype >= DType::kInt8 && dtype <= DType::kUInt64; }
-constexpr bool IsComplex(DType dtype) { return dtype >= DType::kComplex64; }
+constexpr bool IsComplex(DType dtype) {
+  return dtype == DType::kComplex64 || dtype == DType::kComplex128;
+}
 
 // IEEE 754 binary16. Conversions round to nearest, ties to even; overflow becomes infinity; NaN
 // stays NaN; subnormals are kept.

@@ -14,7 +14,7 @@ using opkit::RandomTensor;
 namespace {
 
 TEST_CASE("every dtype is read and written as numbers") {
-  for (int i = 1; i < kNumDTypes; ++i) {
+  for (int i = 1; i < kNumPlainDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
     CAPTURE(dtype);
     Tensor tensor({2}, dtype);

@@ -20,6 +20,7 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
   if (!storage_ || dtype == DType::kUndefined || !IsDType(dtype))
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
+  CheckedBytes(shape_, dtype);
   device_ = storage_->device();
   const int64_t needed = ViewBytes();
   if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
@@ -175,6 +176,7 @@ OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
 OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                                        int64_t byte_offset, int64_t bytes) {
   Tensor out(storage->device());
+  CheckedBytes(shape, dtype);
   if (bytes < 0) bytes = storage->nbytes() - byte_offset;
   if (byte_offset < 0 || bytes < 0 || byte_offset > storage->nbytes() - bytes)
     Throw(ErrorCode::kOutOfRange, bytes, " bytes behind ", byte_offset,
@@ -207,6 +209,8 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
   if (!IsDType(dtype)) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "there is no dtype of number ", static_cast<int>(dtype));
+  if (dtype != DType::kUndefined && !IsPlain(dtype)) [[unlikely]]
+    Throw(ErrorCode::kUnsupported, "a tensor cannot hold elements of ", dtype);
   if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
     Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
@@ -225,7 +229,7 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
   int64_t nbytes = 0;
-  return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
+  return IsPlain(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
          nbytes <= capacity_ && (storage_ || nbytes == 0) &&
          (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would be misaligned
 }

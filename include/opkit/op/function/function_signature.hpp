@@ -100,7 +100,7 @@ class TypesArg {
       types.clear();
       for (size_t i = 0; i < items_.size(); ++i) {
         const int type = static_cast<int>(items_[i]);
-        if (type < -1 || type >= kNumDTypes)
+        if (type < -1 || type >= kNumPlainDTypes)
           Throw(ErrorCode::kInvalidArgument, "inferType says ", type, " for ", what, " ", i,
                 ", which is no DType; -1 is unknown");
         types.push_back(type < 0 ? DType::kUndefined : static_cast<DType>(type));

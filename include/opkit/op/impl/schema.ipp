@@ -355,9 +355,11 @@ OPKIT_INLINE uint64_t OpSchema::Elements(const TensorInfo& info) {
 }
 OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
   constexpr uint64_t kMost = ~uint64_t{0} >> 1;
+  uint64_t bits = 0;
+  const auto item = static_cast<uint64_t>(BitSize(info.dtype));
+  if (!__builtin_mul_overflow(Elements(info), item, &bits)) return bits / 8 + (bits % 8 != 0);
   uint64_t bytes = 0;
-  const auto item = static_cast<uint64_t>(ItemSize(info.dtype));
-  return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
+  return __builtin_mul_overflow(Elements(info), item / 8, &bytes) || bytes > kMost ? kMost : bytes;
 }
 
 }}  // namespace opkit

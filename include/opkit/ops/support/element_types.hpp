@@ -41,10 +41,10 @@ using IndexTypes = ElementTypes<int64_t, int32_t>;
 using MatrixTypes =
     ElementTypes<float, double, float16, bfloat16, int32_t, int64_t, uint32_t, uint64_t>;
 
-// Returns every dtype that a tensor can have, for operators that only copy elements.
+// Returns every plain dtype, for operators that only copy elements.
 inline std::vector<DType> AllDTypes() {
   std::vector<DType> all;
-  for (int i = 1; i < kNumDTypes; ++i) all.push_back(static_cast<DType>(i));
+  for (int i = 1; i < kNumPlainDTypes; ++i) all.push_back(static_cast<DType>(i));
   return all;
 }
 

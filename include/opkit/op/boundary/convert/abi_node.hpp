@@ -133,7 +133,7 @@ class AbiValues {
   }
   DType dtype(size_t i, const char* what) const {
     const int32_t dtype = values_[i].dtype;
-    if (dtype < -1 || dtype >= kNumDTypes)
+    if (dtype < -1 || dtype >= kNumPlainDTypes)
       Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
             ", which does not exist");
     return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
@@ -240,12 +240,13 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
 // unknown for a library; in a program it throws kInvalidArgument.
 inline TensorInfo InfoOfAbi(const opkit_value& value) {
   TensorInfo info;
-  if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
+  if ((value.dtype < -1 || value.dtype >= kNumPlainDTypes || value.rank < -1 ||
        value.rank > OPKIT_MAX_RANK) &&
       !IsLoadedLibrary())
     Throw(ErrorCode::kInvalidArgument, "a value of a library has the dtype ", value.dtype,
           " and the rank ", value.rank);
-  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.dtype > 0 && value.dtype < kNumPlainDTypes)
+    info.dtype = static_cast<DType>(value.dtype);
   if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
   std::vector<Dim> dims;
   for (int axis = 0; axis < value.rank; ++axis) dims.push_back(DimOfAbi(value.dims[axis]));

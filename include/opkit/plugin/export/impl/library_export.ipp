@@ -85,7 +85,8 @@ OPKIT_INLINE OpStatus RecordFunctions::ParseAttrs(Record& record, const opkit_no
 inline std::vector<DType> TypesOfAbi(opkit_value* values, uint64_t count) {
   std::vector<DType> types(count);  // kUndefined
   for (uint64_t i = 0; i < count; ++i)
-    if (const int32_t dtype = opkit_value_at(values, i)->dtype; dtype > 0 && dtype < kNumDTypes)
+    if (const int32_t dtype = opkit_value_at(values, i)->dtype;
+        dtype > 0 && dtype < kNumPlainDTypes)
       types[i] = static_cast<DType>(dtype);
   return types;
 }

@@ -46,7 +46,7 @@ const char* ProblemOfStruct(const Struct* it) {
 
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
   if (const char* problem = ProblemOfStruct(view)) return problem;
-  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+  if (view->dtype <= 0 || view->dtype >= kNumPlainDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
   if (view->device_type <= 0)

@@ -109,7 +109,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
-    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
+    if (dtype <= 0 || dtype >= kNumPlainDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
         (rank > 0 && !IsUsable(shape)))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
             " in operator ", state.op, " has no such dtype or rank, or a null shape");
