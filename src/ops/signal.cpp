@@ -1,2 +1,4 @@
 // Operators of opkit::ops that process signals.
+#include "opkit/ops/signal/dft.hpp"
+#include "opkit/ops/signal/stft.hpp"
 #include "opkit/ops/signal/window_function.hpp"
