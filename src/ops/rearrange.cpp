@@ -3,5 +3,6 @@
 #include "opkit/ops/indexing/depth_space.hpp"
 #include "opkit/ops/indexing/gather_nd.hpp"
 #include "opkit/ops/indexing/reverse_sequence.hpp"
+#include "opkit/ops/indexing/unique.hpp"
 #include "opkit/ops/math/cumulative.hpp"
 #include "opkit/ops/math/einsum.hpp"

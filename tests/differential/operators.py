@@ -805,6 +805,16 @@ class Maker:
         kept = self.d.r.random(self.d.int(1, extent)) < 0.5
         return self.done([x, self.c.add(kept)], [t], kind="exact", axis=axis)
 
+    def unique(self):
+        t = self.dtype(["float32", "float64", "int64", "int8"])
+        shape = self.d.shape(1, 3, 4)
+        x = np.round(self.d.values(shape, t, 0, low=-1, high=1)) + np.zeros(1, TYPES[t])  # no -0
+        axis = self.maybe(self.d.axis(len(shape)))
+        if axis is not None and 0 in shape:
+            raise Unsuited
+        return self.done([self.c.add(x)], [t, "int64", "int64", "int64"], 4, "exact", axis=axis,
+                         sorted=self.maybe(self.d.int(0, 1)))
+
     def reverse_sequence(self):
         t, shape, x = self.moved(self.d.shape(2, 4, empty=0))
         batch = self.d.int(0, 1)
@@ -1007,7 +1017,7 @@ MAKERS = {
     "DynamicQuantizeLinear": Maker.dynamic_quantization,
     **dict.fromkeys(["MatMulInteger", "QLinearMatMul"], Maker.integer_matmul),
     **dict.fromkeys(["ConvInteger", "QLinearConv"], Maker.integer_conv),
-    "Trilu": Maker.trilu, "Unsqueeze": Maker.unsqueeze, "Where": Maker.where,
+    "Trilu": Maker.trilu, "Unique": Maker.unique, "Unsqueeze": Maker.unsqueeze, "Where": Maker.where,
 }
 
 

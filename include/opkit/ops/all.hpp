@@ -19,6 +19,7 @@
 #include "opkit/ops/indexing/gather_nd.hpp"
 #include "opkit/ops/indexing/reverse_sequence.hpp"
 #include "opkit/ops/indexing/tensor_scatter.hpp"
+#include "opkit/ops/indexing/unique.hpp"
 #include "opkit/ops/loops/loop.hpp"
 #include "opkit/ops/loops/scan.hpp"
 #include "opkit/ops/math/arg.hpp"
