@@ -5,5 +5,6 @@
 #include "opkit/ops/identity.hpp"
 #include "opkit/ops/loops/loop.hpp"
 #include "opkit/ops/loops/scan.hpp"
+#include "opkit/ops/random/random_tensor.hpp"
 #include "opkit/ops/subgraph.hpp"
 #include "opkit/ops/where.hpp"

@@ -68,6 +68,8 @@
 #include "opkit/ops/quantized/matmul_to_float.hpp"
 #include "opkit/ops/quantized/quantization.hpp"
 #include "opkit/ops/quantized/quantize_linear.hpp"
+#include "opkit/ops/random/philox.hpp"
+#include "opkit/ops/random/random_tensor.hpp"
 #include "opkit/ops/reshape.hpp"
 #include "opkit/ops/scatter.hpp"
 #include "opkit/ops/shape_of.hpp"
