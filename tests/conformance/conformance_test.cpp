@@ -134,8 +134,9 @@ class CaseRun {
       const opkit::NamedTensors outputs = executor.Run(feeds);
       size_t i = 0;
       for (const auto& [name, found] : outputs) {
-        const std::string difference = DrawsNumbers(graph) ? DifferenceOfTypes(found, expected[i])
-                                                           : Difference(found, expected[i]);
+        const std::string difference = DrawsNumbers(graph)
+                                           ? DifferenceOfTypes(found, expected[i])
+                                           : Difference(found, expected[i], ToleranceOf(folder_));
         if (!difference.empty())
           return {true, opkit::StrCat(run, "output ", i, " '", name, "': ", difference)};
         ++i;
