@@ -314,6 +314,62 @@ class Maker:
         sizes = [self.d.int(1, 6) for _ in (axes or shape)]
         return self.done([x, self.c.ints(sizes)], [t], kind="exact", axes=axes)
 
+    def dft(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float64"])
+        half, inverse = self.d.chance(0.4), self.d.int(0, 1)
+        parts = 1 + inverse if half else self.d.int(1, 2)
+        shape = [self.d.int(1, 12) for _ in range(self.d.int(2 if self.opset < 20 else 1, 4))]
+        axis = self.d.int(-len(shape), len(shape) - 1)
+        if half and inverse and shape[axis] == 1:
+            shape[axis] = 2  # of one frequency the default length would be 0
+        axis -= axis < 0  # the axis of the parts comes last
+        inputs = [self.values([*shape, parts], t, 0)]
+        inputs.append(self.c.ints(self.d.int(1, 20)) if self.d.chance(0.5) else "")
+        given = self.d.chance(0.8)
+        if given and self.opset >= 20:
+            inputs.append(self.c.ints(axis))
+        return self.done(inputs, [t], kind="single", axis=axis if given and self.opset < 20 else None,
+                         inverse=inverse, onesided=int(half))
+
+    def stft(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float64"])
+        half, length = self.d.int(0, 1), self.d.int(1, 12)
+        steps = length + self.d.int(0, 20)
+        x = self.values([self.d.int(1, 3), steps, 1 if half else self.d.int(1, 2)], t, 0)
+        window = self.values([length], t, 0) if self.d.chance(0.6) else ""
+        inputs = [x, self.c.ints(self.d.int(1, 6)), window]
+        if not window or self.d.chance(0.3):
+            inputs.append(self.c.ints(length))
+        return self.done(inputs, [t], kind="single", onesided=half)
+
+    def linear_attention(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float16"])
+        batch, steps, heads, size, v_size = (self.d.int(1, 3) for _ in range(5))
+        queries = heads * self.d.int(1, 2)
+        rule = self.d.choice(["linear", "gated", "delta", "gated_delta"])
+
+        def rows(extent, low=-1, high=1):
+            return self.values([batch, steps, extent], t, 0, low=low, high=high)
+        past = self.values([batch, heads, size, v_size], t, 0) if self.d.chance(0.5) else ""
+        inputs = [rows(queries * size), rows(heads * size), rows(heads * v_size), past,
+                  rows(heads * self.d.choice([1, size]), -2, 0) if "gated" in rule else "",
+                  rows(self.d.choice([1, heads]), 0, 1) if "delta" in rule else ""]
+        return self.done(inputs, [t, t], 2, kind="single", q_num_heads=queries, kv_num_heads=heads,
+                         update_rule=rule, scale=self.maybe(self.d.r.uniform(0.1, 1)))
+
+    def causal_conv(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float16"])
+        batch, channels, steps, size = (self.d.int(1, 5) for _ in range(4))
+        inputs = [self.values([batch, channels, steps], t, 0), self.values([channels, 1, size], t, 0),
+                  self.values([channels], t, 0) if self.d.chance(0.5) else "",
+                  self.values([batch, channels, size - 1], t, 0) if self.d.chance(0.5) else ""]
+        return self.done(inputs, [t, t], 2, kind="sum",
+                         activation=self.maybe(self.d.choice(["none", "silu", "swish"])))
+
     def window_function(self):
         allowed(self.op, self.opset, 0, ["int64"])
         t = self.d.choice(["float32", "float64"])
@@ -1003,6 +1059,8 @@ MAKERS = {
     **dict.fromkeys(["BlackmanWindow", "HammingWindow", "HannWindow"], Maker.window_function),
     "GroupNormalization": Maker.group_norm,
     "AffineGrid": Maker.affine_grid, "CenterCropPad": Maker.center_crop_pad, "TensorScatter": Maker.tensor_scatter,
+    "DFT": Maker.dft, "STFT": Maker.stft, "LinearAttention": Maker.linear_attention,
+    "CausalConvWithState": Maker.causal_conv,
     "Attention": Maker.attention, "RotaryEmbedding": Maker.rotary_embedding,
     "BatchNormalization": Maker.batch_norm, "Cast": Maker.cast, "CastLike": Maker.cast, "Clip": Maker.clip,
     "Concat": Maker.concat, "Constant": Maker.constant, "ConstantOfShape": Maker.constant_of_shape,
@@ -1022,8 +1080,8 @@ MAKERS = {
 
 
 # The first opset of each operator that is newer than OPSETS.
-NEWER = {"Attention": 24, "BitCast": 26, "CumProd": 26, "GroupNormalization": 21, "RMSNormalization": 23,
-         "RotaryEmbedding": 23, "Swish": 24, "TensorScatter": 24}
+NEWER = {"Attention": 24, "BitCast": 26, "CausalConvWithState": 27, "CumProd": 26, "GroupNormalization": 21,
+         "LinearAttention": 27, "RMSNormalization": 23, "RotaryEmbedding": 23, "Swish": 24, "TensorScatter": 24}
 
 
 def operator_case(draw, op):
