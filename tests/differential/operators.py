@@ -376,6 +376,119 @@ class Maker:
         return self.done([self.c.ints(self.d.int(2, 9))], [t], kind="single", periodic=self.maybe(self.d.int(0, 1)),
                          output_datatype=int(PROTO[np.dtype(TYPES[t])]))
 
+    def mel_weight_matrix(self):
+        allowed(self.op, self.opset, 0, ["int64"])
+        rate = self.d.int(8, 48) * 1000
+        low, high = sorted(self.d.r.uniform(0, rate / 2, 2))
+        numbers = [np.asarray(n, np.int64) for n in (self.d.int(1, 20), self.d.int(4, 400), rate)]
+        numbers += [np.asarray(n, np.float32) for n in (low, high)]
+        return self.done([self.c.add(n, 0.5) for n in numbers], ["float32"], kind="single",
+                         output_datatype=self.maybe(1))
+
+    def mean_variance(self):
+        self.d.huge = False
+        t = self.dtype(["float32"])
+        shape = self.d.shape(2, 4, empty=0)
+        axes = self.d.axes(len(shape), 1)
+        if len(shape) == 4 and self.d.chance(0.5):
+            axes = None
+        return self.done([self.values(shape, t, 0)], [t], kind="single", axes=axes)
+
+    def det(self):
+        self.d.huge = False
+        t = self.dtype(["float32", "float32", "float64"])
+        n = self.d.int(1, 6)
+        return self.done([self.values([*self.d.shape(0, 2, 3), n, n], t, 0, low=-2, high=2)], [t], kind="single")
+
+    def col2im(self):
+        self.d.huge = False
+        if self.opset < 18:
+            raise Unsuited
+        spatial = self.d.int(1, 2)
+        block = [self.d.int(1, 3) for _ in range(spatial)]
+        image, attributes = self.window(spatial, block)
+        image = [max(extent, 1) for extent in image]
+        del attributes["auto_pad"]
+        blocks = 1
+        for i, extent in enumerate(image):
+            reach = (block[i] - 1) * (attributes["dilations"] or [1] * spatial)[i] + 1
+            pads = attributes["pads"] or [0] * 2 * spatial
+            blocks *= (extent + pads[i] + pads[i + spatial] - reach) // (attributes["strides"] or [1] * spatial)[i] + 1
+        t = self.dtype(["float32", "float32", "float64", "float16"])
+        x = self.values([self.d.int(1, 2), self.d.int(1, 3) * int(np.prod(block)), blocks], t, 0)
+        return self.done([x, self.c.ints(image), self.c.ints(block)], [t], kind="sum", **attributes)
+
+    def deform_conv(self):
+        self.d.huge = False
+        if self.opset < 19:
+            raise Unsuited
+        t = self.dtype(["float32"])
+        kernel = [self.d.int(1, 3) for _ in range(2)]
+        image, attributes = self.window(2, kernel)
+        del attributes["auto_pad"]
+        group, offset_group, ins = self.d.int(1, 2), self.d.int(1, 2), self.d.int(1, 2)
+        channels, batch = group * offset_group * ins, self.d.int(1, 2)
+        image, out = [max(extent, 1) for extent in image], []
+        for i, extent in enumerate(image):
+            reach = (kernel[i] - 1) * (attributes["dilations"] or [1, 1])[i] + 1
+            pads = attributes["pads"] or [0] * 4
+            out.append((extent + pads[i] + pads[i + 2] - reach) // (attributes["strides"] or [1, 1])[i] + 1)
+        size, outs = int(np.prod(kernel)) * offset_group, group * self.d.int(1, 2)
+        inputs = [self.values([batch, channels, *image], t, 0), self.values([outs, channels // group, *kernel], t, 0),
+                  self.values([batch, 2 * size, *out], t, 0, low=-2, high=2)]
+        if self.d.chance(0.6):
+            inputs += [self.values([outs], t, 0), self.values([batch, size, *out], t, 0)][:self.d.int(1, 2)]
+        return self.done(inputs, [t], kind="single", group=group, offset_group=offset_group,
+                         kernel_shape=self.maybe(kernel), **attributes)
+
+    def max_unpool(self):
+        self.d.huge = False
+        if self.opset < 9:
+            raise Unsuited
+        t = self.dtype(["float32"])
+        spatial = self.d.int(1, 3)
+        kernel, strides, image = ([self.d.int(1, 3) for _ in range(spatial)] for _ in range(3))
+        pads = [self.d.int(0, (k - 1) // 2) for _ in range(2) for k in kernel]
+        pooled = [(e - 1) * s + k - pads[i] - pads[i + spatial]
+                  for i, (e, s, k) in enumerate(zip(image, strides, kernel))]
+        shape = [self.d.int(1, 2), self.d.int(1, 2), *image]
+        count = int(np.prod([*shape[:2], *pooled]))
+        if min(pooled) < 1 or count < np.prod(shape):
+            raise Unsuited
+        where = self.d.r.permutation(count)[:int(np.prod(shape))].reshape(shape)
+        inputs = [self.values(shape, t, 0), self.c.add(where.astype(np.int64))]
+        if self.d.chance(0.4):
+            inputs.append(self.c.ints([*shape[:2], *(e + self.d.int(0, 2) for e in pooled)]))
+        return self.done(inputs, [t], kind="exact", kernel_shape=kernel, strides=strides, pads=self.maybe(pads, 1 if any(pads) else 0.3))
+
+    def regions(self):
+        """Boxes [x, y, x, y] in an image of these extents, and a little outside."""
+        count = self.d.int(1, 4)
+        batch, height, width = self.d.int(1, 3), self.d.int(2, 9), self.d.int(2, 9)
+        begin = self.d.r.uniform(-1, 5, [count, 2])
+        boxes = np.concatenate([begin, begin + self.d.r.uniform(0, 6, [count, 2])], 1).astype(np.float32)
+        image = self.d.r.integers(0, batch, [count])
+        return self.values([batch, self.d.int(1, 2), height, width], "float32", 0), boxes, image
+
+    def roi_align(self):
+        allowed(self.op, self.opset, 0, ["float32"])
+        x, boxes, image = self.regions()
+        more = {}
+        if self.opset >= 16:
+            more = {"coordinate_transformation_mode": self.maybe(self.d.choice(["half_pixel", "output_half_pixel"]))}
+        return self.done([x, self.c.add(boxes), self.c.add(image)], ["float32"], kind="single",
+                         mode=self.maybe(self.d.choice(["avg", "max"])), output_height=self.maybe(self.d.int(1, 3)),
+                         output_width=self.maybe(self.d.int(1, 3)), sampling_ratio=self.maybe(self.d.int(0, 3)),
+                         spatial_scale=self.maybe(self.d.choice([0.5, 1.0, 2.0])), **more)
+
+    def max_roi_pool(self):
+        allowed(self.op, self.opset, 0, ["float32"])
+        x, boxes, image = self.regions()
+        boxes = np.concatenate([image[:, None], boxes], 1).astype(np.float32)
+        return self.done([x, self.c.add(boxes)], ["float32"], kind="exact",
+                         pooled_shape=[self.d.int(1, 3), self.d.int(1, 3)],
+                         spatial_scale=self.maybe(self.d.choice([0.5, 1.0, 2.0])))
+
     def group_norm(self):
         self.d.huge = False
         t = self.dtype(["float32"])
@@ -1045,7 +1158,7 @@ MAKERS = {
     **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax"], Maker.softmax),
     **dict.fromkeys(["LpNormalization", "RMSNormalization"], Maker.row_norm),
     **dict.fromkeys(["MaxPool", "AveragePool", "LpPool"], Maker.pool),
-    **dict.fromkeys(["GlobalMaxPool", "GlobalAveragePool"], Maker.global_pool),
+    **dict.fromkeys(["GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"], Maker.global_pool),
     **dict.fromkeys(["Conv", "ConvTranspose"], Maker.conv),
     **dict.fromkeys(["RNN", "GRU", "LSTM"], Maker.recurrent),
     **dict.fromkeys(["Gather", "GatherElements"], Maker.gather),
@@ -1057,7 +1170,9 @@ MAKERS = {
     "ReverseSequence": Maker.reverse_sequence, "ScatterElements": Maker.scatter_elements,
     "GridSample": Maker.grid_sample, "NonMaxSuppression": Maker.non_max_suppression,
     **dict.fromkeys(["BlackmanWindow", "HammingWindow", "HannWindow"], Maker.window_function),
-    "GroupNormalization": Maker.group_norm,
+    "GroupNormalization": Maker.group_norm, "MeanVarianceNormalization": Maker.mean_variance,
+    "Col2Im": Maker.col2im, "DeformConv": Maker.deform_conv, "Det": Maker.det, "MaxRoiPool": Maker.max_roi_pool,
+    "MaxUnpool": Maker.max_unpool, "MelWeightMatrix": Maker.mel_weight_matrix, "RoiAlign": Maker.roi_align,
     "AffineGrid": Maker.affine_grid, "CenterCropPad": Maker.center_crop_pad, "TensorScatter": Maker.tensor_scatter,
     "DFT": Maker.dft, "STFT": Maker.stft, "LinearAttention": Maker.linear_attention,
     "CausalConvWithState": Maker.causal_conv,

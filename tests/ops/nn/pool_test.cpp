@@ -129,6 +129,11 @@ TEST_CASE("Global pools leave one element a channel") {
   CHECK(mean[0].shape() == Shape{1, 2, 1, 1});
   CHECK(mean[0].ToVector<float>() == Floats{3, -3});
   CHECK(Pool("GlobalMaxPool", x, {}) == Floats{6, -1});
+  CHECK(Pool("GlobalLpPool", Filled({1, 2, 4}, -3), {}) == Floats{6, 6});
+  CHECK(Pool("GlobalLpPool", Filled({1, 1, 2, 4}, -3), {{"p", 1}}) == Floats{24});
+  CHECK(ErrorOf([&] {
+          Pool("GlobalLpPool", x, {{"p", 0}});
+        }).message() == "GlobalLpPool: p is 0, expected a number from 1 on");
   CHECK(Invoke("GlobalMaxPool", {Filled({0, 2, 3}, 0)})[0].shape() == Shape{0, 2, 1});
   CHECK(Contains(ErrorOf([] {
                    Invoke("GlobalMaxPool", {Filled({1, 2, 0}, 0)});
@@ -165,8 +170,8 @@ TEST_CASE("The pools keep the promises of their schemas") {
       {"kernel_shape", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"ceil_mode", 1}};
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
     const std::vector<Tensor> x = {Random({2, 3, 5, 4}, 1, dtype)};
-    for (const char* op :
-         {"AveragePool", "LpPool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool"}) {
+    for (const char* op : {"AveragePool", "LpPool", "MaxPool", "GlobalAveragePool", "GlobalLpPool",
+                           "GlobalMaxPool"}) {
       OperatorDef def(op, {"x"}, {"y"}, op[0] == 'G' ? Arguments() : args);
       if (op == std::string("MaxPool")) def.Output("indices");
       CheckNode(def, x);

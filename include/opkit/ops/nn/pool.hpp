@@ -320,6 +320,36 @@ class GlobalPoolOp final : public StandardOperator {
     });
   }
 };
+// Computes the norm of each channel, as LpPool that of each window.
+class GlobalLpPoolOp final : public StandardOperator {
+ public:
+  GlobalLpPoolOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperator(def, ws, config) {
+    if (p_ < 1)
+      Throw(ErrorCode::kInvalidArgument, "GlobalLpPool: p is ", p_,
+            ", expected a number from 1 on");
+  }
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() {
+      const Tensor& x = DenseInput(0);
+      Tensor* y = InferredOutput(0);
+      if (y->numel() == 0) return;
+      const int64_t pixels = x.numel() / y->numel();
+      const T* in = x.data<T>();
+      T* out = y->mutable_data<T>();
+      const auto p = static_cast<double>(p_);
+      ParallelFor(context_, y->numel(), [=](int64_t plane) {
+        double sum = 0;
+        for (int64_t i = 0; i < pixels; ++i)
+          sum += std::pow(std::fabs(static_cast<double>(in[plane * pixels + i])), p);
+        out[plane] = static_cast<T>(std::pow(sum, 1 / p));
+      });
+    });
+  }
+
+ private:
+  const int64_t p_ = GetSingleArgument<int64_t>("p");
+};
 using GlobalAveragePoolOp = GlobalPoolOp<detail::ChannelMean>;
 using GlobalMaxPoolOp = GlobalPoolOp<detail::ChannelMax>;
 
@@ -347,6 +377,11 @@ OPKIT_STANDARD_OPERATOR(MaxPool, kNotImplemented, MaxPoolOp)
 OPKIT_STANDARD_OPERATOR(GlobalAveragePool, kNotImplemented, GlobalAveragePoolOp)
     .Doc("The mean of each channel.")
     .FillUsing(detail::FillGlobalPoolSchema);
+
+OPKIT_STANDARD_OPERATOR(GlobalLpPool, kNotImplemented, GlobalLpPoolOp)
+    .Doc("The norm of each channel: the p-th root of the sum of p-th powers.")
+    .FillUsing(detail::FillGlobalPoolSchema)
+    .Arg<int64_t>("p", "the exponent, from 1 on", 2);
 
 OPKIT_STANDARD_OPERATOR(GlobalMaxPool, kNotImplemented, GlobalMaxPoolOp)
     .Doc("The largest element of each channel.")

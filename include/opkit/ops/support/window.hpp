@@ -57,7 +57,8 @@ struct WindowAttributes {
     dilations = List(def, "dilations", 1);
     pads = List(def, "pads", 0);
     ceil_mode = def.args().Get<int64_t>("ceil_mode", 0) != 0;
-    auto_pad = EnumeratorOf<AutoPad>(op, def.args(), "auto_pad");
+    if (OpRegistry::Global().GetSchema(op).FindAttribute("auto_pad"))
+      auto_pad = EnumeratorOf<AutoPad>(op, def.args(), "auto_pad");
   }
   // Returns the list of an attribute; empty if the node leaves it out. Throws kInvalidArgument for
   // numbers below `least` or of more than 31 bits, so that sums and products of two numbers do not
