@@ -495,7 +495,10 @@ class Maker:
         groups = self.d.int(1, 3)
         channels = groups * self.d.int(1, 3)
         x = self.values([self.d.int(1, 2), channels, *self.d.shape(1, 2, empty=0)], t, 0)
-        scale, bias = (self.values([channels], t, 0) for _ in range(2))
+        factors = channels
+        if self.d.chance(0.4):  # the older form
+            self.c.opset, factors = self.d.int(18, 20), groups
+        scale, bias = (self.values([factors], t, 0) for _ in range(2))
         return self.done([x, scale, bias], [t], kind="single", num_groups=groups, epsilon=0.1)
 
     def topk(self):

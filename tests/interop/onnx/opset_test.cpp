@@ -431,15 +431,30 @@ TEST_CASE("Opsets that are not read are Errors that name them") {
             .graph.num_nodes() == 1);
 }
 
-TEST_CASE(
-    "Operators with another meaning in an old opset are Errors, but a model of them can be read") {
-  for (const auto& [type, opset] : {std::pair("GroupNormalization", 20)}) {
-    CAPTURE(type);
-    CHECK(Contains(What(One(type, {}), opset, false),
-                   StrCat("node 'node' (", type, "): operator ", type, " of opset ", opset,
-                          " is not that of opset 21")));
-    CHECK(Parse(One(type, {}), opset).num_nodes() == 1);
+TEST_CASE("GroupNormalization before opset 21 had a scale and a bias for each group") {
+  const auto groups = AttributeProto::Int("num_groups", 3);
+  CHECK(Parse(One("GroupNormalization", {groups}, {"scale", "bias"}), 21).num_nodes() == 1);
+  const opkit::Graph graph = Parse(One("GroupNormalization", {groups}, {"scale", "bias"}), 20);
+  REQUIRE(graph.num_nodes() == 9);
+  CHECK(graph.node(0).type() == "Shape");  // of the channels alone
+  CHECK(graph.node(0).args().Get<int64_t>("start", 0) == 1);
+  CHECK(graph.node(0).args().Get<int64_t>("end", 0) == 2);
+  CHECK(graph.node(1).type() == "Div");
+  CHECK(graph.FindConstant(graph.node(1).inputs()[1])->ToVector<int64_t>() == Ints{3});
+  const std::string& each = graph.node(1).outputs()[0];
+  const opkit::OperatorDef& norm = graph.node(8);
+  CHECK(norm.type() == "GroupNormalization");
+  CHECK(norm.name() == "node");
+  for (int i = 1; i < 3; ++i) {
+    const opkit::OperatorDef &column = graph.node(3 * i - 1), &repeated = graph.node(3 * i);
+    CHECK(column.type() == "Unsqueeze");
+    CHECK(column.inputs()[0] == (i == 1 ? "scale" : "bias"));
+    CHECK(repeated.type() == "Expand");
+    CHECK(repeated.inputs() == Strings{column.outputs()[0], each});
+    CHECK(graph.node(3 * i + 1).type() == "Reshape");
+    CHECK(norm.inputs()[static_cast<size_t>(i)] == graph.node(3 * i + 1).outputs()[0]);
   }
+  CHECK(Contains(What(One("GroupNormalization", {}, {"scale", "bias"}), 20), "'num_groups'"));
 }
 
 TEST_CASE("Scan of opset 8 is read unless its sequences differ in length") {

@@ -33,6 +33,7 @@ inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {" DFT ", 20, OnnxRules::Dft},
     {" Dropout ", 12, OnnxRules::Dropout},
     {" GridSample ", 20, OnnxRules::GridSample},
+    {" GroupNormalization ", 21, OnnxRules::GroupNormalization},
     {" Hardmax LogSoftmax Softmax ", 13, OnnxRules::Softmax},
     {" Pad ", 11, OnnxRules::Pad},
     {" ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
@@ -49,15 +50,6 @@ inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {" Split ", 18, OnnxRules::Split},
     {" TopK ", 10, OnnxRules::TopK},
     {" Upsample ", 10, OnnxRules::Upsample},
-};
-
-// An operator with another meaning before an opset, which no rule above translates.
-struct OnnxRefusal {
-  const char* type;
-  int64_t below;
-};
-inline constexpr OnnxRefusal kOnnxRefusals[] = {
-    {"GroupNormalization", 21},
 };
 
 // An attribute that an operator got after opset 21, as its only change. With the harmless value the
@@ -128,12 +120,6 @@ inline void RewriteOnnxNode(OnnxScope& scope, OperatorDef& def, int64_t opset) {
   for (const OnnxRewrite& rewrite : kOnnxRewrites)
     if (opset < rewrite.below && IsAmong(rewrite.types, def.type()))
       rewrite.rule(scope, def, opset);
-  for (const OnnxRefusal& refusal : kOnnxRefusals)
-    if (opset < refusal.below && def.type() == refusal.type &&
-        !scope.context().options.allow_unknown_operators)
-      Throw(ErrorCode::kUnsupported, "operator ", def.type(), " of opset ", opset,
-            " is not that of opset 21, which opkit's operators have; convert the model with "
-            "onnx.version_converter");
   if (opset <= 21) return;
   for (const OnnxAddition& addition : kOnnxAdditions) {
     if (def.type() != addition.type) continue;

@@ -208,6 +208,31 @@ class OnnxRules {
   static void RoiAlign(OnnxScope&, OperatorDef& def, int64_t) {
     def.Arg("coordinate_transformation_mode", "output_half_pixel");
   }
+  // Before opset 21 scale and bias had an element for each group; now they have one for each
+  // channel. Repeats their elements.
+  static void GroupNormalization(OnnxScope& scope, OperatorDef& def, int64_t) {
+    const Tensor groups = Tensor::From<int64_t>({1}, {def.args().Get<int64_t>("num_groups", 0)});
+    if (*groups.data<int64_t>() < 1)
+      Throw(ErrorCode::kInvalidArgument, "it needs the attribute 'num_groups', 1 or more");
+    auto node = [&](const char* op, const char* what, std::vector<std::string> inputs,
+                    Arguments args = {}) {
+      std::string result = scope.FreshName(def, what);
+      scope.AddNode(OperatorDef(op, std::move(inputs), {result}, std::move(args)));
+      return result;
+    };
+    auto list = [&](const char* what, int64_t number) {
+      return scope.AddConstant(def, what, Tensor::From<int64_t>({1}, {number}));
+    };
+    const std::string channels =
+        node("Shape", "channels", {Input(def, 0)}, {{"start", 1}, {"end", 2}});
+    const std::string each =
+        node("Div", "channels of a group", {channels, scope.AddConstant(def, "groups", groups)});
+    for (size_t i = 1; i < 3; ++i) {
+      const std::string column = node("Unsqueeze", "column", {Input(def, i), list("axis", 1)});
+      const std::string repeated = node("Expand", "repeated", {column, each});
+      SetInput(def, i, node("Reshape", "all", {repeated, list("length", -1)}));
+    }
+  }
   // Opset 20 made the axis an input, with another default.
   static void Dft(OnnxScope& scope, OperatorDef& def, int64_t) {
     const auto axis = def.args().Get<int64_t>("axis", 1);
