@@ -2,6 +2,7 @@
 #include "opkit/ops/gather.hpp"
 
 #include "data_movement.hpp"
+#include "opkit/ops/scatter.hpp"
 
 namespace gather_test {
 using namespace opkit_tests;
@@ -71,6 +72,16 @@ TEST_CASE("the operators keep the promises of their schemas") {
             {Counting({2, 3, 2}), List({2, 0, -1})});
   CheckNode(OperatorDef("GatherElements", {"x", "i"}, {"y"}),
             {Counting({2, 3}), Tensor::From<int64_t>({1, 3}, {1, 0, 1})});
+}
+
+TEST_CASE("gradients add up where an index occurs twice") {
+  const Tensor x = RandomTensor({2, 3, 2}, DType::kFloat32);
+  CheckNode(OperatorDef("Gather", {"x", "i"}, {"y"}, {{"axis", -2}}),
+            {x, Tensor::From<int32_t>({2, 2}, {2, 0, -1, 2})});
+  CheckNode(OperatorDef("GatherElements", {"x", "i"}, {"y"}, {{"axis", 1}}),
+            {x, Tensor::From<int64_t>({2, 2, 2}, {2, 2, -1, 0, 1, 1, 1, 1})});
+  CHECK(HasGradient("Gather"));
+  CHECK(HasGradient("GatherElements"));
 }
 
 }  // namespace

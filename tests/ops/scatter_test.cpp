@@ -2,6 +2,8 @@
 #include "opkit/ops/scatter.hpp"
 
 #include "data_movement.hpp"
+#include "opkit/ops/gather.hpp"
+#include "opkit/ops/indexing/gather_nd.hpp"
 
 namespace scatter_test {
 using namespace opkit_tests;
@@ -112,7 +114,28 @@ TEST_CASE("the operator keeps the promises of its schema, in place too") {
   CheckNode(OperatorDef("ScatterND", {"x", "i", "u"}, {"y"}, {{"reduction", "add"}}),
             {Counting({3, 2}), Tensor::From<int64_t>({2, 1}, {2, 0}), Counting({2, 2})});
   CheckNode(OperatorDef("ScatterElements", {"x", "i", "u"}, {"y"}, {{"reduction", "mul"}}),
-            {Counting({3, 2}), Tensor::From<int64_t>({2, 2}, {2, 0, 2, 1}), Counting({2, 2})});
+            {Counting({3, 2}), Tensor::From<int64_t>({2, 2}, {2, 0, 2, 1}), Counting({2, 2})},
+            {.compare = {.gradient = false}});
+}
+
+TEST_CASE("gradients of data and updates, with and without sums") {
+  const Tensor x = RandomTensor({2, 3}, DType::kFloat32, 1);
+  const Tensor u = RandomTensor({2, 2}, DType::kFloat32, 2);
+  const Tensor rows = RandomTensor({2, 3}, DType::kFloat32, 3);
+  for (const char* reduction : {"none", "add"}) {
+    CAPTURE(reduction);
+    CheckNode(OperatorDef("ScatterElements", {"x", "i", "u"}, {"y"},
+                          {{"axis", 1}, {"reduction", reduction}}),
+              {x, Tensor::From<int64_t>({2, 2}, {2, 0, 1, -1}), u});
+    CheckNode(OperatorDef("ScatterND", {"x", "i", "u"}, {"y"}, {{"reduction", reduction}}),
+              {x, Tensor::From<int64_t>({2, 1}, {1, 0}), rows});
+  }
+  CHECK(Contains(ErrorOf([] {
+                   GetGradientForOp(
+                       OperatorDef("ScatterND", {"x", "i", "u"}, {"y"}, {{"reduction", "mul"}}),
+                       {GradientValue("g")});
+                 }).message(),
+                 "ScatterND has a gradient only with reduction=none or add"));
 }
 
 }  // namespace

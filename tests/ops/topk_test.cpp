@@ -7,6 +7,7 @@
 
 #include "infer.hpp"
 #include "opkit/op/invoke.hpp"
+#include "opkit/ops/scatter.hpp"
 #include "support/check_node.hpp"
 #include "support/tensors.hpp"
 

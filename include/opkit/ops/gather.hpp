@@ -4,6 +4,7 @@
 
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/table_copy.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -57,6 +58,13 @@ inline void InferGatherElements(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), indices);
 }
 
+OPKIT_NODE_GRADIENT(Gather) { Give(0, "GatherGradient", {GO(0), I(1), I(0)}, Def().args()); }
+OPKIT_NODE_GRADIENT(GatherElements) {
+  Arguments args = Def().args();
+  args.Set("reduction", "add");
+  Give(0, "ScatterElements", {Node("ZerosLike", {I(0)}), I(1), GO(0)}, std::move(args));
+}
+
 }  // namespace detail
 
 class GatherOp final : public AxisOperator {
@@ -79,6 +87,29 @@ class GatherOp final : public AxisOperator {
 
  private:
   TableCopy copy_;
+};
+
+// Adds each slice of Gather's gradient to the slice of `data` that it came from. Sums in double.
+class GatherGradientOp final : public AxisOperator {
+ public:
+  using AxisOperator::AxisOperator;
+  bool RunOnDevice() override {
+    const Tensor &dy = DenseInput(0), &indices = DenseInput(1);
+    Tensor* dx = InferredOutput(0);
+    const AxisSplit split(dx->shape(), Axis(dx->rank()));
+    std::vector<double> sums(static_cast<size_t>(dx->numel()), 0);
+    return Visit<FloatTypes>([&]<class T>() {
+      const T* from = dy.data<T>();
+      for (int64_t outer = 0; outer < split.outer; ++outer)
+        detail::ForIndices(indices, split.extent, "Gather", [&](int64_t i, int64_t index) {
+          const T* slice = from + (outer * indices.numel() + i) * split.inner;
+          double* sum = sums.data() + (outer * split.extent + index) * split.inner;
+          for (int64_t k = 0; k < split.inner; ++k) sum[k] += static_cast<double>(slice[k]);
+        });
+      T* out = dx->mutable_data<T>();
+      for (const double sum : sums) *out++ = detail::ToElement<T>(sum);
+    });
+  }
 };
 
 class GatherElementsOp final : public AxisOperator {
@@ -113,7 +144,7 @@ class GatherElementsOp final : public AxisOperator {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(Gather, kNotImplemented, GatherOp)
+OPKIT_STANDARD_OPERATOR(Gather, kMaker, GatherOp)
     .NumInputs(2)
     .Input(0, "data", "any tensor of rank 1 or more")
     .Input(1, "indices", "along `axis`; negative ones count from the end", IndexTypes::DTypes())
@@ -128,7 +159,23 @@ OPKIT_STANDARD_OPERATOR(Gather, kNotImplemented, GatherOp)
     })
     .Doc("Slices of a tensor along an axis, by their indices.");
 
-OPKIT_STANDARD_OPERATOR(GatherElements, kNotImplemented, GatherElementsOp)
+OPKIT_STANDARD_OPERATOR(GatherGradient, kNotImplemented, GatherGradientOp)
+    .Private()
+    .NumInputs(3)
+    .Input(0, "dY", "of the shape of Gather's output", FloatTypes::DTypes())
+    .Input(1, "indices", "of Gather", IndexTypes::DTypes())
+    .Input(2, "data", "of Gather; only its shape is read", FloatTypes::DTypes())
+    .Output(0, "dX", "of the shape of `data`", FloatTypes::DTypes())
+    .Arg<int64_t>("axis", "of Gather", 0)
+    .PointwiseCost(1)
+    .Infer([](InferenceContext& c) {
+      const SymbolicShape& data = c.input_shape(2);
+      if (data.has_rank()) NormalizeAxis(c.Arg<int64_t>("axis"), data.rank(), "GatherGradient");
+      c.SetOutput(0, c.input_dtype(0), data);
+    })
+    .Doc("The gradient of Gather: sums of slices by their indices.");
+
+OPKIT_STANDARD_OPERATOR(GatherElements, kMaker, GatherElementsOp)
     .NumInputs(2)
     .Input(0, "data", "any tensor of rank 1 or more")
     .Input(1, "indices", "along `axis`, of the same rank; negative ones count from the end",

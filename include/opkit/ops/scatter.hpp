@@ -6,6 +6,7 @@
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/extremes.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -51,6 +52,30 @@ inline void InferScatterElements(InferenceContext& c) {
   }
   c.SetOutput(0, c.input_dtype(0), data);
 }
+
+// The gradient of both operators. Without a reduction the updates hide elements of `data`, whose
+// gradient is 0; indices that occur twice have no defined result, and no right gradient.
+class ScatterGradient final : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+
+ private:
+  void Make() override {
+    const auto reduction = Def().args().Get<std::string>("reduction", "none");
+    Arguments axis;
+    if (Def().args().Has("axis")) axis.Set("axis", Def().args().Get<int64_t>("axis"));
+    if (reduction == "add")
+      SetDense(0, GO(0));
+    else if (reduction == "none")
+      Give(0, Def().type(), {GO(0), I(1), Node("ZerosLike", {I(2)})}, axis);
+    else
+      Throw(ErrorCode::kUnsupported, Def().type(),
+            " has a gradient only with reduction=none or add");
+    Give(2, Def().type() == "ScatterND" ? "GatherND" : "GatherElements", {GO(0), I(1)}, axis);
+  }
+};
+OPKIT_REGISTER_GRADIENT(ScatterElements, ScatterGradient);
+OPKIT_REGISTER_GRADIENT(ScatterND, ScatterGradient);
 
 }  // namespace detail
 
@@ -164,7 +189,7 @@ class ScatterElementsOp final : public ScatterOperator {
   const int64_t axis_ = GetSingleArgument<int64_t>("axis");
 };
 
-OPKIT_STANDARD_OPERATOR(ScatterND, kNotImplemented, ScatterNDOp)
+OPKIT_STANDARD_OPERATOR(ScatterND, kMaker, ScatterNDOp)
     .NumInputs(3)
     .Inplace({{0, 0}})
     .Input(0, "data", "any tensor of rank 1 or more")
@@ -178,7 +203,7 @@ OPKIT_STANDARD_OPERATOR(ScatterND, kNotImplemented, ScatterNDOp)
     .Infer(detail::InferScatterND)
     .Doc("Writes slices of a tensor to places that indices give.");
 
-OPKIT_STANDARD_OPERATOR(ScatterElements, kNotImplemented, ScatterElementsOp)
+OPKIT_STANDARD_OPERATOR(ScatterElements, kMaker, ScatterElementsOp)
     .NumInputs(3)
     .Inplace({{0, 0}})
     .Input(0, "data", "any tensor of rank 1 or more")

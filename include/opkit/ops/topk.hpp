@@ -8,6 +8,7 @@
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -79,9 +80,15 @@ inline void InferTopK(InferenceContext& c) {
   c.SetOutput(1, DType::kInt64, shape);
 }
 
+OPKIT_NODE_GRADIENT(TopK) {
+  if (GradOut(0).IsEmpty()) return;
+  Give(0, "ScatterElements", {Node("ZerosLike", {I(0)}), O(1), GO(0)},
+       {{"axis", Def().args().Get<int64_t>("axis", -1)}});
+}
+
 }  // namespace detail
 
-OPKIT_STANDARD_OPERATOR(TopK, kNotImplemented, TopKOp)
+OPKIT_STANDARD_OPERATOR(TopK, kMaker, TopKOp)
     .Doc(
         "The K largest or smallest elements along an axis, best first, and their indices. Of "
         "equal elements the one with the lower index comes first; a NaN counts as larger than "

@@ -2,6 +2,11 @@
 #include "opkit/ops/indexing/compress.hpp"
 
 #include "../data_movement.hpp"
+#include "opkit/ops/gather.hpp"
+#include "opkit/ops/generators.hpp"
+#include "opkit/ops/non_zero.hpp"
+#include "opkit/ops/reshape.hpp"
+#include "opkit/ops/shape_of.hpp"
 
 namespace compress_test {
 using namespace opkit_tests;
@@ -46,6 +51,9 @@ TEST_CASE("the kept extent is unknown before the run, and wrong inputs are refus
 TEST_CASE("the operator keeps the promises of its schema") {
   CheckNode(OperatorDef("Compress", {"x", "c"}, {"y"}, {{"axis", 1}}),
             {Counting({2, 3, 2}), Bools({true, false, true})});
+  CheckNode(OperatorDef("Compress", {"x", "c"}, {"y"}),
+            {Counting({2, 3}), Bools({true, false, true, true})});
+  CHECK(HasGradient("Compress"));
 }
 
 }  // namespace

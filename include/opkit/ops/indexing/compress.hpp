@@ -4,6 +4,7 @@
 #define OPKIT_OPS_INDEXING_COMPRESS_HPP_
 
 #include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/table_copy.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -21,6 +22,19 @@ inline void InferCompress(InferenceContext& c) {
       shape[NormalizeAxis(c.Arg<int64_t>("axis"), input.rank(), "Compress")] = Dim();
   }
   c.SetOutput(0, c.input_dtype(0), shape);
+}
+
+// Compress is a Gather of the indices at which the condition is true.
+OPKIT_NODE_GRADIENT(Compress) {
+  const std::string list = Node("Constant", {}, {{"value_ints", {-1}}});
+  const std::string indices = Node("Reshape", {Node("NonZero", {I(1)}), list});
+  if (Def().args().Has("axis")) {
+    Give(0, "GatherGradient", {GO(0), indices, I(0)}, Def().args());
+  } else {
+    const std::string flat = Node("Reshape", {I(0), list});
+    Give(0, "Reshape", {Node("GatherGradient", {GO(0), indices, flat}), Node("Shape", {I(0)})},
+         {{"allowzero", 1}});
+  }
 }
 
 }  // namespace detail
@@ -60,7 +74,7 @@ class CompressOp final : public StandardOperator {
   TableCopy copy_;
 };
 
-OPKIT_STANDARD_OPERATOR(Compress, kNotImplemented, CompressOp)
+OPKIT_STANDARD_OPERATOR(Compress, kMaker, CompressOp)
     .NumInputs(2)
     .Input(0, "input", "any tensor of rank 1 or more")
     .Input(1, "condition",
