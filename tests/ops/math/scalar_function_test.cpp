@@ -10,6 +10,7 @@
 #include "opkit/ops/generators.hpp"
 #include "opkit/ops/math/arithmetic.hpp"
 #include "opkit/ops/math/unary.hpp"
+#include "support/check_node.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 
@@ -87,9 +88,39 @@ TEST_CASE("the operators and their gradients keep the promises of their schemas"
     CAPTURE(row.op);
     OPKIT_CHECK_OPERATOR(std::string(row.op));
   }
-  for (const char* op :
-       {"Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Softsign", "Tan"})
-    CHECK(HasGradient(op));
+  for (const detail::ScalarFunctionRow& row : detail::kScalarFunctions)
+    CHECK(HasGradient(std::string(row.op)));
+}
+
+TEST_CASE("gradients beside the kinks, with attributes, and where exponentials overflow") {
+  // No element is near a kink: 0, 1 of ThresholdedRelu, 1.5 of Shrink.
+  const Tensor x = Tensor::From<float>({6}, {-3, -1.25f, -0.5f, 0.25f, 0.75f, 2});
+  const std::pair<const char*, Arguments> nodes[] = {
+      {"Celu", {}},
+      {"Celu", {{"alpha", 2.f}}},
+      {"Gelu", {}},
+      {"Gelu", {{"approximate", "tanh"}}},
+      {"Mish", {}},
+      {"Selu", {}},
+      {"Selu", {{"alpha", 2.f}, {"gamma", 0.5f}}},
+      {"Shrink", {{"bias", 0.5f}, {"lambd", 1.5f}}},
+      {"Swish", {}},
+      {"Swish", {{"alpha", 0.5f}}},
+      {"ThresholdedRelu", {}},
+  };
+  for (const auto& [op, args] : nodes) {
+    CAPTURE(op);
+    CheckNode(OperatorDef(op, {"x"}, {"y"}, args), {x});
+  }
+  for (const char* op : {"Gelu", "Mish", "Swish"}) {
+    CAPTURE(op);
+    const std::vector<double> slopes =
+        Invoke("ScalarFunctionGradient",
+               {Tensor::From<double>({2}, {-1e160, 1e160}), Tensor::From<double>({2}, {1, 1})},
+               {{"function", op}})[0]
+            .ToVector<double>();
+    CHECK(slopes == std::vector<double>{0, 1});
+  }
 }
 
 }  // namespace

@@ -20,13 +20,31 @@ using ScalarFunction = double (*)(double x, const double* a);
 struct ScalarFunctionRow {
   std::string_view op;
   ScalarFunction function;
+  ScalarFunction derivative = nullptr;  // null: the gradient is made of other operators
 };
 
 inline double SoftplusOf(double x) { return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x))); }
+inline constexpr double kRootOf2ByPi = 0.79788456080286535588;
 inline double GeluOf(double x, const double*) { return x / 2 * std::erfc(-x * std::sqrt(0.5)); }
+inline double GeluDerivative(double x, const double*) {
+  return std::erfc(-x * std::sqrt(0.5)) / 2 + x * kRootOf2ByPi / 2 * std::exp(-x * x / 2);
+}
 inline double GeluByTanh(double x, const double*) {
-  constexpr double kRootOf2ByPi = 0.79788456080286535588;
   return x / 2 * (1 + std::tanh(kRootOf2ByPi * (x + 0.044715 * x * x * x)));
+}
+inline double GeluByTanhDerivative(double x, const double*) {
+  const double tanh = std::tanh(kRootOf2ByPi * (x + 0.044715 * x * x * x));
+  const double slope = 1 - tanh * tanh;
+  if (slope == 0) return (1 + tanh) / 2;
+  return (1 + tanh) / 2 + x / 2 * slope * kRootOf2ByPi * (1 + 3 * 0.044715 * x * x);
+}
+inline double MishDerivative(double x, const double*) {
+  const double tanh = std::tanh(SoftplusOf(x)), slope = 1 - tanh * tanh;
+  return slope == 0 ? tanh : tanh + x * slope / (1 + std::exp(-x));
+}
+inline double SwishDerivative(double x, const double* a) {
+  const double sigmoid = 1 / (1 + std::exp(-a[0] * x));
+  return sigmoid * (1 + a[0] * x * (1 - sigmoid));
 }
 
 inline constexpr ScalarFunctionRow kScalarFunctions[] = {
@@ -36,39 +54,68 @@ inline constexpr ScalarFunctionRow kScalarFunctions[] = {
     {"Asinh", [](double x, const double*) { return std::asinh(x); }},
     {"Atan", [](double x, const double*) { return std::atan(x); }},
     {"Atanh", [](double x, const double*) { return std::atanh(x); }},
-    {"Celu", [](double x, const double* a) { return x < 0 ? a[0] * std::expm1(x / a[0]) : x; }},
+    {"Celu", [](double x, const double* a) { return x < 0 ? a[0] * std::expm1(x / a[0]) : x; },
+     [](double x, const double* a) { return x < 0 ? std::exp(x / a[0]) : 1; }},
     {"Cosh", [](double x, const double*) { return std::cosh(x); }},
-    {"Gelu", GeluOf},
-    {"Mish", [](double x, const double*) { return x * std::tanh(SoftplusOf(x)); }},
-    {"Selu", [](double x, const double* a) { return a[1] * (x > 0 ? x : a[0] * std::expm1(x)); }},
+    {"Gelu", GeluOf, GeluDerivative},
+    {"Mish", [](double x, const double*) { return x * std::tanh(SoftplusOf(x)); }, MishDerivative},
+    {"Selu", [](double x, const double* a) { return a[1] * (x > 0 ? x : a[0] * std::expm1(x)); },
+     [](double x, const double* a) { return a[1] * (x > 0 ? 1 : a[0] * std::exp(x)); }},
     // Shrink has the attributes bias and lambd. Its result for a NaN is 0: no comparison is true.
     {"Shrink",
      [](double x, const double* a) { return x < -a[1]  ? x + a[0]
                                             : x > a[1] ? x - a[0]
-                                                       : 0; }},
+                                                       : 0; },
+     [](double x, const double* a) { return x < -a[1] || x > a[1] ? 1. : 0.; }},
     {"Sinh", [](double x, const double*) { return std::sinh(x); }},
     {"Softsign", [](double x, const double*) { return x / (1 + std::fabs(x)); }},
-    {"Swish", [](double x, const double* a) { return x / (1 + std::exp(-a[0] * x)); }},
+    {"Swish", [](double x, const double* a) { return x / (1 + std::exp(-a[0] * x)); },
+     SwishDerivative},
     {"Tan", [](double x, const double*) { return std::tan(x); }},
-    {"ThresholdedRelu", [](double x, const double* a) { return x > a[0] ? x : 0; }},
+    {"ThresholdedRelu", [](double x, const double* a) { return x > a[0] ? x : 0; },
+     [](double x, const double* a) { return x > a[0] ? 1. : 0.; }},
+};
+inline constexpr ScalarFunctionRow kGeluByTanh = {"Gelu", GeluByTanh, GeluByTanhDerivative};
+
+enum class GeluKind : uint8_t { kNone, kTanh };
+
+// The function of a node of type `op`, with the values of its attributes that are numbers.
+class BoundScalarFunction {
+ public:
+  BoundScalarFunction(std::string_view op, const Arguments& args) {
+    for (const ScalarFunctionRow& row : kScalarFunctions)
+      if (row.op == op) row_ = &row;
+    if (op == "Gelu" && EnumeratorOf<GeluKind>(op, args, "approximate") == GeluKind::kTanh)
+      row_ = &kGeluByTanh;
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);
+    for (int i = 0; const AttributeSchema& attribute : schema.attributes())
+      if (attribute.name != "approximate")
+        attributes_[i++] = static_cast<double>(
+            args.Get<float>(attribute.name, attribute.default_value->Get<float>()));
+  }
+  double At(double x) const { return row_->function(x, attributes_); }
+  double DerivativeAt(double x) const { return row_->derivative(x, attributes_); }
+
+ private:
+  const ScalarFunctionRow* row_ = nullptr;
+  double attributes_[2] = {};
 };
 
 }  // namespace detail
 
-// Computes its function in the table for each element, rounded once to the type of the input.
-class ScalarFunctionOp : public StandardOperator {
+// The base of ScalarFunctionOp and of the gradient of its functions.
+class ScalarFunctionOperator : public StandardOperator {
  public:
-  ScalarFunctionOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config) {
-    for (const detail::ScalarFunctionRow& row : detail::kScalarFunctions)
-      if (row.op == type()) function_ = row.function;
-    if (type() == "Gelu" &&
-        EnumeratorOf<GeluKind>("Gelu", def.args(), "approximate") == GeluKind::kTanh)
-      function_ = detail::GeluByTanh;
-    for (int i = 0; const detail::AttributeSchema& attribute : schema().attributes())
-      if (attribute.name != "approximate") attributes_[i++] = Arg<float>(attribute.name);
-  }
+  using StandardOperator::StandardOperator;
 
+ protected:
+  static constexpr int64_t kGrain = 2048;  // elements for one thread: some 20 microseconds of work
+};
+
+// Computes its function in the table for each element, rounded once to the type of the input.
+class ScalarFunctionOp : public ScalarFunctionOperator {
+ public:
+  using ScalarFunctionOperator::ScalarFunctionOperator;
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
@@ -77,17 +124,37 @@ class ScalarFunctionOp : public StandardOperator {
       T* to = y->mutable_data<T>();
       ParallelForRange(x.numel(), kGrain, [=, this](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
-          to[i] = ConvertElement<T>(function_(static_cast<double>(from[i]), attributes_));
+          to[i] = ConvertElement<T>(function_.At(static_cast<double>(from[i])));
       });
     });
   }
 
  private:
-  enum class GeluKind : uint8_t { kNone, kTanh };
-  static constexpr int64_t kGrain = 2048;  // elements for one thread: some 20 microseconds of work
+  const detail::BoundScalarFunction function_{type(), def().args()};
+};
 
-  detail::ScalarFunction function_ = nullptr;
-  double attributes_[2] = {};
+// Multiplies the gradient of the output by the derivative of the function that the attribute
+// `function` names.
+class ScalarFunctionGradientOp final : public ScalarFunctionOperator {
+ public:
+  using ScalarFunctionOperator::ScalarFunctionOperator;
+  bool RunOnDevice() override {
+    const Tensor &x = DenseInput(0), &dy = DenseInput(1);
+    Tensor* dx = InferredOutput(0);
+    return Visit<FloatTypes>([&]<class T>() {
+      const T *at = x.data<T>(), *from = dy.data<T>();
+      T* to = dx->mutable_data<T>();
+      ParallelForRange(x.numel(), kGrain, [=, this](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          to[i] = ConvertElement<T>(static_cast<double>(from[i]) *
+                                    function_.DerivativeAt(static_cast<double>(at[i])));
+      });
+    });
+  }
+
+ private:
+  const detail::BoundScalarFunction function_{GetSingleArgument<std::string>("function"),
+                                              def().args()};
 };
 
 namespace detail {
@@ -146,6 +213,26 @@ OPKIT_SCALAR_GRADIENT(Tan) {
 }
 #undef OPKIT_SCALAR_GRADIENT
 
+// The gradient of the functions whose derivative stands in the table.
+class DerivativeGradient final : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+
+ private:
+  void Make() override {
+    Arguments args = Def().args();
+    args.Set("function", Def().type());
+    Give(0, "ScalarFunctionGradient", {I(0), GO(0)}, std::move(args));
+  }
+};
+OPKIT_REGISTER_GRADIENT(Celu, DerivativeGradient);
+OPKIT_REGISTER_GRADIENT(Gelu, DerivativeGradient);
+OPKIT_REGISTER_GRADIENT(Mish, DerivativeGradient);
+OPKIT_REGISTER_GRADIENT(Selu, DerivativeGradient);
+OPKIT_REGISTER_GRADIENT(Shrink, DerivativeGradient);
+OPKIT_REGISTER_GRADIENT(Swish, DerivativeGradient);
+OPKIT_REGISTER_GRADIENT(ThresholdedRelu, DerivativeGradient);
+
 }  // namespace detail
 
 #define OPKIT_SCALAR_FUNCTION(name, gradient, Types, doc)   \
@@ -166,34 +253,53 @@ OPKIT_SCALAR_FUNCTION(Atan, kMaker, FloatTypes,
                       "The angle in radians, from -pi/2 to pi/2, whose tangent is X.");
 OPKIT_SCALAR_FUNCTION(Atanh, kMaker, FloatTypes, "The number whose hyperbolic tangent is X.")
     .TestInputs(detail::TestInputsBetween(-0.75, 0.75));
-OPKIT_SCALAR_FUNCTION(Celu, kNotImplemented, FloatTypes,
+OPKIT_SCALAR_FUNCTION(Celu, kMaker, FloatTypes,
                       "Y = alpha * (e^(X / alpha) - 1) where X is below 0, else X.")
     .Arg<float>("alpha", "how far below 0 it goes", 1.f);
 OPKIT_SCALAR_FUNCTION(Cosh, kMaker, FloatTypes, "The hyperbolic cosine.");
-OPKIT_SCALAR_FUNCTION(Gelu, kNotImplemented, FloatTypes,
+OPKIT_SCALAR_FUNCTION(Gelu, kMaker, FloatTypes,
                       "Y = X / 2 * (1 + Erf(X / sqrt(2))). With approximate=tanh: X / 2 * (1 + "
                       "tanh(sqrt(2 / pi) * (X + 0.044715 * X^3))).")
     .Arg("approximate", "how the error function is computed", {"none", "tanh"});
-OPKIT_SCALAR_FUNCTION(Mish, kNotImplemented, FloatTypes, "Y = X * tanh(log(1 + e^X)).");
-OPKIT_SCALAR_FUNCTION(Selu, kNotImplemented, FloatTypes,
+OPKIT_SCALAR_FUNCTION(Mish, kMaker, FloatTypes, "Y = X * tanh(log(1 + e^X)).");
+OPKIT_SCALAR_FUNCTION(Selu, kMaker, FloatTypes,
                       "Y = gamma * X where X is above 0, else gamma * alpha * (e^X - 1).")
     .Arg<float>("alpha", "how far below 0 it goes, before gamma", 1.67326319217681884765625f)
     .Arg<float>("gamma", "the factor of all results", 1.05070102214813232421875f);
-OPKIT_SCALAR_FUNCTION(Shrink, kNotImplemented, NumericTypes,
+OPKIT_SCALAR_FUNCTION(Shrink, kMaker, NumericTypes,
                       "Y = X + bias where X is below -lambd, X - bias where it is above lambd, "
                       "else 0. Integers are computed in double and rounded towards 0.")
     .Arg<float>("bias", "by how much X is moved towards 0", 0.f)
     .Arg<float>("lambd", "the largest magnitude that becomes 0", 0.5f);
 OPKIT_SCALAR_FUNCTION(Sinh, kMaker, FloatTypes, "The hyperbolic sine.");
 OPKIT_SCALAR_FUNCTION(Softsign, kMaker, FloatTypes, "Y = X / (1 + |X|).");
-OPKIT_SCALAR_FUNCTION(Swish, kNotImplemented, FloatTypes, "Y = X / (1 + e^(-alpha * X)).")
+OPKIT_SCALAR_FUNCTION(Swish, kMaker, FloatTypes, "Y = X / (1 + e^(-alpha * X)).")
     .Arg<float>("alpha", "the factor of the exponent", 1.f);
 OPKIT_SCALAR_FUNCTION(Tan, kMaker, FloatTypes, "Y = tan(X), X in radians.")
     .TestInputs(detail::TestInputsBetween(-1, 1));
-OPKIT_SCALAR_FUNCTION(ThresholdedRelu, kNotImplemented, FloatTypes,
-                      "Y = X where X is above alpha, else 0.")
+OPKIT_SCALAR_FUNCTION(ThresholdedRelu, kMaker, FloatTypes, "Y = X where X is above alpha, else 0.")
     .Arg<float>("alpha", "the threshold", 1.f);
 #undef OPKIT_SCALAR_FUNCTION
+
+OPKIT_STANDARD_OPERATOR(ScalarFunctionGradient, kNotImplemented, ScalarFunctionGradientOp)
+    .Private()
+    .NumInputs(2)
+    .Input(0, "X", "of the function", FloatTypes::DTypes())
+    .Input(1, "dY", "of the shape of X", FloatTypes::DTypes())
+    .Output(0, "dX", "of the shape of X", FloatTypes::DTypes())
+    .Arg("function", "the type of the operator",
+         {"Celu", "Gelu", "Mish", "Selu", "Shrink", "Swish", "ThresholdedRelu"})
+    .Arg<float>("alpha", "of the operator")
+    .Arg<float>("gamma", "of the operator")
+    .Arg<float>("bias", "of the operator")
+    .Arg<float>("lambd", "of the operator")
+    .Arg<std::string>("approximate", "of the operator")
+    .PointwiseCost(30)
+    .Infer([](InferenceContext& c) {
+      c.SetInput(1, c.input_dtype(0), c.input_shape(0));
+      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+    })
+    .Doc("The gradient of a function of one element.");
 
 }}  // namespace opkit
 
