@@ -49,5 +49,15 @@ TEST_CASE("the operators and the gradient keep the promises of their schemas, in
   CHECK(HasGradient("CumSum"));
 }
 
+TEST_CASE("the gradient of CumProd has no trouble with zeros") {
+  const Tensor x = Tensor::From<double>({2, 5}, {2, 0, -3, 0.5, 1, 1.5, -2, 0, 3, 0});
+  for (const int exclusive : {0, 1})
+    for (const int reverse : {0, 1})
+      CheckNode(OperatorDef("CumProd", {"x", "a"}, {"y"},
+                            {{"exclusive", exclusive}, {"reverse", reverse}}),
+                {x, List({1})});
+  CHECK(HasGradient("CumProd"));
+}
+
 }  // namespace
 }  // namespace cumulative_test

@@ -2,6 +2,10 @@
 #include "opkit/ops/nn/loss.hpp"
 
 #include "../data_movement.hpp"
+#include "opkit/ops/generators.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/reduce.hpp"
+#include "opkit/ops/math/unary.hpp"
 
 namespace loss_test {
 using namespace opkit_tests;
@@ -62,6 +66,25 @@ TEST_CASE("wrong labels and shapes are refused") {
 TEST_CASE("the operators keep the promises of their schemas") {
   CheckNode(OperatorDef("NegativeLogLikelihoodLoss", {"x", "l", "w"}, {"y"}),
             {kScores, List({2, 0}), kWeights});
+}
+
+TEST_CASE("gradients of scores, weights and log-probabilities") {
+  const Tensor scores = RandomTensor({2, 3, 2}, DType::kFloat64);
+  const Tensor weights = RandomTensor({3}, DType::kFloat64, 3);
+  const Tensor labels = Tensor::From<int64_t>({2, 2}, {2, 0, 1, 2});
+  for (const char* reduction : {"mean", "none", "sum"}) {
+    CAPTURE(reduction);
+    const Arguments args = {{"reduction", reduction}, {"ignore_index", 1}};
+    CheckNode(OperatorDef("NegativeLogLikelihoodLoss", {"x", "l", "w"}, {"y"}, args),
+              {scores, labels, weights});
+    CheckNode(OperatorDef("NegativeLogLikelihoodLoss", {"x", "l"}, {"y"}, args), {scores, labels});
+    CheckNode(OperatorDef("SoftmaxCrossEntropyLoss", {"x", "l", "w"}, {"y", "log"}, args),
+              {scores, labels, weights});
+  }
+  const GradientOpsMeta only = GetGradientForOp(
+      OperatorDef("SoftmaxCrossEntropyLoss", {"x", "l"}, {"y", "log"}), {{}, GradientValue("g")});
+  CHECK(only.g_input[0].IsDense());
+  CHECK(only.ops.size() == 5);
 }
 
 }  // namespace

@@ -2,6 +2,14 @@
 #include "opkit/ops/nn/row_normalization.hpp"
 
 #include "../data_movement.hpp"
+#include "opkit/ops/cast.hpp"
+#include "opkit/ops/generators.hpp"
+#include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/logic.hpp"
+#include "opkit/ops/math/reduce.hpp"
+#include "opkit/ops/math/unary.hpp"
+#include "opkit/ops/shape_of.hpp"
+#include "opkit/ops/where.hpp"
 
 namespace row_normalization_test {
 using namespace opkit_tests;
@@ -48,6 +56,32 @@ TEST_CASE("the operators keep the promises of their schemas") {
     CheckNode(OperatorDef(op, {"x"}, {"y"}), {Counting({2, 3})});
   CheckNode(OperatorDef("RMSNormalization", {"x", "s"}, {"y"}),
             {Counting({2, 3}), Vector({1, 2, 3})});
+}
+
+TEST_CASE("gradients along any axis, and of a row of zeros") {
+  const Tensor x = RandomTensor({2, 3, 2}, DType::kFloat64);
+  for (const int axis : {1, -1})
+    for (const int p : {1, 2})
+      CheckNode(OperatorDef("LpNormalization", {"x"}, {"y"}, {{"axis", axis}, {"p", p}}), {x});
+  for (const int axis : {0, 1, -2})
+    CheckNode(OperatorDef("RMSNormalization", {"x", "s"}, {"y"}, {{"axis", axis}}),
+              {x, RandomTensor({3, 1}, DType::kFloat64, 2)});
+  // The two inputs may have different types.
+  CheckNode(OperatorDef("RMSNormalization", {"x", "s"}, {"y"}),
+            {RandomTensor({2, 3}, DType::kFloat32), RandomTensor({3}, DType::kFloat64, 2)});
+  for (const char* op : {"LpNormalization", "RMSNormalization"}) CHECK(HasGradient(op));
+
+  Workspace ws;
+  *ws.CreateTensor("x") = Tensor::From<float>({2, 2}, {0, 0, 3, 4});
+  *ws.CreateTensor("g") = Tensor::From<float>({2, 2}, {1, 1, 1, 0});
+  const OperatorDef def("LpNormalization", {"x"}, {"y"});
+  CreateOperator(def, &ws)->Run();
+  const GradientOpsMeta gradient = GetGradientForOp(def, {GradientValue("g")});
+  for (const OperatorDef& op : gradient.ops) CreateOperator(op, &ws)->Run();
+  const Floats slopes = FloatsOf(*ws.GetTensor(gradient.g_input[0].dense));
+  CHECK(slopes[0] == 0);
+  CHECK(slopes[1] == 0);
+  CHECK(slopes[2] == doctest::Approx(16. / 125));
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ OPKIT_NODE_GRADIENT(CumSum) {
        {{"exclusive", args.Get<int64_t>("exclusive", 0)},
         {"reverse", args.Get<int64_t>("reverse", 0) == 0 ? 1 : 0}});
 }
+OPKIT_NODE_GRADIENT(CumProd) { Give(0, "CumProdGradient", {I(0), I(1), GO(0)}, Def().args()); }
 
 }  // namespace detail
 
@@ -72,6 +73,47 @@ class CumulativeOp final : public StandardOperator {
   const bool reverse_ = GetSingleArgument<int64_t>("reverse") != 0;
 };
 
+// The gradient of CumProd at element i of a row is the product of all elements before i, times the
+// sum, over all k from i on, of dY[k] times the elements between i and k. Both factors grow by one
+// element in each step, without a division, so that elements of 0 need no rule. Computes in double.
+class CumProdGradientOp final : public StandardOperator {
+ public:
+  using StandardOperator::StandardOperator;
+  bool RunOnDevice() override {
+    const Tensor &x = DenseInput(0), &dy = DenseInput(2);
+    const AxisSplit split(x.shape(), detail::AxisInTensor(Input(1), x.rank(), type()));
+    Tensor* dx = InferredOutput(0);
+    std::vector<double> sums(static_cast<size_t>(split.extent));
+    return Visit<FloatTypes>([&]<class T>() {
+      const T *values = x.data<T>(), *slopes = dy.data<T>();
+      T* to = dx->mutable_data<T>();
+      for (int64_t row = 0; row < split.rows(); ++row) {
+        auto at = [&](int64_t i) {
+          return split.Begin(row) + (reverse_ ? split.extent - 1 - i : i) * split.inner;
+        };
+        double sum = 0;
+        for (int64_t i = split.extent - 1; i >= 0; --i) {
+          // With `exclusive`, element i first counts in the output behind it.
+          if (exclusive_) sums[detail::Index(i)] = sum;
+          const auto value = static_cast<double>(values[at(i)]);
+          const auto slope = static_cast<double>(slopes[at(i)]);
+          if (!exclusive_) sums[detail::Index(i)] = sum += slope;
+          sum = exclusive_ ? slope + value * sum : value * sum;
+        }
+        double product = 1;
+        for (int64_t i = 0; i < split.extent; ++i) {
+          to[at(i)] = detail::ToElement<T>(product * sums[detail::Index(i)]);
+          product *= static_cast<double>(values[at(i)]);
+        }
+      }
+    });
+  }
+
+ private:
+  const bool exclusive_ = GetSingleArgument<int64_t>("exclusive") != 0;
+  const bool reverse_ = GetSingleArgument<int64_t>("reverse") != 0;
+};
+
 #define OPKIT_CUMULATIVE_OPERATOR(name, gradient, sum, doc)                                        \
   OPKIT_STANDARD_OPERATOR(name, gradient, CumulativeOp<sum>)                                       \
       .NumInputs(2)                                                                                \
@@ -86,9 +128,25 @@ class CumulativeOp final : public StandardOperator {
       .Doc(doc)
 OPKIT_CUMULATIVE_OPERATOR(CumSum, kMaker, true,
                           "The sums of all elements up to each one, along an axis.");
-OPKIT_CUMULATIVE_OPERATOR(CumProd, kNotImplemented, false,
+OPKIT_CUMULATIVE_OPERATOR(CumProd, kMaker, false,
                           "The products of all elements up to each one, along an axis.");
 #undef OPKIT_CUMULATIVE_OPERATOR
+
+OPKIT_STANDARD_OPERATOR(CumProdGradient, kNotImplemented, CumProdGradientOp)
+    .Private()
+    .NumInputs(3)
+    .Input(0, "x", "of CumProd", FloatTypes::DTypes())
+    .Input(1, "axis", "of CumProd", IndexTypes::DTypes())
+    .Input(2, "dY", "of the shape of x", FloatTypes::DTypes())
+    .Output(0, "dX", "of the shape of x", FloatTypes::DTypes())
+    .Arg<int64_t>("exclusive", "of CumProd", 0)
+    .Arg<int64_t>("reverse", "of CumProd", 0)
+    .PointwiseCost(4)
+    .Infer([](InferenceContext& c) {
+      c.SetInput(2, c.input_dtype(0), c.input_shape(0));
+      detail::InferCumulative(c);
+    })
+    .Doc("The gradient of CumProd.");
 
 }}  // namespace opkit
 

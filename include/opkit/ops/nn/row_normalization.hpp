@@ -10,6 +10,7 @@
 #include "opkit/ops/support/broadcast_loop.hpp"
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -33,6 +34,42 @@ inline void InferRMSNormalization(InferenceContext& c) {
             " cannot be broadcast to the normalized axes, ", ToString(row));
   }
   c.SetOutput(0, c.input_dtype(1), x);
+}
+
+// With n the norm of a row: (g - s sum(g y)) / n, where s is y for p=2, the sign of x for p=1. 0
+// where the norm is 0.
+OPKIT_NODE_GRADIENT(LpNormalization) {
+  const auto axis = Def().args().Get<int64_t>("axis", -1);
+  const bool square = Def().args().Get<int64_t>("p", 2) == 2;
+  auto number = [&](float value) {
+    return Node("CastLike", {Node("Constant", {}, {{"value_float", value}}), I(0)});
+  };
+  const std::string axes = Node("Constant", {}, {{"value_ints", {axis}}});
+  const std::string norm = Node(square ? "ReduceL2" : "ReduceL1", {I(0), axes});
+  const std::string divisor = Node("Where", {Node("Equal", {norm, number(0)}),
+                                             number(std::numeric_limits<float>::infinity()), norm});
+  const std::string sum = Node("ReduceSum", {Node("Mul", {GO(0), O(0)}), axes});
+  const std::string along = Node("Mul", {square ? O(0) : Node("Sign", {I(0)}), sum});
+  Give(0, "Div", {Node("Sub", {GO(0), along}), divisor});
+}
+
+// With r = 1 / sqrt(mean(x^2) + epsilon) and h = g scale: (h - x r^2 mean(h x)) r.
+OPKIT_NODE_GRADIENT(RMSNormalization) {
+  const auto axis = Def().args().Get<int64_t>("axis", -1);
+  auto scalar = [&](int64_t value) { return Node("Constant", {}, {{"value_int", value}}); };
+  // The number of axes, which a positive axis depends on, is known in the run.
+  const std::string end = axis < 0 ? scalar(0) : Node("Size", {Node("Shape", {I(0)})});
+  const std::string axes = Node("Range", {scalar(axis), end, scalar(1)});
+  const std::string mean = Node("ReduceMean", {Node("Mul", {I(0), I(0)}), axes});
+  const std::string epsilon = Node(
+      "CastLike",
+      {Node("Constant", {}, {{"value_float", Def().args().Get<float>("epsilon", 1e-5f)}}), I(0)});
+  const std::string rate = Node("Reciprocal", {Node("Sqrt", {Node("Add", {mean, epsilon})})});
+  const std::string normal = Node("Mul", {I(0), rate});
+  const std::string slope = Node("CastLike", {Node("Mul", {GO(0), I(1)}), I(0)});
+  const std::string along = Node("ReduceMean", {Node("Mul", {slope, normal}), axes});
+  Give(0, "Mul", {Node("Sub", {slope, Node("Mul", {normal, along})}), rate});
+  GiveSummed(1, Node("Mul", {GO(0), Node("CastLike", {normal, GO(0)})}));
 }
 
 }  // namespace detail
@@ -137,7 +174,7 @@ OPKIT_STANDARD_OPERATOR(Hardmax, kNone, HardmaxOp)
     .PointwiseCost(1)
     .Infer(detail::InferRowNormalization)
     .Doc("1 at the first largest element of each row, else 0.");
-OPKIT_STANDARD_OPERATOR(LpNormalization, kNotImplemented, LpNormalizationOp)
+OPKIT_STANDARD_OPERATOR(LpNormalization, kMaker, LpNormalizationOp)
     .Input(0, "input", "any tensor of rank 1 or more", FloatTypes::DTypes())
     .Output(0, "output", "of the type and shape of the input", FloatTypes::DTypes())
     .Arg<int64_t>("axis", "along which a row lies; negative ones count from the end", -1)
@@ -145,7 +182,7 @@ OPKIT_STANDARD_OPERATOR(LpNormalization, kNotImplemented, LpNormalizationOp)
     .PointwiseCost(3)
     .Infer(detail::InferRowNormalization)
     .Doc("Each row divided by its norm; 0 where the norm is 0.");
-OPKIT_STANDARD_OPERATOR(RMSNormalization, kNotImplemented, RMSNormalizationOp)
+OPKIT_STANDARD_OPERATOR(RMSNormalization, kMaker, RMSNormalizationOp)
     .NumInputs(2)
     .Input(0, "X", "any tensor of rank 1 or more", FloatTypes::DTypes())
     .Input(1, "scale", "a factor of each element; can be broadcast to the normalized axes",
