@@ -15,6 +15,7 @@
 #include "opkit/core/channels_last.hpp"
 #include "opkit/core/dlpack.hpp"
 #include "opkit/core/layout_registry.hpp"
+#include "opkit/core/packed.hpp"
 
 #include "opkit/engine/engine.hpp"
 #include "opkit/engine/task_graph.hpp"

@@ -237,15 +237,27 @@ TEST_CASE("every dtype goes both ways under DLPack's own code") {
     DType dtype;
     int code, bits;
   };
-  const Row rows[] = {{DType::kBool, kDLBool, 8},           {DType::kInt8, kDLInt, 8},
-                      {DType::kInt16, kDLInt, 16},          {DType::kInt32, kDLInt, 32},
-                      {DType::kInt64, kDLInt, 64},          {DType::kUInt8, kDLUInt, 8},
-                      {DType::kUInt16, kDLUInt, 16},        {DType::kUInt32, kDLUInt, 32},
-                      {DType::kUInt64, kDLUInt, 64},        {DType::kFloat16, kDLFloat, 16},
-                      {DType::kBFloat16, kDLBfloat, 16},    {DType::kFloat32, kDLFloat, 32},
-                      {DType::kFloat64, kDLFloat, 64},      {DType::kComplex64, kDLComplex, 64},
-                      {DType::kComplex128, kDLComplex, 128}};
-  static_assert(std::size(rows) == opkit::kNumPlainDTypes - 1);
+  const Row rows[] = {{DType::kBool, kDLBool, 8},
+                      {DType::kInt8, kDLInt, 8},
+                      {DType::kInt16, kDLInt, 16},
+                      {DType::kInt32, kDLInt, 32},
+                      {DType::kInt64, kDLInt, 64},
+                      {DType::kUInt8, kDLUInt, 8},
+                      {DType::kUInt16, kDLUInt, 16},
+                      {DType::kUInt32, kDLUInt, 32},
+                      {DType::kUInt64, kDLUInt, 64},
+                      {DType::kFloat16, kDLFloat, 16},
+                      {DType::kBFloat16, kDLBfloat, 16},
+                      {DType::kFloat32, kDLFloat, 32},
+                      {DType::kFloat64, kDLFloat, 64},
+                      {DType::kComplex64, kDLComplex, 64},
+                      {DType::kComplex128, kDLComplex, 128},
+                      {DType::kFloat8E4M3FN, kDLFloat8_e4m3fn, 8},
+                      {DType::kFloat8E4M3FNUZ, kDLFloat8_e4m3fnuz, 8},
+                      {DType::kFloat8E5M2, kDLFloat8_e5m2, 8},
+                      {DType::kFloat8E5M2FNUZ, kDLFloat8_e5m2fnuz, 8},
+                      {DType::kFloat8E8M0, kDLFloat8_e8m0fnu, 8}};
+  static_assert(std::size(rows) == opkit::kNumPlainDTypes - 1 + 5);
   for (const Row& row : rows) {
     CAPTURE(ToString(row.dtype));
     const Tensor tensor({3}, row.dtype);
@@ -264,6 +276,12 @@ TEST_CASE("every dtype goes both ways under DLPack's own code") {
   using Complex = std::complex<float>;
   const Tensor numbers = Tensor::From<Complex>({1}, {{1, -2}});
   CHECK(FromDLPack(ToDLPack(numbers)).data<Complex>()[0] == Complex(1, -2));
+}
+
+TEST_CASE("a packed tensor is not exported") {
+  const auto error = ErrorOf([] { ToDLPack(Tensor({3}, DType::kInt4)); });
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  CHECK(Contains(error.message(), "cast it to a type of 8 bits first"));
 }
 
 TEST_CASE("other devices keep their type and index") {
@@ -298,8 +316,8 @@ TEST_CASE_TEMPLATE("a tensor that cannot be imported stays the caller's", Manage
                         "DLPack type {code 2, bits 32, lanes 4} has no DType",
                         [](Managed& m) { m.dl_tensor.dtype.lanes = 4; });
   CheckRefused<Managed>(ErrorCode::kUnsupported,
-                        "DLPack type {code 10, bits 8, lanes 1} has no DType", [](Managed& m) {
-                          m.dl_tensor.dtype = {10, 8, 1};
+                        "DLPack type {code 7, bits 8, lanes 1} has no DType", [](Managed& m) {
+                          m.dl_tensor.dtype = {7, 8, 1};
                         });
   CheckRefused<Managed>(ErrorCode::kUnsupported, "{code 1, bits 4, lanes 1}", [](Managed& m) {
     m.dl_tensor.dtype = {kDLUInt, 4, 1};

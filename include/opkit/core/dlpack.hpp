@@ -4,6 +4,9 @@
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
+#include <algorithm>
+#include <iterator>
+
 #include "opkit/core/tensor.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -14,7 +17,7 @@ struct DLDevice {
   int32_t device_id;
 };
 struct DLDataType {
-  uint8_t code;  // 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool
+  uint8_t code;  // 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool, 10 to 14 float8
   uint8_t bits;
   uint16_t lanes;
 };
@@ -56,12 +59,26 @@ struct DLPackTypeRow {
   DType dtype;
   uint8_t code, bits;
 };
-inline constexpr DLPackTypeRow kDLPackTypes[] = {
-    {DType::kBool, 6, 8},     {DType::kInt8, 0, 8},       {DType::kInt16, 0, 16},
-    {DType::kInt32, 0, 32},   {DType::kInt64, 0, 64},     {DType::kUInt8, 1, 8},
-    {DType::kUInt16, 1, 16},  {DType::kUInt32, 1, 32},    {DType::kUInt64, 1, 64},
-    {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
-    {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
+inline constexpr DLPackTypeRow kDLPackTypes[] = {{DType::kBool, 6, 8},
+                                                 {DType::kInt8, 0, 8},
+                                                 {DType::kInt16, 0, 16},
+                                                 {DType::kInt32, 0, 32},
+                                                 {DType::kInt64, 0, 64},
+                                                 {DType::kUInt8, 1, 8},
+                                                 {DType::kUInt16, 1, 16},
+                                                 {DType::kUInt32, 1, 32},
+                                                 {DType::kUInt64, 1, 64},
+                                                 {DType::kFloat16, 2, 16},
+                                                 {DType::kBFloat16, 4, 16},
+                                                 {DType::kFloat32, 2, 32},
+                                                 {DType::kFloat64, 2, 64},
+                                                 {DType::kComplex64, 5, 64},
+                                                 {DType::kComplex128, 5, 128},
+                                                 {DType::kFloat8E4M3FN, 10, 8},
+                                                 {DType::kFloat8E4M3FNUZ, 11, 8},
+                                                 {DType::kFloat8E5M2, 12, 8},
+                                                 {DType::kFloat8E5M2FNUZ, 13, 8},
+                                                 {DType::kFloat8E8M0, 14, 8}};
 
 // An exported tensor. Owns a handle of the memory, and the arrays that the DLTensor points to.
 template <class Managed>
@@ -78,6 +95,14 @@ Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.layout().is_standard())
     Throw(ErrorCode::kUnsupported, "DLPack has no layout '", tensor.layout(),
           "'; convert the tensor to the standard layout first");
+  const auto row = std::find_if(std::begin(kDLPackTypes), std::end(kDLPackTypes),
+                                [&](const auto& r) { return r.dtype == tensor.dtype(); });
+  if (row == std::end(kDLPackTypes))
+    Throw(ErrorCode::kUnsupported, "cannot export tensor ", tensor, " to DLPack: ",
+          IsPacked(tensor.dtype())
+              ? "programs disagree on the order of bits in a byte; cast it to a "
+                "type of 8 bits first"
+              : "its elements are not numbers");
   const Dims strides = tensor.strides();
   auto* out = new DLPackExport<Managed>{
       tensor, tensor.shape().vec(), {strides.begin(), strides.end()}, Managed{}};
@@ -89,8 +114,7 @@ Managed* ExportDLPack(const Tensor& tensor) {
   dl.device.device_type = static_cast<decltype(dl.device.device_type)>(device.type);
   dl.device.device_id = device.index;
   dl.ndim = tensor.rank();
-  for (const auto& row : kDLPackTypes)
-    if (row.dtype == tensor.dtype()) dl.dtype = {row.code, row.bits, 1};
+  dl.dtype = {row->code, row->bits, 1};
   dl.shape = out->shape.data();
   dl.strides = out->strides.data();
   out->managed.manager_ctx = out;
@@ -169,7 +193,8 @@ concept DLPackManaged = requires(T& t) {
 }  // namespace detail
 
 // Exports without a copy, as our struct or another one of the same layout; the caller owns the
-// result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
+// result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout and
+// for a packed dtype.
 template <detail::DLPackManaged Managed = dlpack::DLManagedTensor>
 Managed* ToDLPack(const Tensor& tensor) {
   return detail::ExportDLPack<Managed>(tensor);

@@ -1,7 +1,7 @@
-// Element types: the enumeration, the C++ type of each plain one, and float16 and bfloat16 with
-// their conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the
-// dtypes of std::complex, and of any other class with the same members and layout; this header does
-// not include <complex>.
+// Element types: the enumeration, the C++ type of each one of whole bytes, and float16
+// and bfloat16 with their conversions. complex64 is a pair of float32, complex128 a pair of
+// float64. They are the dtypes of std::complex, and of any other class with the same members and
+// layout; this header does not include <complex>.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -123,6 +123,16 @@ constexpr int64_t ItemSize(DType dtype) {
   return BitSize(dtype) / 8;
 }
 
+// Returns the number of bytes of `count` neighbouring elements; a packed dtype fills the last byte
+// with zero bits. The bytes must fit in 64 bits. Error (kUnsupported) for string, sequence and
+// optional.
+constexpr int64_t BytesOf(int64_t count, DType dtype) {
+  if (!IsPacked(dtype)) [[likely]]
+    return count * ItemSize(dtype);
+  const int64_t in_a_byte = 8 / BitSize(dtype);
+  return count / in_a_byte + (count % in_a_byte != 0);
+}
+
 // True for float16 to float64, true for int8 to uint64, and true for the two complex types. No
 // other dtype is one of these three kinds.
 constexpr bool IsFloatingPoint(DType dtype) {
@@ -218,6 +228,8 @@ constexpr DType DTypeOfImpl() {
     return DType::kComplex64;
   else if constexpr (ComplexOf<T, double>)
     return DType::kComplex128;
+  else if constexpr (requires { DType{T::kElementDType}; })
+    return T::kElementDType;  // the types of float8.hpp
   else if constexpr (!std::is_integral_v<T>)
     return DType::kUndefined;
   else if constexpr (sizeof(T) > 8)

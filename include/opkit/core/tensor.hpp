@@ -1,5 +1,7 @@
 // Tensor: dtype, shape, strides, device and layout over a Storage and a byte offset. Copying a
 // Tensor is cheap and shares its bytes; CopyFrom copies them. Operators read and write Tensors.
+// A tensor of a packed dtype (int4 and others) is dense, in the standard layout: its views begin at
+// a whole byte.
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
@@ -37,7 +39,7 @@ class Tensor {
     Resize(std::move(shape), dtype);
   }
   // Views `storage` from `byte_offset` on; `strides` are in elements and not negative; empty means
-  // dense.
+  // dense. Error (kUnsupported) for strides of a packed dtype that are not dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
   // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
@@ -103,7 +105,7 @@ class Tensor {
                   "its bytes");
     return 0;
   }
-  int64_t nbytes() const { return numel() * ItemSize(dtype_); }
+  int64_t nbytes() const { return BytesOf(numel(), dtype_); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
   const Layout& layout() const { return layout_; }
@@ -200,10 +202,11 @@ class Tensor {
   // Returns the same memory under another shape of equal element count. One extent may be -1.
   Tensor View(const Dims& dims) const;
   // Returns the elements [begin, end) of `axis`, in the same memory. Resizing a slice never reaches
-  // beyond it.
+  // beyond it. Error (kUnsupported) for a packed dtype unless the slice is dense, begins at a whole
+  // byte, and ends at one or at the end of the tensor.
   Tensor Slice(int axis, int64_t begin, int64_t end) const;
   // Returns the same memory with its axes in another order: axis i of the result is axis order[i]
-  // of this tensor.
+  // of this tensor. Error (kUnsupported) for a packed dtype unless the elements stay in order.
   Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.

@@ -14,10 +14,15 @@ using opkit::RandomTensor;
 namespace {
 
 TEST_CASE("every dtype is read and written as numbers") {
-  for (int i = 1; i < kNumPlainDTypes; ++i) {
+  for (int i = 1; i < static_cast<int>(DType::kString); ++i) {
     const auto dtype = static_cast<DType>(i);
     CAPTURE(dtype);
     Tensor tensor({2}, dtype);
+    if (dtype == DType::kFloat8E8M0) {  // it has no 0
+      SetNumber(tensor, 1, 4);
+      CHECK(GetNumber(tensor, 1) == 4);
+      continue;
+    }
     const int64_t last = 2 * detail::NumbersPerElement(dtype) - 1;
     SetNumber(tensor, 0, 0);
     SetNumber(tensor, last, 1);
@@ -46,6 +51,32 @@ TEST_CASE("test data is the same for a seed, of both signs, and away from 0") {
     CHECK(value >= 1);
     CHECK(value <= 5);
   }
+}
+
+TEST_CASE("test data of a dtype of 2 to 8 bits has only numbers that it can hold") {
+  for (int i = static_cast<int>(DType::kInt2); i < static_cast<int>(DType::kString); ++i) {
+    const auto dtype = static_cast<DType>(i);
+    CAPTURE(dtype);
+    const Tensor x = RandomTensor(Shape{7, 5}, dtype, 3);
+    CHECK(detail::SameBytes(x, RandomTensor(Shape{7, 5}, dtype, 3)));
+    double low = 9, high = -9;
+    for (int64_t k = 0; k < x.numel(); ++k) {
+      low = std::fmin(low, GetNumber(x, k));
+      high = std::fmax(high, GetNumber(x, k));
+    }
+    const std::string name = ToString(dtype);
+    const bool is_integer = name.find("int") != std::string::npos;
+    CHECK((low < 0) == (!is_integer && dtype != DType::kFloat8E8M0));
+    CHECK(low > -1.3);
+    CHECK(high >= 1);
+    CHECK(high <= (is_integer ? 5 : 2));
+  }
+  Tensor a = RandomTensor(Shape{5}, DType::kInt4), b = a.Contiguous();
+  static_cast<uint8_t*>(b.raw_mutable_data())[2] |= 0xf0;  // behind the last element
+  CHECK(Difference(a, b, 0).empty());
+  SetNumber(b, 3, -8);
+  SetNumber(a, 3, 1);
+  CHECK(Difference(a, b, 0) == "element [3] is 1 instead of -8");
 }
 
 TEST_CASE(

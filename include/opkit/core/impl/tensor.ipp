@@ -5,6 +5,20 @@
 #include "opkit/core/tensor.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Counts the bytes of `count` neighbouring elements; false if 64 bits cannot count them, or if the
+// elements are not numbers.
+inline bool CountDenseBytes(int64_t count, DType dtype, int64_t* bytes) {
+  if (BitSize(dtype) == 0) return false;
+  if (IsPacked(dtype)) {
+    *bytes = BytesOf(count, dtype);
+    return true;
+  }
+  return !__builtin_mul_overflow(count, ItemSize(dtype), bytes);
+}
+
+}  // namespace detail
 
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
@@ -20,13 +34,12 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
   if (!storage_ || dtype == DType::kUndefined || !IsDType(dtype))
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
-  CheckedBytes(shape_, dtype);
   device_ = storage_->device();
+  if (shape_.IsDense(strides_)) strides_ = Dims();
   const int64_t needed = ViewBytes();
   if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
     Throw(ErrorCode::kOutOfRange, "a view ", dtype, shape_, " with strides", strides_, " at byte ",
           byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
-  if (shape_.IsDense(strides_)) strides_ = Dims();
   if (strides_.empty()) capacity_ = needed;
 }
 
@@ -137,9 +150,18 @@ OPKIT_INLINE Tensor Tensor::Slice(int axis, int64_t begin, int64_t end) const {
   Dims dims(shape_);
   dims[axis] = end - begin;
   out.shape_ = Shape(std::move(dims));
-  if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
+  const int64_t first = out.numel() > 0 ? begin * strides()[axis] : 0;
   out.strides_ = strides();
   if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
+  if (IsPacked(dtype_)) {
+    const int64_t in_a_byte = 8 / BitSize(dtype_), last = first + out.numel();
+    if (out.has_strides() || first % in_a_byte != 0 || (last % in_a_byte != 0 && last != numel()))
+      Fail(ErrorCode::kUnsupported, "slice [", begin, ", ", end, ") of axis ", axis,
+           " is no run of whole bytes; cast the tensor to a type of 8 bits first");
+    out.byte_offset_ += first / in_a_byte;
+  } else {
+    out.byte_offset_ += first * ItemSize(dtype_);
+  }
   out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
   return out;
 }
@@ -162,6 +184,11 @@ OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
   Tensor out = *this;
   out.shape_ = Shape(std::move(dims));
   out.strides_ = std::move(steps);
+  if (!IsPacked(dtype_)) return out;
+  if (!out.shape_.IsDense(out.strides_))
+    Fail(ErrorCode::kUnsupported, "cannot have its axes in the order ", order,
+         " without a copy; cast it to a type of 8 bits first");
+  out.strides_ = Dims();
   return out;
 }
 
@@ -177,6 +204,9 @@ OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype
                                        int64_t byte_offset, int64_t bytes) {
   Tensor out(storage->device());
   CheckedBytes(shape, dtype);
+  if (IsPacked(dtype) && !layout.is_standard())
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype, " are packed, and the layout '", layout,
+          "' is for whole bytes");
   if (bytes < 0) bytes = storage->nbytes() - byte_offset;
   if (byte_offset < 0 || bytes < 0 || byte_offset > storage->nbytes() - bytes)
     Throw(ErrorCode::kOutOfRange, bytes, " bytes behind ", byte_offset,
@@ -209,9 +239,10 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
   if (!IsDType(dtype)) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "there is no dtype of number ", static_cast<int>(dtype));
-  if (dtype != DType::kUndefined && !IsPlain(dtype)) [[unlikely]]
+  if (dtype == DType::kUndefined) return 0;
+  if (BitSize(dtype) == 0) [[unlikely]]
     Throw(ErrorCode::kUnsupported, "a tensor cannot hold elements of ", dtype);
-  if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
+  if (!detail::CountDenseBytes(shape.numel(), dtype, &nbytes))
     Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
   return nbytes;
@@ -229,9 +260,11 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
   int64_t nbytes = 0;
-  return IsPlain(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
-         nbytes <= capacity_ && (storage_ || nbytes == 0) &&
-         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would be misaligned
+  if (!detail::CountDenseBytes(shape.numel(), dtype, &nbytes) || nbytes > capacity_ ||
+      (!storage_ && nbytes > 0))
+    return false;
+  const int64_t alignment = IsPacked(dtype) ? 1 : ItemSize(dtype);
+  return (byte_offset_ & (alignment - 1)) == 0;  // else its elements would be misaligned
 }
 
 OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
@@ -259,6 +292,9 @@ OPKIT_INLINE int64_t Tensor::SpanBytes() const {
 
 OPKIT_INLINE int64_t Tensor::ViewBytes() const {
   if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (IsPacked(dtype_))
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype_,
+          " are packed and cannot have the strides ", strides_, " in the shape ", shape_);
   if (strides_.size() != rank()) return -1;
   if (numel() == 0) return 0;
   int64_t end = 1, step = 0;
@@ -270,13 +306,13 @@ OPKIT_INLINE int64_t Tensor::ViewBytes() const {
 }
 
 OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
-  const auto item = static_cast<size_t>(ItemSize(dtype_));
   const char* base = static_cast<const char*>(raw_data());
   if (numel() == 0) return;
   if (is_dense()) {
     std::memcpy(out, base, static_cast<size_t>(nbytes()));
     return;
   }
+  const auto item = static_cast<size_t>(ItemSize(dtype_));
   Dims index(shape_);
   for (int i = 0; i < rank(); ++i) index[i] = 0;
   for (int64_t n = numel(); n > 0; --n, out += item) {

@@ -10,7 +10,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // Makes a dense host tensor with values that most operators accept; a seed gives the same values on
 // every machine. Floating-point and complex numbers have both signs and magnitude 0.25 to 1.25
-// (away from the kinks of abs and relu); integers are 1 to 5; bools are random.
+// (away from the kinks of abs and relu), except float8_e8m0fnu, which has no negative ones;
+// integers are 1 to 5, or to the largest one of their type; bools are random.
 Tensor RandomTensor(const Shape& shape, DType dtype, uint64_t seed = 1);
 
 namespace detail {

@@ -49,6 +49,15 @@ void RequireView(const opkit_tensor* view, const What&... what) {
     Throw(ErrorCode::kInvalidArgument, what..., problem);
 }
 
+// Throws kUnsupported, with `what` in front, for a dtype that the ABI does not have. A library that
+// was built before the dtype existed would take the size of its elements for 0.
+template <class... What>
+void RequirePlain(DType dtype, const What&... what) {
+  if (!IsPlain(dtype)) [[unlikely]]
+    Throw(ErrorCode::kUnsupported, what..., " is of ", dtype,
+          ", which functions and libraries do not take; cast it to a type of 8 bits or more");
+}
+
 // Returns a tensor over the memory that another image views. Returns `host` itself if the view
 // still shows the whole tensor, or a part of `host`'s storage if the memory lies in that storage.
 // Otherwise the other image owns the memory. Throws kInvalidArgument for a struct that is no valid

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "opkit/base/index.hpp"
+#include "opkit/core/packed.hpp"
 #include "opkit/op/check/check_data.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -28,11 +29,39 @@ auto WithNumbers(DType dtype, void* data, F f) {
       NumberType(dtype), [&]<class T>() { return f(static_cast<T*>(data)); });
 }
 
+// Calls f with a zero of the C++ type of a float8.
+template <class F>
+auto WithFloat8(DType dtype, F f) {
+  return DispatchDType<float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz,
+                       float8_e8m0fnu>(dtype, f);
+}
+// Returns the code of the number in a packed dtype.
+inline uint8_t PackedCodeOf(DType dtype, double value) {
+  if (dtype == DType::kFloat4E2M1)
+    return Float4E2M1Format::Encode(static_cast<float>(value), Overflow::kSaturates);
+  return static_cast<uint8_t>(static_cast<int64_t>(value));
+}
+
 OPKIT_INLINE double GetNumber(const Tensor& tensor, int64_t i) {
+  const DType dtype = tensor.dtype();
+  if (IsPacked(dtype))
+    return static_cast<double>(
+        NumberOfCode(dtype, PackedCode(tensor.raw_data(), BitSize(dtype), i)));
+  if (IsFloat8(dtype))
+    return WithFloat8(dtype, [&]<class T>() {
+      return static_cast<double>(static_cast<float>(static_cast<const T*>(tensor.raw_data())[i]));
+    });
   return WithNumbers(tensor.dtype(), tensor.raw_mutable_data(),
                      [&](auto* numbers) { return static_cast<double>(numbers[i]); });
 }
 OPKIT_INLINE void SetNumber(Tensor& tensor, int64_t i, double value) {
+  const DType dtype = tensor.dtype();
+  if (IsPacked(dtype))
+    return SetPackedCode(tensor.raw_mutable_data(), BitSize(dtype), i, PackedCodeOf(dtype, value));
+  if (IsFloat8(dtype))
+    return WithFloat8(dtype, [&]<class T>() {
+      static_cast<T*>(tensor.raw_mutable_data())[i] = T(static_cast<float>(value));
+    });
   WithNumbers(tensor.dtype(), tensor.raw_mutable_data(), [&](auto* numbers) {
     using T = std::remove_reference_t<decltype(*numbers)>;
     if constexpr (std::is_integral_v<T>)
@@ -69,21 +98,29 @@ OPKIT_INLINE double RelativeError(double a, double b) {
   return std::abs(a - b) / (std::max)({std::abs(a), std::abs(b), 1.0});
 }
 
+// Compares the bits of the i-th number of two dense tensors of one dtype.
+inline bool SameBits(const Tensor& a, const Tensor& b, int64_t i) {
+  const DType dtype = a.dtype();
+  if (IsPacked(dtype))
+    return PackedCode(a.raw_data(), BitSize(dtype), i) ==
+           PackedCode(b.raw_data(), BitSize(dtype), i);
+  const int64_t item = ItemSize(NumberType(dtype));
+  return std::memcmp(static_cast<const char*>(a.raw_data()) + i * item,
+                     static_cast<const char*>(b.raw_data()) + i * item,
+                     static_cast<size_t>(item)) == 0;
+}
+
 OPKIT_INLINE std::string Difference(const Tensor& found, const Tensor& expected, double tolerance) {
   if (found.dtype() != expected.dtype() || found.shape() != expected.shape())
     return StrCat("it is ", found.dtype(), ToString(found.shape()), " instead of ",
                   expected.dtype(), ToString(expected.shape()));
   if (!found.initialized() || SameBytes(found, expected)) return {};
   const int64_t per_element = NumbersPerElement(found.dtype());
-  const int64_t item = ItemSize(NumberType(found.dtype()));
   int64_t different = 0, first = -1;
   double a = 0, b = 0;
   for (int64_t i = 0; i < found.numel() * per_element; ++i) {
     const double x = GetNumber(found, i), y = GetNumber(expected, i);
-    const bool same_bits = std::memcmp(static_cast<const char*>(found.raw_data()) + i * item,
-                                       static_cast<const char*>(expected.raw_data()) + i * item,
-                                       static_cast<size_t>(item)) == 0;
-    if (same_bits || (x != x && y != y)) continue;
+    if (SameBits(found, expected, i) || (x != x && y != y)) continue;
     if (RelativeError(x, y) <= tolerance && tolerance > 0) continue;
     if (different++ == 0) first = i / per_element, a = x, b = y;
   }
@@ -105,14 +142,21 @@ OPKIT_INLINE double DefaultTolerance(DType dtype) {
 
 OPKIT_INLINE Tensor RandomTensor(const Shape& shape, DType dtype, uint64_t seed) {
   Tensor out(shape, dtype);
+  if (IsPacked(dtype) && out.nbytes() > 0)  // the bits behind the last element are 0
+    std::memset(out.raw_mutable_data(), 0, static_cast<size_t>(out.nbytes()));
+  // An integer of two or four bits cannot hold all numbers from 1 to 5.
+  const bool is_small_integer = IsPacked(dtype) && dtype != DType::kFloat4E2M1;
+  const int most = dtype == DType::kInt2 ? 1 : dtype == DType::kUInt2 ? 3 : 5;
   detail::CheckRandom random(seed);
   for (int64_t i = 0; i < shape.numel() * detail::NumbersPerElement(dtype); ++i) {
     const double u = random.Uniform();
     const bool odd = random.Next() & 1;
     detail::SetNumber(out, i,
-                      dtype == DType::kBool ? (odd ? 1 : 0)
-                      : IsInteger(dtype)    ? 1 + static_cast<int>(u * 5)
-                                            : (odd ? -(0.25 + u) : 0.25 + u));
+                      dtype == DType::kBool                ? (odd ? 1 : 0)
+                      : IsInteger(dtype)                   ? 1 + static_cast<int>(u * 5)
+                      : is_small_integer                   ? 1 + static_cast<int>(u * most)
+                      : odd && dtype != DType::kFloat8E8M0 ? -(0.25 + u)
+                                                           : 0.25 + u);
   }
   return out;
 }

@@ -77,9 +77,12 @@ class MemoryCheck {
                found.rank() == 0 ? ", a scalar by its inferred shape: does inference say it?"
                                  : StrCat(", first ", PositionOf(found.shape(), first))));
   }
-  // True if all bytes of element i have this value.
+  // True if all bytes of element i have this value; for a packed dtype, the byte that it is in.
   static bool IsFilled(const Tensor& tensor, int64_t i, uint8_t byte) {
-    const int64_t item = ItemSize(tensor.dtype());
+    const DType dtype = tensor.dtype();
+    if (IsPacked(dtype))
+      return static_cast<const uint8_t*>(tensor.raw_data())[i * BitSize(dtype) / 8] == byte;
+    const int64_t item = ItemSize(dtype);
     const auto* bytes = static_cast<const uint8_t*>(tensor.raw_data()) + i * item;
     return std::all_of(bytes, bytes + item, [&](uint8_t found) { return found == byte; });
   }

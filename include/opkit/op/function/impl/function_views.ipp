@@ -167,6 +167,7 @@ class FunctionViews {
                                     tensor.layout() != op_.InputLayout(static_cast<int>(i))))
           [[unlikely]]
         Unreadable(i, tensor);
+      RequirePlain(tensor.dtype(), "input ", i, " of operator ", name());
       const Tensor* readable = &tensor;
       if (!tensor.is_dense() && !node_.record->Has(OPKIT_OP_ACCEPTS_STRIDES)) [[unlikely]] {
         CheckCopyable(i, tensor, run.resource.asynchronous);

@@ -138,6 +138,7 @@ struct AbiAttribute : RefCounted {
     }
     for (size_t i = 0; i < all.tensors.size(); ++i) {
       const Tensor& tensor = all.tensors[i];
+      if (tensor.dtype() != DType::kUndefined) RequirePlain(tensor.dtype(), "attribute ", name);
       strides[i] = tensor.strides();
       views[i] = OpTensor(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
                           strides[i].data(), tensor.rank(), tensor.device());
