@@ -57,9 +57,11 @@ std::string Join(const auto& names) {
 
 // Why a case may be left out; empty where it must pass.
 std::string WhySkipped(const ModelFacts& facts) {
-  static const std::set<std::string> kBuilt = {"float",  "double", "bool",  "int8",
-                                               "int16",  "int32",  "int64", "uint8",
-                                               "uint16", "uint32", "uint64"};
+  static const std::set<std::string> kBuilt = {
+      "float",      "double",         "bool",      "int8",       "int16",        "int32",
+      "int64",      "uint8",          "uint16",    "uint32",     "uint64",       "int2",
+      "uint2",      "int4",           "uint4",     "float4e2m1", "float8e4m3fn", "float8e4m3fnuz",
+      "float8e5m2", "float8e5m2fnuz", "float8e8m0"};
   // The reader makes nodes of other operators of these.
   static const std::set<std::string> kRewritten = {"Scatter", "Upsample"};
   Names operators, types;

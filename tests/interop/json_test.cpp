@@ -24,7 +24,7 @@ double FromBits(uint64_t bits) { return std::bit_cast<double>(bits); }
 // One tensor of every dtype, of bytes that are no numbers in any order that a decoder would like.
 std::vector<Tensor> TensorsOfEveryDType() {
   std::vector<Tensor> out;
-  for (int i = 1; i < kNumPlainDTypes; ++i) {
+  for (int i = 1; i < static_cast<int>(DType::kString); ++i) {
     Tensor tensor({2, 3}, static_cast<DType>(i));
     auto* bytes = static_cast<unsigned char*>(tensor.raw_mutable_data());
     for (int64_t k = 0; k < tensor.nbytes(); ++k)

@@ -52,6 +52,98 @@ TEST_CASE("0 and 1 survive a cast to every type and back") {
     }
 }
 
+// The elements of a small tensor, each in a float.
+std::vector<float> SmallNumbers(const Tensor& tensor) {
+  std::vector<float> out(detail::Index(tensor.numel()));
+  detail::LoadSmall(tensor.dtype(), tensor.raw_data(), 0, tensor.numel(), out.data());
+  return out;
+}
+// Every code of a small dtype, and the first ones again, so that the last byte is half used.
+Tensor EveryCode(DType dtype) {
+  const int64_t count = (1 << BitSize(dtype)) + 3;
+  std::vector<uint8_t> codes(detail::Index(count));
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
+  Tensor out({count}, dtype);
+  detail::StoreCodes(dtype, codes.data(), 0, count, out.raw_mutable_data());
+  return out;
+}
+bool SameBytes(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.nbytes() == b.nbytes() &&
+         std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
+}
+
+TEST_CASE("every code of 2 to 8 bits becomes its number, and the number the code again") {
+  for (int64_t number = 17; number <= 26; ++number) {
+    const DType dtype = OnnxDType(number);
+    CAPTURE(dtype);
+    const Tensor x = EveryCode(dtype);
+    const std::vector<float> want = SmallNumbers(x);
+    const std::vector<float> found = Cast(x, kOnnxFloat).ToVector<float>();
+    int differ = 0;
+    for (size_t i = 0; i < want.size(); ++i)
+      differ += !(want[i] == found[i] || (std::isnan(want[i]) && std::isnan(found[i])));
+    CHECK(differ == 0);
+    // By way of types that hold all its numbers; NaN comes back as another NaN at most.
+    for (const int64_t wide : {kOnnxFloat, int64_t{11}, int64_t{16}, number}) {
+      CAPTURE(wide);
+      const Tensor back = Invoke("Cast", {Cast(x, wide)}, {{"to", number}, {"saturate", 0}})[0];
+      const std::vector<float> again = SmallNumbers(back);
+      for (size_t i = 0; i < want.size(); ++i)
+        differ += !(want[i] == again[i] || (std::isnan(want[i]) && std::isnan(again[i])));
+      CHECK(differ == 0);
+      if (IsPacked(dtype)) CHECK(SameBytes(back, x));
+    }
+    const Tensor like = Invoke("CastLike", {Cast(x, kOnnxFloat), Tensor({0}, dtype)})[0];
+    CHECK(SameBytes(like, Cast(Cast(x, kOnnxFloat), number)));
+  }
+}
+
+TEST_CASE("integers of 2 and 4 bits are the low bits, with the sign of their type") {
+  const Tensor x = Tensor::From<int16_t>({5}, {-9, -1, 3, 8, 255});
+  const auto cast = [&](const Tensor& from, int64_t to) { return SmallNumbers(Cast(from, to)); };
+  using Floats = std::vector<float>;
+  CHECK(cast(x, 21) == Floats{7, 15, 3, 8, 15});
+  CHECK(cast(x, 22) == Floats{7, -1, 3, -8, -1});
+  CHECK(cast(x, 25) == Floats{3, 3, 3, 0, 3});
+  CHECK(cast(x, 26) == Floats{-1, -1, -1, 0, -1});
+  CHECK(cast(Tensor::From<double>({3}, {-1.9, 7.99999999999, NAN}), 22) == Floats{-1, 7, 0});
+  CHECK(cast(Tensor::From<bool>({2}, {true, false}), 25) == Floats{1, 0});
+  const Tensor negative = Cast(Tensor::From<int8_t>({2}, {-1, -8}), 22);
+  CHECK(Cast(negative, 2).ToVector<uint8_t>() == std::vector<uint8_t>{255, 248});
+  CHECK(cast(negative, 21) == Floats{15, 8});
+  CHECK(cast(negative, 23) == Floats{-1, -6});
+  CHECK(Cast(negative, kOnnxBool).ToVector<bool>() == std::vector<bool>{true, true});
+}
+
+TEST_CASE("saturate and round_mode say what is beyond a float8, and between two powers") {
+  const Tensor x = Tensor::From<double>({3}, {1e30, 3, 0});
+  const auto cast = [&](int64_t to, Arguments args) {
+    args.Set("to", to);
+    return SmallNumbers(Invoke("Cast", {x}, args)[0]);
+  };
+  using Floats = std::vector<float>;
+  CHECK(cast(17, {}) == Floats{448, 3, 0});
+  CHECK(std::isnan(cast(17, {{"saturate", 0}})[0]));
+  CHECK(std::isinf(cast(19, {{"saturate", 0}})[0]));
+  CHECK(cast(24, {})[1] == 4);
+  CHECK(cast(24, {{"round_mode", "down"}})[1] == 2);
+  CHECK(cast(24, {{"round_mode", "nearest"}})[1] == 4);
+  CHECK(cast(24, {})[2] == 0x1p-127f);
+  CHECK(std::isnan(cast(24, {{"saturate", 0}})[2]));
+  // A double or an int64 is rounded once: this one is just above a tie of float8_e4m3fn.
+  CHECK(SmallNumbers(Cast(Tensor::Scalar(1.0625 + 1e-12), 17))[0] == 1.125f);
+  CHECK(SmallNumbers(Cast(Tensor::Scalar<int64_t>((int64_t{1} << 60) + 1), 24))[0] == 0x1p61f);
+}
+
+TEST_CASE("more elements than a block, an odd number, on all threads") {
+  std::vector<int32_t> numbers(100003);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int32_t>(i % 16) - 8;
+  const Tensor x = Tensor::From<int32_t>({100003}, numbers);
+  const Tensor packed = Cast(x, 22);
+  CHECK(packed.nbytes() == 50002);
+  CHECK(Cast(packed, kOnnxInt32).ToVector<int32_t>() == numbers);
+}
+
 TEST_CASE("types that it does not convert to are refused") {
   const Tensor x = Tensor::Scalar(1.f);
   const Error string = ErrorOf([&] { Cast(x, kOnnxString); });

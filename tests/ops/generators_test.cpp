@@ -41,6 +41,21 @@ TEST_CASE("ConstantOfShape repeats one element") {
                  "expected one element"));
 }
 
+TEST_CASE("ConstantOfShape repeats a packed element, and unused bits stay 0") {
+  for (const DType dtype : {DType::kInt2, DType::kUInt4, DType::kFloat4E2M1}) {
+    CAPTURE(dtype);
+    Tensor one = RandomTensor(Shape{1}, dtype);
+    detail::SetNumber(one, 0, 1);
+    const Tensor y = Invoke("ConstantOfShape", {List({3, 3})}, {{"value", one}})[0];
+    CHECK(y.dtype() == dtype);
+    Tensor want = RandomTensor(Shape{3, 3}, dtype);
+    for (int64_t i = 0; i < 9; ++i) detail::SetNumber(want, i, 1);
+    CHECK(detail::SameBytes(y, want));
+    CHECK(Invoke("ConstantOfShape", {List({0})}, {{"value", one}})[0].numel() == 0);
+    CHECK(detail::SameBytes(Invoke("Constant", {}, {{"value", want}})[0], want));
+  }
+}
+
 TEST_CASE("Range stops before its limit") {
   CHECK(Range<int64_t>(1, 8, 3) == Ints{1, 4, 7});
   CHECK(Range<int64_t>(1, 7, 3) == Ints{1, 4});

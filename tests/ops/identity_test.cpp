@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "opkit/interop/doctest.hpp"
+#include "opkit/op/check/check_data.hpp"
 #include "opkit/op/invoke.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
@@ -31,6 +32,10 @@ TEST_CASE("Identity copies, and does nothing in place") {
   CHECK(y.shape() == Shape{2, 1});
   CHECK(y.ToVector<int16_t>() == std::vector<int16_t>{3, 4});
   CHECK(y.raw_data() != x.raw_data());
+  for (const DType dtype : {DType::kInt4, DType::kUInt2, DType::kFloat8E8M0}) {
+    const Tensor small = RandomTensor(Shape{3, 5}, dtype);
+    CHECK(detail::SameBytes(Invoke("Identity", {small})[0], small));
+  }
   OPKIT_CHECK_OPERATOR("Identity");
 }
 

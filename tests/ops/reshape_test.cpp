@@ -25,11 +25,14 @@ TEST_CASE("a transposed view is read in its own order") {
 }
 
 TEST_CASE("tensors of every dtype, empty ones and scalars are reshaped") {
-  for (const DType dtype : {DType::kBool, DType::kInt8, DType::kUInt16, DType::kFloat16,
-                            DType::kFloat64, DType::kComplex128}) {
-    const Tensor y = Invoke("Reshape", {Tensor(Shape{2, 3}, dtype), List({3, 2})})[0];
+  for (const DType dtype :
+       {DType::kBool, DType::kInt8, DType::kUInt16, DType::kFloat16, DType::kFloat64,
+        DType::kComplex128, DType::kInt2, DType::kUInt4, DType::kFloat4E2M1, DType::kFloat8E5M2}) {
+    const Tensor x = RandomTensor(Shape{3, 5}, dtype);
+    const Tensor y = Invoke("Reshape", {x, List({5, 3})})[0];
     CHECK(y.dtype() == dtype);
-    CHECK(y.shape() == Shape{3, 2});
+    CHECK(y.shape() == Shape{5, 3});
+    CHECK(detail::SameBytes(y, x));
   }
   CHECK(Invoke("Reshape", {Counting({0, 3}), List({3, 0})}, {{"allowzero", 1}})[0].shape() ==
         Shape{3, 0});

@@ -46,6 +46,21 @@ TEST_CASE("any order of any dtype is the view of that order") {
   }
 }
 
+TEST_CASE("packed elements follow their axes, also an odd number of them") {
+  for (const DType dtype :
+       {DType::kInt2, DType::kUInt2, DType::kInt4, DType::kUInt4, DType::kFloat4E2M1}) {
+    CAPTURE(dtype);
+    const Tensor x = RandomTensor(Shape{3, 5, 1}, dtype);
+    const Tensor y = Invoke("Transpose", {x})[0];
+    CHECK(y.shape() == Shape{1, 5, 3});
+    CHECK(y.dtype() == dtype);
+    for (int64_t i = 0; i < 3; ++i)
+      for (int64_t k = 0; k < 5; ++k)
+        CHECK(detail::GetNumber(y, 3 * k + i) == detail::GetNumber(x, 5 * i + k));
+    CHECK(detail::SameBytes(Invoke("Transpose", {y})[0], x));  // the unused bits are 0
+  }
+}
+
 TEST_CASE("one operator serves inputs of several ranks") {
   ResolvedOperator transpose("Transpose", 1);
   CHECK(transpose({Counting({2, 3})})[0].shape() == Shape{3, 2});

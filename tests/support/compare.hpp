@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "opkit/core/packed.hpp"
 #include "opkit/core/tensor.hpp"
 
 // Floating-point elements may differ by atol + rtol * |expected|; all others must be equal.
@@ -62,6 +63,15 @@ std::string FirstDifference(const opkit::Tensor& found, const opkit::Tensor& exp
                        opkit::StrCat(differ, " of ", expected.numel(), " differ)"));
 }
 
+// Returns the numbers of a packed tensor.
+inline opkit::Tensor Unpacked(const opkit::Tensor& packed) {
+  opkit::Tensor out(packed.shape(), opkit::DType::kFloat32);
+  for (int64_t i = 0; i < packed.numel(); ++i)
+    out.mutable_data<float>()[i] = opkit::NumberOfCode(
+        packed.dtype(), opkit::PackedCode(packed.raw_data(), opkit::BitSize(packed.dtype()), i));
+  return out;
+}
+
 }  // namespace compare_detail
 
 // Describes a difference; empty if dtypes and shapes are equal and every element is close.
@@ -70,12 +80,17 @@ inline std::string Difference(const opkit::Tensor& found, const opkit::Tensor& e
   using opkit::DType;
   if (found.dtype() != expected.dtype() || !(found.shape() == expected.shape()))
     return opkit::StrCat("found ", found, ", expected ", expected);
+  if (IsPacked(found.dtype()))
+    return Difference(compare_detail::Unpacked(found), compare_detail::Unpacked(expected),
+                      Tolerance{0, 0});
   const auto close = [&](auto f, auto e) {
     return IsClose(static_cast<double>(f), static_cast<double>(e), tolerance);
   };
   const auto same = [](auto f, auto e) { return f == e; };
   return opkit::DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
-                              uint64_t, opkit::float16, opkit::bfloat16, float, double>(
+                              uint64_t, opkit::float16, opkit::bfloat16, float, double,
+                              opkit::float8_e4m3fn, opkit::float8_e4m3fnuz, opkit::float8_e5m2,
+                              opkit::float8_e5m2fnuz, opkit::float8_e8m0fnu>(
       expected.dtype(), [&]<class T>() -> std::string {
         if constexpr (std::is_integral_v<T>)
           return compare_detail::FirstDifference<T>(found, expected, same);

@@ -2,6 +2,7 @@
 #ifndef OPKIT_OPS_GENERATORS_HPP_
 #define OPKIT_OPS_GENERATORS_HPP_
 
+#include "opkit/core/packed.hpp"
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
@@ -126,11 +127,24 @@ class ConstantOfShapeOp final : public StandardOperator {
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
+    if (IsPacked(y->dtype())) {
+      FillPacked(*y);
+      return true;
+    }
     copy_.Repeat(y->numel(), ItemSize(y->dtype()), value_.raw_data(), y->raw_mutable_data());
     return true;
   }
 
  private:
+  void FillPacked(const Tensor& y) const {
+    const int bits = BitSize(y.dtype());
+    const uint8_t code = PackedCode(value_.raw_data(), bits, 0);
+    uint8_t byte = 0;
+    for (int i = 0; i < 8 / bits; ++i) SetPackedCode(&byte, bits, i, code);
+    if (y.nbytes() > 0) std::memset(y.raw_mutable_data(), byte, static_cast<size_t>(y.nbytes()));
+    detail::ClearUnusedBits(y.dtype(), y.numel(), y.raw_mutable_data());
+  }
+
   const Tensor value_ = detail::FillElement(def().args());
   StridedCopy copy_;
 };

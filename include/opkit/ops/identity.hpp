@@ -6,6 +6,7 @@
 #include "opkit/op/random.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
+#include "opkit/ops/support/small_numbers.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -23,7 +24,8 @@ class IdentityOp final : public StandardOperator {
 };
 
 OPKIT_STANDARD_OPERATOR(Identity, kMaker, IdentityOp)
-    .FillUsing(detail::UnarySchema("Y is X. In place nothing is done.", AllDTypes(), 0));
+    .FillUsing(detail::UnarySchema("Y is X. In place nothing is done.",
+                                   WithSmallDTypes(AllDTypes()), 0));
 
 namespace detail {
 

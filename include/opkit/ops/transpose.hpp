@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "opkit/core/packed.hpp"
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
@@ -57,6 +58,28 @@ class TransposeOpBase : public StandardOperator {
   using StandardOperator::StandardOperator;
 
  protected:
+  // Calls f with the number of an element of y and the place of that element in the memory of x.
+  template <class F>
+  void ForEachElement(const Tensor& x, const Tensor& y, F&& f) {
+    const Dims& order = Order(x.rank());
+    const Dims strides = x.strides();
+    for (int64_t i = 0; i < y.numel(); ++i) {
+      int64_t rest = i, place = 0;
+      for (int axis = x.rank() - 1; axis >= 0; --axis) {
+        place += rest % y.dim(axis) * strides[static_cast<int>(order[axis])];
+        rest /= y.dim(axis);
+      }
+      f(i, place);
+    }
+  }
+  // Transposes a packed tensor. Threads must not write to one byte, so there is one.
+  void TransposePacked(const Tensor& x, const Tensor& y) {
+    const int bits = BitSize(x.dtype());
+    if (y.nbytes() > 0) std::memset(y.raw_mutable_data(), 0, static_cast<size_t>(y.nbytes()));
+    ForEachElement(x, y, [&](int64_t i, int64_t place) {
+      SetPackedCode(y.raw_mutable_data(), bits, i, PackedCode(x.raw_data(), bits, place));
+    });
+  }
   // Returns the order of the axes, computed once for a rank.
   const Dims& Order(int rank) {
     if (order_.size() != rank) order_ = detail::TransposeOrder(def().args(), rank);
@@ -74,19 +97,16 @@ class TransposeOp final : public TransposeOpBase {
   bool RunOnDevice() override {
     const Tensor& x = Input(0);
     Tensor* y = InferredOutput(0);
-    const Dims& order = Order(x.rank());
-    const Dims strides = x.strides();
+    if (IsPacked(x.dtype())) {
+      TransposePacked(x, *y);
+      return true;
+    }
     const int64_t item = ItemSize(x.dtype());
     const auto* from = static_cast<const char*>(x.raw_data());
     auto* to = static_cast<char*>(y->raw_mutable_data());
-    for (int64_t i = 0; i < y->numel(); ++i) {
-      int64_t rest = i, place = 0;
-      for (int axis = x.rank() - 1; axis >= 0; --axis) {
-        place += rest % y->dim(axis) * strides[static_cast<int>(order[axis])];
-        rest /= y->dim(axis);
-      }
+    ForEachElement(x, *y, [&](int64_t i, int64_t place) {
       std::memcpy(to + i * item, from + place * item, static_cast<size_t>(item));
-    }
+    });
     return true;
   }
 };

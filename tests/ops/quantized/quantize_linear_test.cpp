@@ -1,6 +1,7 @@
 // QuantizeLinear and DequantizeLinear: rounding, saturation, scales by tensor, axis and block.
 #include "opkit/ops/quantized/quantize_linear.hpp"
 
+#include "opkit/ops/cast.hpp"
 #include "ops/data_movement.hpp"
 
 namespace quantize_linear_test {
@@ -38,11 +39,22 @@ TEST_CASE("the type is that of the zero point, of output_dtype, or uint8") {
   CHECK(Quantized<uint8_t>({x, one}) == List32{0, 255});
   CHECK(Quantized<int16_t>({x, one}, {{"output_dtype", 5}}) == List32{-3, 300});
   CHECK(Inferred("QuantizeLinear", {{Sym("N"), 3}, {SymbolicShape()}}) == "uint8[N, 3]");
-  CHECK(Contains(Refused("QuantizeLinear", {{3}, {}}, {{"output_dtype", 22}}),
-                 "opkit has no tensors of int4"));
-  CHECK(Contains(Refused("QuantizeLinear", {{3}, {}}, {{"output_dtype", 17}}), "float8e4m3fn"));
+  CHECK(Inferred("QuantizeLinear", {{3}, {}}, {{"output_dtype", 22}}) == "int4[3]");
+  CHECK(Contains(Refused("QuantizeLinear", {{3}, {}}, {{"output_dtype", 24}}),
+                 "output_dtype is 24, expected the number of one of"));
   CHECK(Contains(Refused("QuantizeLinear", {{3}, {}}, {{"output_dtype", 1}}),
                  "output_dtype is 1, expected the number of one of"));
+}
+
+TEST_CASE("0 and 1 survive in every type that numbers are quantised to") {
+  const Tensor x = Vector({0, 1, 0}), one = Tensor::Scalar(1.f);
+  for (const DType dtype : QuantizedDTypes()) {
+    CAPTURE(dtype);
+    const Tensor q = Invoke("QuantizeLinear", {x, one}, {{"output_dtype", OnnxNumberOf(dtype)}})[0];
+    CHECK(q.dtype() == dtype);
+    CHECK(Dequantized({q, one}) == Floats{0, 1, 0});
+    CHECK(Dequantized({Tensor({0}, dtype), one}).empty());
+  }
 }
 
 TEST_CASE("an axis has a scale for each index, and the last axis too") {
@@ -93,6 +105,72 @@ TEST_CASE("int32 and 16-bit scales") {
                            Tensor::Scalar(float16(2.f)), Tensor::Scalar<int8_t>(0)}) ==
         List32{2, -2});
   CHECK(Quantized<uint8_t>({Vector<int32_t>({3, 5}), Tensor::Scalar(2.f)}) == List32{2, 2});
+}
+
+// The elements of a small tensor, each in a float.
+Floats SmallNumbers(const Tensor& tensor) {
+  Floats out(detail::Index(tensor.numel()));
+  detail::LoadSmall(tensor.dtype(), tensor.raw_data(), 0, tensor.numel(), out.data());
+  return out;
+}
+
+TEST_CASE("integers of 2 and 4 bits saturate, and an odd number of them is packed") {
+  const Tensor x = Vector({-100, -3, -1, 0, 1, 5, 100}), two = Tensor::Scalar(2.f);
+  const auto quantized = [&](int number) {
+    return Invoke("QuantizeLinear", {x, two}, {{"output_dtype", number}})[0];
+  };
+  CHECK(SmallNumbers(quantized(22)) == Floats{-8, -2, 0, 0, 0, 2, 7});
+  CHECK(SmallNumbers(quantized(21)) == Floats{0, 0, 0, 0, 0, 2, 15});
+  CHECK(SmallNumbers(quantized(26)) == Floats{-2, -2, 0, 0, 0, 1, 1});
+  CHECK(SmallNumbers(quantized(25)) == Floats{0, 0, 0, 0, 0, 2, 3});
+  CHECK(quantized(21).nbytes() == 4);
+  const Tensor zero = Invoke("Cast", {Vector({3})}, {{"to", 21}})[0];
+  const Tensor y = Invoke("QuantizeLinear", {x, two, zero})[0];
+  CHECK(SmallNumbers(y) == Floats{0, 1, 3, 3, 3, 5, 15});
+  CHECK(Dequantized({y, two, zero}) == Floats{-6, -4, 0, 0, 0, 4, 24});
+}
+
+TEST_CASE("packed elements have scales of an axis and of blocks") {
+  const Tensor x =
+      Invoke("Cast", {Tensor::From<float>({3, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9})}, {{"to", 21}})[0];
+  CHECK(Dequantized({x, Vector({1, 10, 100})}, {{"axis", 0}}) ==
+        Floats{1, 2, 3, 40, 50, 60, 700, 800, 900});
+  CHECK(Dequantized({x, Vector({1, 10, 100})}) == Floats{1, 20, 300, 4, 50, 600, 7, 80, 900});
+  const Tensor blocks = Tensor::From<float>({3, 2}, {1, 10, 1, 100, 1, 1000});
+  const Arguments args{{"block_size", 2}};
+  CHECK(Dequantized({x, blocks}, args) == Floats{1, 2, 30, 4, 5, 600, 7, 8, 9000});
+  // More elements than the kernel converts at once, in runs of an odd length, on all threads.
+  Floats numbers(7 * 3333);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 16) - 8;
+  const Tensor many = Tensor::From<float>({7, 3333}, numbers);
+  const Tensor scales = Vector({1, 1, 1, 1, 1, 1, 1});
+  const Tensor packed =
+      Invoke("QuantizeLinear", {many, scales}, {{"axis", 0}, {"output_dtype", 22}})[0];
+  CHECK(Dequantized({packed, scales}, {{"axis", 0}}) == numbers);
+}
+
+TEST_CASE("numbers of 4 and 8 bits are rounded to the nearest one") {
+  const Tensor x = Vector({-1000, 2.1f, 20, 1e9f}), two = Tensor::Scalar(2.f);
+  const auto quantized = [&](int number, int saturate = 1) {
+    return SmallNumbers(
+        Invoke("QuantizeLinear", {x, two}, {{"output_dtype", number}, {"saturate", saturate}})[0]);
+  };
+  CHECK(quantized(17) == Floats{-448, 1, 10, 448});
+  CHECK(quantized(18) == Floats{-240, 1, 10, 240});
+  CHECK(quantized(19) == Floats{-512, 1, 10, 57344});
+  CHECK(quantized(20) == Floats{-512, 1, 10, 57344});
+  CHECK(quantized(23) == Floats{-6, 1, 6, 6});
+  CHECK(std::isnan(quantized(17, 0)[3]));
+  CHECK(std::isinf(quantized(19, 0)[3]));
+  const Tensor small = Tensor::From<float8_e4m3fn>({2}, {3.f, -448.f});
+  CHECK(Dequantized({small, two, Tensor::Scalar(float8_e4m3fn(1.f))}) == Floats{4, -898});
+  const Tensor powers = Tensor::From<float8_e8m0fnu>({2}, {0.25f, 8.f});
+  CHECK(Dequantized({small, powers}, {{"axis", 0}, {"output_dtype", 1}}) == Floats{0.75f, -3584});
+  CHECK(Contains(
+      Refused("DequantizeLinear", {{DType::kInt8, {2}}, {DType::kFloat8E8M0, {2}}}, {{"axis", 0}}),
+      "output_dtype must say the output's type"));
+  CHECK(Contains(Refused("DequantizeLinear", {{DType::kInt8, {2}}, {2}}, {{"output_dtype", 6}}),
+                 "output_dtype is 6"));
 }
 
 TEST_CASE("shapes that do not fit are refused") {

@@ -14,6 +14,10 @@ class TransposeEigenOp final : public TransposeOpBase {
   bool RunOnDevice() override {
     const Tensor& x = Input(0);
     Tensor* y = InferredOutput(0);
+    if (IsPacked(x.dtype())) {
+      TransposePacked(x, *y);
+      return true;
+    }
     const Dims& order = Order(x.rank());
     const Dims from = x.strides(), to = y->shape().DenseStrides();
     copy_.Start(ItemSize(x.dtype()));

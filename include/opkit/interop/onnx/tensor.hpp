@@ -4,6 +4,7 @@
 #ifndef OPKIT_INTEROP_ONNX_TENSOR_HPP_
 #define OPKIT_INTEROP_ONNX_TENSOR_HPP_
 
+#include "opkit/core/packed.hpp"
 #include "opkit/core/tensor.hpp"
 #include "opkit/interop/onnx/external_data.hpp"
 #include "opkit/interop/onnx/wire.hpp"
@@ -121,12 +122,15 @@ class OnnxTypedValues {
       Throw(ErrorCode::kInvalidArgument, "its values are in ", header.values_field->name,
             ", but those of ", dtype, " belong in ", field->name);
     const int64_t parts = IsComplex(dtype) ? 2 : 1;
+    // A value of a packed dtype is a byte of elements.
+    const int64_t values = IsPacked(dtype) ? BytesOf(shape.numel(), dtype) : shape.numel();
     int64_t needed = 0;
-    if (__builtin_mul_overflow(shape.numel(), parts, &needed) || header.values != needed)
+    if (__builtin_mul_overflow(values, parts, &needed) || header.values != needed)
       Throw(ErrorCode::kInvalidArgument, "it has ", header.values, " values, but ", dtype,
-            ToString(shape), " needs ", shape.numel(), parts > 1 ? " times two" : "");
+            ToString(shape), " needs ", values, parts > 1 ? " times two" : "");
     Tensor out(std::move(shape), dtype);
     if (needed > 0) Fill(header.message, field->number, out);
+    ClearUnusedBits(dtype, out.numel(), out.raw_mutable_data());
     return out;
   }
 
@@ -137,7 +141,7 @@ class OnnxTypedValues {
       std::memcpy(to, &value, size);
       to += size;
     };
-    const auto size = static_cast<size_t>(ItemSize(out.dtype()));
+    const auto size = IsPacked(out.dtype()) ? 1 : static_cast<size_t>(ItemSize(out.dtype()));
     for (WireMessage message(bytes); message.Next();) {
       if (message.field() != field) continue;
       if (field == OnnxTensorField::kFloatData)
@@ -151,6 +155,7 @@ class OnnxTypedValues {
   // Returns a value of `dtype`. Throws kOutOfRange if it does not fit.
   static int64_t Checked(int64_t value, DType dtype) {
     if (dtype == DType::kBool) return value != 0;
+    if (IsPacked(dtype)) return Checked(value, DType::kUInt8);
     if (ItemSize(dtype) == 8) return value;
     const bool is_signed = dtype >= DType::kInt8 && dtype <= DType::kInt64;
     const auto bits = static_cast<int>(8 * ItemSize(dtype));
@@ -180,10 +185,10 @@ inline Tensor TensorOfOnnxBytes(std::string_view raw, const Storage& storage, Sh
     Throw(ErrorCode::kInvalidArgument, "its data has ", raw.size(), " bytes, but ", dtype,
           ToString(shape), " needs ", needed);
   if (needed == 0) return Tensor(std::move(shape), dtype);
+  const int64_t alignment = IsPacked(dtype) ? 1 : (std::min)(ItemSize(dtype), int64_t{8});
   bool usable =
-      storage && reinterpret_cast<uintptr_t>(raw.data()) %
-                         static_cast<uintptr_t>((std::min)(ItemSize(dtype), int64_t{8})) ==
-                     0;
+      storage && reinterpret_cast<uintptr_t>(raw.data()) % static_cast<uintptr_t>(alignment) == 0;
+  usable &= !HasUnusedBits(dtype, shape.numel(), raw.data());
   if (dtype == DType::kBool)  // ONNX may store true as another byte than 1, which is no C++ bool
     for (const char byte : raw) usable &= byte == 0 || byte == 1;
   if (usable)
@@ -194,6 +199,7 @@ inline Tensor TensorOfOnnxBytes(std::string_view raw, const Storage& storage, Sh
   std::memcpy(to, raw.data(), raw.size());
   if (dtype == DType::kBool)
     for (int64_t i = 0; i < needed; ++i) to[i] = to[i] != 0;
+  ClearUnusedBits(dtype, out.numel(), to);
   if (storage) ForgetMapped(raw.data(), raw.size());
   return out;
 }

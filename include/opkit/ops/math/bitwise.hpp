@@ -125,9 +125,9 @@ OPKIT_STANDARD_OPERATOR(BitCast, kNone, BitCastOp)
     .Inplace({{0, 0}})
     .Infer([](InferenceContext& c) {
       const DType to = detail::BitCastTarget(c.Arg<int64_t>("to")), from = c.input_dtype(0);
-      if (from != DType::kUndefined && ItemSize(from) != ItemSize(to))
-        Throw(ErrorCode::kInvalidArgument, "BitCast: elements of ", from, " have ", ItemSize(from),
-              " bytes and those of ", to, " have ", ItemSize(to), ", expected the same size");
+      if (from != DType::kUndefined && BitSize(from) != BitSize(to))
+        Throw(ErrorCode::kInvalidArgument, "BitCast: elements of ", from, " have ", BitSize(from),
+              " bits and those of ", to, " have ", BitSize(to), ", expected the same size");
       c.SetOutput(0, to, c.input_shape(0));
       c.SetInput(0, DType::kUndefined, c.output(0).shape);
     });

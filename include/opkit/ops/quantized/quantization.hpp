@@ -6,8 +6,7 @@
 
 #include <limits>
 
-#include "opkit/ops/support/convert.hpp"
-#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/small_numbers.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -17,6 +16,19 @@ using QuantizedTypes = ElementTypes<int8_t, uint8_t, int16_t, uint16_t>;
 // The factors of products of quantised tensors.
 using ByteTypes = ElementTypes<int8_t, uint8_t>;
 using ScaleTypes = ElementTypes<float, float16, bfloat16>;
+
+// Returns QuantizedTypes, and the small dtypes that numbers are quantised to.
+inline std::vector<DType> QuantizedDTypes() {
+  std::vector<DType> all = WithSmallDTypes(QuantizedTypes::DTypes());
+  std::erase(all, DType::kFloat8E8M0);
+  return all;
+}
+// Returns ScaleTypes, and float8_e8m0fnu, of which the scales of blocks are.
+inline std::vector<DType> ScaleDTypes() {
+  std::vector<DType> all = ScaleTypes::DTypes();
+  all.push_back(DType::kFloat8E8M0);
+  return all;
+}
 
 namespace detail {
 
@@ -32,11 +44,11 @@ inline float RoundToEven(float x) {
 
 // Returns saturate(round(scaled) + zero_point), a number of T. Clamps before it rounds, since the
 // limits are integers; NaN becomes the lowest number of T, as in ONNX Runtime. zero_point must be a
-// number of T.
+// number of T. A type of fewer bits than T gives its own limits.
 template <class T>
-T Quantize(float scaled, float zero_point) {
-  const float low = static_cast<float>((std::numeric_limits<T>::min)()) - zero_point;
-  const float high = static_cast<float>((std::numeric_limits<T>::max)()) - zero_point;
+T Quantize(float scaled, float zero_point, float lowest = (std::numeric_limits<T>::min)(),
+           float highest = (std::numeric_limits<T>::max)()) {
+  const float low = lowest - zero_point, high = highest - zero_point;
   const float above = scaled > low ? scaled : low;
   return static_cast<T>(
       static_cast<int32_t>(RoundToEven(above < high ? above : high) + zero_point));
@@ -65,15 +77,38 @@ LoadBlock<To> FindLoadBlock(DType dtype) {
       dtype, []<class From>() -> LoadBlock<To> { return &LoadNumbers<From, To>; });
 }
 
-// Returns the name of an element type of ONNX that opkit lacks, by its number in TensorProto's
-// DataType; null for other numbers.
-inline const char* LackingType(int64_t number) {
-  constexpr const char* kNames[] = {
-      "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",
-      "int4",         "float4e2m1",     "float8e8m0", "uint2",          "int2"};
-  constexpr int64_t kFirst = 17;
-  const int64_t at = number - kFirst;
-  return at >= 0 && at < static_cast<int64_t>(std::size(kNames)) ? kNames[at] : nullptr;
+// Does the same for float8 and for the packed dtypes; null for other dtypes.
+template <DType kDType, class To>
+const To* LoadSmallBlock(const void* from, int64_t at, int64_t n, To* buffer) {
+  LoadSmall(kDType, from, at, n, buffer);
+  return buffer;
+}
+template <class To>
+LoadBlock<To> FindLoadSmall(DType dtype) {
+  switch (dtype) {
+    case DType::kInt2:
+      return &LoadSmallBlock<DType::kInt2, To>;
+    case DType::kUInt2:
+      return &LoadSmallBlock<DType::kUInt2, To>;
+    case DType::kInt4:
+      return &LoadSmallBlock<DType::kInt4, To>;
+    case DType::kUInt4:
+      return &LoadSmallBlock<DType::kUInt4, To>;
+    case DType::kFloat4E2M1:
+      return &LoadSmallBlock<DType::kFloat4E2M1, To>;
+    case DType::kFloat8E4M3FN:
+      return &LoadSmallBlock<DType::kFloat8E4M3FN, To>;
+    case DType::kFloat8E4M3FNUZ:
+      return &LoadSmallBlock<DType::kFloat8E4M3FNUZ, To>;
+    case DType::kFloat8E5M2:
+      return &LoadSmallBlock<DType::kFloat8E5M2, To>;
+    case DType::kFloat8E5M2FNUZ:
+      return &LoadSmallBlock<DType::kFloat8E5M2FNUZ, To>;
+    case DType::kFloat8E8M0:
+      return &LoadSmallBlock<DType::kFloat8E8M0, To>;
+    default:
+      return nullptr;
+  }
 }
 
 // The only element of a scale, as a float. Throws kInvalidArgument for another number of elements.

@@ -1,7 +1,7 @@
-// QuantizeLinear and DequantizeLinear: between numbers and small integers, with one scale for a
-// tensor, for each index of an axis, or for each block of an axis. Sources:
-// https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html and onnx__DequantizeLinear.html,
-// opset 21.
+// QuantizeLinear and DequantizeLinear: between numbers and small integers, or numbers of 4 or 8
+// bits, with one scale for a tensor, for each index of an axis, or for each block of an axis.
+// Sources: https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html and
+// onnx__DequantizeLinear.html, opset 25.
 #ifndef OPKIT_OPS_QUANTIZED_QUANTIZE_LINEAR_HPP_
 #define OPKIT_OPS_QUANTIZED_QUANTIZE_LINEAR_HPP_
 
@@ -61,13 +61,9 @@ inline void InferQuantization(InferenceContext& c, DType output) {
 inline void InferQuantizeLinear(InferenceContext& c) {
   const auto number = c.Arg<int64_t>("output_dtype");
   DType dtype = OnnxDType(number);
-  if (number != 0 && !QuantizedTypes::Has(dtype)) {
-    if (const char* lacking = LackingType(number))
-      Throw(ErrorCode::kUnsupported, "QuantizeLinear: opkit has no tensors of ", lacking,
-            " (output_dtype is ", number, "); expected one of ", QuantizedTypes::DTypes());
+  if (number != 0 && !Contains(QuantizedDTypes(), dtype))
     Throw(ErrorCode::kInvalidArgument, "QuantizeLinear: output_dtype is ", number,
-          ", expected the number of one of ", QuantizedTypes::DTypes());
-  }
+          ", expected the number of one of ", QuantizedDTypes());
   if (c.HasInput(2))
     c.SetInput(2, dtype, {}), dtype = c.input_dtype(2);
   else if (number == 0)
@@ -80,7 +76,16 @@ inline void InferDequantizeLinear(InferenceContext& c) {
     c.SetInput(2, c.input_dtype(0), {});
     c.SetInput(0, c.input_dtype(2), {});
   }
-  InferQuantization(c, c.input_dtype(1));
+  const auto number = c.Arg<int64_t>("output_dtype");
+  DType dtype = OnnxDType(number);
+  if (number != 0 && !ScaleTypes::Has(dtype))
+    Throw(ErrorCode::kInvalidArgument, "DequantizeLinear: output_dtype is ", number,
+          ", expected the number of one of ", ScaleTypes::DTypes());
+  if (number == 0) dtype = c.input_dtype(1);
+  if (dtype == DType::kFloat8E8M0)
+    Throw(ErrorCode::kInvalidArgument, "DequantizeLinear: the scale is ", dtype,
+          ", so output_dtype must say the output's type");
+  InferQuantization(c, dtype);
 }
 
 // Runs of neighbouring elements whose scales are one element (scale_step 0) or neighbours (1).
@@ -146,6 +151,48 @@ void QuantizeRun(const QuantizedRun<float>& run, void* out, int64_t at) {
       y[i] = Quantize<T>(run.x[i] / run.scale[i], run.zero_point[i]);
   }
 }
+// Stores the codes of numbers in a small dtype, one in a byte.
+template <DType kDType, Overflow kOverflow>
+void QuantizeSmallRun(const QuantizedRun<float>& run, void* out, int64_t at) {
+  uint8_t* y = static_cast<uint8_t*>(out) + at;
+  const PackedLimits limits(kDType);
+  const auto low = static_cast<float>(limits.low), high = static_cast<float>(limits.high);
+  for (int64_t i = 0; i < run.n; ++i) {
+    const float scaled = run.x[i] / run.scale[i * run.step];
+    const float zero_point = run.zero_point[i * run.step];
+    if constexpr (kDType == DType::kFloat4E2M1 || IsFloat8(kDType))
+      y[i] = SmallFloatCode(kDType, scaled + zero_point, {kOverflow});
+    else
+      y[i] = static_cast<uint8_t>(Quantize<int8_t>(scaled, zero_point, low, high));
+  }
+}
+// Returns the store of a small dtype; null for another dtype.
+template <Overflow kOverflow>
+StoreQuantized FindStoreSmall(DType dtype) {
+  switch (dtype) {
+    case DType::kInt2:
+      return &QuantizeSmallRun<DType::kInt2, kOverflow>;
+    case DType::kUInt2:
+      return &QuantizeSmallRun<DType::kUInt2, kOverflow>;
+    case DType::kInt4:
+      return &QuantizeSmallRun<DType::kInt4, kOverflow>;
+    case DType::kUInt4:
+      return &QuantizeSmallRun<DType::kUInt4, kOverflow>;
+    case DType::kFloat4E2M1:
+      return &QuantizeSmallRun<DType::kFloat4E2M1, kOverflow>;
+    case DType::kFloat8E4M3FN:
+      return &QuantizeSmallRun<DType::kFloat8E4M3FN, kOverflow>;
+    case DType::kFloat8E4M3FNUZ:
+      return &QuantizeSmallRun<DType::kFloat8E4M3FNUZ, kOverflow>;
+    case DType::kFloat8E5M2:
+      return &QuantizeSmallRun<DType::kFloat8E5M2, kOverflow>;
+    case DType::kFloat8E5M2FNUZ:
+      return &QuantizeSmallRun<DType::kFloat8E5M2FNUZ, kOverflow>;
+    default:
+      return nullptr;
+  }
+}
+
 using StoreDequantized = void (*)(const QuantizedRun<int32_t>& run, void* out, int64_t at);
 template <class T>
 void DequantizeRun(const QuantizedRun<int32_t>& run, void* out, int64_t at) {
@@ -158,34 +205,41 @@ void DequantizeRun(const QuantizedRun<int32_t>& run, void* out, int64_t at) {
                                                 static_cast<uint32_t>(run.zero_point[i * step]))) *
         run.scale[i * step]);
 }
+// The same for the small floating-point types.
+using StoreDequantizedFloats = void (*)(const QuantizedRun<float>& run, void* out, int64_t at);
+template <class T>
+void DequantizeFloatRun(const QuantizedRun<float>& run, void* out, int64_t at) {
+  T* y = static_cast<T*>(out) + at;
+  const int64_t step = run.step;
+  for (int64_t i = 0; i < run.n; ++i)
+    y[i] = static_cast<T>((run.x[i] - run.zero_point[i * step]) * run.scale[i * step]);
+}
 
 }  // namespace detail
 
 // The base of both operators. Converts x and zero points to Number and scales to float, block by
 // block.
-template <class Number>
 class QuantizationOp : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
 
  protected:
-  using Run = detail::QuantizedRun<Number>;
-  template <class XTypes, class ZeroPointTypes>
-  void ForEachBlock(void (*store)(const Run& run, void* out, int64_t at)) {
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return;
+  // Calls `store` for the blocks, with `to` as `out`.
+  template <class Number, class XTypes, class ZeroPointTypes>
+  void ForEachBlock(void (*store)(const detail::QuantizedRun<Number>& run, void* out, int64_t at),
+                    void* to) {
+    using Run = detail::QuantizedRun<Number>;
     const Tensor &x = DenseInput(0), &scale = DenseInput(1);
     const Tensor* zero_point = HasInput(2) ? &DenseInput(2) : nullptr;
-    const auto load_x = detail::FindLoadBlock<Number, XTypes>(x.dtype());
-    const auto load_scale = detail::FindLoadBlock<float, ScaleTypes>(scale.dtype());
+    const auto load_x = Load<Number, XTypes>(x.dtype());
+    const auto load_scale = Load<float, ScaleTypes>(scale.dtype());
     const auto load_zero =
-        detail::FindLoadBlock<Number, ZeroPointTypes>(zero_point ? zero_point->dtype() : x.dtype());
+        Load<Number, ZeroPointTypes>(zero_point ? zero_point->dtype() : x.dtype());
     if (!load_x || !load_scale || (zero_point && !load_zero) || !store)
       Throw(ErrorCode::kTypeMismatch, type(), " does not compute ", x, " with the scale ", scale);
     const detail::ScaledRuns runs(x.shape(), scale.shape(), axis_, block_);
     const void *from = x.raw_data(), *scales = scale.raw_data();
     const void* zeros = zero_point ? zero_point->raw_data() : nullptr;
-    void* to = y->raw_mutable_data();
     constexpr int64_t kBlock = detail::kQuantizedBlock;
     // The blocks [first, last) of one run of elements.
     const auto convert = [=](const detail::ScaledRuns::Run& of, int64_t step, int64_t first,
@@ -219,37 +273,72 @@ class QuantizationOp : public StandardOperator {
   }
 
  private:
+  template <class Number, class Types>
+  static detail::LoadBlock<Number> Load(DType dtype) {
+    const auto load = detail::FindLoadBlock<Number, Types>(dtype);
+    return load ? load : detail::FindLoadSmall<Number>(dtype);
+  }
+
   const int64_t axis_ = GetSingleArgument<int64_t>("axis");
   const int64_t block_ = GetSingleArgument<int64_t>("block_size");
 };
 
-class QuantizeLinearOp final : public QuantizationOp<float> {
+class QuantizeLinearOp final : public QuantizationOp {
  public:
   using QuantizationOp::QuantizationOp;
   bool RunOnDevice() override {
     using XTypes = ElementTypes<float, float16, bfloat16, int32_t>;
-    const auto store = QuantizedTypes::Find<detail::StoreQuantized>(
-        InferredOutput(0)->dtype(), []<class T>() { return &detail::QuantizeRun<T>; });
-    ForEachBlock<XTypes, QuantizedTypes>(store);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const DType dtype = y->dtype();
+    auto store = QuantizedTypes::Find<detail::StoreQuantized>(
+        dtype, []<class T>() { return &detail::QuantizeRun<T>; });
+    if (!store)
+      store = saturate_ ? detail::FindStoreSmall<Overflow::kSaturates>(dtype)
+                        : detail::FindStoreSmall<Overflow::kIsInfinite>(dtype);
+    // Threads must not write to one byte, so packed elements are packed after all are converted.
+    if (IsPacked(dtype)) codes_.resize(static_cast<size_t>(y->numel()));
+    ForEachBlock<float, XTypes, QuantizedTypes>(
+        store, IsPacked(dtype) ? codes_.data() : y->raw_mutable_data());
+    if (IsPacked(dtype)) Pack(codes_.data(), BitSize(dtype), 0, y->numel(), y->raw_mutable_data());
     return true;
   }
+
+ private:
+  const bool saturate_ = GetSingleArgument<int64_t>("saturate") != 0;
+  std::vector<uint8_t> codes_;
 };
 
-class DequantizeLinearOp final : public QuantizationOp<int32_t> {
+class DequantizeLinearOp final : public QuantizationOp {
  public:
   using QuantizationOp::QuantizationOp;
   using Types = ElementTypes<int8_t, uint8_t, int16_t, uint16_t, int32_t>;
+  static std::vector<DType> DTypes() {
+    std::vector<DType> all = QuantizedDTypes();
+    all.push_back(DType::kInt32);
+    return all;
+  }
   bool RunOnDevice() override {
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    const DType from = Input(0).dtype(), to = y->dtype();
+    if (IsFloat8(from) || from == DType::kFloat4E2M1) {
+      const auto store = ScaleTypes::Find<detail::StoreDequantizedFloats>(
+          to, []<class T>() { return &detail::DequantizeFloatRun<T>; });
+      ForEachBlock<float, Float8Types, Float8Types>(store, y->raw_mutable_data());
+      return true;
+    }
     const auto store = ScaleTypes::Find<detail::StoreDequantized>(
-        InferredOutput(0)->dtype(), []<class T>() { return &detail::DequantizeRun<T>; });
-    ForEachBlock<Types, Types>(store);
+        to, []<class T>() { return &detail::DequantizeRun<T>; });
+    ForEachBlock<int32_t, Types, Types>(store, y->raw_mutable_data());
     return true;
   }
 };
 
 OPKIT_STANDARD_OPERATOR(QuantizeLinear, kNone, QuantizeLinearOp)
     .Doc(StrCat("y = saturate(round(x / y_scale) + y_zero_point), rounded to the nearest integer, "
-                "of two to the even one, computed in float32. NaN becomes the lowest number.",
+                "of two to the even one, computed in float32. NaN becomes the lowest number. To a "
+                "floating-point type: x / y_scale + y_zero_point, rounded to the nearest number.",
                 detail::kNoGradientOfRounding))
     .NumInputs(2, 3)
     .Input(0, "x", "a tensor of any shape",
@@ -257,36 +346,41 @@ OPKIT_STANDARD_OPERATOR(QuantizeLinear, kNone, QuantizeLinearOp)
     .Input(1, "y_scale",
            "one scale, a list of one for each index of `axis`, or with block_size as x, with one "
            "for each block along `axis`",
-           ScaleTypes::DTypes())
-    .Input(2, "y_zero_point", "of the shape of y_scale; 0 where it is left out",
-           QuantizedTypes::DTypes())
+           ScaleDTypes())
+    .Input(2, "y_zero_point", "of the shape of y_scale; 0 where it is left out", QuantizedDTypes())
     .Output(0, "y", "of the shape of x; of the type of y_zero_point, or uint8 without one",
-            QuantizedTypes::DTypes())
+            QuantizedDTypes())
     .Arg<int64_t>("axis", "the axis that scales belong to", 1)
     .Arg<int64_t>("block_size", "elements of a block along `axis`; 0: no blocks", 0)
     .Arg<int64_t>("output_dtype",
                   "y's type without a zero point: its number in ONNX's TensorProto.DataType; 0: "
                   "uint8",
                   0)
-    .Arg<int64_t>("saturate", "of the 8-bit floating-point types, which are not built", 1)
+    .Arg<int64_t>("saturate",
+                  "1: beyond the largest number of an 8-bit floating-point type lies the largest "
+                  "one; 0: infinity, or NaN in a type without it",
+                  1)
     .PointwiseCost(3)
     .Infer(&detail::InferQuantizeLinear);
 
 OPKIT_STANDARD_OPERATOR(DequantizeLinear, kNone, DequantizeLinearOp)
     .Doc(
         "y = (x - x_zero_point) * x_scale, computed in float32. It has no gradient: x is made of "
-        "integers.")
+        "quantised numbers.")
     .NumInputs(2, 3)
-    .Input(0, "x", "a tensor of any shape", DequantizeLinearOp::Types::DTypes())
+    .Input(0, "x", "a tensor of any shape", DequantizeLinearOp::DTypes())
     .Input(1, "x_scale",
            "one scale, a list of one for each index of `axis`, or with block_size as x, with one "
            "for each block along `axis`",
-           ScaleTypes::DTypes())
+           ScaleDTypes())
     .Input(2, "x_zero_point", "of the type of x, of the shape of x_scale; 0 where it is left out",
-           DequantizeLinearOp::Types::DTypes())
-    .Output(0, "y", "of the shape of x, of the type of x_scale", ScaleTypes::DTypes())
+           DequantizeLinearOp::DTypes())
+    .Output(0, "y", "of the shape of x, of the type of x_scale or of output_dtype",
+            ScaleTypes::DTypes())
     .Arg<int64_t>("axis", "the axis that scales belong to", 1)
     .Arg<int64_t>("block_size", "elements of a block along `axis`; 0: no blocks", 0)
+    .Arg<int64_t>("output_dtype",
+                  "y's type: its number in ONNX's TensorProto.DataType; 0: that of x_scale", 0)
     .PointwiseCost(2)
     .Infer(&detail::InferDequantizeLinear);
 

@@ -12,17 +12,21 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Returns the DType for a number of ONNX's enumeration TensorProto.DataType, or kUndefined for
 // types without a DType.
 inline DType OnnxDType(int64_t type) {
-  constexpr DType kTypes[] = {
-      DType::kUndefined,  DType::kFloat32, DType::kUInt8,  DType::kInt8,      DType::kUInt16,
-      DType::kInt16,      DType::kInt32,   DType::kInt64,  DType::kUndefined, DType::kBool,
-      DType::kFloat16,    DType::kFloat64, DType::kUInt32, DType::kUInt64,    DType::kComplex64,
-      DType::kComplex128, DType::kBFloat16};
+  constexpr DType kTypes[] = {DType::kUndefined,      DType::kFloat32,    DType::kUInt8,
+                              DType::kInt8,           DType::kUInt16,     DType::kInt16,
+                              DType::kInt32,          DType::kInt64,      DType::kUndefined,
+                              DType::kBool,           DType::kFloat16,    DType::kFloat64,
+                              DType::kUInt32,         DType::kUInt64,     DType::kComplex64,
+                              DType::kComplex128,     DType::kBFloat16,   DType::kFloat8E4M3FN,
+                              DType::kFloat8E4M3FNUZ, DType::kFloat8E5M2, DType::kFloat8E5M2FNUZ,
+                              DType::kUInt4,          DType::kInt4,       DType::kFloat4E2M1,
+                              DType::kFloat8E8M0,     DType::kUInt2,      DType::kInt2};
   return type >= 0 && type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[type]
                                                                      : DType::kUndefined;
 }
 // Returns the number of a DType in TensorProto.DataType; 0 for kUndefined.
 inline int64_t OnnxNumberOf(DType dtype) {
-  constexpr int64_t kLast = 16;
+  constexpr int64_t kLast = 26;
   for (int64_t number = 1; dtype != DType::kUndefined && number <= kLast; ++number)
     if (OnnxDType(number) == dtype) return number;
   return 0;

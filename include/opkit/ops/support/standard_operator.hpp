@@ -39,7 +39,7 @@ class StandardOperator : public Operator<CPUContext> {
   // or size of elements differ: elements could be overwritten before they are read.
   const Tensor& InputBeside(int i, const Tensor& out) {
     const Tensor& input = DenseInput(i);
-    if (input.numel() == out.numel() && ItemSize(input.dtype()) == ItemSize(out.dtype())) [[likely]]
+    if (input.numel() == out.numel() && BitSize(input.dtype()) == BitSize(out.dtype())) [[likely]]
       return input;
     if (!input.SharesMemoryWith(out)) [[likely]]
       return input;
