@@ -21,6 +21,7 @@
 #include "opkit/core/impl/channels_last.ipp"
 #include "opkit/core/impl/device.ipp"
 #include "opkit/core/impl/layout_registry.ipp"
+#include "opkit/core/impl/sequence.ipp"
 #include "opkit/core/impl/shape.ipp"
 #include "opkit/core/impl/symbolic_shape.ipp"
 #include "opkit/core/impl/tensor.ipp"

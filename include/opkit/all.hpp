@@ -16,6 +16,7 @@
 #include "opkit/core/dlpack.hpp"
 #include "opkit/core/layout_registry.hpp"
 #include "opkit/core/packed.hpp"
+#include "opkit/core/sequence.hpp"
 
 #include "opkit/engine/engine.hpp"
 #include "opkit/engine/task_graph.hpp"

@@ -62,6 +62,9 @@ constexpr bool IsPlain(DType dtype) {
 constexpr bool IsPacked(DType dtype) {
   return dtype >= DType::kInt2 && dtype <= DType::kFloat4E2M1;
 }
+// True for string, sequence and optional, whose elements are C++ objects: std::string, or the
+// tensors of a sequence or an optional value (core/sequence.hpp).
+constexpr bool IsObject(DType dtype) { return dtype >= DType::kString && IsDType(dtype); }
 // True for the five floating-point types of one byte, and for float8_e8m0fnu, a power of two.
 constexpr bool IsFloat8(DType dtype) {
   return dtype >= DType::kFloat8E4M3FN && dtype <= DType::kFloat8E8M0;
@@ -220,6 +223,8 @@ constexpr DType DTypeOfImpl() {
     return DType::kFloat32;
   else if constexpr (std::is_same_v<T, double>)
     return DType::kFloat64;
+  else if constexpr (std::is_same_v<T, std::string>)
+    return DType::kString;
   else if constexpr (std::is_same_v<T, float16>)
     return DType::kFloat16;
   else if constexpr (std::is_same_v<T, bfloat16>)
@@ -250,9 +255,14 @@ constexpr DType DTypeOfImpl() {
 template <class T>
 inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 
+// Types of which operators compute, and whose elements are plain bytes.
+template <class T>
+concept Element = kDTypeOf<T> != DType::kUndefined && !std::is_same_v<T, std::string>;
+namespace detail {
 // Types that a tensor can hold.
 template <class T>
-concept Element = kDTypeOf<T> != DType::kUndefined;
+concept TensorElement = Element<T> || std::is_same_v<T, std::string>;
+}  // namespace detail
 
 // Returns the DType of a name such as "float32"; kUndefined for other names.
 inline DType DTypeFromName(std::string_view name) {

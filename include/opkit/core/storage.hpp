@@ -5,6 +5,7 @@
 
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/core/allocator.hpp"
+#include "opkit/core/dtype.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -21,9 +22,16 @@ class StorageBlock final : public RefCounted {
       : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
     data_ = allocator_->Allocate(nbytes, device.index);
   }
-  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive.
-  StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
-      : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
+  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive. `objects` is
+  // the dtype of the C++ objects that fill the memory, such as kString; kUndefined for plain bytes.
+  StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context,
+               DType objects = DType::kUndefined)
+      : device_(device),
+        objects_(objects),
+        data_(data),
+        nbytes_(nbytes),
+        deleter_(deleter),
+        context_(context) {}
   OPKIT_NOINLINE ~StorageBlock() override {
     if (allocator_)
       allocator_->Deallocate(data_, nbytes_);
@@ -34,6 +42,9 @@ class StorageBlock final : public RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
+  // Returns the dtype of the objects in the memory; kUndefined for plain bytes. A tensor of objects
+  // views only memory with objects of its dtype, and another tensor only plain bytes.
+  DType objects() const { return objects_; }
   // True for adopted memory without a deleter, which its owner keeps alive.
   bool is_foreign() const { return !allocator_ && !deleter_; }
   // Moves a view of foreign memory to other memory of the same device. No other handle may exist.
@@ -48,6 +59,7 @@ class StorageBlock final : public RefCounted {
 
  private:
   Device device_;
+  DType objects_ = DType::kUndefined;
   void* data_ = nullptr;
   int64_t nbytes_;
   Allocator* allocator_ = nullptr;
@@ -64,8 +76,9 @@ inline Storage AllocateStorage(Device device, int64_t nbytes) {
 }
 inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
                             detail::StorageBlock::Deleter deleter = nullptr,
-                            void* context = nullptr) {
-  return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context);
+                            void* context = nullptr, DType objects = DType::kUndefined) {
+  return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context,
+                                                     objects);
 }
 
 }}  // namespace opkit

@@ -44,21 +44,24 @@ class Tensor {
 
   // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
   // counts differ.
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor From(Shape shape, std::initializer_list<T> values) {
     return From(std::move(shape), values.begin(), values.size());
   }
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor From(Shape shape, const T* values, size_t count) {
     if (static_cast<int64_t>(count) != shape.numel())
       Throw(ErrorCode::kInvalidArgument, "shape ", shape, " holds ", shape.numel(),
             " elements, but ", count, " values were given");
     Tensor out(std::move(shape), kDTypeOf<T>);
-    if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
+    if constexpr (std::is_same_v<T, std::string>)
+      for (size_t i = 0; i < count; ++i) out.mutable_data<T>()[i] = values[i];
+    else if (count)
+      std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
     return out;
   }
   // Takes a vector, span or array of T.
-  template <Element T, class Range>
+  template <detail::TensorElement T, class Range>
     requires requires(const Range& range) {
       { range.data() } -> std::convertible_to<const T*>;
       range.size();
@@ -67,26 +70,28 @@ class Tensor {
     return From(std::move(shape), values.data(), values.size());
   }
   template <class Range>
-    requires Element<typename Range::value_type>
+    requires detail::TensorElement<typename Range::value_type>
   static Tensor From(Shape shape, const Range& values) {
     return From(std::move(shape), values.data(), values.size());
   }
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor Scalar(T value) {
     return From<T>({}, {value});
   }
   // Views the caller's memory, which must outlive every tensor that shares it. Error
   // (kInvalidArgument) for a null pointer if the shape has elements.
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
-    const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
+    constexpr DType dtype = kDTypeOf<T>;
+    const int64_t nbytes = MemoryBytes(shape, dtype);
     if (!data && nbytes > 0)
-      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", kDTypeOf<T>,
+      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", dtype,
             ", found a null pointer");
-    out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
+    out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes, nullptr,
+                                nullptr, IsObject(dtype) ? dtype : DType::kUndefined);
     out.shape_ = std::move(shape);
-    out.dtype_ = kDTypeOf<T>;
+    out.dtype_ = dtype;
     out.capacity_ = nbytes;
     return out;
   }
@@ -135,14 +140,14 @@ class Tensor {
 
   // Returns the first element's address; elements follow `strides()`. Errors: kTypeMismatch for
   // another T, kUninitialized.
-  template <Element T>
+  template <detail::TensorElement T>
   const T* data() const {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
   // Returns the first element's address for writing; a tensor that has no dtype yet takes T and is
   // allocated.
-  template <Element T>
+  template <detail::TensorElement T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
     CheckHolds(kDTypeOf<T>, "; to write another dtype call Resize(shape, dtype) first");
@@ -159,7 +164,7 @@ class Tensor {
   }
   // Returns the elements in row-major order. Error (kUnsupported) for a tensor that the host cannot
   // reach.
-  template <Element T>
+  template <detail::TensorElement T>
   std::vector<T> ToVector() const {
     CheckHolds(kDTypeOf<T>);
     CheckStandard("ToVector");
@@ -228,11 +233,14 @@ class Tensor {
   // row-major.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
-  // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past
-  // int64.
+  // Returns the number of bytes of a dense tensor of this shape and dtype. Errors: kOutOfRange past
+  // int64, kUnsupported for a dtype whose elements are no bytes.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
+  // The same as CheckedBytes and ItemSize, with the size of the C++ objects for IsObject(dtype).
+  static int64_t MemoryBytes(const Shape& shape, DType dtype);
+  static int64_t ElementBytes(DType dtype);
   template <class... Parts>
   [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Parts&... parts) const {
     FailJoined(code, {parts...});
@@ -275,6 +283,13 @@ class Tensor {
   Device device_;
   DType dtype_ = DType::kUndefined;
 };
+
+namespace detail {
+// Copies elements of string, sequence or optional one after the other. The memories are equal or do
+// not overlap. An element of a sequence or an optional value is a handle: the copy shares its
+// memory.
+void CopyObjects(DType dtype, void* to, const void* from, int64_t count);
+}  // namespace detail
 
 }}  // namespace opkit
 

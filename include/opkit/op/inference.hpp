@@ -20,6 +20,10 @@ struct TensorInfo {
   SymbolicShape shape;
   Device device;
   Layout layout;
+  // For a sequence or an optional value: the dtype of the tensors in it, and whether an optional
+  // value holds a sequence of them. Unknown for other values.
+  DType element = DType::kUndefined;
+  bool holds_sequence = false;
   const Tensor* constant = nullptr;  // the value's data if known; not owned
 
   TensorInfo() = default;
@@ -90,6 +94,8 @@ class InferenceContext {
   // Refines the dtype and shape of a value; an undefined dtype or unknown extent adds nothing.
   // Throws kTypeMismatch or kInvalidArgument, showing both sides, if the two contradict each other.
   void SetOutput(int i, DType dtype, const SymbolicShape& shape);
+  // Also refines what is known about the elements of a sequence or an optional value.
+  void SetOutput(int i, const TensorInfo& info);
   void SetInput(int i, DType dtype, const SymbolicShape& shape);
   // Sets dtype, shape and elements of an output that depends only on shapes and attributes
   // (operator Shape). The shapes of its consumers can then be inferred too.

@@ -92,9 +92,10 @@ struct AttributeRules {
 // form of an inference function to a function of an InferenceContext.
 struct AncestorForm {};
 
-// Throws kTypeMismatch if a known dtype is not among the declared ones.
+// Throws kTypeMismatch if a known dtype is not among the declared ones. If none is declared, allows
+// the dtypes up to `last`, and those of numbers.
 OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
-                            const std::vector<TensorInfo>& infos);
+                            const std::vector<TensorInfo>& infos, DType last = DType::kUndefined);
 
 }  // namespace detail
 
@@ -250,6 +251,8 @@ class OpSchema {
   // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
+  // Declares that the inputs and outputs whose dtypes are not limited also take strings.
+  OpSchema& TakesStrings() { return takes_strings_ = true, *this; }
   OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
@@ -407,7 +410,7 @@ class OpSchema {
   bool needs_all_shapes_ = false, private_ = false, internal_ = false;
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;
-  bool runs_subgraphs_ = false;
+  bool runs_subgraphs_ = false, takes_strings_ = false;
   // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
   mutable InferenceFunction infer_;

@@ -2,6 +2,8 @@
 #ifndef OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 #define OPKIT_CORE_IMPL_ATTRIBUTE_IPP_
 
+#include <algorithm>
+
 #include "opkit/core/attribute.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -32,6 +34,13 @@ OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
   if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
   if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
   const Tensor x = a.is_dense() ? a : a.Contiguous(), y = b.is_dense() ? b : b.Contiguous();
+  if (a.dtype() == DType::kString) return x.ToVector<std::string>() == y.ToVector<std::string>();
+  if (IsObject(a.dtype())) {
+    const auto elements = [](const Tensor& tensor) {
+      return static_cast<const Tensor*>(tensor.raw_data());
+    };
+    return std::equal(elements(x), elements(x) + x.numel(), elements(y), &SameTensor);
+  }
   return x.nbytes() == 0 ||
          std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }

@@ -2,6 +2,9 @@
 #ifndef OPKIT_CORE_IMPL_TENSOR_IPP_
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
+#include <algorithm>
+#include <memory>
+
 #include "opkit/core/tensor.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -20,6 +23,51 @@ inline bool CountDenseBytes(int64_t count, DType dtype, int64_t* bytes) {
 
 }  // namespace detail
 
+namespace detail {
+
+template <class T>
+Storage AllocateObjectsOf(Device device, DType dtype, int64_t count, int64_t nbytes) {
+  std::unique_ptr<T[]> objects;
+  try {
+    objects = std::make_unique<T[]>(static_cast<size_t>(count));
+  } catch (const std::bad_alloc&) {
+    Throw(ErrorCode::kOutOfMemory, "no memory for ", count, " elements of ", dtype);
+  }
+  Storage storage = AdoptStorage(
+      device, objects.get(), nbytes, [](void* data, void*) { delete[] static_cast<T*>(data); },
+      nullptr, dtype);
+  static_cast<void>(objects.release());
+  return storage;
+}
+// Allocates and constructs elements of string, sequence or optional. Errors: kUnsupported on
+// another device than the CPU, kOutOfMemory.
+inline Storage AllocateObjects(Device device, DType dtype, int64_t count, int64_t nbytes) {
+  if (device.type != DeviceType::kCPU)
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype, " are on the cpu only");
+  return dtype == DType::kString ? AllocateObjectsOf<std::string>(device, dtype, count, nbytes)
+                                 : AllocateObjectsOf<Tensor>(device, dtype, count, nbytes);
+}
+// Returns the dtype for StorageBlock::objects().
+constexpr DType ObjectsOf(DType dtype) { return IsObject(dtype) ? dtype : DType::kUndefined; }
+// Throws kTypeMismatch for a view of bytes as objects, of objects as bytes, or of other objects.
+inline void CheckViewOf(const StorageBlock& storage, DType dtype, bool at_object) {
+  if (storage.objects() == ObjectsOf(dtype) && (at_object || !IsObject(dtype))) [[likely]]
+    return;
+  Throw(ErrorCode::kTypeMismatch, "memory of ",
+        storage.objects() == DType::kUndefined ? "plain elements" : ToString(storage.objects()),
+        " cannot be viewed as ", dtype, at_object ? "" : " from the middle of an element on");
+}
+
+OPKIT_INLINE void CopyObjects(DType dtype, void* to, const void* from, int64_t count) {
+  if (to == from) return;
+  if (dtype == DType::kString)
+    std::copy_n(static_cast<const std::string*>(from), count, static_cast<std::string*>(to));
+  else
+    std::copy_n(static_cast<const Tensor*>(from), count, static_cast<Tensor*>(to));
+}
+
+}  // namespace detail
+
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
 OPKIT_INLINE Tensor::~Tensor() = default;
@@ -34,6 +82,8 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
   if (!storage_ || dtype == DType::kUndefined || !IsDType(dtype))
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
+  static_cast<void>(MemoryBytes(shape_, dtype));
+  detail::CheckViewOf(*storage_, dtype, byte_offset % ElementBytes(dtype) == 0);
   device_ = storage_->device();
   if (shape_.IsDense(strides_)) strides_ = Dims();
   const int64_t needed = ViewBytes();
@@ -151,6 +201,7 @@ OPKIT_INLINE Tensor Tensor::Slice(int axis, int64_t begin, int64_t end) const {
   dims[axis] = end - begin;
   out.shape_ = Shape(std::move(dims));
   const int64_t first = out.numel() > 0 ? begin * strides()[axis] : 0;
+  if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ElementBytes(dtype_);
   out.strides_ = strides();
   if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
   if (IsPacked(dtype_)) {
@@ -207,6 +258,10 @@ OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype
   if (IsPacked(dtype) && !layout.is_standard())
     Throw(ErrorCode::kUnsupported, "elements of ", dtype, " are packed, and the layout '", layout,
           "' is for whole bytes");
+  static_cast<void>(MemoryBytes(shape, dtype));
+  if (dtype != DType::kUndefined)
+    detail::CheckViewOf(*storage, dtype,
+                        layout.is_standard() && byte_offset % ElementBytes(dtype) == 0);
   if (bytes < 0) bytes = storage->nbytes() - byte_offset;
   if (byte_offset < 0 || bytes < 0 || byte_offset > storage->nbytes() - bytes)
     Throw(ErrorCode::kOutOfRange, bytes, " bytes behind ", byte_offset,
@@ -248,6 +303,20 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   return nbytes;
 }
 
+OPKIT_INLINE int64_t Tensor::ElementBytes(DType dtype) {
+  if (!IsObject(dtype)) return ItemSize(dtype);
+  return static_cast<int64_t>(dtype == DType::kString ? sizeof(std::string) : sizeof(Tensor));
+}
+
+OPKIT_INLINE int64_t Tensor::MemoryBytes(const Shape& shape, DType dtype) {
+  if (!IsObject(dtype)) return CheckedBytes(shape, dtype);
+  int64_t nbytes = 0;
+  if (__builtin_mul_overflow(shape.numel(), ElementBytes(dtype), &nbytes))
+    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
+          " has more bytes than a 64-bit count can hold");
+  return nbytes;
+}
+
 OPKIT_INLINE void Tensor::FailJoined(ErrorCode code,
                                      std::initializer_list<detail::Text> parts) const {
   throw Error(code, StrCat("tensor ", *this, ": ", detail::Join(parts)), this);
@@ -265,11 +334,19 @@ OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
     return false;
   const int64_t alignment = IsPacked(dtype) ? 1 : ItemSize(dtype);
   return (byte_offset_ & (alignment - 1)) == 0;  // else its elements would be misaligned
+  if (!IsPlain(dtype) && !IsObject(dtype)) return false;
+  if (storage_ && storage_->objects() != detail::ObjectsOf(dtype)) return false;
+  return !__builtin_mul_overflow(shape.numel(), ElementBytes(dtype), &nbytes) &&
+         nbytes <= capacity_ && (storage_ || nbytes == 0) &&
+         byte_offset_ % ElementBytes(dtype) == 0;  // else its elements would be misaligned
 }
 
 OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
   try {
-    return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
+    const int64_t nbytes = MemoryBytes(shape, dtype);
+    if (IsObject(dtype)) [[unlikely]]
+      return detail::AllocateObjects(MemoryDevice(device_), dtype, shape.numel(), nbytes);
+    return AllocateStorage(MemoryDevice(device_), nbytes);
   } catch (const Error& error) {
     Fail(error.code(), "cannot become ", dtype, shape, ": ", error.message());
   }
@@ -284,10 +361,10 @@ OPKIT_INLINE void Tensor::TakeMemory(Storage storage) {
 OPKIT_INLINE int64_t Tensor::SpanBytes() const {
   if (!layout_.is_standard()) return capacity_;
   if (numel() == 0) return 0;
-  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (strides_.empty()) return MemoryBytes(shape_, dtype_);
   int64_t last = 0;
   for (int i = 0; i < rank(); ++i) last += (shape_[i] - 1) * strides_[i];
-  return (last + 1) * ItemSize(dtype_);
+  return (last + 1) * ElementBytes(dtype_);
 }
 
 OPKIT_INLINE int64_t Tensor::ViewBytes() const {
@@ -295,6 +372,7 @@ OPKIT_INLINE int64_t Tensor::ViewBytes() const {
   if (IsPacked(dtype_))
     Throw(ErrorCode::kUnsupported, "elements of ", dtype_,
           " are packed and cannot have the strides ", strides_, " in the shape ", shape_);
+  if (strides_.empty()) return MemoryBytes(shape_, dtype_);
   if (strides_.size() != rank()) return -1;
   if (numel() == 0) return 0;
   int64_t end = 1, step = 0;
@@ -302,14 +380,18 @@ OPKIT_INLINE int64_t Tensor::ViewBytes() const {
     if (strides_[i] < 0 || __builtin_mul_overflow(shape_[i] - 1, strides_[i], &step) ||
         __builtin_add_overflow(end, step, &end))
       return -1;
-  return __builtin_mul_overflow(end, ItemSize(dtype_), &end) ? -1 : end;
+  return __builtin_mul_overflow(end, ElementBytes(dtype_), &end) ? -1 : end;
 }
 
 OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
+  const auto item = static_cast<size_t>(ElementBytes(dtype_));
   const char* base = static_cast<const char*>(raw_data());
   if (numel() == 0) return;
   if (is_dense()) {
-    std::memcpy(out, base, static_cast<size_t>(nbytes()));
+    if (IsObject(dtype_))
+      detail::CopyObjects(dtype_, out, base, numel());
+    else
+      std::memcpy(out, base, static_cast<size_t>(nbytes()));
     return;
   }
   const auto item = static_cast<size_t>(ItemSize(dtype_));
@@ -318,7 +400,11 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
   for (int64_t n = numel(); n > 0; --n, out += item) {
     int64_t offset = 0;
     for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
-    std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
+    const char* const from = base + offset * static_cast<int64_t>(item);
+    if (IsObject(dtype_))
+      detail::CopyObjects(dtype_, out, from, 1);
+    else
+      std::memcpy(out, from, item);
     for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i) index[i] = 0;
   }
 }

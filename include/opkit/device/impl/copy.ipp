@@ -52,14 +52,16 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
 
 OPKIT_INLINE void CopyElements(const Tensor& source, const Tensor& target, void* stream) {
   const CopyFunction copy = FindCopy(source, target);
-  if (target.nbytes() == 0) return;
+  if (target.numel() == 0) return;
   const bool on_host = copy == &CopyHost;
   if (!target.is_dense() || (!on_host && !source.is_dense()))
     Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source, " into ", target,
           " while one of them is strided");
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
   void* const to = target.raw_mutable_data();
-  if (on_host)
+  if (IsObject(target.dtype()))
+    CopyObjects(target.dtype(), to, dense.raw_data(), dense.numel());
+  else if (on_host)
     std::memmove(to, dense.raw_data(), Index(dense.nbytes()));
   else
     copy(to, MemoryDevice(target.device()), dense.raw_data(), MemoryDevice(source.device()),
@@ -83,7 +85,9 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
-  if (dense.nbytes() == 0) return;
+  if (dense.numel() == 0) return;
+  if (IsObject(dense.dtype()))  // the target is on the cpu, as the source is
+    return CopyObjects(dense.dtype(), target.raw_mutable_data(), dense.raw_data(), dense.numel());
   copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
        MemoryDevice(source.device()), dense.nbytes(), stream);
 }

@@ -125,7 +125,7 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
       c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
   for (int o = 0; o < c.num_outputs(); ++o) {
     const size_t at = Index(o);
-    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
+    c.SetOutput(o, inferred.outputs[at]);
     if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
   }
 }

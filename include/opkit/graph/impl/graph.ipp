@@ -18,9 +18,14 @@ OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
 
 OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape shape,
                                     Device device) {
-  Declare(name, Source::kInput, inputs_.size());
   Graph::Input input{std::move(name), TensorInfo(dtype, std::move(shape))};
   input.info.device = device;
+  return AddInput(std::move(input));
+}
+OPKIT_INLINE Graph& Graph::AddInput(Input input) {
+  Declare(input.name, Source::kInput, inputs_.size());
+  input.info.layout = Layout();
+  input.info.constant = nullptr;
   inputs_.push_back(std::move(input));
   return *this;
 }

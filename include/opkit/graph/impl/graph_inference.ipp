@@ -138,7 +138,7 @@ class GraphInference {
   // and the memory planner then need no check.
   void CheckSizes(std::span<const int> outs, const std::string& where) const {
     for (const int value : outs) {
-      if (value < 0 || !types_[value].shape.is_known()) continue;
+      if (value < 0 || !types_[value].shape.is_known() || IsObject(types_[value].dtype)) continue;
       InContext(
           [&] { return Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype); },
           [&] {
@@ -202,6 +202,12 @@ class GraphInference {
     if (found.dtype != DType::kUndefined && known.dtype != found.dtype) {
       if (known.dtype != DType::kUndefined) Contradiction(value, found, where, "");
       known.dtype = found.dtype;
+      changed_ = true;
+    }
+    if (found.element != DType::kUndefined && known.element != found.element) {
+      if (known.element != DType::kUndefined) Contradiction(value, found, where, "");
+      known.element = found.element;
+      known.holds_sequence = found.holds_sequence;
       changed_ = true;
     }
     if (!found.shape.has_rank()) return;

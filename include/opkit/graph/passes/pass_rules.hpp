@@ -68,8 +68,7 @@ inline Graph GraphWith(const std::vector<Graph::Input>& inputs,
                        std::vector<Graph::Constant> constants, std::vector<OperatorDef> nodes,
                        const std::vector<std::string>& outputs) {
   Graph out;
-  for (const Graph::Input& input : inputs)
-    out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+  for (const Graph::Input& input : inputs) out.AddInput(input);
   for (Graph::Constant& constant : constants)
     out.AddConstant(std::move(constant.name), std::move(constant.value));
   for (OperatorDef& def : nodes) out.AddNode(std::move(def));

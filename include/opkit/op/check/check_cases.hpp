@@ -129,13 +129,15 @@ inline std::optional<KernelConfig> FirstProposal(const Kernel& kernel, const OpS
 
 // The node under test, with the options of its check. It makes the inputs.
 struct CheckTarget {
-  // Returns the dtypes to check with: the claimed dtypes of the input with the longest list.
+  // Returns the dtypes to check with: the claimed dtypes of the input with the longest list, except
+  // those whose elements are C++ objects.
   // Without claims: if inference refuses some dtypes, the accepted dtypes, else float32.
   std::vector<DType> DTypes() const {
     if (!options.dtypes.empty()) return options.dtypes;
     std::vector<DType> out;
     for (const ValueSchema& input : schema.inputs())
       if (input.dtypes.size() > out.size()) out = input.dtypes;
+    std::erase_if(out, [](DType dtype) { return IsObject(dtype); });
     if (!out.empty()) return out;
     if (!schema.has_inference() || !schema.MakeTestInputs(DType::kFloat32, options.seed).empty())
       return {DType::kFloat32};

@@ -93,6 +93,9 @@ class OpTensor {
                  req) {}
   OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
            Device device = {}, OpReq req = OpReq::kWrite) {
+    if (IsObject(dtype)) [[unlikely]]
+      Throw(ErrorCode::kUnsupported, "functions and libraries take no tensors of ",
+            ToString(dtype));
     view_.data = data;
     view_.shape = shape;
     view_.strides = strides;

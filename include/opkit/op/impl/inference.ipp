@@ -9,6 +9,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor) {
   TensorInfo info(tensor.dtype(), tensor.shape());
+  if (tensor.dtype() > DType::kString && tensor.numel() > 0) [[unlikely]] {
+    const Tensor& first = *static_cast<const Tensor*>(tensor.raw_data());
+    info.holds_sequence = first.dtype() == DType::kSequence;
+    info.element = info.holds_sequence ? Of(first).element : first.dtype();
+  }
   info.device = tensor.device();
   info.layout = tensor.layout();
   return info;
@@ -19,7 +24,11 @@ OPKIT_INLINE TensorInfo TensorInfo::OfConstant(const Tensor& tensor) {
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
-  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape,
+  const std::string element = info.element == DType::kUndefined
+                                  ? ""
+                                  : StrCat(info.element, info.holds_sequence ? "[]" : "");
+  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype),
+                element.empty() ? "" : "<" + element + ">", info.shape,
                 info.layout.is_standard() ? "" : " in " + ToString(info.layout));
 }
 
@@ -66,6 +75,17 @@ OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
 }
 OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
   detail::Refine(def_, outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetOutput(int i, const TensorInfo& info) {
+  SetOutput(i, info.dtype, info.shape);
+  TensorInfo& output = outputs_[detail::Index(i)];
+  if (output.element != DType::kUndefined && info.element != DType::kUndefined &&
+      output.element != info.element)
+    Throw(ErrorCode::kTypeMismatch, "output ", i, " of ", def_, " is ", output,
+          ", but inference finds ", info);
+  if (info.element == DType::kUndefined) return;
+  output.element = info.element;
+  output.holds_sequence = info.holds_sequence;
 }
 OPKIT_INLINE void InferenceContext::SetInput(int i, DType dtype, const SymbolicShape& shape) {
   detail::Refine(def_, inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);

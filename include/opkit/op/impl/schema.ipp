@@ -147,11 +147,24 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
   values[Index(i)] = std::move(value);
 }
 OPKIT_INLINE void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
-                              const std::vector<TensorInfo>& infos) {
-  for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
-    if (!declared[i].Allows(infos[i].dtype))
-      Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
-            ", expected one of ", declared[i].dtypes);
+                              const std::vector<TensorInfo>& infos, DType last) {
+  for (size_t i = 0; i < infos.size(); ++i) {
+    const DType found = infos[i].dtype;
+    // The values behind the last described value are more of its kind.
+    const ValueSchema* const value = i < declared.size() ? &declared[i]
+                                     : declared.empty()  ? nullptr
+                                                         : &declared.back();
+    const bool limited = i < declared.size() && !value->dtypes.empty();
+    if (limited ? value->Allows(found)
+                : !IsObject(found) || found <= last || (value && value->Allows(found))) [[likely]]
+      continue;
+    const std::string name = i < declared.size() ? StrCat(" '", value->name, "'") : std::string();
+    if (limited)
+      Throw(ErrorCode::kTypeMismatch, what, " ", i, name, " is ", infos[i], ", expected one of ",
+            value->dtypes);
+    Throw(ErrorCode::kTypeMismatch, what, " ", i, name, " is ", infos[i],
+          last == DType::kString ? ", expected a tensor" : ", expected a tensor of numbers");
+  }
 }
 inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
   for (const ValueSchema& value : values)
@@ -310,7 +323,11 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
         StrCat("in shape inference of ", context.def(), " with inputs", inputs));
   };
   try {
-    detail::CheckDTypes("input", inputs_, context.inputs());
+    const bool runs_graphs = needs_subgraph_ || runs_subgraphs_;  // they check their own values
+    const DType last = runs_graphs      ? DType::kOptional
+                       : takes_strings_ ? DType::kString
+                                        : DType::kUndefined;
+    detail::CheckDTypes("input", inputs_, context.inputs(), last);
     if (infer_ && (known || !needs_all_shapes_)) infer_(context);
     if (!infer_ && needs_subgraph_ && context.def().subgraphs().size() == 1)
       context.def().subgraphs()[0].graph->Infer(context);
@@ -318,7 +335,7 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
     for (size_t o = 0; o < outputs.size() && o < outputs_.size(); ++o)
       if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
         outputs[o].dtype = outputs_[o].dtypes[0];
-    detail::CheckDTypes("output", outputs_, outputs);
+    detail::CheckDTypes("output", outputs_, outputs, last);
   } catch (const detail::NotKnownYet&) {
     if (known) fail();  // else the shapes cannot be inferred yet
   } catch (...) {

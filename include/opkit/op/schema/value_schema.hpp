@@ -33,13 +33,13 @@ struct AttributeSchema {
 struct ValueSchema {
   std::string name;
   std::string doc;
-  std::vector<DType> dtypes;  // empty: any
+  std::vector<DType> dtypes;  // empty: any but string, sequence and optional
 
   // True if the dtype is allowed, or unknown.
   bool Allows(DType dtype) const {
     for (const DType allowed : dtypes)
       if (allowed == dtype) return true;
-    return dtypes.empty() || dtype == DType::kUndefined;
+    return dtype == DType::kUndefined || (dtypes.empty() && !IsObject(dtype));
   }
 };
 

@@ -38,6 +38,7 @@ class ForeignValues {
         IsConstant(to) || !to.is_dense())
       return;
     Tensor target = to;  // shares the memory of `to`
+    if (IsObject(to.dtype())) return target.CopyFrom(found->second);
     const auto bytes = static_cast<size_t>(to.nbytes());
     if (!to.layout().is_standard()) ConvertLayoutTo(found->second, target);
     // Do not write equal bytes: `to` may be a view of a value that other nodes read at this time.

@@ -87,7 +87,7 @@ class BodyGradient final : public GradientMakerBase {
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
       const Graph::Input& input = graph.inputs()[i];
       if (read.Find(input.name) < 0) continue;
-      out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+      out.AddInput(input);
       node.Input(outer_[i]);
     }
     for (const Graph::Constant& constant : graph.constants())

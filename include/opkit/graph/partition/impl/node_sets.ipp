@@ -66,7 +66,7 @@ OPKIT_INLINE void SubgraphExtractor::Read(int value, ExtractedSubgraph& found) {
   }
   TensorInfo info;
   if (types_) info = (*types_)[value];
-  found.body.AddInput(name, info.dtype, info.shape, info.device);
+  found.body.AddInput({name, std::move(info)});
   found.inputs.push_back(name);
 }
 

@@ -35,7 +35,7 @@ inline double MeasureNs(const Graph& graph) {
   std::vector<NamedTensor> inputs;
   for (const Graph::Input& input : graph.inputs()) {
     Tensor tensor(input.info.shape.ToShape(), input.info.dtype);
-    if (tensor.nbytes() > 0)
+    if (!IsObject(input.info.dtype) && tensor.nbytes() > 0)
       std::memset(tensor.raw_mutable_data(), 0, static_cast<size_t>(tensor.nbytes()));
     inputs.push_back({input.name, std::move(tensor)});
   }

@@ -81,7 +81,7 @@ class SubexpressionMerger : NodePass {
   static std::string FirstBytes(const Tensor& tensor) {
     std::string out = ToString(tensor);
     const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
-    if (!plain || !IsHostAccessible(tensor.device().type)) return out;
+    if (!plain || IsObject(tensor.dtype()) || !IsHostAccessible(tensor.device().type)) return out;
     return out.append(static_cast<const char*>(tensor.raw_data()),
                       Index((std::min)(tensor.nbytes(), int64_t{256})));
   }

@@ -80,6 +80,7 @@ class ConstantFolder : NodePass {
     int64_t bytes = 0;
     for (size_t o = 0; o < outs.size(); ++o) {
       if (outs[o] < 0) continue;
+      if (IsObject(results[o].dtype())) return false;  // models keep these in nodes
       bytes += results[o].nbytes();
       if (!results[o].initialized() || bytes > options_.max_bytes) return false;
     }

@@ -192,8 +192,10 @@ OPKIT_COLD OPKIT_INLINE void BoundPlan::MoveOut(const Step& step, const Place& p
   }
   const bool is_standard = tensor.layout().is_standard();
   Tensor moved, *last = nullptr;
-  const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
-  if (place.storage && bytes <= RoomOf(place))
+  const int64_t bytes = place.storage && !IsObject(tensor.dtype())
+                            ? LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype())
+                            : -1;
+  if (bytes >= 0 && bytes <= RoomOf(place))
     moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
                                tensor.layout(), place.offset, bytes);
   else if (!in_arena && !shared)

@@ -44,8 +44,7 @@ struct ConvertedGraph::Builder {
         constants(converted_constants),
         outputs_on(device_of_outputs) {
     const Graph& plan = view.graph();
-    for (const Graph::Input& input : plan.inputs())
-      graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+    for (const Graph::Input& input : plan.inputs()) graph.AddInput(input);
     for (const Graph::Constant& constant : plan.constants())
       graph.AddConstant(constant.name, constant.value);
     IndexedVector<OperatorDef> nodes = plan.nodes();

@@ -26,14 +26,15 @@ OPKIT_INLINE bool PlannedMemory::IsPlanned(int value) const {
 
 OPKIT_INLINE bool PlannedMemory::HasKnownSize(int value) const {
   const TensorInfo& info = plan_.types()[value];
+  // Elements that are C++ objects lie in memory of their own, which the operator keeps.
   return plan_.view().producer(value) >= 0 && info.shape.is_known() &&
-         info.dtype != DType::kUndefined;
+         info.dtype != DType::kUndefined && !IsObject(info.dtype);
 }
 
 OPKIT_INLINE bool PlannedMemory::HasBoundedSize(int value) const {
   const TensorInfo& info = plan_.types()[value];
   if (plan_.view().producer(value) < 0 || info.shape.is_known() || !info.layout.is_standard() ||
-      info.dtype == DType::kUndefined)
+      info.dtype == DType::kUndefined || IsObject(info.dtype))
     return false;
   const std::optional<Shape> most = info.shape.Most();
   int64_t bytes = 0;
@@ -366,7 +367,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddArenas(std::vector<ArenaPlan>& ar
 
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
   OrderSteps(options.walked);
-  donated_ = options.donated;
+  for (const int input : options.donated)
+    if (!IsObject(plan_.types()[input].dtype)) donated_.push_back(input);
   NumberValues(0, nullptr);
   try {
     TryArenas(options);

@@ -177,7 +177,10 @@ class TensorBindings {
   }
 
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
-    return info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
+    if (info.dtype != DType::kUndefined && info.dtype != tensor.dtype()) return true;
+    if (!IsObject(tensor.dtype()) || info.element == DType::kUndefined) return false;
+    const DType found = TensorInfo::Of(tensor).element;
+    return found != DType::kUndefined && found != info.element;
   }
 
   const GraphView& view_;

@@ -80,6 +80,7 @@ OPKIT_INLINE Tensor CopyOf(const Tensor& tensor) {
 }
 
 OPKIT_INLINE bool SameBytes(const Tensor& a, const Tensor& b) {
+  if (IsObject(a.dtype())) return Attribute(a) == Attribute(b);
   return a.nbytes() == 0 ||
          std::memcmp(a.raw_data(), b.raw_data(), static_cast<size_t>(a.nbytes())) == 0;
 }
@@ -115,6 +116,7 @@ OPKIT_INLINE std::string Difference(const Tensor& found, const Tensor& expected,
     return StrCat("it is ", found.dtype(), ToString(found.shape()), " instead of ",
                   expected.dtype(), ToString(expected.shape()));
   if (!found.initialized() || SameBytes(found, expected)) return {};
+  if (IsObject(found.dtype())) return StrCat("it has other elements of ", found.dtype());
   const int64_t per_element = NumbersPerElement(found.dtype());
   int64_t different = 0, first = -1;
   double a = 0, b = 0;

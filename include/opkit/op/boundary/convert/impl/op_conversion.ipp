@@ -76,7 +76,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     parameter.type = -1;
     if constexpr (std::is_same_v<From, ValueSchema>) {
       for (const DType dtype : from.dtypes)
-        parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
+        if (!IsObject(dtype)) parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
     } else {
       if (from.type) parameter.type = static_cast<int32_t>(*from.type);
       parameter.required = from.required;
