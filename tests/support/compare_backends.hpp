@@ -32,7 +32,8 @@ inline bool IsTakenBy(const std::string& backend, const std::string& op,
   opkit::OperatorDef def(op, {}, {}, args);
   std::vector<opkit::TensorInfo> infos;
   for (const opkit::Tensor& input : inputs) {
-    def.Input("i" + std::to_string(infos.size()));
+    const bool given = input.dtype() != opkit::DType::kUndefined;
+    def.Input(given ? "i" + std::to_string(infos.size()) : std::string());
     infos.push_back(opkit::TensorInfo::Of(input));
   }
   for (int o = 0; o < num_outputs; ++o) def.Output("o" + std::to_string(o));

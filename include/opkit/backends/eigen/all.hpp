@@ -13,6 +13,7 @@
 #include "opkit/backends/eigen/elementwise_cast.hpp"
 #include "opkit/backends/eigen/elementwise_logic.hpp"
 #include "opkit/backends/eigen/elementwise_unary.hpp"
+#include "opkit/backends/eigen/fourier.hpp"
 #include "opkit/backends/eigen/layer_normalization.hpp"
 #include "opkit/backends/eigen/matmul.hpp"
 #include "opkit/backends/eigen/normalization.hpp"

@@ -149,7 +149,7 @@ class DftOpBase : public StandardOperator {
 // Transform<T> computes lines of the element type T. Its numbers are Real and Complex, and it has
 // the constructor and Run of detail::FourierTransform. Each thread copies it.
 template <template <class> class Transform, class Types>
-class DftOp final : public DftOpBase {
+class DftOp : public DftOpBase {
  public:
   using DftOpBase::DftOpBase;
   bool RunOnDevice() override {

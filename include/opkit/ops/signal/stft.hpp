@@ -85,7 +85,7 @@ class StftOpBase : public StandardOperator {
 
 // Transform is as for DftOp.
 template <template <class> class Transform, class Types>
-class StftOp final : public StftOpBase<0> {
+class StftOp : public StftOpBase<0> {
  public:
   using StftOpBase::StftOpBase;
   bool RunOnDevice() override {
