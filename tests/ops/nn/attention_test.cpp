@@ -42,6 +42,8 @@ TEST_CASE("masks, lengths and is_causal leave keys out") {
   CHECK(Run({kQueries, kKeys, kValues, mask}, {{"is_causal", 1}}) == Floats{3, 6});
   const Tensor numbers = Tensor::From<float>({1, 3}, {kLow, 0, 0});
   CHECK(Run({kQueries, kKeys, kValues, numbers}) == Floats{9, 9});
+  const Tensor integers = Tensor::From<int64_t>({1, 3}, {-1000, 0, 0});
+  CHECK(Run({kQueries, kKeys, kValues, integers}) == Floats{9, 9});
   // A mask with a shorter last axis leaves the keys behind it out.
   const Tensor shorter = Tensor::From<float>({1, 2}, {0, 0});
   CHECK(Run({kQueries, kKeys, kValues, shorter}) == Floats{4.5f, 4.5f});

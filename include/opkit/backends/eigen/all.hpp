@@ -4,6 +4,7 @@
 #ifndef OPKIT_BACKENDS_EIGEN_ALL_HPP_
 #define OPKIT_BACKENDS_EIGEN_ALL_HPP_
 
+#include "opkit/backends/eigen/attention.hpp"
 #include "opkit/backends/eigen/backend.hpp"
 #include "opkit/backends/eigen/conv.hpp"
 #include "opkit/backends/eigen/conv_transpose.hpp"
@@ -28,6 +29,7 @@
 #include "opkit/backends/eigen/support/elementwise_vectors.hpp"
 #include "opkit/backends/eigen/support/gemm.hpp"
 #include "opkit/backends/eigen/support/lanes.hpp"
+#include "opkit/backends/eigen/support/softmax_exp.hpp"
 #include "opkit/backends/eigen/support/strip.hpp"
 #include "opkit/backends/eigen/support/task_plan.hpp"
 #include "opkit/backends/eigen/support/tile.hpp"

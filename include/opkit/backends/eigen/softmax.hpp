@@ -2,22 +2,8 @@
 #ifndef OPKIT_BACKENDS_EIGEN_SOFTMAX_HPP_
 #define OPKIT_BACKENDS_EIGEN_SOFTMAX_HPP_
 
-#include "opkit/backends/eigen/support/elementwise_math.hpp"
+#include "opkit/backends/eigen/support/softmax_exp.hpp"
 #include "opkit/ops/nn/softmax.hpp"
-
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// exp with underflow to 0. The result of Eigen's array expression would stay above 0.
-struct SoftmaxExp {
-  float operator()(float x) const { return std::exp(x); }
-  Packet packetOp(Packet x) const { return Exp(x); }
-};
-
-}}}  // namespace opkit::detail
-
-template <>
-struct Eigen::internal::functor_traits<opkit::detail::SoftmaxExp>
-    : Eigen::internal::functor_traits<Eigen::internal::scalar_exp_op<float>> {};
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

@@ -118,31 +118,150 @@ inline void InferAttention(InferenceContext& c) {
 
 }  // namespace detail
 
-// Computes in double. Each thread computes whole rows of the scores.
-class AttentionOp final : public StandardOperator {
+// The base of the kernels of Attention.
+class AttentionOpBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
-  bool RunOnDevice() override {
+
+ protected:
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+  // Where the rows of a dense input lie.
+  struct Heads {
+    int64_t batch, heads, steps, size;
+    bool packed;  // rank 3: the heads of a step are neighbours
+
+    Heads(const Tensor& x, const Arguments& args, const char* attribute) : packed(x.rank() == 3) {
+      const auto found = detail::AttentionHeads::Of(x.shape(), args, attribute);
+      batch = found.batch.value(), heads = found.heads.value();
+      steps = found.steps.value(), size = found.size.value();
+    }
+    int64_t At(int64_t b, int64_t head, int64_t step) const {
+      return (packed ? (b * steps + step) * heads + head : (b * heads + head) * steps + step) *
+             size;
+    }
+    // Returns the elements from a row to that of the next step.
+    int64_t RowStep() const { return packed ? heads * size : size; }
+    // Returns the place of a row of Y, which lies as Q does.
+    int64_t PlaceOfResult(int64_t result_size, int64_t b, int64_t head, int64_t step) const {
+      Heads result = *this;
+      result.size = result_size;
+      return result.At(b, head, step);
+    }
+  };
+  // A mask as numbers to add to the scores. `rows` are the steps of its axes before the last one.
+  template <class C>
+  struct Mask {
+    std::vector<C> numbers;
+    int64_t extent = 0;  // keys from here on do not count
+    int64_t rows[3] = {0, 0, 0};
+    bool given = false;
+
+    // Returns the numbers for the scores of a query.
+    const C* Row(int64_t batch, int64_t head, int64_t step) const {
+      return numbers.data() + batch * rows[0] + head * rows[1] + step * rows[2];
+    }
+  };
+  // The extents of the inputs of a run, and how many keys count.
+  struct Problem {
+    Heads query, key, value;
+    int64_t past, total;           // keys before K, and all keys
+    std::vector<int64_t> lengths;  // of each element of the batch: its first keys, which count
+  };
+
+  Problem ReadProblem() {
     Infer();
-    const Tensor &q = DenseInput(0), &k = DenseInput(1), &v = DenseInput(2);
-    const Heads query(q, def().args(), "q_num_heads"), key(k, def().args(), "kv_num_heads");
-    const Heads value(v, def().args(), "kv_num_heads");
-    const Tensor* past_k = HasInput(4) ? &DenseInput(4) : nullptr;
-    const Tensor* past_v = HasInput(5) ? &DenseInput(5) : nullptr;
-    const int64_t past = past_k ? past_k->dim(2) : 0, total = past + key.steps;
-    const std::vector<int64_t> lengths = Lengths(query.batch, total);
-    const Mask mask = ReadMask(total);
-    const double scale = HasArgument("scale")
-                             ? static_cast<double>(GetSingleArgument<float>("scale", 1))
-                             : 1 / std::sqrt(static_cast<double>(query.size));
+    Problem problem{Heads(Input(0), def().args(), "q_num_heads"),
+                    Heads(Input(1), def().args(), "kv_num_heads"),
+                    Heads(Input(2), def().args(), "kv_num_heads"),
+                    HasInput(4) ? Input(4).dim(2) : 0,
+                    0,
+                    {}};
+    problem.total = problem.past + problem.key.steps;
+    problem.lengths.assign(detail::Index(problem.query.batch), problem.total);
+    if (!HasInput(6)) return problem;
+    problem.lengths = IntegersOf(Input(6));
+    for (const int64_t length : problem.lengths)
+      if (length < 0 || length > problem.total)
+        Throw(ErrorCode::kOutOfRange, "Attention: nonpad_kv_seqlen has ", length,
+              ", expected 0 to ", problem.total);
+    return problem;
+  }
+  double ScaleFor(int64_t size) const {
+    return HasArgument("scale") ? static_cast<double>(GetSingleArgument<float>("scale", 1))
+                                : 1 / std::sqrt(static_cast<double>(size));
+  }
+  template <class C>
+  Mask<C> ReadMask(int64_t total) {
+    Mask<C> mask;
+    mask.extent = total;
+    if (!HasInput(3)) return mask;
+    const Tensor& x = DenseInput(3);
+    mask.given = true;
+    mask.extent = x.dim(-1) < total ? x.dim(-1) : total;
+    int64_t step = x.dim(-1);
+    for (int i = 2; i <= x.rank(); ++i) {
+      if (x.dim(-i) != 1) mask.rows[4 - i] = step;
+      step *= x.dim(-i);
+    }
+    mask.numbers.resize(detail::Index(x.numel()));
+    C* out = mask.numbers.data();
+    PlainTypes::Visit(x.dtype(), [&]<class T>() {
+      const T* in = static_cast<const T*>(x.raw_data());
+      for (int64_t i = 0; i < x.numel(); ++i)
+        if constexpr (std::is_same_v<T, bool>)
+          out[i] = static_cast<C>(in[i] ? 0 : -kInfinity);
+        else
+          out[i] = static_cast<C>(in[i]);
+    });
+    return mask;
+  }
+  // Copies the past and the present steps to outputs 1 and 2, if the node has them.
+  void WritePresents(const Problem& problem) {
+    if (HasOutput(1)) WritePresent(4, DenseInput(1), problem.key, InferredOutput(1));
+    if (HasOutput(2)) WritePresent(5, DenseInput(2), problem.value, InferredOutput(2));
+  }
+
+  const bool causal_ = GetSingleArgument<int64_t>("is_causal") != 0;
+  const int64_t mode_ = GetSingleArgument<int64_t>("qk_matmul_output_mode");
+  const double softcap_ = static_cast<double>(GetSingleArgument<float>("softcap"));
+
+ private:
+  void WritePresent(int past_input, const Tensor& now, const Heads& at, Tensor* to) {
+    const Tensor* past = HasInput(past_input) ? &DenseInput(past_input) : nullptr;
+    const int64_t row = at.size * ItemSize(now.dtype());
+    const int64_t before = past ? past->dim(2) : 0;
+    if (to->numel() == 0) return;
+    const auto copy = [](char* out, const Tensor& from, int64_t offset, int64_t bytes) {
+      std::memcpy(out, static_cast<const char*>(from.raw_data()) + offset,
+                  static_cast<size_t>(bytes));
+    };
+    ParallelFor(at.batch * at.heads, [&](int64_t head) {
+      char* out = static_cast<char*>(to->raw_mutable_data()) + head * (before + at.steps) * row;
+      if (before > 0) copy(out, *past, head * before * row, before * row);
+      out += before * row;
+      for (int64_t step = 0; step < at.steps; ++step, out += row)
+        copy(out, now, at.At(head / at.heads, head % at.heads, step) * ItemSize(now.dtype()), row);
+    });
+  }
+};
+
+// Computes in double. Each thread computes whole rows of the scores.
+class AttentionOp final : public AttentionOpBase {
+ public:
+  using AttentionOpBase::AttentionOpBase;
+  bool RunOnDevice() override {
+    const Problem problem = ReadProblem();
+    const auto& [query, key, value, past, total, lengths] = problem;
+    const Mask mask = ReadMask<double>(total);
+    const double scale = ScaleFor(query.size);
     Tensor* y = InferredOutput(0);
-    if (HasOutput(1)) WritePresent(past_k, k, key, InferredOutput(1));
-    if (HasOutput(2)) WritePresent(past_v, v, value, InferredOutput(2));
+    WritePresents(problem);
     Tensor* shown = HasOutput(3) ? InferredOutput(3) : nullptr;
 
-    const std::vector<double> queries = detail::NumbersOf<double>(q);
-    const std::vector<double> keys = Joined(past_k, k, key, true);
-    const std::vector<double> values = Joined(past_v, v, value, false);
+    const std::vector<double> queries = detail::NumbersOf<double>(DenseInput(0));
+    const std::vector<double> keys = Joined(4, DenseInput(1), key, true);
+    const std::vector<double> values = Joined(5, DenseInput(2), value, false);
     std::vector<double> results(detail::Index(y->numel()));
     std::vector<double> shown_scores(shown ? detail::Index(shown->numel()) : 0);
     ParallelFor(query.batch * query.heads * query.steps, [&](int64_t row) {
@@ -164,14 +283,17 @@ class AttentionOp final : public StandardOperator {
       if (softcap_ > 0)
         for (double& score : scores) score = softcap_ * std::tanh(score / softcap_);
       show(1);
-      mask.AddTo(&scores, batch, head, step);
+      const double* added = mask.Row(batch, head, step);
       const int64_t length = lengths[detail::Index(batch)];
-      for (int64_t j = 0; j < total; ++j)
-        if (j >= length || (causal_ && j > past + step)) scores[detail::Index(j)] = -kInfinity;
+      for (int64_t j = 0; j < total; ++j) {
+        double& score = scores[detail::Index(j)];
+        if (mask.given) score += j < mask.extent ? added[j] : -kInfinity;
+        if (j >= length || (causal_ && j > past + step)) score = -kInfinity;
+      }
       show(2);
       Softmax(&scores);
       show(3);
-      double* to = results.data() + Place(query, value.size, batch, head, step);
+      double* to = results.data() + query.PlaceOfResult(value.size, batch, head, step);
       for (int64_t j = 0; j < total; ++j) {
         const double weight = scores[detail::Index(j)];
         if (weight == 0) continue;  // behind the end of a sequence the values may be anything
@@ -185,73 +307,14 @@ class AttentionOp final : public StandardOperator {
   }
 
  private:
-  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-  // Where the rows of a dense input lie.
-  struct Heads {
-    int64_t batch, heads, steps, size;
-    bool packed;  // rank 3: the heads of a step are neighbours
-
-    Heads(const Tensor& x, const Arguments& args, const char* attribute) : packed(x.rank() == 3) {
-      const auto found = detail::AttentionHeads::Of(x.shape(), args, attribute);
-      batch = found.batch.value(), heads = found.heads.value();
-      steps = found.steps.value(), size = found.size.value();
-    }
-    int64_t At(int64_t b, int64_t head, int64_t step) const {
-      return (packed ? (b * steps + step) * heads + head : (b * heads + head) * steps + step) *
-             size;
-    }
-  };
-  // A mask as numbers to add. `rows` are the steps of its axes before the last one.
-  struct Mask {
-    std::vector<double> numbers;
-    int64_t extent = 0, rows[3] = {0, 0, 0};
-    bool given = false;
-
-    void AddTo(std::vector<double>* scores, int64_t batch, int64_t head, int64_t step) const {
-      if (!given) return;
-      const int64_t first = batch * rows[0] + head * rows[1] + step * rows[2];
-      for (size_t j = 0; j < scores->size(); ++j)
-        (*scores)[j] +=
-            static_cast<int64_t>(j) < extent ? numbers[detail::Index(first) + j] : -kInfinity;
-    }
-  };
-
-  std::vector<int64_t> Lengths(int64_t batch, int64_t total) {
-    if (!HasInput(6)) return std::vector<int64_t>(detail::Index(batch), total);
-    std::vector<int64_t> lengths = IntegersOf(Input(6));
-    for (const int64_t length : lengths)
-      if (length < 0 || length > total)
-        Throw(ErrorCode::kOutOfRange, "Attention: nonpad_kv_seqlen has ", length,
-              ", expected 0 to ", total);
-    return lengths;
-  }
-  Mask ReadMask(int64_t total) {
-    Mask mask;
-    if (!HasInput(3)) return mask;
-    const Tensor& x = DenseInput(3);
-    mask.given = true;
-    mask.extent = x.dim(-1) < total ? x.dim(-1) : total;
-    int64_t step = x.dim(-1);
-    for (int i = 2; i <= x.rank(); ++i) {
-      if (x.dim(-i) != 1) mask.rows[4 - i] = step;
-      step *= x.dim(-i);
-    }
-    if (x.dtype() != DType::kBool) {
-      mask.numbers = detail::NumbersOf<double>(x);
-      return mask;
-    }
-    const auto* kept = static_cast<const uint8_t*>(x.raw_data());
-    for (int64_t i = 0; i < x.numel(); ++i) mask.numbers.push_back(kept[i] ? 0 : -kInfinity);
-    return mask;
-  }
   // Returns the past and the present steps as [batch, heads, steps, size], or with the last two
   // axes transposed.
-  static std::vector<double> Joined(const Tensor* past, const Tensor& now, const Heads& at,
-                                    bool transposed) {
-    const std::vector<double> old = past ? detail::NumbersOf<double>(*past) : std::vector<double>();
+  std::vector<double> Joined(int past_input, const Tensor& now, const Heads& at, bool transposed) {
     const std::vector<double> fresh = detail::NumbersOf<double>(now);
-    const int64_t before = past ? past->dim(2) : 0, total = before + at.steps;
+    std::vector<double> old;
+    if (HasInput(past_input)) old = detail::NumbersOf<double>(DenseInput(past_input));
+    const int64_t before = HasInput(past_input) ? Input(past_input).dim(2) : 0;
+    const int64_t total = before + at.steps;
     std::vector<double> all(detail::Index(at.batch * at.heads * total * at.size));
     for (int64_t head = 0; head < at.batch * at.heads; ++head)
       for (int64_t step = 0; step < total; ++step) {
@@ -262,30 +325,6 @@ class AttentionOp final : public StandardOperator {
         for (int64_t i = 0; i < at.size; ++i) to[i * (transposed ? total : 1)] = from[i];
       }
     return all;
-  }
-  // Copies the past and the present steps to `to`.
-  static void WritePresent(const Tensor* past, const Tensor& now, const Heads& at, Tensor* to) {
-    const int64_t item = ItemSize(now.dtype()), row = at.size * item;
-    const int64_t before = past ? past->dim(2) : 0;
-    auto* out = static_cast<char*>(to->raw_mutable_data());
-    if (to->numel() == 0) return;
-    for (int64_t head = 0; head < at.batch * at.heads; ++head) {
-      const int64_t bytes = before * row;
-      if (bytes > 0)
-        std::memcpy(out, static_cast<const char*>(past->raw_data()) + head * bytes,
-                    static_cast<size_t>(bytes));
-      out += bytes;
-      for (int64_t step = 0; step < at.steps; ++step, out += row)
-        std::memcpy(out,
-                    static_cast<const char*>(now.raw_data()) +
-                        at.At(head / at.heads, head % at.heads, step) * item,
-                    static_cast<size_t>(row));
-    }
-  }
-  // Returns the place of a row of Y, which lies as Q does.
-  static int64_t Place(Heads query, int64_t size, int64_t batch, int64_t head, int64_t step) {
-    query.size = size;
-    return query.At(batch, head, step);
   }
   static void Softmax(std::vector<double>* scores) {
     double largest = -kInfinity, sum = 0;
@@ -299,10 +338,6 @@ class AttentionOp final : public StandardOperator {
       for (const double number : numbers) *out++ = ConvertElement<T>(number);
     });
   }
-
-  const bool causal_ = GetSingleArgument<int64_t>("is_causal") != 0;
-  const int64_t mode_ = GetSingleArgument<int64_t>("qk_matmul_output_mode");
-  const double softcap_ = static_cast<double>(GetSingleArgument<float>("softcap"));
 };
 
 OPKIT_STANDARD_OPERATOR(Attention, kNotImplemented, AttentionOp)
@@ -317,7 +352,7 @@ OPKIT_STANDARD_OPERATOR(Attention, kNotImplemented, AttentionOp)
     .Input(3, "attn_mask",
            "can be broadcast to the scores, but a shorter last axis means that the keys behind it "
            "do not count; bool: which keys count; numbers are added to the scores",
-           {DType::kBool, DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16})
+           PlainTypes::DTypes())
     .Input(4, "past_key", "[batch, kv_heads, past, size]: keys before K", FloatTypes::DTypes())
     .Input(5, "past_value", "[batch, kv_heads, past, v_size]: values before V",
            FloatTypes::DTypes())
