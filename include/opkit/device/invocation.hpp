@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "opkit/base/denormals.hpp"
 #include "opkit/base/interned_names.hpp"
 #include "opkit/config.hpp"
 
@@ -41,6 +42,9 @@ struct Invocation {
   // The interned path of this custom operator, or of the nearest custom operator around it:
   // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
+  // The work takes denormal numbers as zeros (PlanOptions::schedule.flush_denormals): a thread that
+  // adopts the token sets its floating-point unit so for the scope's life.
+  bool flushes_denormals = false;
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
 
@@ -158,7 +162,7 @@ class InvocationScope {
  public:
   explicit InvocationScope(Invocation::Kind kind) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
-                                    previous_.custom};
+                                    previous_.custom, previous_.flushes_denormals};
   }
   // Calls `names()` only while a profile is recorded.
   template <class Names>
@@ -185,7 +189,7 @@ class InvocationScope {
   ~InvocationScope() {
     if (sink_) [[unlikely]]
       sink_->Close();
-    detail::t_invocation.current = previous_;
+    SwitchTo(previous_);
   }
 
   bool is_recorded() const { return static_cast<bool>(sink_); }
@@ -193,10 +197,15 @@ class InvocationScope {
  private:
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
-    detail::t_invocation.current = token;
+    SwitchTo(token);
     if (detail::SpanSink* sink = detail::CurrentSpanSink();
         sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/true);
+  }
+  static void SwitchTo(const Invocation& invocation) {
+    if (detail::t_invocation.current.flushes_denormals != invocation.flushes_denormals) [[unlikely]]
+      detail::SetFlushDenormals(invocation.flushes_denormals);
+    detail::t_invocation.current = invocation;
   }
   void Open(detail::SpanSink& sink, detail::SpanNames names, const Device* device, bool adopted) {
     sink.Open(detail::t_invocation.current, names, device, adopted);
@@ -208,6 +217,21 @@ class InvocationScope {
 };
 
 namespace detail {
+
+// Makes this thread, and the work that it pushes, take denormal numbers as zeros or not, for the
+// scope's life.
+class DenormalScope {
+ public:
+  explicit DenormalScope(bool flushes) : scope_(InvocationScope::Adopt(With(flushes))) {}
+
+ private:
+  static Invocation With(bool flushes) {
+    Invocation now = CurrentInvocation();
+    now.flushes_denormals = flushes;
+    return now;
+  }
+  const InvocationScope scope_;
+};
 
 // The id of this thread's IssueScope; 0 outside of one.
 inline constinit thread_local uint64_t t_issuer = 0;

@@ -141,6 +141,7 @@ OPKIT_INLINE bool ThreadPool::StartWorker() {
       started->pool->WorkerMain(*started);
       return nullptr;
     };
+    const detail::DenormalScope own(false);  // a new thread inherits the creator's control register
     if (pthread_create(&worker->thread, nullptr, entry, worker) != 0) return false;
     idle_.StartSearching();  // for the new thread, which waits for start_mutex_
     worker->running = true;

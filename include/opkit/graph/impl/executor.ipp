@@ -68,6 +68,7 @@ class Executor::Impl {
     event_.SetScheduled();
     claim.Keep();
     run_state_ = RunState::kRunningAsync;
+    const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     if (scope.is_recorded()) event_.state()->SetSpan(CurrentInvocation().id);
     self_.StartAllObservers();
@@ -209,9 +210,14 @@ class Executor::Impl {
           "cancelled is finished before the run is)");
   }
 
+  // True if runs take denormal numbers as zeros: this plan asks for it, or the run around this one.
+  bool FlushesDenormals() const {
+    return state().options().schedule.flush_denormals || CurrentInvocation().flushes_denormals;
+  }
   static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
   void RunClaimed(Timeout timeout) {
     Prepare();
+    const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     detail::ObserverScope<Executor> observers(self_);
     try {
@@ -226,6 +232,7 @@ class Executor::Impl {
   }
   // Ends a run of RunAsync and completes its event.
   void Finish(std::exception_ptr error) {
+    const detail::DenormalScope denormals(false);  // for callbacks of the event
     try {
       if (error) {
         changed_ = true;

@@ -205,11 +205,11 @@ OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& optio
 // needs them; `why` completes "since another shape may need".
 OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view option,
                                         std::string_view why) {
-  for (const auto& [name, info] : graph.inputs())
-    if (info.dtype == DType::kUndefined || !info.shape.is_known())
+  for (const Graph::Input& input : graph.inputs())
+    if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
       Throw(ErrorCode::kInvalidArgument, option,
             " needs the dtype and the shape of every input, since another shape may need ", why,
-            "; input '", StrCat(name, "' is ", ToString(info)));
+            "; input '", StrCat(input.name, "' is ", ToString(input.info)));
 }
 
 // Returns the graph that the plan runs: after passes and partitioners.
@@ -230,6 +230,9 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(Invocation::Kind::kPhase,
                               [] { return detail::SpanNames{InternName("Compile")}; });
+  if (options.schedule.flush_denormals && detail::kFlushDenormalBits == 0)
+    Throw(ErrorCode::kUnsupported,
+          "PlanOptions::schedule.flush_denormals needs an x86 or ARM64 CPU");
   if (options.memory.release_constants)
     detail::CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");
   if (options.memory.recompute) {

@@ -19,6 +19,13 @@ struct PlanOptions {
     // Nodes are called in one fixed order, whatever the number of threads.
     bool deterministic = false;
     ReplayMode mode = ReplayMode::kAuto;
+    // The threads of a run take denormal numbers (below 1.2e-38 in float32) as zeros, in operands
+    // and in results. Many CPUs compute with denormal numbers a hundred times slower: sound that
+    // fades out in a recursive filter is an example. The mode of the caller's thread is put back
+    // when the run ends or fails, and work of other plans on the same threads is not affected.
+    // Nodes that Compile evaluates are not flushed, and threads that an operator's library starts
+    // by itself have their own mode. Compile throws kUnsupported on a CPU other than x86 and ARM64.
+    bool flush_denormals = false;
   };
 
   // Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.

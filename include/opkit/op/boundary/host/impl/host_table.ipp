@@ -365,9 +365,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     if (IsUsable(identity)) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    if (IsUsable(scope))
-      new (static_cast<void*>(scope)) InvocationScope(
-          InvocationScope::Adopt(IsUsable(identity) ? FromAbi(*identity) : CurrentInvocation()));
+    if (!IsUsable(scope)) return;
+    Invocation token = IsUsable(identity) ? FromAbi(*identity) : CurrentInvocation();
+    token.flushes_denormals = CurrentInvocation().flushes_denormals;  // the ABI has no place for it
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(token));
   }
 
   static void Defer(const opkit_call* call, opkit_completion** completion) {
