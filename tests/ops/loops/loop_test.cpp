@@ -294,6 +294,159 @@ TEST_CASE("a profile shows the operators of the body inside the Loop") {
     CHECK(around == loop);
   }
   CHECK(added == 3);
+  int iterations = 0;
+  for (const ProfileSpan& span : profile.spans)
+    if (DisplayName(span) == "iteration" && span.parent == loop) ++iterations;
+  CHECK(iterations == 3);
+}
+
+TEST_CASE("a body is planned with its graph: kernels, memory, and no plan for each shape") {
+  const Graph graph = Around(Doubling(), 1);
+  PlanOptions options;
+  options.threads = 1;
+  options.memory.verify = true;
+  Executor exec(Compile(graph, options));
+  exec.Run({{"M", Count(3)}, {"cond", kYes}, {"x", kX}});
+  const std::string text = ToString(exec.plan());
+  for (const char* part : {"body:", "Add (x, x) -> (y)", "Neg (y) -> (s)"})
+    CHECK(text.find(part) != std::string::npos);
+  const Selection selection = exec.plan().selection();
+  CHECK(selection.nodes.size() == 3);  // the Loop and the two nodes of its body
+  // An intermediate value of the body lies in the graph's arena.
+  Executor inner(Compile(
+      Around(Body({OperatorDef("Neg", {"x"}, {"h"}), OperatorDef("Neg", {"h"}, {"y"})})), options));
+  CHECK(FloatsOf(inner.Run({{"M", Count(3)}, {"cond", kYes}, {"x", kX}})[0]) == Floats{1, 2});
+  CHECK(inner.plan().memory().arena_bytes >= 8);
+}
+
+TEST_CASE("a loop without an end is cancelled, and ends at a deadline") {
+  for (const bool has_node : {true, false}) {
+    CAPTURE(has_node);
+    Graph body;
+    body.AddInput("i", DType::kInt64, Shape{});
+    body.AddInput("go", DType::kBool, Shape{});
+    body.AddInput("x", DType::kFloat32, {2});
+    if (has_node) body.AddNode(OperatorDef("Neg", {"x"}, {"y"}));
+    body.AddOutput("go").AddOutput(has_node ? "y" : "x");
+    Graph g;
+    g.AddInput("x", DType::kFloat32, {2});
+    g.AddNode(OperatorDef("Loop", {"", "", "x"}, {"out"}).Subgraph("body", MakeSubgraph(body)));
+    g.AddOutput("out");
+    for (const int threads : {1, 2}) {
+      Executor exec(Compile(g, {.threads = threads}));
+      const Error late = ErrorOf([&] { exec.Run({{"x", kX}}, std::chrono::milliseconds(5)); });
+      CHECK(late.code() == ErrorCode::kDeadlineExceeded);
+      exec.Bind("x", kX);
+      Event event = exec.RunAsync();
+      exec.Cancel();
+      CHECK(ErrorOf([&] { event.Finish(); }).code() == ErrorCode::kCancelled);
+    }
+  }
+}
+
+TEST_CASE("captured values that other nodes make are not overwritten between iterations") {
+  Graph body = Body({OperatorDef("Add", {"x", "a"}, {"t"}), OperatorDef("Neg", {"t"}, {"n"}),
+                     OperatorDef("Add", {"n", "b"}, {"y"}), OperatorDef("Mul", {"t", "b"}, {"s"})},
+                    "go", {"s"}, {"a", "b"});
+  OperatorDef loop("Loop", {"M", "cond", "x", "a", "b"}, {"out", "stack"});
+  loop.Arg("captures", std::vector<std::string>{"a", "b"});
+  loop.Subgraph("body", MakeSubgraph(std::move(body)));
+  Graph g;
+  g.AddInput("M", DType::kInt64, Shape{});
+  g.AddInput("cond", DType::kBool, Shape{});
+  g.AddInput("x", DType::kFloat32, {2});
+  g.AddNode(OperatorDef("Neg", {"x"}, {"a"}));
+  g.AddNode(OperatorDef("Neg", {"a"}, {"b"}));
+  g.AddNode(std::move(loop));
+  g.AddNode(OperatorDef("Neg", {"out"}, {"z"}));
+  g.AddOutput("z").AddOutput("stack");
+  PlanOptions options;
+  options.threads = 1;
+  options.memory.verify = true;
+  Executor exec(Compile(g, options));
+  for (int run = 0; run < 3; ++run) {
+    const NamedTensors out = exec.Run({{"M", Count(4)}, {"cond", kYes}, {"x", kX}});
+    // In each iteration t = v - x, v' = x - t, s = t * x; v begins with x.
+    Floats z, s;
+    for (const float x : {1.f, 2.f}) {
+      float v = x;
+      for (int i = 0; i < 4; ++i) v = x - (v - x);
+      z.push_back(-v);
+    }
+    for (int i = 0; i < 4; ++i)
+      for (const float x : {1.f, 2.f}) {
+        float v = x;
+        for (int k = 0; k < i; ++k) v = x - (v - x);
+        s.push_back((v - x) * x);
+      }
+    CHECK(FloatsOf(out[0]) == z);
+    CHECK(FloatsOf(out[1]) == s);
+  }
+}
+
+// A body of nodes on random values that were made before, with the outputs y and s.
+Graph RandomBody(detail::CheckRandom& random) {
+  std::vector<std::string> values{"x", "a", "b"};
+  std::vector<OperatorDef> nodes;
+  const auto pick = [&] { return values[random.Next() % values.size()]; };
+  for (int i = 0; i < 7; ++i) {
+    const char* const types[] = {"Add", "Sub", "Neg", "Identity"};
+    const char* const type = types[random.Next() % 4];
+    const std::string made = i == 5 ? "y" : i == 6 ? "s" : StrCat("t", i);
+    OperatorDef def(type, {pick()}, {made});
+    if (type[0] == 'A' || type[0] == 'S') def.Input(pick());
+    nodes.push_back(std::move(def));
+    values.push_back(made);
+  }
+  return Body(std::move(nodes), "go", {"s"}, {"a", "b"});
+}
+
+// Runs a node outside of a plan, on its inputs in their order. Returns its outputs.
+std::vector<Tensor> Alone(const OperatorDef& def, const std::vector<Tensor>& inputs) {
+  Workspace ws;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    *ws.CreateBlob(def.inputs()[i])->GetMutable<Tensor>() = inputs[i];
+  CreateOperator(def, &ws)->Run();
+  std::vector<Tensor> outputs;
+  for (const std::string& name : def.outputs()) outputs.push_back(*ws.GetTensor(name));
+  return outputs;
+}
+
+TEST_CASE("a planned body and a body outside of a plan give the same bits") {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    CAPTURE(seed);
+    detail::CheckRandom random(seed);
+    OperatorDef loop("Loop", {"M", "cond", "x", "a", "b"}, {"out", "stack"});
+    loop.Arg("captures", std::vector<std::string>{"a", "b"});
+    loop.Subgraph("body", MakeSubgraph(RandomBody(random)));
+    Graph g;
+    g.AddInput("M", DType::kInt64, Shape{});
+    g.AddInput("cond", DType::kBool, Shape{});
+    for (const char* name : {"x", "p", "q"}) g.AddInput(name, DType::kFloat32, {2});
+    g.AddNode(OperatorDef("Neg", {"p"}, {"a"}));
+    g.AddNode(OperatorDef("Neg", {"q"}, {"b"}));
+    g.AddNode(loop);
+    g.AddNode(OperatorDef("Neg", {"out"}, {"z"}));
+    g.AddNode(OperatorDef("Neg", {"stack"}, {"negative"}));
+    g.AddOutput("z").AddOutput("stack").AddOutput("negative");
+    const Tensor p = Tensor::From<float>({2}, {3, -4}), q = Tensor::From<float>({2}, {0.5, 8});
+    const Tensor a = Tensor::From<float>({2}, {-3, 4}), b = Tensor::From<float>({2}, {-0.5, -8});
+    PlanOptions options;
+    options.threads = 1;
+    options.memory.verify = true;
+    Executor exec(Compile(g, options));
+    const std::vector<Tensor> alone = Alone(loop, {Count(5), kYes, kX, a, b});
+    for (int run = 0; run < 2; ++run) {
+      const NamedTensors out =
+          exec.Run({{"M", Count(5)}, {"cond", kYes}, {"x", kX}, {"p", p}, {"q", q}});
+      Floats negated = FloatsOf(alone[0]), negatives = FloatsOf(alone[1]);
+      for (float& value : negated) value = -value;
+      for (float& value : negatives) value = -value;
+      CHECK(FloatsOf(out[0]) == negated);
+      CHECK(FloatsOf(out[1]) == FloatsOf(alone[1]));
+      CHECK(FloatsOf(out[2]) == negatives);
+    }
+  }
 }
 
 }  // namespace

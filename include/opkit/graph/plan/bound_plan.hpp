@@ -56,6 +56,12 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void Run(Timeout timeout);
   // Runs a body on this thread, during a run of the enclosing graph.
   void RunBody() override;
+  Tensor& BodyInput(size_t i) override {  // inputs are the first values
+    return *blob(static_cast<int>(i)).GetMutable<Tensor>();
+  }
+  Tensor& BodyOutput(size_t o) override {
+    return *blob(specialization_->plan_view().outputs()[o]).GetMutable<Tensor>();
+  }
   // Starts a run. The thread that ends the run calls `done` once; `done` must call Clean after a
   // failure and CompleteImplied after a success.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {

@@ -32,10 +32,15 @@ class Specialization;
 // A body that is planned with its enclosing graph.
 struct PlannedBody {
   PlannedBody(int carrier, int number_of_body, const NodeBody& body)
-      : node(carrier), number(number_of_body), name(body.name), view(*body.graph) {}
+      : node(carrier),
+        number(number_of_body),
+        apart(body.apart),
+        name(body.name),
+        view(*body.graph) {}
 
   const int node;    // the node that carries it
   const int number;  // the body's index among the node's bodies
+  const bool apart;  // see NodeBody
   const std::string name;
   const GraphView view;
   Selection forced;  // the enclosing graph's forced kernels for nodes of the body
@@ -127,6 +132,10 @@ class Specialization final : public RefCounted {
         bodies_, node, {}, [](const std::unique_ptr<PlannedBody>& body) { return body->node; });
     return {first, end};
   }
+  // True if the planned body of a node has inputs and outputs of its own.
+  bool HasBodyApart(int node) const {
+    return !BodiesOf(node).empty() && BodiesOf(node).front()->apart;
+  }
   // For a body: returns the number that the value has in the enclosing graph; -1 for a value of the
   // body's own.
   int OuterOf(int value) const { return outer_[value]; }
@@ -186,7 +195,7 @@ class Specialization final : public RefCounted {
   // Plans a body with this graph. The node itself runs two kinds of bodies, which stay unplanned: a
   // body with an operator that completes after it has returned, and one of several bodies that does
   // not fit the shapes. No run executes that body.
-  void PlanBody(int node, int number, const NodeBody& body, bool exclusive, const Options& options);
+  void PlanBody(int node, int number, const RunsBodies& carrier, const Options& options);
 
   // True if the body can be planned without forced kernels.
   static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos, Options options,

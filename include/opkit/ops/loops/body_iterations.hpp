@@ -9,6 +9,7 @@
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/graph/body_inference.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/node_bodies.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/op/operator.hpp"
 
@@ -232,9 +233,9 @@ class StackedOutput {
   Tensor stack_;
 };
 
-// Runs the body of a node, one iteration after the other. Compiles the body in the first iteration
-// and keeps the executor. Values keep their memory: a carried value whose shape is known lies in
-// one of two buffers in turn.
+// Runs the body of a node, one iteration after the other. In a plan, the plan's runner executes the
+// body. Outside a plan, compiles the body in the first iteration and keeps the executor. Values
+// keep their memory: a carried value whose shape is known lies in one of two buffers in turn.
 class BodyIterations {
  public:
   explicit BodyIterations(IteratedBody body)
@@ -242,43 +243,66 @@ class BodyIterations {
     for (size_t i = 0; i < inputs_.size(); ++i) inputs_[i].name = body_.graph->inputs()[i].name;
   }
   const IteratedBody& body() const { return body_; }
+  // Sets the runner of the body; null: the body runs in an executor of its own.
+  void UseRunner(BodyRunner* runner) { runner_ = runner; }
   // Returns the tensor of input i of the next iteration.
-  Tensor& input(size_t i) { return inputs_[i].tensor; }
+  Tensor& input(size_t i) { return runner_ ? runner_->BodyInput(i) : inputs_[i].tensor; }
   // Gives the body the captured values; `op` is the node.
   void ReadCaptures(const OperatorBase& op) {
     for (size_t i = 0; i < body_.captures.size(); ++i)
-      inputs_[body_.own + i].tensor = op.Input(body_.captures[i]);
+      input(body_.own + i) = op.Input(body_.captures[i]);
   }
   // Makes the next iteration write output o to `place`. Without a dtype in `place`, the iteration
   // chooses the memory.
   void Place(size_t o, const Tensor& place) {
-    Executor& executor = OwnExecutor();
-    if (CanPlace(o)) executor.Bind(executor.plan().graph().outputs()[o], place);
+    if (!IsMade(o)) return;
+    if (!runner_) return OwnExecutor().Bind(OwnExecutor().plan().graph().outputs()[o], place);
+    Tensor& output = runner_->BodyOutput(o);
+    if (place.dtype() != DType::kUndefined)
+      output = place;
+    else if (output.storage().use_count() > 1)
+      output = Tensor();
   }
   // Runs one iteration; `iteration` is its number, for messages. The inputs keep their tensors.
-  NamedTensors Run(int64_t iteration) {
-    return InContext([&] { return OwnExecutor().Run(inputs_); },
-                     [&] { return StrCat("in iteration ", iteration, " of the body"); });
+  void Run(int64_t iteration) {
+    InContext(
+        [&] {
+          if (!runner_) {
+            outputs_ = OwnExecutor().Run(inputs_);
+            return;
+          }
+          const InvocationScope scope(Invocation::Kind::kUserCode,
+                                      [] { return SpanNames{InternName("iteration")}; });
+          runner_->RunBody();
+        },
+        [&] { return StrCat("in iteration ", iteration, " of the body"); });
   }
+  // Returns output o of the last iteration.
+  const Tensor& output(size_t o) { return runner_ ? runner_->BodyOutput(o) : outputs_[o]; }
+  // Returns output o, which the body then no longer has unless it is an input or a constant.
+  Tensor TakeOutput(size_t o) {
+    return runner_ && IsMade(o) ? std::exchange(runner_->BodyOutput(o), Tensor()) : output(o);
+  }
+  // Ends an iteration whose outputs have been taken.
+  void DropOutputs() { outputs_ = {}; }
   // True if a node of the body makes output o. If not, output o is an input or a constant.
   bool IsMade(size_t o) {
-    const Graph& graph = OwnExecutor().plan().graph();
+    const Graph& graph = runner_ ? *body_.graph : OwnExecutor().plan().graph();
     return graph.Producer(graph.outputs()[o]) >= 0;
   }
   // Releases all tensors of the run.
   void End() {
-    for (NamedTensor& input : inputs_) input.tensor = Tensor();
-    if (!executor_) return;
-    for (const std::string& output : executor_->plan().graph().outputs())
-      executor_->Bind(output, Tensor());
+    outputs_ = {};
+    for (size_t i = 0; i < inputs_.size(); ++i) input(i) = Tensor();
+    if (!runner_ && !executor_) return;
+    for (size_t o = 0; o < body_.graph->outputs().size(); ++o)
+      if (!runner_)
+        executor_->Bind(executor_->plan().graph().outputs()[o], Tensor());
+      else if (IsMade(o))
+        runner_->BodyOutput(o) = Tensor();
   }
 
  private:
-  // An output can be placed if a node makes it and it is one output of the body.
-  bool CanPlace(size_t o) {
-    const auto& outputs = OwnExecutor().plan().graph().outputs();
-    return IsMade(o) && std::ranges::count(outputs, outputs[o]) == 1;
-  }
   Executor& OwnExecutor() {
     if (!executor_) {
       PlanOptions options;
@@ -290,8 +314,10 @@ class BodyIterations {
     return *executor_;
   }
 
+  BodyRunner* runner_ = nullptr;
   IteratedBody body_;
   std::vector<NamedTensor> inputs_;
+  NamedTensors outputs_;
   std::optional<Executor> executor_;
 };
 
@@ -313,17 +339,22 @@ class CarriedValues {
       const TensorInfo& type = types_->inputs[first_input_ + i];
       const bool fits = type.shape.is_known() && spare_[i].dtype() == type.dtype &&
                         spare_[i].storage().use_count() == 1;
-      if (!fits) spare_[i] = Tensor();
-      body_.Place(first_output_ + i, spare_[i]);
+      body_.Place(first_output_ + i, fits ? spare_[i] : Tensor());
+      spare_[i] = Tensor();
     }
   }
-  void TakeOver(const NamedTensors& outputs) {
+  // Makes the outputs of an iteration the inputs of the next.
+  void TakeOver() {
     for (size_t i = 0; i < spare_.size(); ++i) {
       Tensor& input = body_.input(first_input_ + i);
       // The node's inputs belong to other nodes: nothing may be written there.
-      spare_[i] = iterations_ > 0 ? std::move(input) : Tensor();
-      input = outputs[first_output_ + i];
+      if (iterations_ > 0) spare_[i] = input;
     }
+    std::vector<Tensor>& next = next_;
+    for (size_t i = 0; i < spare_.size(); ++i) next.push_back(body_.TakeOutput(first_output_ + i));
+    for (size_t i = 0; i < spare_.size(); ++i) body_.input(first_input_ + i) = std::move(next[i]);
+    next.clear();
+    body_.DropOutputs();
     ++iterations_;
   }
   // Returns value i. A tensor that shares memory with an input or constant of the body is a copy.
@@ -333,6 +364,7 @@ class CarriedValues {
     return made ? result : result.Contiguous();
   }
   void End() {
+    next_.clear();
     for (Tensor& spare : spare_) spare = Tensor();
   }
 
@@ -342,6 +374,32 @@ class CarriedValues {
   const InferredBody* types_ = nullptr;
   int64_t iterations_ = 0;
   std::vector<Tensor> spare_;  // the buffers that the next iteration writes to
+  std::vector<Tensor> next_;   // only during TakeOver
+};
+
+// The base of Loop and Scan: shows the body to the plan.
+class IteratedOperator : public Operator<CPUContext>, public RunsBodies {
+ public:
+  IteratedOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config,
+                   IteratedBody body)
+      : Operator<CPUContext>(def, ws, config),
+        body_(std::move(body)),
+        bodies_{{kIteratedBody, body_.body().graph, {}, /*apart=*/true}} {}
+
+  const std::vector<NodeBody>& bodies() const final { return bodies_; }
+  void UseRunners(std::vector<BodyRunner*> runners) final { body_.UseRunner(runners[0]); }
+  std::vector<TensorInfo> TypesInBody(int, const std::vector<TensorInfo>& inputs) const final {
+    return InferBodyTypes(InferenceContext(def(), inputs)).inputs;
+  }
+
+ protected:
+  // Returns the types of the body that hold in all iterations.
+  virtual InferredBody InferBodyTypes(const InferenceContext& c) const = 0;
+
+  BodyIterations body_;
+
+ private:
+  const std::vector<NodeBody> bodies_;
 };
 
 }}}  // namespace opkit::detail

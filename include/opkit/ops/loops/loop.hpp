@@ -86,11 +86,10 @@ inline void InferLoop(InferenceContext& c) {
 
 }  // namespace detail
 
-class LoopOp final : public Operator<CPUContext> {
+class LoopOp final : public detail::IteratedOperator {
  public:
   LoopOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : Operator<CPUContext>(def, ws, config),
-        body_(detail::LoopBodyOf(def)),
+      : IteratedOperator(def, ws, config, detail::LoopBodyOf(def)),
         carried_(body_, detail::kLoopFirst, 1, Carried()),
         stacks_(def.outputs().size() - Carried()) {}
 
@@ -124,9 +123,7 @@ class LoopOp final : public Operator<CPUContext> {
   void Begin(int64_t count) {
     std::vector<const Tensor*> given;
     for (int i = 0; i < InputSize(); ++i) given.push_back(HasInput(i) ? &Input(i) : nullptr);
-    types_.Update(def(), given, [this](const InferenceContext& c) {
-      return detail::InferLoopBody(c, body_.body());
-    });
+    types_.Update(def(), given, [this](const InferenceContext& c) { return InferBodyTypes(c); });
     body_.ReadCaptures(*this);
     for (size_t i = 0; i < Carried(); ++i)
       body_.input(detail::kLoopFirst + i) = Input(static_cast<int>(detail::kLoopFirst + i));
@@ -142,27 +139,31 @@ class LoopOp final : public Operator<CPUContext> {
   }
   // Runs iteration i. Returns true if the body's condition holds.
   bool Iterate(int64_t i) {
-    const auto& inputs = body_.body().graph->inputs();
-    Tensor number(detail::ShapeOfOne(inputs[detail::kLoopCount]), DType::kInt64);
-    *number.mutable_data<int64_t>() = i;
-    Tensor holds(detail::ShapeOfOne(inputs[detail::kLoopCondition]), DType::kBool);
-    *holds.mutable_data<bool>() = true;
-    body_.input(detail::kLoopCount) = std::move(number);
-    body_.input(detail::kLoopCondition) = std::move(holds);
+    *One(detail::kLoopCount, DType::kInt64).mutable_data<int64_t>() = i;
+    *One(detail::kLoopCondition, DType::kBool).mutable_data<bool>() = true;
     carried_.PlaceOutputs();
     for (size_t k = 0; k < stacks_.size(); ++k)
       if (HasOutput(static_cast<int>(Carried() + k)))
         body_.Place(1 + Carried() + k, stacks_[k].Place(i));
-    const NamedTensors outputs = body_.Run(i);
+    body_.Run(i);
     for (size_t k = 0; k < stacks_.size(); ++k)
       if (HasOutput(static_cast<int>(Carried() + k)))
-        stacks_[k].Add(i, outputs[1 + Carried() + k], static_cast<int>(1 + Carried() + k));
-    const bool goes_on = detail::LoopCondition(outputs[0], "the condition of the body");
-    carried_.TakeOver(outputs);
+        stacks_[k].Add(i, body_.output(1 + Carried() + k), static_cast<int>(1 + Carried() + k));
+    const bool goes_on = detail::LoopCondition(body_.output(0), "the condition of the body");
+    carried_.TakeOver();
     return goes_on;
   }
+  // Returns input i of the body, a tensor of one element whose memory no other tensor shares.
+  Tensor& One(int i, DType dtype) {
+    Tensor& input = body_.input(detail::Index(i));
+    if (input.dtype() != dtype || input.storage().use_count() != 1)
+      input = Tensor(detail::ShapeOfOne(body_.body().graph->inputs()[detail::Index(i)]), dtype);
+    return input;
+  }
+  detail::InferredBody InferBodyTypes(const InferenceContext& c) const override {
+    return detail::InferLoopBody(c, body_.body());
+  }
 
-  detail::BodyIterations body_;
   detail::CarriedValues carried_;
   std::vector<detail::StackedOutput> stacks_;
   detail::IterationTypes types_;

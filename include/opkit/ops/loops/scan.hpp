@@ -121,12 +121,11 @@ inline Dims FirstAxisTo(int axis, int rank) {
 
 }  // namespace detail
 
-class ScanOp final : public Operator<CPUContext> {
+class ScanOp final : public detail::IteratedOperator {
  public:
   ScanOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : Operator<CPUContext>(def, ws, config),
+      : IteratedOperator(def, ws, config, detail::ScanArgumentsOf(def).body),
         scan_(detail::ScanArgumentsOf(def)),
-        body_(scan_.body),
         states_(body_, 0, 0, scan_.states),
         scanned_(scan_.inputs),
         stacks_(scan_.outputs) {}
@@ -166,10 +165,7 @@ class ScanOp final : public Operator<CPUContext> {
   int64_t Begin() {
     std::vector<const Tensor*> given;
     for (int i = 0; i < InputSize(); ++i) given.push_back(&Input(i));
-    types_.Update(def(), given, [this](const InferenceContext& c) {
-      Dim length;
-      return detail::InferScanBody(c, scan_, length);
-    });
+    types_.Update(def(), given, [this](const InferenceContext& c) { return InferBodyTypes(c); });
     body_.ReadCaptures(*this);
     for (size_t i = 0; i < scan_.states; ++i) body_.input(i) = Input(static_cast<int>(i));
     states_.Begin(types_.types());
@@ -207,15 +203,18 @@ class ScanOp final : public Operator<CPUContext> {
     for (size_t k = 0; k < stacks_.size(); ++k)
       if (HasOutput(static_cast<int>(scan_.states + k)))
         body_.Place(scan_.states + k, stacks_[k].Place(place(k)));
-    const NamedTensors outputs = body_.Run(i);
+    body_.Run(i);
     for (size_t k = 0; k < stacks_.size(); ++k)
       if (const size_t o = scan_.states + k; HasOutput(static_cast<int>(o)))
-        stacks_[k].Add(place(k), outputs[o], static_cast<int>(o));
-    states_.TakeOver(outputs);
+        stacks_[k].Add(place(k), body_.output(o), static_cast<int>(o));
+    states_.TakeOver();
+  }
+  detail::InferredBody InferBodyTypes(const InferenceContext& c) const override {
+    Dim length;
+    return detail::InferScanBody(c, scan_, length);
   }
 
   const detail::ScanArguments scan_;
-  detail::BodyIterations body_;
   detail::CarriedValues states_;
   std::vector<Tensor> scanned_;  // the scanned inputs, with the scanned axis first
   std::vector<detail::StackedOutput> stacks_;

@@ -73,9 +73,13 @@ OPKIT_INLINE void BoundPlan::RunBody() {
   first_id_ = root_->first_id_ + ids_before_;
   DropSharedValues();
   const StepRunner run(*this);
-  for (int i = 0; i < steps; ++i) {
+  const auto check = [this] {
     if (root_->replay_->stopped()) [[unlikely]]
       Throw(ErrorCode::kCancelled, "the run of the enclosing graph has ended");
+  };
+  if (steps == 0) check();  // a node may run the body again and again
+  for (int i = 0; i < steps; ++i) {
+    check();
     run(i);
   }
 }

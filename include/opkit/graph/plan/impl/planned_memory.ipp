@@ -193,12 +193,15 @@ OPKIT_INLINE bool PlannedMemory::ForwardsInput(int node, int value) const {
 
 // Fills in the values of an arena. The only body of a node makes the node's outputs and reads its
 // inputs, except for an input that the body returns unchanged. If a node has several bodies, a run
-// takes one: the outputs then live from the begin of the node, and the inputs until its end.
+// takes one: the outputs then live from the begin of the node, and the inputs until its end. So do
+// those of a node with a body apart, which runs any number of times.
 // `carrier_end` is the end of the step that runs this body; -1: no body.
 OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
                                           int& planned_values) const {
   const GraphView& view = plan_.view();
-  const auto is_exclusive = [&](int node) { return BodyCount(node) > 1; };
+  const auto is_exclusive = [&](int node) {
+    return BodyCount(node) > 1 || plan_.HasBodyApart(node);
+  };
   const auto step_of = [&](int node) { return plan_.schedule().node_of(node); };
   for (int value = 0; value < view.num_values(); ++value) {
     RunValue& planned = arena.values[NumberOf(value)];
@@ -472,7 +475,8 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(IndexedVector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     const int node = plan_.schedule().original_of(step), end = end_[step];
-    if (!plan_.BodiesOf(node).empty()) continue;  // the steps of its bodies read and write
+    // The steps of bodies read and write, except for bodies apart.
+    if (!plan_.BodiesOf(node).empty() && !plan_.HasBodyApart(node)) continue;
     const auto touch = [&](const auto& touched) {
       for (const int value : touched) {
         if (value < 0) continue;

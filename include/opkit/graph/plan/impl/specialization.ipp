@@ -105,7 +105,7 @@ OPKIT_INLINE void Specialization::ShareDescriptors(int node) {
 OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosing) {
   outer_.assign(Index(view().num_values()), -1);
   rewritten_.assign(outer_.size(), 0);
-  if (enclosing) {
+  if (enclosing && !enclosing->body.apart) {
     const GraphView& outside = enclosing->plan.view();
     const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
       if (at < values.size()) outer_[ValueOf(plan_value)] = values[at];
@@ -139,22 +139,24 @@ OPKIT_COLD OPKIT_INLINE std::unique_ptr<BoundNodes> Specialization::MakeNodes(
 
 OPKIT_COLD OPKIT_INLINE void Specialization::PlanBodies(const Options& options) {
   for (int node = 0; node < view().num_nodes(); ++node)
-    if (const auto* runs = dynamic_cast<const RunsBodies*>(&first_nodes_->op(node))) {
-      const bool exclusive = runs->bodies().size() > 1;
+    if (const auto* runs = dynamic_cast<const RunsBodies*>(&first_nodes_->op(node)))
       for (size_t i = 0; i < runs->bodies().size(); ++i)
-        PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
-    }
+        PlanBody(node, static_cast<int>(i), *runs, options);
 }
 
-OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number, const NodeBody& body,
-                                                      bool exclusive, const Options& options) {
+OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number,
+                                                      const RunsBodies& carrier,
+                                                      const Options& options) {
   const OperatorDef& def = view().graph().node(node);
+  const NodeBody& body = carrier.bodies()[Index(number)];
+  const bool exclusive = carrier.bodies().size() > 1;
   auto planned = std::make_unique<PlannedBody>(node, number, body);
+  const std::vector<TensorInfo> given = types().Of(view().inputs(node));
   std::vector<TensorInfo> infos;
-  for (const int input : body.inputs) {
-    const int value = view().inputs(node)[Index(input)];
-    infos.push_back(value < 0 ? TensorInfo() : types()[value]);
-  }
+  if (body.apart)
+    infos = carrier.TypesInBody(number, given);
+  else
+    for (const int input : body.inputs) infos.push_back(given[Index(input)]);
   Options inner = options;
   inner.walked = true;
   inner.donated = {};
