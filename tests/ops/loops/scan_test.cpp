@@ -3,9 +3,13 @@
 
 #include "../data_movement.hpp"
 #include "opkit/graph.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
+#include "opkit/op/gradient/gradient_check.hpp"
 #include "opkit/ops/identity.hpp"
 #include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/math/reduce.hpp"
 #include "opkit/ops/math/unary.hpp"
+#include "opkit/ops/nn/activation.hpp"
 
 namespace scan_test {
 using namespace opkit_tests;
@@ -143,6 +147,92 @@ TEST_CASE("scanned inputs of different lengths are an Error") {
   CHECK(FloatsOf(exec.Run({{"state", Tensor::From<float>({2}, {1, 2})},
                            {"x", Tensor::From<float>({2}, {10, 20})}})
                      .Get("stack")) == Floats{11, 22});
+}
+
+// h' = tanh(h * w + x), n' = n + n; stacks h' * x. `w` is captured, `n` an integer.
+OperatorDef Recurrent() {
+  Graph g;
+  g.AddInput("h", DType::kFloat64, {2});
+  g.AddInput("n", DType::kInt64, Shape{});
+  g.AddInput("x", DType::kFloat64, {2});
+  g.AddInput("w", DType::kFloat64, {2});
+  g.AddNode(OperatorDef("Mul", {"h", "w"}, {"hw"}));
+  g.AddNode(OperatorDef("Add", {"hw", "x"}, {"sum"}));
+  g.AddNode(OperatorDef("Tanh", {"sum"}, {"next"}));
+  g.AddNode(OperatorDef("Add", {"n", "n"}, {"next n"}));
+  g.AddNode(OperatorDef("Mul", {"next", "x"}, {"s"}));
+  g.AddOutput("next").AddOutput("next n").AddOutput("s");
+  OperatorDef scan("Scan", {"h", "n", "x", "w"}, {"final", "final n", "stack"});
+  scan.Arg("num_scan_inputs", int64_t{1}).Arg("captures", std::vector<std::string>{"w"});
+  return scan.Subgraph("body", MakeSubgraph(std::move(g)));
+}
+const Tensor kState = Tensor::From<double>({2}, {0.5, -0.25});
+const Tensor kScanned = Tensor::From<double>({3, 2}, {0.1, -0.2, 0.3, 0.7, -0.6, 0.4});
+const Tensor kWeights = Tensor::From<double>({2}, {0.8, -1.5});
+
+TEST_CASE("the gradient of states, slices and captured values is that of differences") {
+  for (const int64_t backward : {0, 1})
+    for (const int64_t axis : {0, 1}) {
+      CAPTURE(backward);
+      CAPTURE(axis);
+      OperatorDef scan = Recurrent();
+      scan.Arg("scan_input_directions", std::vector<int64_t>{backward});
+      scan.Arg("scan_output_directions", std::vector<int64_t>{axis});
+      scan.Arg("scan_input_axes", std::vector<int64_t>{axis - 2 * backward});  // -2, -1, 0 or 1
+      scan.Arg("scan_output_axes", std::vector<int64_t>{1 - axis});
+      const Tensor x = axis == 0 ? kScanned : kScanned.Permute({1, 0}).Contiguous();
+      const GradientCheckResult found =
+          CheckGradient(scan, {kState, Tensor::Scalar(int64_t{1}), x, kWeights});
+      CHECK_MESSAGE(found.ok(), ToString(found));
+      CHECK(found.elements_checked == 2 + 6 + 2);
+    }
+}
+
+TEST_CASE("only the outputs that the loss reads have a gradient, and unread values have none") {
+  // The loss reads the stack alone, or the final state alone.
+  for (const bool stack : {true, false}) {
+    Graph g;
+    g.AddInput("h", DType::kFloat64, {2});
+    g.AddInput("n", DType::kInt64, Shape{});
+    g.AddInput("x", DType::kFloat64, {3, 2});
+    g.AddInput("w", DType::kFloat64, {2});
+    g.AddNode(Recurrent());
+    g.AddNode(OperatorDef("ReduceSum", {stack ? "stack" : "final"}, {"loss"})
+                  .Arg("keepdims", int64_t{0}));
+    const GradientMap gradients = AddGradients(g, "loss", {"h", "x", "w"});
+    std::vector<std::string> names;
+    for (const char* name : {"h", "x", "w"}) {
+      names.push_back(gradients.at(name).dense);
+      g.AddOutput(names.back());
+    }
+    g.AddOutput("loss");
+    PlanOptions options;
+    options.threads = 1;
+    options.memory.verify = true;
+    Executor exec(Compile(g, options));
+    const auto run = [&](const Tensor& h, const Tensor& x, const Tensor& w) {
+      return exec.Run({{"h", h}, {"n", Tensor::Scalar(int64_t{1})}, {"x", x}, {"w", w}});
+    };
+    const NamedTensors at = run(kState, kScanned, kWeights);
+    const auto check = [&](int input, const Tensor& tensor, const std::string& gradient) {
+      for (int64_t i = 0; i < tensor.numel(); ++i) {
+        double difference = 0;
+        for (const double step : {1e-6, -1e-6}) {
+          Tensor moved = Tensor::From<double>(tensor.shape(), tensor.ToVector<double>());
+          moved.mutable_data<double>()[i] += step;
+          difference += *run(input == 0 ? moved : kState, input == 1 ? moved : kScanned,
+                             input == 2 ? moved : kWeights)
+                             .Get("loss")
+                             .data<double>() /
+                        (2 * step);
+        }
+        CHECK(at.Get(gradient).data<double>()[i] == doctest::Approx(difference).epsilon(1e-6));
+      }
+    };
+    check(0, kState, names[0]);
+    check(1, kScanned, names[1]);
+    check(2, kWeights, names[2]);
+  }
 }
 
 }  // namespace
