@@ -19,5 +19,6 @@
 #include "opkit/graph/passes/impl/dead_nodes.ipp"
 #include "opkit/graph/passes/impl/hard_swish.ipp"
 #include "opkit/graph/passes/impl/named_pass.ipp"
+#include "opkit/graph/passes/impl/quantized_nodes.ipp"
 #include "opkit/graph/print/impl/memory_svg.ipp"
 #include "opkit/graph/print/impl/print.ipp"

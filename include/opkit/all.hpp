@@ -36,6 +36,7 @@
 #include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/graph/passes/hard_swish.hpp"
+#include "opkit/graph/passes/quantized_nodes.hpp"
 #include "opkit/graph/plan/converters.hpp"
 #include "opkit/graph/plan/fusion.hpp"
 #include "opkit/graph/print/memory_svg.hpp"

@@ -63,7 +63,11 @@ OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch, UnknownOperators unkn
 OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   PassList passes;
   const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
-  passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
+  passes.Add("remove_dead_nodes", RemoveDeadNodes);
+  if (detail::g_merge_quantized_nodes)
+    passes.Add("merge_quantized_nodes",
+               [](const Graph& graph) { return detail::g_merge_quantized_nodes(graph); });
+  passes.Add("fold_constants", fold);
   if (detail::g_merge_hard_swish)
     passes.Add("merge_hard_swish",
                [](const Graph& graph) { return detail::g_merge_hard_swish(graph); });

@@ -1,5 +1,6 @@
-// NodePass: the base of the passes FoldConstants, FoldBatchNormalization, MergeHardSwish and
-// MergeCommonSubexpressions. Only files with definitions include this header.
+// NodePass: the base of the passes FoldConstants, FoldBatchNormalization, MergeHardSwish,
+// MergeQuantizedNodes and MergeCommonSubexpressions. Only files with definitions include this
+// header.
 #ifndef OPKIT_GRAPH_PASSES_NODE_PASS_HPP_
 #define OPKIT_GRAPH_PASSES_NODE_PASS_HPP_
 
@@ -29,6 +30,27 @@ class NodePass {
     if (graph_.node(node).type() != op) return false;
     const OpSchema* schema = OpRegistry::Global().FindSchema(graph_.node(node).type());
     return schema && schema->is_standard();
+  }
+  // True if the node is of this standard operator, has one output and no control edges, and neither
+  // reads nor makes a rewritten value.
+  bool Is(int node, std::string_view op) const {
+    return IsStandard(node, op) && !HasControlEdges(node) && view_.outputs(node).size() == 1 &&
+           view_.outputs(node)[0] >= 0 && !UsesRewritten(view_, node);
+  }
+  // Returns input i of a node; -1 if the node leaves it out.
+  int Input(int node, size_t i) const {
+    return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
+  }
+  // True if the nodes have the same device and backend.
+  bool AreTogether(std::initializer_list<int> nodes) const {
+    const OperatorDef& first = graph_.node(*nodes.begin());
+    for (const int node : nodes) {
+      const OperatorDef& def = graph_.node(node);
+      if (def.device() != first.device() || def.backends() != first.backends() ||
+          def.requires_backends() != first.requires_backends())
+        return false;
+    }
+    return true;
   }
   // Returns the only reader of a value; -1 if it has several, or if the graph returns the value.
   int OnlyReader(int value) const {

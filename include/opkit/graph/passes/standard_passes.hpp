@@ -8,11 +8,13 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Hooks that hard_swish.hpp and batch_normalization.hpp fill.
+// Hooks that hard_swish.hpp, batch_normalization.hpp and quantized_nodes.hpp fill.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
     "MergeHardSwish", "opkit/graph/passes/hard_swish.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normalization{
     "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_quantized_nodes{
+    "MergeQuantizedNodes", "opkit/graph/passes/quantized_nodes.hpp"};
 
 }}}  // namespace opkit::detail
 

@@ -5,6 +5,7 @@
 #ifndef OPKIT_OPS_QUANTIZED_QUANTIZE_LINEAR_HPP_
 #define OPKIT_OPS_QUANTIZED_QUANTIZE_LINEAR_HPP_
 
+#include "opkit/graph/passes/quantized_nodes.hpp"
 #include "opkit/ops/quantized/quantization.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {

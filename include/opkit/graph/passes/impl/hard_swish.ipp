@@ -34,12 +34,6 @@ class HardSwishMerger : NodePass {
  private:
   static constexpr float kSixth = 1 / 6.f;
 
-  // True if the node is of this standard operator, has one output and no control edges, and neither
-  // reads nor makes a rewritten value.
-  bool Is(int node, std::string_view op) const {
-    return IsStandard(node, op) && !HasControlEdges(node) && view_.outputs(node).size() == 1 &&
-           view_.outputs(node)[0] >= 0 && !UsesRewritten(view_, node);
-  }
   static bool IsNear(float a, float b) { return std::fabs(a - b) <= 1e-6f * std::fabs(b); }
   // True if the value is a float32 constant with one element that is near this number.
   bool IsNumber(int value, float number) const {
@@ -58,25 +52,11 @@ class HardSwishMerger : NodePass {
     }
     return true;
   }
-  int Input(int node, size_t i) const {
-    return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
-  }
   // Returns the node that makes the value, if it is of this operator and the value has only one
   // reader; else -1.
   int MakerOf(int value, std::string_view op) const {
     const int node = value < 0 || OnlyReader(value) < 0 ? -1 : view_.producer(value);
     return node >= 0 && Is(node, op) ? node : -1;
-  }
-  // True if the nodes have the same device and backend.
-  bool AreTogether(std::initializer_list<int> nodes) const {
-    const OperatorDef& first = graph_.node(*nodes.begin());
-    for (const int node : nodes) {
-      const OperatorDef& def = graph_.node(node);
-      if (def.device() != first.device() || def.backends() != first.backends() ||
-          def.requires_backends() != first.requires_backends())
-        return false;
-    }
-    return true;
   }
   // Merges the pattern around a Mul, if there is one.
   void Look(int product) {

@@ -1,0 +1,385 @@
+// MergeQuantizedNodes' definition: at every operator that has a form on integers, checks its inputs
+// for DequantizeLinear, and its reader for QuantizeLinear.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_QUANTIZED_NODES_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_QUANTIZED_NODES_IPP_
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "opkit/graph/passes/dead_nodes.hpp"
+#include "opkit/graph/passes/evaluate_node.hpp"
+#include "opkit/graph/passes/node_pass.hpp"
+#include "opkit/graph/passes/quantized_nodes.hpp"
+#include "opkit/graph/passes/standard_passes.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// One run of the pass: the constructor finds the patterns, Result builds the graph.
+class QuantizedNodeMerger : NodePass {
+ public:
+  explicit QuantizedNodeMerger(const Graph& graph)
+      : NodePass(graph), nodes_(graph.nodes()), constants_(graph.constants()) {
+    for (int node = 0; node < graph.num_nodes(); ++node)
+      if (Is(node, "QuantizeLinear")) Evaluate(node);
+    for (int node = 0; node < graph.num_nodes(); ++node)
+      if (Is(node, "Conv"))
+        LookAtConv(node);
+      else if (Is(node, "MatMul"))
+        LookAtMatMul(node);
+      else if (Is(node, "Gemm"))
+        LookAtGemm(node);
+      else if (MovesElements(node))
+        LookAtMove(node);
+  }
+
+  Graph Result() const {
+    if (!has_merged_) return graph_;
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node)
+      if (!removed_[node]) nodes.push_back(nodes_[node]);
+    return RemoveDeadNodes(WithNodes(std::move(nodes), constants_));
+  }
+
+ private:
+  // The names of a tensor of integers, its scale and its zero point, with the constants.
+  struct Integers {
+    int value;  // -1: the QuantizeLinear of a result
+    DType dtype;
+    int64_t axis;
+    const Tensor *scale, *zero_point;  // the latter is null for 0
+    std::string scale_name, zero_point_name;
+
+    bool HasOneScale() const {
+      return scale->numel() == 1 && (!zero_point || zero_point->numel() == 1);
+    }
+    float Scale(int64_t i = 0) const { return scale->data<float>()[scale->numel() == 1 ? 0 : i]; }
+    int64_t Zero(int64_t i = 0) const {
+      return zero_point ? Element(*zero_point, zero_point->numel() == 1 ? 0 : i) : 0;
+    }
+  };
+  // The QuantizeLinear behind a value, and an activation between them; -1 without one.
+  struct Quantizer {
+    int node, activation;
+    Integers result;
+  };
+
+  static bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUInt8; }
+  // Returns an element of a tensor of int8, uint8 or int32.
+  static int64_t Element(const Tensor& tensor, int64_t i) {
+    if (tensor.dtype() == DType::kInt8) return tensor.data<int8_t>()[i];
+    if (tensor.dtype() == DType::kUInt8) return tensor.data<uint8_t>()[i];
+    return tensor.data<int32_t>()[i];
+  }
+  // Returns the constant if the host can read its elements in order, else null.
+  const Tensor* Known(int value) const {
+    if (value < 0 || view_.IsRewritten(value)) return nullptr;
+    const auto evaluated = evaluated_.find(value);
+    const Tensor* tensor =
+        evaluated == evaluated_.end() ? view_.constant(value) : &evaluated->second;
+    const bool plain = tensor && tensor->is_dense() && tensor->layout().is_standard() &&
+                       IsHostAccessible(tensor->device().type);
+    return plain ? tensor : nullptr;
+  }
+  // Runs a QuantizeLinear whose inputs are constants.
+  void Evaluate(int node) {
+    std::vector<const Tensor*> inputs;
+    for (const int value : view_.inputs(node)) {
+      inputs.push_back(Known(value));
+      if (value >= 0 && !inputs.back()) return;
+    }
+    const OperatorDef& def = graph_.node(node);
+    if (!MayEvaluate(def)) return;
+    try {
+      const int value = view_.outputs(node)[0];
+      evaluated_[value] = EvaluateNode(def, inputs)[0];
+      constants_.push_back({view_.name(value), evaluated_[value]});
+      removed_[node] = 1;
+      has_merged_ = true;
+    } catch (...) {
+      // The node fails again, and reports its error, when the graph runs.
+    }
+  }
+  // Returns the integers on the other side of a DequantizeLinear or QuantizeLinear, whose inputs 1
+  // and 2 are the scale and the zero point.
+  std::optional<Integers> ReadScale(int node, DType dtype) const {
+    const Arguments& args = graph_.node(node).args();
+    const Tensor *scale = Known(Input(node, 1)), *zero_point = Known(Input(node, 2));
+    if (!scale || scale->dtype() != DType::kFloat32 || scale->rank() > 1 || scale->numel() < 1 ||
+        args.Get<int64_t>("block_size", 0) != 0 || args.Has("output_dtype") ||
+        (Input(node, 2) >= 0 && (!zero_point || zero_point->numel() != scale->numel())))
+      return {};
+    for (int64_t i = 0; i < scale->numel(); ++i)
+      if (!(scale->data<float>()[i] > 0) || !std::isfinite(scale->data<float>()[i])) return {};
+    if (zero_point) dtype = zero_point->dtype();
+    if (!IsByte(dtype) && dtype != DType::kInt32) return {};
+    return Integers{-1,
+                    dtype,
+                    args.Get<int64_t>("axis", 1),
+                    scale,
+                    zero_point,
+                    view_.name(Input(node, 1)),
+                    zero_point ? view_.name(Input(node, 2)) : ""};
+  }
+  // Returns the integers that a value is dequantised from. The type is kUndefined if unknown.
+  std::optional<Integers> Dequantized(int value) {
+    const int node = value < 0 || view_.IsRewritten(value) ? -1 : view_.producer(value);
+    if (node < 0 || !Is(node, "DequantizeLinear")) return {};
+    const int from = Input(node, 0);
+    DType dtype = DType::kUndefined;
+    if (const Tensor* known = Known(from))
+      dtype = known->dtype();
+    else if (Input(node, 2) < 0)
+      if (const GraphTypes* const types = Types()) dtype = (*types)[from].dtype;
+    auto found = ReadScale(node, dtype);
+    if (found) found->value = from;
+    return found;
+  }
+  std::optional<Integers> DequantizedBytes(int value) {
+    auto found = Dequantized(value);
+    if (found && !IsByte(found->dtype)) found.reset();
+    return found;
+  }
+  // Returns the integers of input i, with one scale.
+  std::optional<Integers> Activations(int node, size_t i) {
+    auto found = DequantizedBytes(Input(node, i));
+    if (found && !found->HasOneScale()) found.reset();
+    return found;
+  }
+  // Returns the integers of weights with one scale, or one for each index of an axis. The axis is
+  // counted from the end if it is negative.
+  std::optional<Integers> Weights(int node, size_t i, int64_t axis) {
+    auto found = DequantizedBytes(Input(node, i));
+    if (!found || found->HasOneScale()) return found;
+    const Tensor* weights = Known(found->value);
+    if (!weights) return {};
+    const auto counted = [&](int64_t a) { return a < 0 ? a + weights->rank() : a; };
+    const int64_t of = counted(axis);
+    // A vector has no columns.
+    const bool fits = weights->rank() > 1 && of >= 0 && counted(found->axis) == of &&
+                      found->scale->numel() == weights->dim(static_cast<int>(of));
+    return fits ? found : std::nullopt;
+  }
+  // Returns the numbers of a constant, float32 or dequantised, of rank at most 1.
+  std::optional<std::vector<double>> Numbers(int value) {
+    std::vector<double> numbers;
+    if (const Tensor* tensor = Known(value)) {
+      if (tensor->dtype() != DType::kFloat32 || tensor->rank() > 1) return {};
+      for (int64_t i = 0; i < tensor->numel(); ++i) numbers.push_back(tensor->data<float>()[i]);
+      return numbers;
+    }
+    const auto integers = Dequantized(value);
+    const Tensor* tensor = integers ? Known(integers->value) : nullptr;
+    if (!tensor || tensor->dtype() != integers->dtype || tensor->rank() > 1) return {};
+    if (!integers->HasOneScale() && integers->scale->numel() != tensor->numel()) return {};
+    for (int64_t i = 0; i < tensor->numel(); ++i)
+      numbers.push_back(static_cast<double>(Element(*tensor, i) - integers->Zero(i)) *
+                        integers->Scale(i));
+    return numbers;
+  }
+
+  // Returns the QuantizeLinear that is the only reader of the node's output, or of a Relu or Clip
+  // behind it that changes nothing in the quantised result.
+  std::optional<Quantizer> QuantizerOf(int node) const {
+    int value = view_.outputs(node)[0], reader = OnlyReader(value), activation = -1;
+    if (reader >= 0 && (Is(reader, "Relu") || Is(reader, "Clip")) && Input(reader, 0) == value) {
+      activation = reader;
+      value = view_.outputs(reader)[0];
+      reader = OnlyReader(value);
+    }
+    if (reader < 0 || !Is(reader, "QuantizeLinear") || Input(reader, 0) != value ||
+        !AreTogether({node, reader, activation < 0 ? node : activation}))
+      return {};
+    auto result = ReadScale(reader, DType::kUInt8);
+    if (!result || !IsByte(result->dtype) || !result->HasOneScale()) return {};
+    if (activation >= 0 && !IsSaturation(activation, *result)) return {};
+    return Quantizer{reader, activation, *result};
+  }
+  // True if the limits of a Relu or Clip become the limits of the quantised type or lie outside.
+  bool IsSaturation(int activation, const Integers& result) const {
+    const bool is_signed = result.dtype == DType::kInt8;
+    const double least = is_signed ? -128 : 0, most = is_signed ? 127 : 255;
+    const auto steps = [&](float number) {
+      return std::nearbyint(number / result.Scale()) + static_cast<double>(result.Zero());
+    };
+    if (graph_.node(activation).type() == "Relu") return steps(0) <= least;
+    for (const size_t i : {1, 2}) {
+      if (Input(activation, i) < 0) continue;
+      const Tensor* limit = Known(Input(activation, i));
+      if (!limit || limit->dtype() != DType::kFloat32 || limit->numel() != 1) return false;
+      const double at = steps(*limit->data<float>());
+      if (!(i == 1 ? at <= least : at >= most)) return false;
+    }
+    return true;
+  }
+
+  void LookAtConv(int node) {
+    const auto x = Activations(node, 0), w = Weights(node, 1, 0);
+    const auto q = x && w ? QuantizerOf(node) : std::nullopt;
+    if (!q || !MayReplace(node, "QLinearConv")) return;
+    std::vector<std::string> bias;
+    if (Input(node, 2) >= 0) {
+      const auto numbers = Numbers(Input(node, 2));
+      const auto rounded = numbers ? Rounded(*numbers, *x, *w, q->result.Scale()) : std::nullopt;
+      if (!rounded) return;
+      bias.push_back(AddConstant(q->node, "@B", *rounded));
+    }
+    ReplaceByQLinear(node, "QLinearConv", *x, *w, *q, std::move(bias));
+  }
+  // Returns a bias as int32 in steps of x's scale times w's; nullopt if a number is too far from a
+  // step, or int32 does not hold it.
+  static std::optional<Tensor> Rounded(const std::vector<double>& bias, const Integers& x,
+                                       const Integers& w, float y_scale) {
+    const auto count = static_cast<int64_t>(bias.size());
+    if (!w.HasOneScale() && w.scale->numel() != count) return {};
+    Tensor rounded(Shape{count}, DType::kInt32);
+    for (int64_t i = 0; i < count; ++i) {
+      const double step = double{x.Scale()} * w.Scale(i);
+      const double steps = std::nearbyint(bias[Index(i)] / step);
+      if (!(std::fabs(steps) <= (std::numeric_limits<int32_t>::max)()) ||
+          !(std::fabs(steps * step - bias[Index(i)]) <= y_scale / 16))
+        return {};
+      rounded.mutable_data<int32_t>()[i] = static_cast<int32_t>(steps);
+    }
+    return rounded;
+  }
+  void LookAtMatMul(int node) {
+    const auto a = Activations(node, 0), b = Weights(node, 1, -1);
+    if (!a || !b) return;
+    const auto q = QuantizerOf(node);
+    if (q && MayReplace(node, "QLinearMatMul"))
+      return ReplaceByQLinear(node, "QLinearMatMul", *a, *b, *q, {});
+    ReplaceByFloat(node, *a, *b, view_.name(b->value), "");
+  }
+  void LookAtGemm(int node) {
+    const Arguments& args = graph_.node(node).args();
+    const bool turned = args.Get<int64_t>("transB", 0) != 0;
+    const auto a = Activations(node, 0), b = Weights(node, 1, turned ? 0 : 1);
+    const Tensor* known = b ? Known(b->value) : nullptr;
+    const bool has_bias = Input(node, 2) >= 0;
+    if (!a || !known || known->rank() != 2 || args.Get<int64_t>("transA", 0) != 0 ||
+        args.Get<float>("alpha", 1) != 1 || (has_bias && args.Get<float>("beta", 1) != 1) ||
+        !MayReplace(node, kToFloat))
+      return;
+    std::string bias;
+    if (has_bias) {
+      const auto numbers = Numbers(Input(node, 2));
+      const auto columns = static_cast<size_t>(known->dim(turned ? 0 : 1));
+      if (!numbers || numbers->size() != columns) return;
+      bias = AddConstant(node, "@B",
+                         Tensor::From<float>({static_cast<int64_t>(columns)},
+                                             std::vector<float>(numbers->begin(), numbers->end())));
+    }
+    ReplaceByFloat(node, *a, *b,
+                   turned ? AddConstant(node, "@W", Transposed(*known)) : view_.name(b->value),
+                   bias);
+  }
+  static Tensor Transposed(const Tensor& bytes) {
+    const int64_t rows = bytes.dim(0), columns = bytes.dim(1);
+    Tensor out(Shape{columns, rows}, bytes.dtype());
+    const auto* from = static_cast<const uint8_t*>(bytes.raw_data());
+    auto* to = static_cast<uint8_t*>(out.raw_mutable_data());
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t column = 0; column < columns; ++column)
+        to[column * rows + row] = from[row * columns + column];
+    return out;
+  }
+  // True if the node's elements are elements of input 0, or the largest of several.
+  bool MovesElements(int node) const {
+    for (const char* op : {"Reshape", "Transpose", "MaxPool", "Flatten", "Squeeze", "Unsqueeze",
+                           "Slice", "Gather", "Identity", "DepthToSpace", "SpaceToDepth"})
+      if (Is(node, op)) return true;
+    return false;
+  }
+  void LookAtMove(int node) {
+    const auto x = Activations(node, 0);
+    const auto q = x ? QuantizerOf(node) : std::nullopt;
+    if (!q || q->activation >= 0 || x->dtype != q->result.dtype ||
+        x->Scale() != q->result.Scale() || x->Zero() != q->result.Zero() ||
+        !MayReplace(node, graph_.node(node).type()))
+      return;
+    OperatorDef def = graph_.node(node);
+    def.mutable_inputs()[0] = view_.name(x->value);
+    def.mutable_outputs() = graph_.node(q->node).outputs();
+    Replace({node, q->node}, std::move(def));
+  }
+
+  static constexpr const char* kToFloat = "com.microsoft.MatMulIntegerToFloat";
+  // True if an operator, which must be registered, may take the node's place.
+  bool MayReplace(int node, std::string_view op) const {
+    const OperatorDef& def = graph_.node(node);
+    return !def.requires_backends() && IsHostAccessible(def.device().type) &&
+           OpRegistry::Global().FindSchema(op);
+  }
+  std::string AddConstant(int node, const char* hint, Tensor value) {
+    std::string name = graph_.FreshName(StrCat(graph_.node(node).outputs()[0], hint));
+    constants_.push_back({name, std::move(value)});
+    return name;
+  }
+  // Returns the name of the zero point, a new constant for 0.
+  std::string ZeroPoint(int node, const char* hint, const Integers& integers) {
+    if (integers.zero_point) return integers.zero_point_name;
+    return AddConstant(
+        node, hint,
+        integers.dtype == DType::kInt8 ? Tensor::Scalar<int8_t>(0) : Tensor::Scalar<uint8_t>(0));
+  }
+  void ReplaceByQLinear(int node, const char* op, const Integers& x, const Integers& w,
+                        const Quantizer& q, std::vector<std::string> bias) {
+    std::vector<std::string> inputs{view_.name(x.value),
+                                    x.scale_name,
+                                    ZeroPoint(q.node, "@x_zero_point", x),
+                                    view_.name(w.value),
+                                    w.scale_name,
+                                    ZeroPoint(q.node, "@w_zero_point", w),
+                                    q.result.scale_name,
+                                    ZeroPoint(q.node, "@y_zero_point", q.result)};
+    inputs.insert(inputs.end(), bias.begin(), bias.end());
+    OperatorDef def = graph_.node(node);
+    def.Type(op);
+    def.mutable_inputs() = std::move(inputs);
+    def.mutable_outputs() = graph_.node(q.node).outputs();
+    Replace({node, q.activation, q.node}, std::move(def));
+  }
+  void ReplaceByFloat(int node, const Integers& a, const Integers& b, std::string b_name,
+                      std::string bias) {
+    if (!MayReplace(node, kToFloat)) return;
+    OperatorDef def = graph_.node(node);
+    def.Type(kToFloat);
+    def.mutable_args() = {};
+    def.mutable_inputs() = {view_.name(a.value), std::move(b_name), a.scale_name,
+                            b.scale_name,        a.zero_point_name, b.zero_point_name};
+    if (!bias.empty()) def.Input(std::move(bias));
+    Replace({node}, std::move(def));
+  }
+  // Puts a node in the place of the last of these nodes and removes the others. Passes over -1.
+  void Replace(std::initializer_list<int> nodes, OperatorDef def) {
+    for (const int node : nodes)
+      if (node >= 0) removed_[node] = 1;
+    const int last = *(nodes.end() - 1);
+    removed_[last] = 0;
+    nodes_[last] = std::move(def);
+    has_merged_ = true;
+  }
+
+  IndexedVector<OperatorDef> nodes_;
+  std::vector<Graph::Constant> constants_;
+  std::map<int, Tensor> evaluated_;  // by value: results of Evaluate
+  bool has_merged_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph MergeQuantizedNodes(const Graph& graph) {
+  return detail::QuantizedNodeMerger(graph).Result();
+}
+
+namespace detail {
+OPKIT_IMAGE_LOCAL inline const bool kFillsMergeQuantizedNodes =
+    g_merge_quantized_nodes.Fill(&MergeQuantizedNodes);
+}  // namespace detail
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_QUANTIZED_NODES_IPP_

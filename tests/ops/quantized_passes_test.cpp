@@ -1,0 +1,231 @@
+// MergeQuantizedNodes: operators between DequantizeLinear and QuantizeLinear become operators on
+// integers, and give the same results.
+#include <doctest/doctest.h>
+
+#include "opkit/graph/executor.hpp"
+#include "opkit/graph/passes.hpp"
+#include "opkit/graph/passes/quantized_nodes.hpp"
+#include "support/tensors.hpp"
+
+namespace quantized_passes_test { namespace {
+
+using namespace opkit;
+
+Tensor Bytes(Shape shape, int seed) {
+  Tensor out(std::move(shape), DType::kInt8);
+  std::mt19937 engine(static_cast<unsigned>(seed));
+  for (int64_t i = 0; i < out.numel(); ++i)
+    out.mutable_data<int8_t>()[i] = static_cast<int8_t>(engine() % 255 - 127);
+  return out;
+}
+OperatorDef Dequantize(const char* x, const char* scale, const char* zero, const char* to) {
+  return OperatorDef("DequantizeLinear", {x, scale, zero}, {to});
+}
+OperatorDef Quantize(const char* x, const char* to, const char* zero = "zero") {
+  return OperatorDef("QuantizeLinear", {x, "y_scale", zero}, {to});
+}
+// The input is xq, images [2, 4, 5, 5] or rows [3, 4] of uint8.
+struct Model {
+  Graph graph;
+
+  explicit Model(Shape x) {
+    graph.AddInput("xq", DType::kUInt8, x);
+    graph.AddConstant("x_scale", Tensor::Scalar(0.02f));
+    graph.AddConstant("x_zero", Tensor::Scalar<uint8_t>(120));
+    graph.AddConstant("y_scale", Tensor::Scalar(0.07f));
+    graph.AddConstant("zero", Tensor::Scalar<uint8_t>(0));
+    graph.AddConstant("middle", Tensor::Scalar<uint8_t>(128));
+    graph.AddConstant("w_scale", Tensor::Scalar(0.01f));
+    graph.AddConstant("scales", Vector({0.01f, 0.02f, 0.03f}));
+    graph.AddConstant("kernels", Bytes({3, 4, 3, 3}, 1));
+    graph.AddConstant("weights", Bytes({4, 3}, 2));
+    graph.AddConstant("turned", Bytes({3, 4}, 3));
+    graph.AddConstant("bias", Vector<int32_t>({1000, -2000, 3}));
+    graph.AddConstant("bias_scale", Vector({0.02f * 0.01f, 0.02f * 0.02f, 0.02f * 0.03f}));
+    graph.AddConstant("floats", Vector({0.5f, -1, 2}));
+    graph.AddConstant("six", Tensor::Scalar(6.f));
+    graph.AddConstant("twenty", Tensor::Scalar(20.f));
+    graph.AddConstant("least", Tensor::Scalar(0.f));
+    graph.AddNode(Dequantize("xq", "x_scale", "x_zero", "x"));
+  }
+  Model& Add(OperatorDef node) {
+    graph.AddNode(std::move(node));
+    return *this;
+  }
+  Model& AddWeights(const char* from, const char* scale, int64_t axis) {
+    return Add(OperatorDef("DequantizeLinear", {from, scale}, {"w"}, {{"axis", axis}}));
+  }
+  Model& Returns(const char* output) {
+    graph.AddOutput(output);
+    return *this;
+  }
+};
+OperatorDef Conv(std::vector<std::string> inputs) {
+  return OperatorDef("Conv", std::move(inputs), {"h"}, {{"pads", std::vector<int64_t>(4, 1)}});
+}
+std::string Operators(const Graph& graph) {
+  std::string text;
+  for (const OperatorDef& node : graph.nodes())
+    text += (text.empty() ? "" : " ") + node.type() + ">" + node.outputs()[0];
+  return text;
+}
+Tensor Run(const Graph& graph) {
+  const PassList none;
+  Tensor x(graph.inputs()[0].info.shape.ToShape(), DType::kUInt8);
+  std::mt19937 engine(7);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.mutable_data<uint8_t>()[i] = static_cast<uint8_t>(engine());
+  return Executor(Compile(graph, {.threads = 1, .passes = &none})).Run({{"xq", x}})[0];
+}
+// Checks the operators after the pass and, if something changes, that numbers of 8 bits are at most
+// one unit apart, and floats by little.
+void CheckMerges(const Model& model, const std::string& after) {
+  const Graph merged = MergeQuantizedNodes(model.graph);
+  Check(merged);
+  CHECK(Operators(merged) == after);
+  CHECK(Operators(MergeQuantizedNodes(merged)) == after);
+  const Tensor expected = Run(model.graph), found = Run(merged);
+  REQUIRE(found.dtype() == expected.dtype());
+  REQUIRE(found.shape() == expected.shape());
+  const bool is_float = found.dtype() == DType::kFloat32;
+  double largest = 0, apart = 0;
+  for (int64_t i = 0; i < found.numel(); ++i) {
+    const double a = detail::GetNumber(found, i), b = detail::GetNumber(expected, i);
+    largest = (std::max)(largest, std::abs(b));
+    apart = (std::max)(apart, std::abs(a - b));
+  }
+  CHECK(largest > 1);
+  CHECK(apart <= (is_float ? 1e-5 * largest : 1));
+}
+
+TEST_CASE("A convolution between integers becomes QLinearConv") {
+  const Shape images{2, 4, 5, 5};
+  CheckMerges(Model(images)
+                  .AddWeights("kernels", "scales", 0)
+                  .Add(Conv({"x", "w"}))
+                  .Add(Quantize("h", "y", "middle"))
+                  .Returns("y"),
+              "QLinearConv>y");
+  const Model with_bias =
+      Model(images)
+          .AddWeights("kernels", "scales", 0)
+          .Add(OperatorDef("DequantizeLinear", {"bias", "bias_scale"}, {"b"}, {{"axis", 0}}))
+          .Add(Conv({"x", "w", "b"}))
+          .Add(Quantize("h", "y", "middle"))
+          .Returns("y");
+  CheckMerges(with_bias, "QLinearConv>y");
+  // The steps of the bias are those of its file.
+  const Graph merged = MergeQuantizedNodes(with_bias.graph);
+  CHECK(merged.FindConstant(merged.nodes()[0].inputs()[8])->ToVector<int32_t>() ==
+        std::vector<int32_t>{1000, -2000, 3});
+  CHECK_FALSE(merged.IsConstant("bias"));
+  CheckMerges(Model(images)
+                  .AddWeights("kernels", "w_scale", 1)
+                  .Add(Conv({"x", "w", "floats"}))
+                  .Add(OperatorDef("Relu", {"h"}, {"r"}))
+                  .Add(Quantize("r", "y"))
+                  .Returns("y"),
+              "QLinearConv>y");
+}
+
+TEST_CASE("Products become QLinearMatMul or MatMulIntegerToFloat") {
+  const Shape rows{3, 4};
+  CheckMerges(Model(rows)
+                  .AddWeights("weights", "scales", -1)
+                  .Add(OperatorDef("MatMul", {"x", "w"}, {"h"}))
+                  .Add(Quantize("h", "y", "middle"))
+                  .Returns("y"),
+              "QLinearMatMul>y");
+  CheckMerges(Model(rows)
+                  .AddWeights("weights", "w_scale", 1)
+                  .Add(OperatorDef("MatMul", {"x", "w"}, {"y"}))
+                  .Returns("y"),
+              "com.microsoft.MatMulIntegerToFloat>y");
+  CheckMerges(Model(rows)
+                  .AddWeights("turned", "scales", 0)
+                  .Add(OperatorDef("Gemm", {"x", "w", "floats"}, {"y"}, {{"transB", 1}}))
+                  .Returns("y"),
+              "com.microsoft.MatMulIntegerToFloat>y");
+  CheckMerges(Model(rows)
+                  .AddWeights("weights", "scales", 1)
+                  .Add(OperatorDef("Gemm", {"x", "w"}, {"h"}))
+                  .Add(Quantize("h", "y", "middle"))
+                  .Returns("y"),
+              "com.microsoft.MatMulIntegerToFloat>h QuantizeLinear>y");
+}
+
+TEST_CASE("Operators that move elements run on integers if scale and zero point stay") {
+  const OperatorDef turn("Transpose", {"x"}, {"t"});
+  const Model same = Model({3, 4})
+                         .Add(turn)
+                         .Add(OperatorDef("QuantizeLinear", {"t", "x_scale", "x_zero"}, {"y"}))
+                         .Returns("y");
+  CheckMerges(same, "Transpose>y");
+  CheckMerges(Model({3, 4}).Add(turn).Add(Quantize("t", "y", "x_zero")).Returns("y"),
+              "DequantizeLinear>x Transpose>t QuantizeLinear>y");
+}
+
+TEST_CASE("A constant is quantised at once") {
+  CheckMerges(Model({2, 3})
+                  .Add(OperatorDef("QuantizeLinear", {"floats", "w_scale", "middle"}, {"wq"}))
+                  .Add(Dequantize("wq", "w_scale", "middle", "w"))
+                  .Add(OperatorDef("MatMul", {"x", "w"}, {"y"}))
+                  .Returns("y"),
+              "com.microsoft.MatMulIntegerToFloat>y");
+}
+
+TEST_CASE("What integers would change stays as it is") {
+  const Shape images{2, 4, 5, 5};
+  const auto conv = [&](OperatorDef activation, const char* zero) {
+    return Model(images)
+        .AddWeights("kernels", "scales", 0)
+        .Add(Conv({"x", "w"}))
+        .Add(std::move(activation))
+        .Add(Quantize("r", "y", zero))
+        .Returns("y");
+  };
+  const std::string stays = "DequantizeLinear>x DequantizeLinear>w Conv>h Relu>r QuantizeLinear>y";
+  const OperatorDef relu("Relu", {"h"}, {"r"}), clip("Clip", {"h", "least", "six"}, {"r"});
+  CheckMerges(conv(relu, "zero"), "QLinearConv>y");
+  CheckMerges(conv(OperatorDef("Clip", {"h", "least", "twenty"}, {"r"}), "zero"), "QLinearConv>y");
+  CheckMerges(conv(relu, "middle"), stays);  // saturation keeps negative numbers
+  CheckMerges(conv(clip, "zero"),
+              "DequantizeLinear>x DequantizeLinear>w Conv>h Clip>r QuantizeLinear>y");
+  CheckMerges(conv(relu, "zero").Returns("h"), stays);  // h is returned
+  CheckMerges(conv(relu, "zero").Add(OperatorDef("Relu", {"h"}, {"z"})).Returns("z"),
+              stays + " Relu>z");  // h has two readers
+  // Scales along another axis than that of the output channels.
+  CheckMerges(Model({3, 3})
+                  .AddWeights("turned", "scales", 0)
+                  .Add(OperatorDef("MatMul", {"x", "w"}, {"y"}))
+                  .Returns("y"),
+              "DequantizeLinear>x DequantizeLinear>w MatMul>y");
+  Model vector({2, 3});
+  vector.graph.AddConstant("vector", Bytes(Shape{3}, 4));
+  CheckMerges(vector.AddWeights("vector", "scales", 0)
+                  .Add(OperatorDef("MatMul", {"x", "w"}, {"y"}))
+                  .Returns("y"),
+              "DequantizeLinear>x DequantizeLinear>w MatMul>y");
+  // A bias that is far from the steps of the sums.
+  Model coarse(images);
+  coarse.graph.AddConstant("large", Tensor::Scalar(7.3f));
+  CheckMerges(coarse.AddWeights("kernels", "large", 0)
+                  .Add(Conv({"x", "w", "floats"}))
+                  .Add(Quantize("h", "y", "middle"))
+                  .Returns("y"),
+              "DequantizeLinear>x DequantizeLinear>w Conv>h QuantizeLinear>y");
+  // A node that requires a backend, and one with a control edge.
+  const auto product = [](OperatorDef node) {
+    return Model({3, 4}).AddWeights("weights", "scales", 1).Add(std::move(node)).Returns("y");
+  };
+  const OperatorDef node("MatMul", {"x", "w"}, {"y"});
+  CheckMerges(product(OperatorDef(node).Backends("reference", OperatorDef::kRequired)),
+              "DequantizeLinear>x DequantizeLinear>w MatMul>y");
+  CheckMerges(product(OperatorDef(node).Name("first"))
+                  .Add(OperatorDef("Relu", {"y"}, {"z"}).ControlInput("first"))
+                  .Returns("z"),
+              "DequantizeLinear>x DequantizeLinear>w MatMul>y Relu>z");
+}
+
+}  // namespace
+}  // namespace quantized_passes_test
