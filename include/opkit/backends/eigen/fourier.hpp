@@ -18,17 +18,17 @@ template <class T>
 class EigenFourier {
  public:
   using Real = T;
-  using Complex = std::complex<T>;
+  using Value = std::complex<T>;
 
   EigenFourier(int64_t n, bool inverse) : n_(n), inverse_(inverse) {
     if (n > (std::numeric_limits<int>::max)())
       Throw(ErrorCode::kUnsupported, "Eigen's FFT has no lines of ", n, " numbers");
     fft_.SetFlag(Eigen::FFT<T>::Unscaled);
     // A first line makes Eigen prepare the length, so that copies need not.
-    std::vector<Complex> in(Index(n)), out(Index(n));
+    std::vector<Value> in(Index(n)), out(Index(n));
     Run(in.data(), out.data());
   }
-  void Run(const Complex* in, Complex* out) {
+  void Run(const Value* in, Value* out) {
     if (n_ == 1)
       *out = *in;  // Eigen 3.4.0 crashes on it
     else

@@ -10,20 +10,23 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Counts the bytes of `count` neighbouring elements; false if 64 bits cannot count them, or if the
-// elements are not numbers.
+// Returns the number of bytes of an element that is a C++ object.
+constexpr int64_t ObjectBytes(DType dtype) {
+  return static_cast<int64_t>(dtype == DType::kString ? sizeof(std::string) : sizeof(Tensor));
+}
+// True at the begin of an object, and for elements that are not objects.
+constexpr bool IsAtObject(DType dtype, int64_t byte_offset) {
+  return !IsObject(dtype) || byte_offset % ObjectBytes(dtype) == 0;
+}
+// Counts the bytes of `count` neighbouring elements; false if 64 bits cannot count them.
 inline bool CountDenseBytes(int64_t count, DType dtype, int64_t* bytes) {
-  if (BitSize(dtype) == 0) return false;
   if (IsPacked(dtype)) {
     *bytes = BytesOf(count, dtype);
     return true;
   }
-  return !__builtin_mul_overflow(count, ItemSize(dtype), bytes);
+  return !__builtin_mul_overflow(count, IsObject(dtype) ? ObjectBytes(dtype) : ItemSize(dtype),
+                                 bytes);
 }
-
-}  // namespace detail
-
-namespace detail {
 
 template <class T>
 Storage AllocateObjectsOf(Device device, DType dtype, int64_t count, int64_t nbytes) {
@@ -83,7 +86,7 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
   static_cast<void>(MemoryBytes(shape_, dtype));
-  detail::CheckViewOf(*storage_, dtype, byte_offset % ElementBytes(dtype) == 0);
+  detail::CheckViewOf(*storage_, dtype, detail::IsAtObject(dtype, byte_offset));
   device_ = storage_->device();
   if (shape_.IsDense(strides_)) strides_ = Dims();
   const int64_t needed = ViewBytes();
@@ -201,7 +204,6 @@ OPKIT_INLINE Tensor Tensor::Slice(int axis, int64_t begin, int64_t end) const {
   dims[axis] = end - begin;
   out.shape_ = Shape(std::move(dims));
   const int64_t first = out.numel() > 0 ? begin * strides()[axis] : 0;
-  if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ElementBytes(dtype_);
   out.strides_ = strides();
   if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
   if (IsPacked(dtype_)) {
@@ -211,7 +213,7 @@ OPKIT_INLINE Tensor Tensor::Slice(int axis, int64_t begin, int64_t end) const {
            " is no run of whole bytes; cast the tensor to a type of 8 bits first");
     out.byte_offset_ += first / in_a_byte;
   } else {
-    out.byte_offset_ += first * ItemSize(dtype_);
+    out.byte_offset_ += first * ElementBytes(dtype_);
   }
   out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
   return out;
@@ -254,14 +256,13 @@ OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
 OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                                        int64_t byte_offset, int64_t bytes) {
   Tensor out(storage->device());
-  CheckedBytes(shape, dtype);
+  static_cast<void>(MemoryBytes(shape, dtype));
   if (IsPacked(dtype) && !layout.is_standard())
     Throw(ErrorCode::kUnsupported, "elements of ", dtype, " are packed, and the layout '", layout,
           "' is for whole bytes");
-  static_cast<void>(MemoryBytes(shape, dtype));
   if (dtype != DType::kUndefined)
     detail::CheckViewOf(*storage, dtype,
-                        layout.is_standard() && byte_offset % ElementBytes(dtype) == 0);
+                        layout.is_standard() && detail::IsAtObject(dtype, byte_offset));
   if (bytes < 0) bytes = storage->nbytes() - byte_offset;
   if (byte_offset < 0 || bytes < 0 || byte_offset > storage->nbytes() - bytes)
     Throw(ErrorCode::kOutOfRange, bytes, " bytes behind ", byte_offset,
@@ -304,14 +305,13 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
 }
 
 OPKIT_INLINE int64_t Tensor::ElementBytes(DType dtype) {
-  if (!IsObject(dtype)) return ItemSize(dtype);
-  return static_cast<int64_t>(dtype == DType::kString ? sizeof(std::string) : sizeof(Tensor));
+  return IsObject(dtype) ? detail::ObjectBytes(dtype) : ItemSize(dtype);
 }
 
 OPKIT_INLINE int64_t Tensor::MemoryBytes(const Shape& shape, DType dtype) {
   if (!IsObject(dtype)) return CheckedBytes(shape, dtype);
   int64_t nbytes = 0;
-  if (__builtin_mul_overflow(shape.numel(), ElementBytes(dtype), &nbytes))
+  if (!detail::CountDenseBytes(shape.numel(), dtype, &nbytes))
     Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
   return nbytes;
@@ -328,17 +328,14 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 }
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
+  if (storage_ && storage_->objects() != detail::ObjectsOf(dtype)) return false;
   int64_t nbytes = 0;
   if (!detail::CountDenseBytes(shape.numel(), dtype, &nbytes) || nbytes > capacity_ ||
       (!storage_ && nbytes > 0))
     return false;
+  if (IsObject(dtype)) return detail::IsAtObject(dtype, byte_offset_);
   const int64_t alignment = IsPacked(dtype) ? 1 : ItemSize(dtype);
   return (byte_offset_ & (alignment - 1)) == 0;  // else its elements would be misaligned
-  if (!IsPlain(dtype) && !IsObject(dtype)) return false;
-  if (storage_ && storage_->objects() != detail::ObjectsOf(dtype)) return false;
-  return !__builtin_mul_overflow(shape.numel(), ElementBytes(dtype), &nbytes) &&
-         nbytes <= capacity_ && (storage_ || nbytes == 0) &&
-         byte_offset_ % ElementBytes(dtype) == 0;  // else its elements would be misaligned
 }
 
 OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
@@ -368,11 +365,10 @@ OPKIT_INLINE int64_t Tensor::SpanBytes() const {
 }
 
 OPKIT_INLINE int64_t Tensor::ViewBytes() const {
-  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (strides_.empty()) return MemoryBytes(shape_, dtype_);
   if (IsPacked(dtype_))
     Throw(ErrorCode::kUnsupported, "elements of ", dtype_,
           " are packed and cannot have the strides ", strides_, " in the shape ", shape_);
-  if (strides_.empty()) return MemoryBytes(shape_, dtype_);
   if (strides_.size() != rank()) return -1;
   if (numel() == 0) return 0;
   int64_t end = 1, step = 0;
@@ -384,7 +380,6 @@ OPKIT_INLINE int64_t Tensor::ViewBytes() const {
 }
 
 OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
-  const auto item = static_cast<size_t>(ElementBytes(dtype_));
   const char* base = static_cast<const char*>(raw_data());
   if (numel() == 0) return;
   if (is_dense()) {
@@ -394,7 +389,7 @@ OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
       std::memcpy(out, base, static_cast<size_t>(nbytes()));
     return;
   }
-  const auto item = static_cast<size_t>(ItemSize(dtype_));
+  const auto item = static_cast<size_t>(ElementBytes(dtype_));
   Dims index(shape_);
   for (int i = 0; i < rank(); ++i) index[i] = 0;
   for (int64_t n = numel(); n > 0; --n, out += item) {

@@ -146,7 +146,7 @@ class DftOpBase : public StandardOperator {
   const bool onesided_ = GetSingleArgument<int64_t>("onesided") != 0;
 };
 
-// Transform<T> computes lines of the element type T. Its numbers are Real and Complex, and it has
+// Transform<T> computes lines of the element type T. Its numbers are Real and Value, and it has
 // the constructor and Run of detail::FourierTransform. Each thread copies it.
 template <template <class> class Transform, class Types>
 class DftOp : public DftOpBase {
@@ -164,13 +164,13 @@ class DftOp : public DftOpBase {
       n = HasInput(1) ? IntegerList(Input(1), "dft_length")[0] : from.split.extent;
     return Visit<Types>([&]<class T>() {
       using Kernel = Transform<T>;
-      using Complex = typename Kernel::Complex;
+      using Value = typename Kernel::Value;
       const Kernel prepared(n, inverse_);
       const T* in = x.data<T>();
       T* out = y->mutable_data<T>();
       ParallelForRange(from.split.rows(), detail::FourierGrain(n), [&](int64_t begin, int64_t end) {
         Kernel transform = prepared;  // a kernel may have scratch memory
-        std::vector<Complex> line(detail::Index(n)), result(detail::Index(n));
+        std::vector<Value> line(detail::Index(n)), result(detail::Index(n));
         for (int64_t row = begin; row < end; ++row) {
           const bool half = onesided_ && inverse_;
           from.Read(in, row, half ? n / 2 + 1 : n, line.data());

@@ -19,30 +19,30 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 class FourierTransform {
  public:
   using Real = double;
-  using Complex = std::complex<double>;
+  using Value = std::complex<double>;
 
   // Prepares lines of length n, 1 or more. `inverse`: the exponents are positive.
   FourierTransform(int64_t n, bool inverse) : powers_(Index(n)) {
     // Quarters of a turn are exact, so that the parts of simple spectra are exact zeros.
-    constexpr Complex kQuarters[] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
+    constexpr Value kQuarters[] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
     for (int64_t k = 0; k < n; ++k) {
       const double turn = 2 * std::numbers::pi * (static_cast<double>(k) / static_cast<double>(n));
-      const Complex power =
-          k * 4 % n == 0 ? kQuarters[k * 4 / n] : Complex(std::cos(turn), std::sin(turn));
+      const Value power =
+          k * 4 % n == 0 ? kQuarters[k * 4 / n] : Value(std::cos(turn), std::sin(turn));
       powers_[Index(k)] = inverse ? power : std::conj(power);
     }
     for (int64_t rest = n, p = 2; rest > 1; p = p * p > rest ? rest : p + 1)
       for (; rest % p == 0; rest /= p) factors_.push_back(p);
   }
   // Computes out[k] = sum over j of in[j] * exp(-+2 pi i j k / n). The lines do not overlap.
-  void Run(const Complex* in, Complex* out) const {
-    std::vector<Complex> parts(Index(factors_.empty() ? 1 : factors_.back()));
+  void Run(const Value* in, Value* out) const {
+    std::vector<Value> parts(Index(factors_.empty() ? 1 : factors_.back()));
     Split(in, out, 1, 0, parts.data());
   }
 
  private:
   // Transforms the n / stride elements in[0], in[stride], in[2 * stride], ….
-  void Split(const Complex* in, Complex* out, int64_t stride, size_t level, Complex* parts) const {
+  void Split(const Value* in, Value* out, int64_t stride, size_t level, Value* parts) const {
     if (level == factors_.size()) {
       *out = *in;
       return;
@@ -57,7 +57,7 @@ class FourierTransform {
         const int64_t step = (k + q * part) * stride;  // of the exponents, below n
         double real = 0, imaginary = 0;
         for (int64_t r = 0, at = 0; r < p; ++r) {
-          const Complex a = parts[r], b = powers_[Index(at)];
+          const Value a = parts[r], b = powers_[Index(at)];
           real += a.real() * b.real() - a.imag() * b.imag();
           imaginary += a.real() * b.imag() + a.imag() * b.real();
           at = at + step < n ? at + step : at + step - n;
@@ -67,7 +67,7 @@ class FourierTransform {
     }
   }
 
-  std::vector<Complex> powers_;  // exp(-+2 pi i k / n)
+  std::vector<Value> powers_;  // exp(-+2 pi i k / n)
   std::vector<int64_t> factors_;
 };
 

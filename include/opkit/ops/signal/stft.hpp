@@ -97,7 +97,7 @@ class StftOp : public StftOpBase<0> {
     const std::vector<double> window = Window(n);
     return Visit<Types>([&]<class T>() {
       using Kernel = Transform<T>;
-      using Complex = typename Kernel::Complex;
+      using Value = typename Kernel::Value;
       using Real = typename Kernel::Real;
       const Kernel prepared(n, false);
       const T* in = x.data<T>();
@@ -105,7 +105,7 @@ class StftOp : public StftOpBase<0> {
       const std::vector<Real> factors(window.begin(), window.end());
       ParallelForRange(x.dim(0) * frames, detail::FourierGrain(n), [&](int64_t begin, int64_t end) {
         Kernel transform = prepared;
-        std::vector<Complex> line(detail::Index(n)), result(detail::Index(n));
+        std::vector<Value> line(detail::Index(n)), result(detail::Index(n));
         for (int64_t row = begin; row < end; ++row) {
           const T* from = in + (row / frames * steps + row % frames * step) * parts;
           for (int64_t i = 0; i < n; ++i, from += parts) {
