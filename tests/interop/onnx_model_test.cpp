@@ -167,10 +167,16 @@ TEST_CASE("Constant nodes in all their forms are constants") {
   CHECK(graph.FindConstant("is")->shape() == Shape{0});
   CHECK(graph.FindConstant("is")->dtype() == DType::kInt64);
 
-  CHECK(What(OnnxGraph().Node("Constant", {}, {"s"}, {AttributeProto::String("value_string", "hi")},
-                              "c")) ==
-        "node 'c' (Constant): its value 's' is a string, which opkit's tensors are not; it needs a "
-        "dense numeric one");
+  const Graph texts =
+      ParseOnnxModel(
+          OnnxGraph()
+              .Node("Constant", {}, {"s"}, {AttributeProto::String("value_string", "hi")})
+              .Node("Constant", {}, {"ss"}, {AttributeProto::Strings("value_strings", {"a", ""})})
+              .Model())
+          .graph;
+  CHECK(texts.FindConstant("s")->shape() == Shape{});
+  CHECK(texts.FindConstant("s")->ToVector<std::string>() == std::vector<std::string>{"hi"});
+  CHECK(texts.FindConstant("ss")->ToVector<std::string>() == std::vector<std::string>{"a", ""});
   CHECK(Contains(What(OnnxGraph().Node("Constant", {}, {"s"}, {AttributeProto::Float("value", 1)})),
                  "node 0 (Constant): attribute 'value' of this type"));
   CHECK(Contains(What(OnnxGraph().Node("Constant", {}, {"s"})), "has one attribute, found 0"));
@@ -307,15 +313,15 @@ TEST_CASE("An operator that is not registered is an Error that names the nearest
 }
 
 TEST_CASE("A type that opkit cannot hold is an Error that names it") {
-  CHECK(Contains(What(OnnxGraph().Input("text", {1}, onnx_bytes::kString)),
-                 "input 'text': element type 8 (string) is not one of opkit's"));
-  std::string sequence, type;
-  protozero::pbf_writer(type).add_message(4, std::string());
-  protozero::pbf_writer(sequence).add_string(1, "list");
-  protozero::pbf_writer(sequence).add_message(2, type);
+  std::string map, type;
+  protozero::pbf_writer(type).add_message(5, std::string());
+  protozero::pbf_writer(map).add_string(1, "table");
+  protozero::pbf_writer(map).add_message(2, type);
   OnnxGraph graph;
-  protozero::pbf_writer(graph.bytes).add_message(11, sequence);
-  CHECK(What(graph) == "input 'list': it is a sequence; opkit's values are tensors");
+  protozero::pbf_writer(graph.bytes).add_message(11, map);
+  CHECK(What(graph) ==
+        "input 'table': it is a map; opkit's values are tensors, sequences and optional ones of "
+        "these");
   OnnxGraph sparse;
   std::string values;
   protozero::pbf_writer(values).add_message(1, FloatTensor("w", {1}, {1}));
@@ -326,11 +332,11 @@ TEST_CASE("A type that opkit cannot hold is an Error that names it") {
   CHECK(
       What(OnnxGraph().Node("Op", {}, {"y"}, {AttributeProto("sparse", 11)})) ==
       "node 0 (Op): attribute 'sparse': it holds a sparse tensor, which opkit's attributes cannot");
-  CHECK(
-      Contains(What(OnnxGraph().Node(
-                   "Op", {}, {"y"},
-                   {AttributeProto::Tensor("t", onnx_bytes::Raw<char>(8, "words", {0}, {}))}, "n")),
-               "node 'n' (Op): attribute 't': tensor 'words': element type 8 (string)"));
+  CHECK(Contains(
+      What(OnnxGraph().Node(
+          "Op", {}, {"y"},
+          {AttributeProto::Tensor("t", onnx_bytes::Raw<char>(8, "words", {1}, {'a'}))}, "n")),
+      "node 'n' (Op): attribute 't': tensor 'words': its strings are in raw data"));
 }
 
 TEST_CASE("A graph that is no graph is an Error that names the value") {

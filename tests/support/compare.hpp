@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "opkit/core/packed.hpp"
-#include "opkit/core/tensor.hpp"
+#include "opkit/core/sequence.hpp"
 
 // Floating-point elements may differ by atol + rtol * |expected|; all others must be equal.
 struct Tolerance {
@@ -35,7 +35,9 @@ inline std::string IndexOf(int64_t element, const opkit::Shape& shape) {
 
 template <class T>
 std::string Text(T value) {
-  if constexpr (std::is_integral_v<T>) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return "\"" + value + "\"";
+  } else if constexpr (std::is_integral_v<T>) {
     return std::to_string(value);
   } else {
     char text[32];
@@ -86,7 +88,17 @@ inline std::string Difference(const opkit::Tensor& found, const opkit::Tensor& e
   const auto close = [&](auto f, auto e) {
     return IsClose(static_cast<double>(f), static_cast<double>(e), tolerance);
   };
-  const auto same = [](auto f, auto e) { return f == e; };
+  const auto same = [](const auto& f, const auto& e) { return f == e; };
+  if (expected.dtype() == DType::kString)
+    return compare_detail::FirstDifference<std::string>(found, expected, same);
+  if (opkit::IsObject(expected.dtype())) {
+    const auto elements = opkit::ElementsOf(found);
+    for (size_t i = 0; i < elements.size(); ++i)
+      if (std::string why = Difference(elements[i], opkit::ElementsOf(expected)[i], tolerance);
+          !why.empty())
+        return opkit::StrCat("element ", i, ": ", why);
+    return {};
+  }
   return opkit::DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
                               uint64_t, opkit::float16, opkit::bfloat16, float, double,
                               opkit::float8_e4m3fn, opkit::float8_e4m3fnuz, opkit::float8_e5m2,

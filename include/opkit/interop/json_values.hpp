@@ -216,6 +216,14 @@ inline DType DTypeFromJson(const Json& json, const std::string& path) {
               ErrorCode::kNotFound);
 }
 
+inline std::vector<std::string> StringsFromJson(const Json& json, const std::string& path) {
+  if (!json.is_array()) ThrowWrongJson(json, path, "an array of strings");
+  std::vector<std::string> strings;
+  for (size_t i = 0; i < json.size(); ++i)
+    strings.push_back(StringFromJson(json[i], Element(path, i)));
+  return strings;
+}
+
 // Converts a shape to an array of numbers, symbols (strings) and null for unknown extents. An
 // unknown rank becomes null.
 inline Json ToJson(const SymbolicShape& shape) {
@@ -246,7 +254,8 @@ inline SymbolicShape ShapeFromJson(const Json& json, const std::string& path) {
   return SymbolicShape(std::move(dims));
 }
 
-// Converts a tensor. The elements are written in row-major order, little-endian, as base64.
+// Converts a tensor. The elements are written in row-major order, little-endian, as base64; strings
+// are an array of strings.
 inline Json ToJson(const Tensor& tensor, const std::string& path) {
   static_assert(std::endian::native == std::endian::little,
                 "tensors in JSON are little-endian; this machine would have to swap bytes");
@@ -261,6 +270,11 @@ inline Json ToJson(const Tensor& tensor, const std::string& path) {
     if (!IsHostAccessible(tensor.device().type))
       Throw(ErrorCode::kUnsupported, "tensor ", ToString(tensor),
             " is not reachable from the host; copy it to the cpu first");
+    if (dense.dtype() == DType::kString) {
+      Json& strings = out["data"] = Json::array();
+      for (const std::string& text : dense.ToVector<std::string>()) strings.push_back(ToJson(text));
+      return out;
+    }
     const auto bytes = static_cast<size_t>(dense.nbytes());
     out["data"] = EncodeBase64({bytes ? static_cast<const char*>(dense.raw_data()) : "", bytes});
     return out;
@@ -277,6 +291,17 @@ inline Tensor TensorFromJson(const Json& json, const std::string& path) {
     Tensor out(device);
     out.Resize(shape);
     return out;
+  }
+  if (dtype == DType::kString) {
+    const auto strings = object.Read("data", StringsFromJson);
+    if (static_cast<int64_t>(strings.size()) != shape.numel())
+      ThrowAtPath(object.PathOf("data"), StrCat("has ", strings.size(), " strings, but ", dtype,
+                                                ToString(shape), " has ", shape.numel()));
+    return AtPath(path, [&] {
+      Tensor out(shape, dtype, device);
+      std::copy(strings.begin(), strings.end(), out.mutable_data<std::string>());
+      return out;
+    });
   }
   const int64_t needed =
       AtPath(object.PathOf("shape"), [&] { return Tensor::CheckedBytes(shape, dtype); });

@@ -51,9 +51,14 @@ inline Graph LoadOnnx(const std::string& path, const OnnxOptions& options = {}) 
 
 // Reads one serialized TensorProto, such as the test data (*.pb) beside ONNX models, and copies its
 // values. Errors begin with the tensor's name. Throws kInvalidArgument for damaged bytes or values
-// that do not match the shape. Throws kUnsupported for an element type without a DType (string,
-// float8, int4) and for external data.
+// that do not match the shape. Throws kUnsupported for an element type without a DType (float8,
+// int4) and for external data.
 Tensor ReadOnnxTensor(std::string_view tensor_proto_bytes);
+
+// Reads one serialized value of this type: a TensorProto, a SequenceProto or an OptionalProto. Such
+// bytes do not say which of these they are; the graph's inputs do (Graph::Input::info). Errors as
+// ReadOnnxTensor.
+Tensor ReadOnnxValue(std::string_view bytes, const TensorInfo& type);
 
 }}  // namespace opkit
 

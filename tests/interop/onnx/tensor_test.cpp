@@ -166,16 +166,25 @@ TEST_CASE("Bools that are neither 0 nor 1 are true") {
   CHECK(Values<bool>(Raw<uint8_t>(9, {3}, {0, 255, 1})) == std::vector<bool>{false, true, true});
 }
 
+TEST_CASE("Strings are read from string_data alone") {
+  const auto texts = [](std::vector<int64_t> dims) {
+    return Message(
+        8, dims,
+        [](protozero::pbf_writer& writer) {
+          writer.add_string(kStrings, "hello");
+          writer.add_string(kStrings, "");
+        },
+        "labels");
+  };
+  CHECK(Values<std::string>(texts({2})) == std::vector<std::string>{"hello", ""});
+  CHECK(ReadOnnxTensor(texts({1, 2})).shape() == Shape{1, 2});
+  CHECK(What(texts({3})) == "tensor 'labels': it has 2 values, but string[3] needs 3");
+  CHECK(What(Raw<char>(8, {1}, {'a'})) ==
+        "tensor 'w': its strings are in raw data, but belong in string_data");
+  CHECK(Values<std::string>(Message(8, {0}, nullptr)).empty());
+}
+
 TEST_CASE("A tensor that opkit cannot hold is an Error that names it") {
-  const Error text = ErrorOf([] {
-    ReadOnnxTensor(Message(
-        8, {1}, [](protozero::pbf_writer& writer) { writer.add_string(kStrings, "hello"); },
-        "labels"));
-  });
-  CHECK(text.code() == ErrorCode::kUnsupported);
-  CHECK(text.message() ==
-        "tensor 'labels': element type 8 (string) is not one of opkit's; convert the model to a "
-        "numeric type of 8 bits or more");
   CHECK(What(Raw<uint8_t>(0, {1}, {0})) ==
         "tensor 'w': element type 0 (undefined) is none of ONNX's");
   CHECK(Contains(What(Raw<uint8_t>(99, {1}, {0})), "element type 99 (unknown)"));

@@ -28,6 +28,10 @@ class GraphJsonWriter {
     for (const Graph::Input& input : graph.inputs()) {
       Json item = {{"name", ToJson(input.name)}, {"dtype", ToString(input.info.dtype)}};
       item["shape"] = ToJson(input.info.shape);
+      if (input.info.element != DType::kUndefined) {
+        item["element"] = ToString(input.info.element);
+        if (input.info.holds_sequence) item["holds_sequence"] = true;
+      }
       if (input.info.device != Device{}) item["device"] = ToJson(input.info.device);
       out["inputs"].push_back(std::move(item));
     }
@@ -122,12 +126,16 @@ class GraphJsonReader {
   Graph ReadGraph(const JsonObject& object, int depth) {
     Graph graph;
     object.ForEach("inputs", [&](const Json& json, const std::string& path) {
-      const JsonObject item(json, path, {"name", "dtype", "shape", "device"});
-      const Device device = item.Read("device", DeviceFromJson, Device{});
-      std::string name = item.Read("name", StringFromJson);
-      const DType dtype = item.Read("dtype", DTypeFromJson);
-      SymbolicShape shape = item.Read("shape", ShapeFromJson);
-      AtPath(path, [&] { graph.AddInput(std::move(name), dtype, std::move(shape), device); });
+      const JsonObject item(json, path,
+                            {"name", "dtype", "element", "holds_sequence", "shape", "device"});
+      Graph::Input input;
+      input.info.device = item.Read("device", DeviceFromJson, Device{});
+      input.name = item.Read("name", StringFromJson);
+      input.info.dtype = item.Read("dtype", DTypeFromJson);
+      input.info.element = item.Read("element", DTypeFromJson, DType::kUndefined);
+      input.info.holds_sequence = item.Read("holds_sequence", BoolFromJson, false);
+      input.info.shape = item.Read("shape", ShapeFromJson);
+      AtPath(path, [&] { graph.AddInput(std::move(input)); });
     });
     object.ForEach("constants", [&](const Json& json, const std::string& path) {
       const JsonObject item(json, path, {"name", "tensor"});

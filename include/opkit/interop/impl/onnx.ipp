@@ -18,6 +18,8 @@ inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& optio
   for (const OnnxOpset& opset : model.about.opsets)
     if (opset.domain.empty()) CheckOnnxOpset(opset.version);
   OnnxFunctionInliner::Run(model, reader, options);
+  for (const OnnxValueProto& output : model.graph.outputs)
+    model.about.output_types.push_back(output.info(OnnxDType(output.type)));
   OnnxContext context{options, model, std::move(source)};
   try {
     model.about.graph = OnnxGraphBuilder(context, model.graph).Build();
@@ -51,6 +53,10 @@ OPKIT_INLINE OnnxModel LoadOnnxModel(const std::string& path, const OnnxOptions&
 
 OPKIT_INLINE Tensor ReadOnnxTensor(std::string_view tensor_proto_bytes) {
   return detail::ReadOnnxTensor(tensor_proto_bytes, {});
+}
+OPKIT_INLINE Tensor ReadOnnxValue(std::string_view bytes, const TensorInfo& type) {
+  if (type.dtype == DType::kSequence) return detail::ReadOnnxSequence(bytes);
+  return type.dtype == DType::kOptional ? detail::ReadOnnxOptional(bytes) : ReadOnnxTensor(bytes);
 }
 
 }}  // namespace opkit

@@ -174,6 +174,15 @@ class OnnxGraphWriter {
     for (const int64_t extent : dense.shape()) to.add_int64(OnnxTensorField::kDims, extent);
     to.add_int32(OnnxTensorField::kDataType, static_cast<int32_t>(OnnxNumberOf(dense.dtype())));
     if (!name.empty()) to.add_string(OnnxTensorField::kName, name);
+    if (dense.dtype() == DType::kString) {
+      const auto* strings = dense.data<std::string>();
+      for (int64_t i = 0; i < dense.numel(); ++i)
+        to.add_string(OnnxTensorField::kStringData, strings[i]);
+      return;
+    }
+    if (IsObject(dense.dtype()))
+      Throw(ErrorCode::kUnsupported, "tensor ", ToString(tensor),
+            " is no TensorProto; ONNX has no constants of this kind");
     const auto bytes = static_cast<size_t>(dense.nbytes());
     to.add_bytes(OnnxTensorField::kRawData, bytes ? static_cast<const char*>(dense.raw_data()) : "",
                  bytes);
@@ -407,7 +416,28 @@ class OnnxGraphWriter {
   static void Write(protozero::pbf_writer to, const std::string& name, const TensorInfo& info) {
     to.add_string(OnnxValueInfoField::kName, name);
     if (info.dtype == DType::kUndefined && !info.shape.has_rank()) return;
-    protozero::pbf_writer type(to, OnnxValueInfoField::kType);
+    if (!IsObject(info.dtype) || info.dtype == DType::kString) {
+      protozero::pbf_writer type(to, OnnxValueInfoField::kType);
+      return Write(type, info);
+    }
+    if (info.element == DType::kUndefined) return;
+    std::string message;
+    protozero::pbf_writer type(message);
+    Write(type, TensorInfo(info.element, SymbolicShape()));
+    if (info.dtype == DType::kSequence || info.holds_sequence)
+      message = InContainer(OnnxTypeField::kSequence, message);
+    if (info.dtype == DType::kOptional) message = InContainer(OnnxTypeField::kOptional, message);
+    to.add_message(OnnxValueInfoField::kType, message);
+  }
+  // Returns the TypeProto of a sequence or an optional value whose element has the type `element`.
+  static std::string InContainer(int kind, const std::string& element) {
+    std::string inner, outer;
+    protozero::pbf_writer(inner).add_message(OnnxContainerTypeField::kElemType, element);
+    protozero::pbf_writer(outer).add_message(static_cast<protozero::pbf_tag_type>(kind), inner);
+    return outer;
+  }
+  // Writes the TypeProto of a tensor.
+  static void Write(protozero::pbf_writer& type, const TensorInfo& info) {
     std::string tensor;  // via a string, so that an empty message is written, too
     protozero::pbf_writer fields(tensor);
     if (info.dtype != DType::kUndefined)
@@ -441,10 +471,15 @@ class OnnxGraphWriter {
 // Returns the number of bytes of all tensors of a graph: most of the model's size.
 inline int64_t OnnxTensorBytes(const Graph& graph) {
   int64_t bytes = 0;
-  for (const Graph::Constant& constant : graph.constants()) bytes += constant.value.nbytes();
+  const auto add = [&](const Tensor& tensor) {
+    if (tensor.dtype() != DType::kString) bytes += tensor.nbytes();
+    for (int64_t i = 0; tensor.dtype() == DType::kString && i < tensor.numel(); ++i)
+      bytes += static_cast<int64_t>(tensor.data<std::string>()[i].size());
+  };
+  for (const Graph::Constant& constant : graph.constants()) add(constant.value);
   for (const OperatorDef& def : graph.nodes()) {
     for (const NamedAttribute& arg : def.args())
-      for (const Tensor& tensor : arg.value.values().tensors) bytes += tensor.nbytes();
+      for (const Tensor& tensor : arg.value.values().tensors) add(tensor);
     for (const NamedSubgraph& subgraph : def.subgraphs())
       if (const Graph* inner = GraphOf(*subgraph.graph)) bytes += OnnxTensorBytes(*inner);
   }

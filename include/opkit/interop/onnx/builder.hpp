@@ -32,7 +32,7 @@ class OnnxGraphBuilder {
       AtNode(i, [&] { DeclareOutputs(proto_.nodes[i]); });
     for (const auto* values : {&proto_.values, &proto_.outputs})
       for (const OnnxValueProto& value : *values)
-        scope_.Know(value.name, TensorInfo(OnnxDType(value.type), value.shape));
+        scope_.Know(value.name, value.info(OnnxDType(value.type)));
     for (size_t i = 0; i < proto_.nodes.size(); ++i) AtNode(i, [&] { Node(proto_.nodes[i]); });
     for (const OnnxValueProto& output : proto_.outputs) Output(output.name);
     static_cast<void>(GraphView(graph()));  // checks for missing values and cycles
@@ -75,14 +75,15 @@ class OnnxGraphBuilder {
   void Input(const OnnxValueProto& input) {
     if (graph().IsConstant(input.name)) return;  // the input has a default: it is a constant
     Declare(input.name, "an input");
-    TensorInfo info(DType::kUndefined, input.shape);
+    TensorInfo info;
     AtOnnxPlace("input", input.name, [&] {
       if (*input.other)
-        Throw(ErrorCode::kUnsupported, "it is ", input.other, "; opkit's values are tensors");
-      if (input.type != 0) info.dtype = CheckedOnnxDType(input.type);
+        Throw(ErrorCode::kUnsupported, "it is ", input.other,
+              "; opkit's values are tensors, sequences and optional ones of these");
+      info = input.info(input.type != 0 ? CheckedOnnxDType(input.type) : DType::kUndefined);
     });
     scope_.Know(input.name, info, /*checked=*/!around_);
-    graph().AddInput(input.name, info.dtype, std::move(info.shape));
+    graph().AddInput({input.name, std::move(info)});
   }
   void Output(std::string name) {
     Find(name);
@@ -127,10 +128,14 @@ class OnnxGraphBuilder {
       return Tensor::From<int64_t>({}, attribute.ints);
     if (name == "value_ints" && attribute.type == Type::kInts)
       return Tensor::From<int64_t>(extent(attribute.ints), attribute.ints);
-    if (name == "sparse_value" || name == "value_string" || name == "value_strings")
-      Throw(ErrorCode::kUnsupported, "its value '", node.outputs[0], "' is ",
-            name == "sparse_value" ? "sparse" : "a string",
-            ", which opkit's tensors are not; it needs a dense numeric one");
+    if ((name == "value_string" && attribute.type == Type::kString) ||
+        (name == "value_strings" && attribute.type == Type::kStrings)) {
+      const std::vector<std::string> strings(attribute.bytes.begin(), attribute.bytes.end());
+      return Tensor::From(name == "value_string" ? Shape{} : extent(strings), strings);
+    }
+    if (name == "sparse_value")
+      Throw(ErrorCode::kUnsupported, "its value '", node.outputs[0],
+            "' is sparse, which opkit's tensors are not; it needs a dense one");
     Throw(ErrorCode::kInvalidArgument, "attribute '", name,
           "' of this type is not one that a Constant has");
   }
@@ -243,7 +248,7 @@ class OnnxGraphBuilder {
     local_.Add(name);
     captures_.push_back(name);
     scope_.Know(name, info);
-    graph().AddInput(name, info.dtype, info.shape);
+    graph().AddInput({name, info});
   }
   // Finds a value for an inner graph, here or further out.
   Outer Provide(const std::string& name) {

@@ -40,6 +40,8 @@ struct OnnxModel {
   std::string doc;
   std::vector<OnnxOpset> opsets;
   std::vector<std::pair<std::string, std::string>> metadata;
+  // The types that the file declares for the graph's outputs; compiling the graph infers them anew.
+  std::vector<TensorInfo> output_types;
   // A sentence for each node that only the options allow, and for each ZipMap.
   std::vector<std::string> warnings;
 

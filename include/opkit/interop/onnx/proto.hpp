@@ -43,9 +43,25 @@ struct OnnxUnparsed {
 // A ValueInfoProto: an input, an output or another value with its type.
 struct OnnxValueProto {
   std::string name;
-  int64_t type = 0;        // the element type, if it is a tensor
-  const char* other = "";  // the kind of another value: "a sequence"
+  int64_t type = 0;        // the element type of the tensor, or of the tensors in a sequence
+  const char* other = "";  // the kind of a value that opkit does not have: "a map"
+  DType container = DType::kUndefined;  // kSequence or kOptional
+  bool holds_sequence = false;          // the optional value holds a sequence
   SymbolicShape shape;
+
+  // Returns the type as far as the file gives it. The shape of the tensors in a sequence or an
+  // optional value is not part of it.
+  TensorInfo info(DType element) const {
+    TensorInfo out(container == DType::kUndefined ? element : container, SymbolicShape());
+    if (container == DType::kUndefined) {
+      out.shape = shape;
+    } else {
+      out.shape = SymbolicShape(std::vector<Dim>{Dim()});
+      out.element = element;
+      out.holds_sequence = holds_sequence;
+    }
+    return out;
+  }
 };
 
 struct OnnxGraphProto;

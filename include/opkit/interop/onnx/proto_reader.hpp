@@ -189,12 +189,26 @@ class OnnxProtoReader {
     for (WireMessage message(bytes); message.Next();) {
       const int field = message.field();
       if (field == OnnxTypeField::kTensor) TensorType(message.Bytes(), out);
-      if (field == OnnxTypeField::kSequence) out.other = "a sequence";
+      if (field == OnnxTypeField::kSequence || field == OnnxTypeField::kOptional)
+        ContainerType(message.Bytes(), field, out);
       if (field == OnnxTypeField::kMap) out.other = "a map";
       if (field == OnnxTypeField::kOpaque) out.other = "opaque";
       if (field == OnnxTypeField::kSparseTensor) out.other = "a sparse tensor";
-      if (field == OnnxTypeField::kOptional) out.other = "optional";
     }
+  }
+  // Parses the type of a sequence or of an optional value, which may hold a sequence.
+  static void ContainerType(std::string_view bytes, int kind, OnnxValueProto& out) {
+    const bool is_sequence = kind == OnnxTypeField::kSequence;
+    if (out.container == DType::kSequence || (out.container == DType::kOptional && !is_sequence)) {
+      out.other = "a container of containers";
+      return;
+    }
+    if (out.container == DType::kOptional)
+      out.holds_sequence = true;
+    else
+      out.container = is_sequence ? DType::kSequence : DType::kOptional;
+    for (WireMessage message(bytes); message.Next();)
+      if (message.field() == OnnxContainerTypeField::kElemType) Type(message.Bytes(), out);
   }
   static void TensorType(std::string_view bytes, OnnxValueProto& out) {
     for (WireMessage message(bytes); message.Next();) {

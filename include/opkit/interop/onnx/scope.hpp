@@ -94,6 +94,10 @@ class OnnxScope {
     TensorInfo info = ProvenInfoOf(name), declared = Find(declared_, name);
     if (info.dtype == DType::kUndefined) info.dtype = declared.dtype;
     if (!info.shape.has_rank()) info.shape = std::move(declared.shape);
+    if (info.element == DType::kUndefined) {
+      info.element = declared.element;
+      info.holds_sequence = declared.holds_sequence;
+    }
     return info;
   }
 
@@ -125,6 +129,10 @@ class OnnxScope {
     if (number >= infos.size()) infos.resize(number + 1);
     TensorInfo& known = infos[number];
     if (known.dtype == DType::kUndefined) known.dtype = info.dtype;
+    if (known.element == DType::kUndefined) {
+      known.element = info.element;
+      known.holds_sequence = info.holds_sequence;
+    }
     if (!known.shape.has_rank()) known.shape = info.shape;
   }
   TensorInfo Find(const Infos& infos, const std::string& name) const {

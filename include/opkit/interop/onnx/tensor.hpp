@@ -5,7 +5,7 @@
 #define OPKIT_INTEROP_ONNX_TENSOR_HPP_
 
 #include "opkit/core/packed.hpp"
-#include "opkit/core/tensor.hpp"
+#include "opkit/core/sequence.hpp"
 #include "opkit/interop/onnx/external_data.hpp"
 #include "opkit/interop/onnx/wire.hpp"
 #include "opkit/ops/support/convert.hpp"
@@ -54,6 +54,7 @@ constexpr const OnnxValueField* FindOnnxValueField(int number) {
 }
 // Returns the typed field for the values of a dtype.
 constexpr const OnnxValueField* OnnxValueFieldOf(DType dtype) {
+  if (dtype == DType::kString) return FindOnnxValueField(OnnxTensorField::kStringData);
   const bool is_unsigned = dtype == DType::kUInt32 || dtype == DType::kUInt64;
   return FindOnnxValueField(dtype == DType::kFloat32 || dtype == DType::kComplex64    ? 4
                             : dtype == DType::kInt64                                  ? 7
@@ -141,6 +142,12 @@ class OnnxTypedValues {
       std::memcpy(to, &value, size);
       to += size;
     };
+    if (out.dtype() == DType::kString) {
+      auto* strings = out.mutable_data<std::string>();
+      for (WireMessage message(bytes); message.Next();)
+        if (message.field() == field) *strings++ = message.String();
+      return;
+    }
     const auto size = IsPacked(out.dtype()) ? 1 : static_cast<size_t>(ItemSize(out.dtype()));
     for (WireMessage message(bytes); message.Next();) {
       if (message.field() != field) continue;
@@ -180,6 +187,10 @@ inline Tensor TensorOfOnnxBytes(std::string_view raw, const Storage& storage, Sh
                                 DType dtype) {
   static_assert(std::endian::native == std::endian::little,
                 "ONNX files are little-endian; this machine would have to swap bytes");
+  if (dtype == DType::kString && raw.empty() && shape.numel() == 0)
+    return Tensor(std::move(shape), dtype);
+  if (dtype == DType::kString)
+    Throw(ErrorCode::kInvalidArgument, "its strings are in raw data, but belong in string_data");
   const int64_t needed = Tensor::CheckedBytes(shape, dtype);
   if (static_cast<uint64_t>(needed) != raw.size())
     Throw(ErrorCode::kInvalidArgument, "its data has ", raw.size(), " bytes, but ", dtype,
@@ -215,6 +226,8 @@ inline Tensor ReadOnnxTensor(const OnnxTensorHeader& header, const OnnxTensorSou
     if (!source.external)
       Throw(ErrorCode::kUnsupported, "its data is in the file '", header.external.location,
             "', and external data cannot be read here");
+    if (dtype == DType::kString)
+      Throw(ErrorCode::kInvalidArgument, "its strings are external, but belong in string_data");
     const int64_t needed = Tensor::CheckedBytes(shape, dtype);
     const OnnxExternalBytes bytes = source.external->Get(header.external, needed);
     return AtOnnxPlace("external data in", header.external.location,
@@ -238,6 +251,29 @@ inline Tensor ReadOnnxTensor(std::string_view bytes, const OnnxTensorSource& sou
         ReadOnnxTensorHeader(bytes, header);
         return ReadOnnxTensor(header, source);
       });
+}
+
+// Reads a SequenceProto of tensors. Throws kUnsupported for other elements.
+inline Tensor ReadOnnxSequence(std::string_view bytes) {
+  std::vector<Tensor> elements;
+  for (WireMessage message(bytes); message.Next();)
+    if (message.field() == OnnxSequenceField::kTensors)
+      elements.push_back(ReadOnnxTensor(message.Bytes(), {}));
+    else if (message.field() > OnnxSequenceField::kTensors)
+      Throw(ErrorCode::kUnsupported, "a sequence has elements that are no dense tensors");
+  return MakeSequence(elements);
+}
+// Reads an OptionalProto of a tensor or a sequence. Throws kUnsupported for another element.
+inline Tensor ReadOnnxOptional(std::string_view bytes) {
+  std::optional<Tensor> element;
+  for (WireMessage message(bytes); message.Next();)
+    if (message.field() == OnnxOptionalField::kTensor)
+      element = ReadOnnxTensor(message.Bytes(), {});
+    else if (message.field() == OnnxOptionalField::kSequence)
+      element = ReadOnnxSequence(message.Bytes());
+    else if (message.field() >= OnnxOptionalField::kSparseTensor)
+      Throw(ErrorCode::kUnsupported, "an optional value is neither a dense tensor nor a sequence");
+  return MakeOptional(element);
 }
 
 }}}  // namespace opkit::detail

@@ -29,10 +29,14 @@ struct OnnxValueInfoField { enum : int { kName = 1, kType }; };
 struct OnnxTypeField { enum : int { kTensor = 1, kSequence = 4, kMap, kOpaque = 7, kSparseTensor,
   kOptional }; };
 struct OnnxTensorTypeField { enum : int { kElemType = 1, kShape }; };
+struct OnnxContainerTypeField { enum : int { kElemType = 1 }; };
 struct OnnxShapeField { enum : int { kDim = 1 }; };
 struct OnnxDimField { enum : int { kValue = 1, kParam }; };
-struct OnnxTensorField { enum : int { kDims = 1, kDataType, kSegment, kFloatData, kName = 8,
+struct OnnxTensorField { enum : int { kDims = 1, kDataType, kSegment, kFloatData, kStringData = 6,
+  kName = 8,
   kRawData, kDoubleData, kExternalData = 13, kDataLocation }; };
+struct OnnxSequenceField { enum : int { kName = 1, kElemType, kTensors }; };
+struct OnnxOptionalField { enum : int { kName = 1, kElemType, kTensor, kSparseTensor, kSequence }; };
 struct OnnxSparseTensorField { enum : int { kValues = 1 }; };
 struct OnnxEntryField { enum : int { kKey = 1, kValue }; };
 // clang-format on

@@ -14,7 +14,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 inline DType OnnxDType(int64_t type) {
   constexpr DType kTypes[] = {DType::kUndefined,      DType::kFloat32,    DType::kUInt8,
                               DType::kInt8,           DType::kUInt16,     DType::kInt16,
-                              DType::kInt32,          DType::kInt64,      DType::kUndefined,
+                              DType::kInt32,          DType::kInt64,      DType::kString,
                               DType::kBool,           DType::kFloat16,    DType::kFloat64,
                               DType::kUInt32,         DType::kUInt64,     DType::kComplex64,
                               DType::kComplex128,     DType::kBFloat16,   DType::kFloat8E4M3FN,
