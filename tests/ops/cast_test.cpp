@@ -146,13 +146,49 @@ TEST_CASE("more elements than a block, an odd number, on all threads") {
 
 TEST_CASE("types that it does not convert to are refused") {
   const Tensor x = Tensor::Scalar(1.f);
-  const Error string = ErrorOf([&] { Cast(x, kOnnxString); });
-  CHECK(string.code() == ErrorCode::kUnsupported);
-  CHECK(Contains(string.message(), "Cast: to=8 is an element type (string"));
+  constexpr int64_t kOnnxComplex64 = 14;
+  const Error complex = ErrorOf([&] { Cast(x, kOnnxComplex64); });
+  CHECK(complex.code() == ErrorCode::kUnsupported);
+  CHECK(Contains(complex.message(), "Cast: to=14 is a complex element type"));
   const Error unknown = ErrorOf([&] { Cast(x, 99); });
   CHECK(unknown.code() == ErrorCode::kInvalidArgument);
   CHECK(Contains(unknown.message(), "Cast: to=99 is no element type of ONNX"));
   CHECK(Contains(ErrorOf([&] { Invoke("Cast", {x}); }).message(), "needs the argument 'to'"));
+}
+
+TEST_CASE("numbers become the shortest text that reads back, and texts the number they spell") {
+  using Strings = std::vector<std::string>;
+  const auto texts = [](const Tensor& x) { return Cast(x, kOnnxString).ToVector<std::string>(); };
+  const auto of = [](const Strings& values) {
+    return Tensor::From(Shape{static_cast<int64_t>(values.size())}, values);
+  };
+  CHECK(texts(Tensor::From<float>({7}, {3.14f, -0.5f, 100, 1e20f, NAN, INFINITY, -INFINITY})) ==
+        Strings{"3.14", "-0.5", "100", "1e+20", "NaN", "INF", "-INF"});
+  CHECK(texts(Tensor::From<double>({2}, {0.1, 1e300})) == Strings{"0.1", "1e+300"});
+  CHECK(texts(Tensor::From<float16>({1}, {float16(1.5f)})) == Strings{"1.5"});
+  CHECK(texts(Tensor::From<int64_t>({2}, {INT64_MIN, 7})) == Strings{"-9223372036854775808", "7"});
+  CHECK(texts(Tensor::From<bool>({2}, {true, false})) == Strings{"1", "0"});
+  CHECK(texts(of({"as it is"})) == Strings{"as it is"});
+  const Tensor numbers = of({"3.25", "-1e-5", "1E8", "+INF", "inf", "-Inf", " 7 ", "+2"});
+  CHECK(Cast(numbers, kOnnxFloat).ToVector<float>() ==
+        std::vector<float>{3.25f, -1e-5f, 1e8f, INFINITY, INFINITY, -INFINITY, 7, 2});
+  CHECK(std::isnan(Cast(of({"nan"}), kOnnxFloat).data<float>()[0]));
+  CHECK(Cast(of({"1e999"}), kOnnxFloat).data<float>()[0] == INFINITY);
+  CHECK(Cast(of({"9223372036854775807", "100.5", "-3"}), kOnnxInt64).ToVector<int64_t>() ==
+        std::vector<int64_t>{INT64_MAX, 100, -3});
+  CHECK(Cast(of({"1", "0", "0.5"}), kOnnxBool).ToVector<bool>() ==
+        std::vector<bool>{true, false, true});
+  for (const char* text : {"Hello", "", " ", "1.5x", "--1", "+-1", "0x10"}) {
+    CAPTURE(text);
+    const Error error = ErrorOf([&] { Cast(of({text}), kOnnxFloat); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK(error.message() == StrCat("Cast: the text '", text, "' is no number"));
+  }
+  CHECK(ErrorOf([&] { Cast(of({"3000000000"}), kOnnxInt32); }).message() ==
+        "Cast: the text '3000000000' is outside int32");
+  CHECK(Invoke("CastLike", {of({"4"}), Tensor::Scalar(1)})[0].data<int32_t>()[0] == 4);
+  CHECK(ErrorOf([&] { Cast(Tensor(Shape{1}, DType::kComplex64), kOnnxString); }).code() ==
+        ErrorCode::kTypeMismatch);
 }
 
 TEST_CASE("in place only between types of one size") {

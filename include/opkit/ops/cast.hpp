@@ -7,6 +7,7 @@
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/small_numbers.hpp"
+#include "opkit/ops/text/string_numbers.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -130,8 +131,8 @@ inline DType CastTarget(int64_t onnx_type) {
   const DType dtype = OnnxDType(onnx_type);
   if (dtype == DType::kUndefined || IsComplex(dtype))
     Throw(ErrorCode::kUnsupported, "Cast: to=", onnx_type,
-          " is an element type (string or complex) that it does not convert to; expected one of ",
-          WithSmallDTypes(PlainTypes::DTypes()));
+          " is a complex element type, which it does not convert to; expected one of ",
+          WithStrings(WithSmallDTypes(PlainTypes::DTypes())));
   return dtype;
 }
 
@@ -145,10 +146,13 @@ class CastOp : public ElementwiseOperator {
         rounding_(detail::CastRounding("Cast", this->def().args())) {}
 
   bool RunOnDevice() override {
-    if (!detail::IsSmall(Input(0).dtype()) && !detail::IsSmall(to_)) [[likely]]
+    if (IsPlain(Input(0).dtype()) && IsPlain(to_)) [[likely]]
       return ElementwiseOperator::RunOnDevice();
     const Tensor& x = DenseInput(0);
-    detail::CastSmall("Cast", x, *InferredOutput(0), rounding_);
+    if (x.dtype() == DType::kString || to_ == DType::kString)
+      detail::CastStrings(x, *InferredOutput(0));
+    else
+      detail::CastSmall("Cast", x, *InferredOutput(0), rounding_);
     return true;
   }
 
@@ -178,9 +182,11 @@ OPKIT_STANDARD_OPERATOR(Cast, kNotImplemented, CastOp)
         "nearest number, of two the even one, infinity beyond the largest. To a floating-point "
         "type "
         "of 8 bits: as `saturate` and `round_mode` say. To float4: the largest number beyond it, 0 "
-        "for NaN. To float8_e8m0fnu: NaN for a negative number.")
-    .Input(0, "input", "a tensor of any shape", WithSmallDTypes(PlainTypes::DTypes()))
-    .Output(0, "output", "of the same shape", WithSmallDTypes(PlainTypes::DTypes()))
+        "for NaN. To float8_e8m0fnu: NaN for a negative number. To a string: the shortest text "
+        "that reads back as the number, NaN, INF or -INF; from a string: the number that it "
+        "spells.")
+    .Input(0, "input", "a tensor of any shape", WithStrings(WithSmallDTypes(PlainTypes::DTypes())))
+    .Output(0, "output", "of the same shape", WithStrings(WithSmallDTypes(PlainTypes::DTypes())))
     .RequiredArg<int64_t>("to", "the type's number in ONNX's enumeration TensorProto.DataType")
     .Arg<int64_t>("saturate",
                   "1: beyond the largest number of an 8-bit floating-point type lies the largest "
@@ -210,6 +216,8 @@ class CastLikeOp final : public StandardOperator {
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
+    if (x.dtype() == DType::kString || y->dtype() == DType::kString)
+      return detail::CastStrings(x, *y), true;
     if (detail::IsSmall(x.dtype()) || detail::IsSmall(y->dtype())) {
       detail::CastSmall("CastLike", x, *y, detail::CastRounding("CastLike", def().args()));
       return true;
@@ -231,10 +239,11 @@ class CastLikeOp final : public StandardOperator {
 OPKIT_STANDARD_OPERATOR(CastLike, kMaker, CastLikeOp)
     .Doc("Converts elements to the type of another tensor, as Cast does.")
     .NumInputs(2)
-    .Input(0, "input", "a tensor of any shape", WithSmallDTypes(PlainTypes::DTypes()))
+    .Input(0, "input", "a tensor of any shape", WithStrings(WithSmallDTypes(PlainTypes::DTypes())))
     .Input(1, "target_type", "a tensor of any shape; only its type is read",
-           WithSmallDTypes(PlainTypes::DTypes()))
-    .Output(0, "output", "of the shape of the input", WithSmallDTypes(PlainTypes::DTypes()))
+           WithStrings(WithSmallDTypes(PlainTypes::DTypes())))
+    .Output(0, "output", "of the shape of the input",
+            WithStrings(WithSmallDTypes(PlainTypes::DTypes())))
     .Arg<int64_t>("saturate",
                   "1: beyond the largest number of an 8-bit floating-point type lies the largest "
                   "one; 0: infinity, or NaN in a type without it",

@@ -4,6 +4,7 @@
 
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/moving_strings.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
@@ -136,7 +137,7 @@ OPKIT_NODE_GRADIENT(Split) {
 
 }  // namespace detail
 
-class ConcatOp final : public AxisOperator {
+class ConcatOp : public AxisOperator {
  public:
   using AxisOperator::AxisOperator;
   bool RunOnDevice() override {
@@ -157,7 +158,7 @@ class ConcatOp final : public AxisOperator {
   StridedCopy copy_;
 };
 
-class SplitOp final : public AxisOperator {
+class SplitOp : public AxisOperator {
  public:
   using AxisOperator::AxisOperator;
   bool RunOnDevice() override {
@@ -184,7 +185,8 @@ class SplitOp final : public AxisOperator {
   StridedCopy copy_;
 };
 
-OPKIT_STANDARD_OPERATOR(Concat, kMaker, ConcatOp)
+OPKIT_STANDARD_OPERATOR(Concat, kMaker, MovingStrings<ConcatOp>)
+    .TakesStrings()
     .NumInputs(1, 1 << 20)
     .Input(0, "inputs", "tensors of one dtype whose shapes differ along `axis` alone")
     .Output(0, "concat_result", "all of them, one behind the other")
@@ -192,7 +194,8 @@ OPKIT_STANDARD_OPERATOR(Concat, kMaker, ConcatOp)
     .Infer(detail::InferConcat)
     .Doc("Joins tensors along an axis.");
 
-OPKIT_STANDARD_OPERATOR(Split, kMaker, SplitOp)
+OPKIT_STANDARD_OPERATOR(Split, kMaker, MovingStrings<SplitOp>)
+    .TakesStrings()
     .NumInputs(1, 2)
     .NumOutputs(1, 1 << 20)
     .Input(0, "input", "any tensor")

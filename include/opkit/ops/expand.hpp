@@ -4,6 +4,7 @@
 
 #include "opkit/ops/support/broadcast.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/moving_strings.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -44,7 +45,7 @@ inline void InferTile(InferenceContext& c) {
 
 }  // namespace detail
 
-class ExpandOp final : public StandardOperator {
+class ExpandOp : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
@@ -60,7 +61,7 @@ class ExpandOp final : public StandardOperator {
   StridedCopy copy_;
 };
 
-class TileOp final : public StandardOperator {
+class TileOp : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
@@ -81,7 +82,8 @@ class TileOp final : public StandardOperator {
   StridedCopy copy_;
 };
 
-OPKIT_STANDARD_OPERATOR(Expand, kNotImplemented, ExpandOp)
+OPKIT_STANDARD_OPERATOR(Expand, kNotImplemented, MovingStrings<ExpandOp>)
+    .TakesStrings()
     .NumInputs(2)
     .Input(0, "input", "any tensor")
     .Input(1, "shape", "that is broadcast with that of `input`", {DType::kInt64})
@@ -89,7 +91,8 @@ OPKIT_STANDARD_OPERATOR(Expand, kNotImplemented, ExpandOp)
     .Infer(detail::InferExpand)
     .Doc("Broadcasts a tensor with a shape.");
 
-OPKIT_STANDARD_OPERATOR(Tile, kNotImplemented, TileOp)
+OPKIT_STANDARD_OPERATOR(Tile, kNotImplemented, MovingStrings<TileOp>)
+    .TakesStrings()
     .NumInputs(2)
     .Input(0, "input", "any tensor")
     .Input(1, "repeats", "how often, along each axis", {DType::kInt64})

@@ -4,6 +4,7 @@
 
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/moving_strings.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/table_copy.hpp"
 
@@ -67,7 +68,7 @@ OPKIT_NODE_GRADIENT(GatherElements) {
 
 }  // namespace detail
 
-class GatherOp final : public AxisOperator {
+class GatherOp : public AxisOperator {
  public:
   using AxisOperator::AxisOperator;
   bool RunOnDevice() override {
@@ -112,7 +113,7 @@ class GatherGradientOp final : public AxisOperator {
   }
 };
 
-class GatherElementsOp final : public AxisOperator {
+class GatherElementsOp : public AxisOperator {
  public:
   using AxisOperator::AxisOperator;
   bool RunOnDevice() override {
@@ -144,7 +145,8 @@ class GatherElementsOp final : public AxisOperator {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(Gather, kMaker, GatherOp)
+OPKIT_STANDARD_OPERATOR(Gather, kMaker, MovingStrings<GatherOp>)
+    .TakesStrings()
     .NumInputs(2)
     .Input(0, "data", "any tensor of rank 1 or more")
     .Input(1, "indices", "along `axis`; negative ones count from the end", IndexTypes::DTypes())
@@ -175,7 +177,8 @@ OPKIT_STANDARD_OPERATOR(GatherGradient, kNotImplemented, GatherGradientOp)
     })
     .Doc("The gradient of Gather: sums of slices by their indices.");
 
-OPKIT_STANDARD_OPERATOR(GatherElements, kMaker, GatherElementsOp)
+OPKIT_STANDARD_OPERATOR(GatherElements, kMaker, MovingStrings<GatherElementsOp>)
+    .TakesStrings()
     .NumInputs(2)
     .Input(0, "data", "any tensor of rank 1 or more")
     .Input(1, "indices", "along `axis`, of the same rank; negative ones count from the end",

@@ -18,14 +18,21 @@ class IdentityOp final : public StandardOperator {
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
-    CopyBytes(y->raw_mutable_data(), x.raw_data(), x.nbytes());
+    if (IsObject(x.dtype())) [[unlikely]]
+      detail::CopyObjects(x.dtype(), y->raw_mutable_data(), x.raw_data(), x.numel());
+    else
+      CopyBytes(y->raw_mutable_data(), x.raw_data(), x.nbytes());
     return true;
   }
 };
 
 OPKIT_STANDARD_OPERATOR(Identity, kMaker, IdentityOp)
-    .FillUsing(detail::UnarySchema("Y is X. In place nothing is done.",
-                                   WithSmallDTypes(AllDTypes()), 0));
+    .FillUsing(detail::UnarySchema("Y is X. In place nothing is done.", WithSmallDTypes(AnyDType()),
+                                   0))
+    .Infer([](InferenceContext& c) {
+      c.SetOutput(0, c.input(0));
+      c.SetInput(0, c.output(0).dtype, c.output(0).shape);
+    });
 
 namespace detail {
 

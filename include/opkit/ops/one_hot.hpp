@@ -4,6 +4,7 @@
 #define OPKIT_OPS_ONE_HOT_HPP_
 
 #include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/moving_strings.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
@@ -57,7 +58,7 @@ inline void InferOneHot(InferenceContext& c) {
 
 }  // namespace detail
 
-class OneHotOp final : public AxisOperator {
+class OneHotOp : public AxisOperator {
  public:
   using AxisOperator::AxisOperator;
   bool RunOnDevice() override {
@@ -84,7 +85,8 @@ class OneHotOp final : public AxisOperator {
   StridedCopy copy_;
 };
 
-OPKIT_STANDARD_OPERATOR(OneHot, kNone, OneHotOp)
+OPKIT_STANDARD_OPERATOR(OneHot, kNone, MovingStrings<OneHotOp, 2>)
+    .TakesStrings()
     .NumInputs(3)
     .Input(0, "indices",
            "of the place that is on; negative ones count from the end, and one "

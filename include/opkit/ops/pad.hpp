@@ -4,6 +4,7 @@
 
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/moving_strings.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/table_copy.hpp"
 
@@ -72,7 +73,7 @@ OPKIT_NODE_GRADIENT(Pad) {
 
 }  // namespace detail
 
-class PadOp final : public StandardOperator {
+class PadOp : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
@@ -158,7 +159,8 @@ class PadOp final : public StandardOperator {
   int64_t item_ = 0;
 };
 
-OPKIT_STANDARD_OPERATOR(Pad, kMaker, PadOp)
+OPKIT_STANDARD_OPERATOR(Pad, kMaker, MovingStrings<PadOp>)
+    .TakesStrings()
     .NumInputs(2, 4)
     .Input(0, "data", "any tensor")
     .Input(1, "pads",

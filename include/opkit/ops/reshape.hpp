@@ -17,7 +17,10 @@ class ViewOp final : public StandardOperator {
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
-    CopyBytes(y->raw_mutable_data(), x.raw_data(), x.nbytes());
+    if (IsObject(x.dtype())) [[unlikely]]
+      detail::CopyObjects(x.dtype(), y->raw_mutable_data(), x.raw_data(), x.numel());
+    else
+      CopyBytes(y->raw_mutable_data(), x.raw_data(), x.nbytes());
     return true;
   }
 };
@@ -177,7 +180,7 @@ class ReshapeBackGradient final : public NodeGradient {
 // Registers an operator with ViewOp and its gradient, and begins its schema.
 #define OPKIT_VIEW_OPERATOR(name)                             \
   OPKIT_REGISTER_GRADIENT(name, detail::ReshapeBackGradient); \
-  OPKIT_STANDARD_OPERATOR(name, kMaker, ViewOp).Inplace({{0, 0}})
+  OPKIT_STANDARD_OPERATOR(name, kMaker, ViewOp).TakesStrings().Inplace({{0, 0}})
 
 OPKIT_VIEW_OPERATOR(Reshape)
     .NumInputs(2)

@@ -6,6 +6,7 @@
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/extremes.hpp"
+#include "opkit/ops/support/moving_strings.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
@@ -139,7 +140,7 @@ class ScatterOperator : public StandardOperator {
   const Reduction reduction_ = EnumeratorOf<Reduction>(type(), def().args(), "reduction");
 };
 
-class ScatterNDOp final : public ScatterOperator {
+class ScatterNDOp : public ScatterOperator {
  public:
   using ScatterOperator::ScatterOperator;
 
@@ -161,7 +162,7 @@ class ScatterNDOp final : public ScatterOperator {
   }
 };
 
-class ScatterElementsOp final : public ScatterOperator {
+class ScatterElementsOp : public ScatterOperator {
  public:
   using ScatterOperator::ScatterOperator;
 
@@ -189,7 +190,8 @@ class ScatterElementsOp final : public ScatterOperator {
   const int64_t axis_ = GetSingleArgument<int64_t>("axis");
 };
 
-OPKIT_STANDARD_OPERATOR(ScatterND, kMaker, ScatterNDOp)
+OPKIT_STANDARD_OPERATOR(ScatterND, kMaker, MovingStrings<ScatterNDOp>)
+    .TakesStrings()
     .NumInputs(3)
     .Inplace({{0, 0}})
     .Input(0, "data", "any tensor of rank 1 or more")
@@ -203,7 +205,8 @@ OPKIT_STANDARD_OPERATOR(ScatterND, kMaker, ScatterNDOp)
     .Infer(detail::InferScatterND)
     .Doc("Writes slices of a tensor to places that indices give.");
 
-OPKIT_STANDARD_OPERATOR(ScatterElements, kMaker, ScatterElementsOp)
+OPKIT_STANDARD_OPERATOR(ScatterElements, kMaker, MovingStrings<ScatterElementsOp>)
+    .TakesStrings()
     .NumInputs(3)
     .Inplace({{0, 0}})
     .Input(0, "data", "any tensor of rank 1 or more")

@@ -65,6 +65,7 @@ class SizeOp final : public StandardOperator {
 };
 
 OPKIT_STANDARD_OPERATOR(Shape, kNone, ShapeOp)
+    .TakesStrings()
     .Input(0, "data", "any tensor")
     .Output(0, "shape", "its extents", {DType::kInt64})
     .Arg<int64_t>("start", "the first axis; negative ones count from the end, all are clamped", 0)
@@ -74,6 +75,7 @@ OPKIT_STANDARD_OPERATOR(Shape, kNone, ShapeOp)
     .Doc("The extents of a tensor.");
 
 OPKIT_STANDARD_OPERATOR(Size, kNone, SizeOp)
+    .TakesStrings()
     .Input(0, "data", "any tensor")
     .Output(0, "size", "its element count, a scalar", {DType::kInt64})
     .Infer(detail::InferSize)

@@ -4,6 +4,7 @@
 
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/moving_strings.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
@@ -150,7 +151,7 @@ class SliceBase : public StandardOperator {
   StridedCopy copy_;
 };
 
-class SliceOp final : public SliceBase {
+class SliceOp : public SliceBase {
  public:
   using SliceBase::SliceBase;
   bool RunOnDevice() override {
@@ -190,7 +191,8 @@ class SliceGradientOp final : public SliceBase {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(Slice, kMaker, SliceOp)
+OPKIT_STANDARD_OPERATOR(Slice, kMaker, MovingStrings<SliceOp>)
+    .TakesStrings()
     .NumInputs(3, 5)
     .Input(0, "data", "any tensor")
     .Input(1, "starts", "first index on each axis; negative ones count from the end",

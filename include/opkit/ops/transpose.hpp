@@ -6,6 +6,7 @@
 
 #include "opkit/core/packed.hpp"
 #include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/moving_strings.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -91,7 +92,7 @@ class TransposeOpBase : public StandardOperator {
 };
 
 // The reference kernel: copies one element after the other.
-class TransposeOp final : public TransposeOpBase {
+class TransposeOp : public TransposeOpBase {
  public:
   using TransposeOpBase::TransposeOpBase;
   bool RunOnDevice() override {
@@ -111,7 +112,8 @@ class TransposeOp final : public TransposeOpBase {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(Transpose, kMaker, TransposeOp)
+OPKIT_STANDARD_OPERATOR(Transpose, kMaker, MovingStrings<TransposeOp>)
+    .TakesStrings()
     .Input(0, "data", "any tensor")
     .Output(0, "transposed", "axis i is axis perm[i] of `data`")
     .Arg<std::vector<int64_t>>("perm", "every axis of `data` once; by default the reverse order")

@@ -4,6 +4,7 @@
 #define OPKIT_OPS_WHERE_HPP_
 
 #include "opkit/ops/support/elementwise.hpp"
+#include "opkit/ops/support/moving_strings.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -34,14 +35,14 @@ class WhereOp : public ElementwiseOperator {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(Where, kNotImplemented, WhereOp)
+OPKIT_STANDARD_OPERATOR(Where, kNotImplemented, MovingStrings<WhereOp, 1>)
     .Doc("The output is X where the condition is true, else Y. Inputs are broadcast as in NumPy.")
     .NumInputs(3)
     .Input(0, "condition", "which to take", {DType::kBool})
-    .Input(1, "X", "where it is true", AllDTypes())
-    .Input(2, "Y", "where it is false, of the type of X", AllDTypes())
+    .Input(1, "X", "where it is true", WithStrings(AllDTypes()))
+    .Input(2, "Y", "where it is false, of the type of X", WithStrings(AllDTypes()))
     .Output(0, "output", "of the type of X, of the shape that the inputs are broadcast to",
-            AllDTypes())
+            WithStrings(AllDTypes()))
     .Inplace({{1, 0}, {2, 0}})
     .PointwiseCost(1)
     .TestInputs([](DType dtype, uint64_t seed) {

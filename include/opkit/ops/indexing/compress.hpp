@@ -4,6 +4,7 @@
 #define OPKIT_OPS_INDEXING_COMPRESS_HPP_
 
 #include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/moving_strings.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/table_copy.hpp"
 
@@ -39,7 +40,7 @@ OPKIT_NODE_GRADIENT(Compress) {
 
 }  // namespace detail
 
-class CompressOp final : public StandardOperator {
+class CompressOp : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
@@ -74,7 +75,8 @@ class CompressOp final : public StandardOperator {
   TableCopy copy_;
 };
 
-OPKIT_STANDARD_OPERATOR(Compress, kMaker, CompressOp)
+OPKIT_STANDARD_OPERATOR(Compress, kMaker, MovingStrings<CompressOp>)
+    .TakesStrings()
     .NumInputs(2)
     .Input(0, "input", "any tensor of rank 1 or more")
     .Input(1, "condition",

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "opkit/ops/support/moving_strings.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -44,7 +45,7 @@ OPKIT_NODE_GRADIENT(GatherND) {
 
 }  // namespace detail
 
-class GatherNDOp final : public StandardOperator {
+class GatherNDOp : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
@@ -77,7 +78,8 @@ class GatherNDOp final : public StandardOperator {
   const int64_t batch_ = GetSingleArgument<int64_t>("batch_dims");
 };
 
-OPKIT_STANDARD_OPERATOR(GatherND, kMaker, GatherNDOp)
+OPKIT_STANDARD_OPERATOR(GatherND, kMaker, MovingStrings<GatherNDOp>)
+    .TakesStrings()
     .NumInputs(2)
     .Input(0, "data", "any tensor of rank 1 or more")
     .Input(1, "indices",

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "opkit/ops/support/moving_strings.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -34,7 +35,7 @@ OPKIT_NODE_GRADIENT(ReverseSequence) { Give(0, "ReverseSequence", {GO(0), I(1)},
 
 }  // namespace detail
 
-class ReverseSequenceOp final : public StandardOperator {
+class ReverseSequenceOp : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
@@ -65,7 +66,8 @@ class ReverseSequenceOp final : public StandardOperator {
   const int64_t batch_ = GetSingleArgument<int64_t>("batch_axis");
 };
 
-OPKIT_STANDARD_OPERATOR(ReverseSequence, kMaker, ReverseSequenceOp)
+OPKIT_STANDARD_OPERATOR(ReverseSequence, kMaker, MovingStrings<ReverseSequenceOp>)
+    .TakesStrings()
     .NumInputs(2)
     .Input(0, "input", "sequences: a tensor of rank 2 or more")
     .Input(1, "sequence_lens", "for each sequence, the number of steps to reverse", {DType::kInt64})

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "opkit/ops/support/elementwise.hpp"
+#include "opkit/ops/text/string_broadcast.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Defines a function of two elements, and its operator with schema and registration.
@@ -25,7 +26,6 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
   })
 
 OPKIT_PREDICATE(And, &&, ElementTypes<bool>, "C is true where A and B are.");
-OPKIT_PREDICATE(Equal, ==, PlainTypes, "C is true where A equals B; a NaN equals nothing.");
 OPKIT_PREDICATE(Greater, >, NumericTypes, "C is true where A is above B.");
 OPKIT_PREDICATE(GreaterOrEqual, >=, NumericTypes, "C is true where A is above B or equals it.");
 OPKIT_PREDICATE(Less, <, NumericTypes, "C is true where A is below B.");
@@ -33,6 +33,38 @@ OPKIT_PREDICATE(LessOrEqual, <=, NumericTypes, "C is true where A is below B or 
 OPKIT_PREDICATE(Or, ||, ElementTypes<bool>, "C is true where A is, or B, or both.");
 OPKIT_PREDICATE(Xor, !=, ElementTypes<bool>, "C is true where one of A and B is.");
 #undef OPKIT_PREDICATE
+
+namespace detail {
+
+struct EqualFunction {
+  template <class C>
+  static bool Apply(C a, C b) {
+    return a == b;
+  }
+};
+
+}  // namespace detail
+
+class EqualOp final : public detail::BinaryOperator<detail::EqualFunction, PlainTypes, bool> {
+ public:
+  using BinaryOperator::BinaryOperator;
+  bool RunOnDevice() override {
+    if (Input(0).dtype() != DType::kString) [[likely]]
+      return BinaryOperator::RunOnDevice();
+    const Tensor &a = DenseInput(0), &b = DenseInput(1);
+    Tensor* c = InferredOutput(0);
+    auto* equal = c->mutable_data<bool>();
+    detail::ForEachPair(
+        a, b, c->shape(),
+        [&](int64_t i, const std::string& x, const std::string& y) { equal[i] = x == y; });
+    return true;
+  }
+};
+
+OPKIT_STANDARD_OPERATOR(Equal, kNone, EqualOp).FillUsing([](OpSchema& schema) {
+  detail::DescribePredicate(schema, "C is true where A equals B; a NaN equals nothing.",
+                            WithStrings(PlainTypes::DTypes()));
+});
 
 namespace detail {
 

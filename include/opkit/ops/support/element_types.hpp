@@ -48,6 +48,19 @@ inline std::vector<DType> AllDTypes() {
   return all;
 }
 
+// Returns every dtype: also string, sequence and optional.
+inline std::vector<DType> AnyDType() {
+  std::vector<DType> all = AllDTypes();
+  for (const DType dtype : {DType::kString, DType::kSequence, DType::kOptional})
+    all.push_back(dtype);
+  return all;
+}
+// Returns the dtypes and string.
+inline std::vector<DType> WithStrings(std::vector<DType> dtypes) {
+  dtypes.push_back(DType::kString);
+  return dtypes;
+}
+
 namespace detail {
 
 // Returns the elements of a floating-point tensor as numbers of type To. Throws kTypeMismatch for

@@ -1,0 +1,71 @@
+// MovingStrings: lets an operator that only moves elements also move strings. The operator moves
+// the addresses of the strings, which are numbers.
+#ifndef OPKIT_OPS_SUPPORT_MOVING_STRINGS_HPP_
+#define OPKIT_OPS_SUPPORT_MOVING_STRINGS_HPP_
+
+#include "opkit/op/invoke.hpp"
+#include "opkit/op/operator.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+static_assert(sizeof(uintptr_t) == sizeof(uint64_t));
+
+// Runs the operator's reference kernel on the addresses of its strings, and copies the strings that
+// its outputs point to. An element that is no input's, such as the padding of Pad, is "".
+OPKIT_COLD inline void MoveStrings(OperatorBase& op,
+                                   FunctionRef<Tensor*(int, const Shape&)> output) {
+  std::vector<Tensor> strings, inputs;  // `strings` keeps dense copies alive
+  for (int i = 0; i < op.InputSize(); ++i) {
+    if (!op.HasInput(i) || op.Input(i).dtype() != DType::kString) {
+      inputs.push_back(op.HasInput(i) ? op.Input(i) : Tensor());
+      continue;
+    }
+    const Tensor& given = op.Input(i);
+    strings.push_back(given.is_dense() ? given : given.Contiguous());
+    Tensor addresses(given.shape(), DType::kUInt64);
+    const auto* from = strings.back().data<std::string>();
+    auto* to = addresses.mutable_data<uint64_t>();
+    for (int64_t k = 0; k < given.numel(); ++k) to[k] = reinterpret_cast<uintptr_t>(from + k);
+    inputs.push_back(std::move(addresses));
+  }
+  const std::vector<Tensor> moved =
+      Invoke(op.type(), inputs, op.def().args(),
+             {.backends = kReferenceBackend, .num_outputs = op.OutputSize()});
+  std::vector<std::vector<std::string>> results;  // an output may be the memory of an input
+  for (const Tensor& addresses : moved) {
+    std::vector<std::string>& result = results.emplace_back();
+    for (const uint64_t address : addresses.ToVector<uint64_t>())
+      result.push_back(address == 0 ? std::string()
+                                    : *reinterpret_cast<const std::string*>(address));
+  }
+  for (int o = 0; o < op.OutputSize(); ++o) {
+    if (!op.HasOutput(o)) continue;
+    std::vector<std::string>& result = results[Index(o)];
+    Tensor* out = output(o, moved[Index(o)].shape());
+    std::move(result.begin(), result.end(), out->mutable_data<std::string>());
+  }
+}
+
+}  // namespace detail
+
+// The class Op, for an operator whose schema TakesStrings(). Input `kData` says whether a run moves
+// strings.
+template <class Op, int kData = 0>
+class MovingStrings final : public Op {
+ public:
+  using Op::Op;
+
+  bool RunOnDevice() override {
+    if (this->Input(kData).dtype() != DType::kString) [[likely]]
+      return Op::RunOnDevice();
+    detail::MoveStrings(*this, [this](int o, const Shape& shape) {
+      return this->Output(o, shape, DType::kString);
+    });
+    return true;
+  }
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_OPS_SUPPORT_MOVING_STRINGS_HPP_
