@@ -77,10 +77,34 @@ TEST_CASE("labels are replaced by the values of their keys") {
   CHECK(Contains(WhyNot("LabelEncoder", {List({1})},
                         {{"keys_int64s", Ints{1, 2}}, {"values_int64s", Ints{1}}}),
                  "has 2 keys and 1 values"));
+}
+
+TEST_CASE("categories and labels may be strings") {
+  using Strings = std::vector<std::string>;
+  const Tensor words = Tensor::From<std::string>({3}, {"a", "b", "c"});
+  CHECK(Run("LabelEncoder", {words},
+            {{"keys_strings", Strings{"b", "c"}}, {"values_int64s", Ints{5, 6}}})
+            .ToVector<int64_t>() == Ints{-1, 5, 6});
+  CHECK(Run("LabelEncoder", {List({2, 3})},
+            {{"keys_int64s", Ints{3}}, {"values_strings", Strings{"three"}}})
+            .ToVector<std::string>() == Strings{"_Unused", "three"});
+  CHECK(Run("LabelEncoder", {words},
+            {{"keys_tensor", Tensor::From<std::string>({1}, {"c"})},
+             {"values_strings", Strings{"z"}},
+             {"default_string", "?"}})
+            .ToVector<std::string>() == Strings{"?", "?", "z"});
+  CHECK(Run("OneHotEncoder", {words}, {{"cats_strings", Strings{"c", "a"}}}).ToVector<float>() ==
+        Floats{0, 1, 0, 0, 1, 0});
   CHECK(Contains(
-      WhyNot("LabelEncoder", {List({1})},
-             {{"keys_int64s", Ints{1}}, {"values_strings", std::vector<std::string>{"a"}}}),
-      "'values_strings' are strings"));
+      WhyNot("OneHotEncoder", {words}, {{"cats_strings", Strings{"c", "a"}}, {"zeros", 0}}),
+      "'b' is not one of the categories"));
+  CHECK(Contains(WhyNot("OneHotEncoder", {List({1})}, {{"cats_strings", Strings{"c"}}}),
+                 "but the categories are strings"));
+  CHECK(Contains(WhyNot("LabelEncoder", {List({1})},
+                        {{"keys_strings", Strings{"a"}}, {"values_int64s", Ints{1}}}),
+                 "expected one of [string]"));
+  CHECK(Run("ArrayFeatureExtractor", {words, List({2, 0})}).ToVector<std::string>() ==
+        Strings{"c", "a"});
 }
 
 TEST_CASE("the operators keep the promises of their schemas") {

@@ -277,16 +277,21 @@ TEST_CASE("a classifier of two classes with weights for one gives its complement
   CHECK(Classify(second, {10, 20}) == Classes{{10, 20}, {0, .25f, 0, .75f}});
 }
 
-TEST_CASE("labels that are strings are refused, unless the node has no output for them") {
+TEST_CASE("labels may be strings, but not beside integers") {
   Arguments args = With(Stump("BRANCH_LEQ", 0), "class", {{1, 0, .25f}, {2, 1, .75f}});
   args.Set("classlabels_strings", Strings{"cat", "dog"});
-  CHECK(Contains(Refused(kClassifier, {{2, 1}}, args, 2), "the class labels are strings"));
+  CHECK(Inferred(kClassifier, {{2, 1}}, args, 2) == "string[2] float32[2, 2]");
+  CHECK(Invoke(kClassifier, {Tensor::From<float>({2, 1}, {-1, 1})}, args)[0]
+            .ToVector<std::string>() == Strings{"cat", "dog"});
   OperatorDef def(kClassifier, {"x"}, {"", "scores"}, args);
   const TensorInfo x(DType::kFloat32, {2, 1});
   CHECK(ToString(OpRegistry::Global().GetSchema(kClassifier).InferOutputs(def, {x})[1]) ==
         "float32[2, 2]");
   args.Set("classlabels_int64s", Ints{1, 2});
-  CHECK(Contains(Refused(kClassifier, {{2, 1}}, args, 2), "the class labels are strings"));
+  CHECK(Contains(
+      Refused(kClassifier, {{2, 1}}, args, 2),
+      "has 2 labels in 'classlabels_int64s' and 2 in 'classlabels_strings', expected labels "
+      "in one of them"));
   args.Remove("classlabels_strings");
   CHECK(Inferred(kClassifier, {{Sym("N"), 1}}, args, 2) == "int64[N] float32[N, 2]");
 }

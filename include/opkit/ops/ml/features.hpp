@@ -13,6 +13,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 class ArrayFeatureExtractorOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
+  using Types = ElementTypes<float, double, int64_t, int32_t, std::string>;
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     const std::vector<int64_t> indices = DenseInput(1).ToVector<int64_t>();
@@ -22,7 +23,7 @@ class ArrayFeatureExtractorOp final : public StandardOperator {
       if (index < 0 || index >= columns)
         Throw(ErrorCode::kOutOfRange, type(), ": index ", index, " is not a column of ",
               ToString(x));
-    return Visit<MlTypes>([&]<class T>() {
+    return Visit<Types>([&]<class T>() {
       const T* in = x.data<T>();
       T* out = z->mutable_data<T>();
       ParallelFor(columns == 0 ? 0 : x.numel() / columns, [&](int64_t row) {
@@ -109,13 +110,23 @@ class OneHotEncoderOp final : public StandardOperator {
     const std::vector<int64_t> categories = detail::IntList(def.args(), "cats_int64s");
     for (size_t i = 0; i < categories.size(); ++i)
       places_.emplace(categories[i], static_cast<int64_t>(i));
-    count_ = static_cast<int64_t>(categories.size());
+    const auto names = def.args().Get<std::vector<std::string>>("cats_strings", {});
+    for (size_t i = 0; i < names.size(); ++i) names_.emplace(names[i], static_cast<int64_t>(i));
+    if (categories.empty() == names.empty())
+      Throw(ErrorCode::kInvalidArgument, type(),
+            ": expected categories in 'cats_int64s' or in 'cats_strings', and not in both");
+    count_ = static_cast<int64_t>((std::max)(categories.size(), names.size()));
   }
+  using Types = ElementTypes<float, double, int64_t, int32_t, std::string>;
+
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
     float* out = y->mutable_data<float>();
-    return Visit<MlTypes>([&]<class T>() {
+    if ((x.dtype() == DType::kString) == names_.empty())
+      Throw(ErrorCode::kTypeMismatch, type(), ": the input is ", x, ", but the categories are ",
+            names_.empty() ? "integers" : "strings");
+    return Visit<Types>([&]<class T>() {
       const T* in = x.data<T>();
       for (int64_t i = 0; i < x.numel() && !zeros_; ++i) Place(in[i]);
       std::fill_n(out, x.numel() * count_, 0.f);
@@ -126,6 +137,13 @@ class OneHotEncoderOp final : public StandardOperator {
 
  private:
   // Returns the position of the category; -1 for an unknown category if 'zeros' allows it.
+  int64_t Place(const std::string& value) const {
+    const auto found = names_.find(value);
+    if (found != names_.end()) return found->second;
+    if (!zeros_)
+      Throw(ErrorCode::kInvalidArgument, type(), ": '", value, "' is not one of the categories");
+    return -1;
+  }
   template <class T>
   int64_t Place(T value) const {
     bool whole = true;
@@ -139,6 +157,7 @@ class OneHotEncoderOp final : public StandardOperator {
   }
 
   std::unordered_map<int64_t, int64_t> places_;
+  std::unordered_map<std::string, int64_t> names_;
   int64_t count_ = 0;
   const bool zeros_ = GetSingleArgument<int64_t>("zeros") != 0;
 };
@@ -148,10 +167,11 @@ namespace detail {
 // The keys or the values of a LabelEncoder, as a tensor of one axis.
 inline Tensor LabelEncoderList(const OperatorDef& def, const std::string& what) {
   const Arguments& args = def.args();
-  if (args.Has(what + "_strings"))
-    Throw(ErrorCode::kUnsupported, def.type(), ": '", what,
-          "_strings' are strings, which opkit's tensors cannot hold");
   std::vector<Tensor> found;
+  if (args.Has(what + "_strings")) {
+    const auto list = args.Get<std::vector<std::string>>(what + "_strings");
+    found.push_back(Tensor::From<std::string>({static_cast<int64_t>(list.size())}, list));
+  }
   if (args.Has(what + "_tensor")) found.push_back(args.Get<Tensor>(what + "_tensor").Contiguous());
   if (args.Has(what + "_int64s")) {
     const std::vector<int64_t> list = IntList(args, what + "_int64s");
@@ -163,7 +183,8 @@ inline Tensor LabelEncoderList(const OperatorDef& def, const std::string& what) 
   }
   if (found.size() != 1)
     Throw(ErrorCode::kInvalidArgument, def.type(), " has ", found.size(), " lists of ", what,
-          ", expected one of '", what, "_int64s', '", what, "_floats' and '", what, "_tensor'");
+          ", expected one of '", what, "_int64s', '", what, "_floats', '", what, "_strings' and '",
+          what, "_tensor'");
   return found[0];
 }
 
@@ -208,13 +229,12 @@ inline void InferFeatureVectorizer(InferenceContext& c) {
   c.SetOutput(0, DType::kFloat32, SymbolicShape({rows, known ? Dim(columns) : Dim()}));
 }
 inline void InferOneHotEncoder(InferenceContext& c) {
-  if (c.def().args().Has("cats_strings"))
-    Throw(ErrorCode::kUnsupported, c.def().type(),
-          ": 'cats_strings' are strings, which opkit's tensors cannot hold");
   const SymbolicShape& x = c.input_shape(0);
   if (!x.has_rank()) return c.SetOutput(0, DType::kFloat32, {});
   std::vector<Dim> dims = x.dims();
-  dims.push_back(Dim(static_cast<int64_t>(IntList(c.def().args(), "cats_int64s").size())));
+  const size_t count = IntList(c.def().args(), "cats_int64s").size() +
+                       c.args().Get<std::vector<std::string>>("cats_strings", {}).size();
+  dims.push_back(Dim(static_cast<int64_t>(count)));
   c.SetOutput(0, DType::kFloat32, SymbolicShape(std::move(dims)));
 }
 inline void InferLabelEncoder(InferenceContext& c) {
@@ -232,7 +252,7 @@ inline void InferLabelEncoder(InferenceContext& c) {
 // Keys of every number type are compared as float64, or int64 for integers. Every NaN is one key.
 class LabelEncoderOp final : public StandardOperator {
  public:
-  using Types = ElementTypes<float, double, int64_t, int32_t, int16_t>;
+  using Types = ElementTypes<float, double, int64_t, int32_t, int16_t, std::string>;
 
   LabelEncoderOp(const OperatorDef& def, Workspace* ws)
       : StandardOperator(def, ws),
@@ -245,7 +265,12 @@ class LabelEncoderOp final : public StandardOperator {
       Throw(ErrorCode::kTypeMismatch, type(), " does not map ", keys_.dtype(), " to ",
             values_.dtype());
     Types::Visit(keys_.dtype(), [&]<class K>() {
-      for (int64_t i = 0; i < keys_.numel(); ++i) places_[Key(keys_.data<K>()[i])] = i;
+      const K* keys = keys_.data<K>();
+      for (int64_t i = 0; i < keys_.numel(); ++i)
+        if constexpr (std::is_same_v<K, std::string>)
+          names_[keys[i]] = i;
+        else
+          places_[Key(keys[i])] = i;
     });
   }
   bool RunOnDevice() override {
@@ -258,14 +283,25 @@ class LabelEncoderOp final : public StandardOperator {
         const V otherwise = Default<V>();
         V* out = y->mutable_data<V>();
         ParallelFor(x.numel(), [&](int64_t i) {
-          const auto found = places_.find(Key(in[i]));
-          out[i] = found == places_.end() ? otherwise : values[found->second];
+          const int64_t place = PlaceOf(in[i]);
+          out[i] = place < 0 ? otherwise : values[place];
         });
       });
     });
   }
 
  private:
+  // Returns the position of the key's value; -1 for an unknown key.
+  template <class K>
+  int64_t PlaceOf(const K& key) const {
+    if constexpr (std::is_same_v<K, std::string>) {
+      const auto found = names_.find(key);
+      return found == names_.end() ? -1 : found->second;
+    } else {
+      const auto found = places_.find(Key(key));
+      return found == places_.end() ? -1 : found->second;
+    }
+  }
   // Equal numbers have equal bits: -0 is 0, and all NaNs are one.
   template <class K>
   static int64_t Key(K key) {
@@ -285,7 +321,9 @@ class LabelEncoderOp final : public StandardOperator {
               ", expected one element of ", values_.dtype());
       return value.ToVector<V>()[0];
     }
-    if constexpr (std::is_integral_v<V>)
+    if constexpr (std::is_same_v<V, std::string>)
+      return GetSingleArgument<std::string>("default_string");
+    else if constexpr (std::is_integral_v<V>)
       return static_cast<V>(GetSingleArgument<int64_t>("default_int64"));
     else
       return static_cast<V>(GetSingleArgument<double>("default_float"));
@@ -293,12 +331,14 @@ class LabelEncoderOp final : public StandardOperator {
 
   const Tensor keys_, values_;
   std::unordered_map<int64_t, int64_t> places_;
+  std::unordered_map<std::string, int64_t> names_;
 };
 
 OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", ArrayFeatureExtractor, kNotImplemented, ArrayFeatureExtractorOp)
+    .TakesStrings()
     .Doc("The columns of the last axis that a list of indices names.")
     .NumInputs(2)
-    .Input(0, "X", "a tensor; one axis is one row", MlTypes::DTypes())
+    .Input(0, "X", "a tensor; one axis is one row", ArrayFeatureExtractorOp::Types::DTypes())
     .Input(1, "Y", "the indices of columns, from 0", {DType::kInt64})
     .Output(0, "Z", "X with the chosen columns")
     .Infer(&detail::InferArrayFeatureExtractor);
@@ -323,10 +363,10 @@ OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", Imputer, kNotImplemented, ImputerOp)
 
 OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", OneHotEncoder, kNone, OneHotEncoderOp)
     .Doc("For each element a list with 1 at the position of its category and 0 elsewhere.")
-    .Input(0, "X", "a tensor; floats are cast to int64", MlTypes::DTypes())
+    .Input(0, "X", "a tensor; floats are cast to int64", OneHotEncoderOp::Types::DTypes())
     .Output(0, "Y", "of X's shape and an axis of the categories", {DType::kFloat32})
     .Arg<std::vector<int64_t>>("cats_int64s", "the categories")
-    .Arg<std::vector<std::string>>("cats_strings", "refused: opkit's tensors hold no strings")
+    .Arg<std::vector<std::string>>("cats_strings", "the categories, as strings")
     .Arg<int64_t>("zeros", "1: an unknown category is all zeros; 0: it is an Error", 1)
     .Infer(&detail::InferOneHotEncoder);
 
@@ -336,18 +376,19 @@ OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", LabelEncoder, kNone, LabelEncoderOp)
         "without a key becomes the default.")
     .Input(0, "X", "a tensor of the keys' dtype", LabelEncoderOp::Types::DTypes())
     .Output(0, "Y", "of X's shape and the values' dtype")
+    .TakesStrings()
     .Arg<std::vector<int64_t>>("keys_int64s", "the keys, as int64")
     .Arg<std::vector<double>>("keys_floats", "the keys, as float32")
     .Arg<Tensor>("keys_tensor", "the keys, as a tensor")
-    .Arg<std::vector<std::string>>("keys_strings", "refused: opkit's tensors hold no strings")
+    .Arg<std::vector<std::string>>("keys_strings", "the keys, as strings")
     .Arg<std::vector<int64_t>>("values_int64s", "the values, as int64")
     .Arg<std::vector<double>>("values_floats", "the values, as float32")
     .Arg<Tensor>("values_tensor", "the values, as a tensor")
-    .Arg<std::vector<std::string>>("values_strings", "refused: opkit's tensors hold no strings")
+    .Arg<std::vector<std::string>>("values_strings", "the values, as strings")
     .Arg<int64_t>("default_int64", "the default of integers", -1)
     .Arg<double>("default_float", "the default of floats", -0.0)
-    .Arg<std::string>("default_string", "not used")
-    .Arg<Tensor>("default_tensor", "the default, in place of the other two")
+    .Arg<std::string>("default_string", "the default of strings", "_Unused")
+    .Arg<Tensor>("default_tensor", "the default, in place of the other three")
     .Infer(&detail::InferLabelEncoder);
 
 }}  // namespace opkit

@@ -76,22 +76,20 @@ class LinearOperator : public StandardOperator {
 // for s above 0. Otherwise the first of the classes with the highest score is returned.
 class LinearClassifierOp final : public detail::LinearOperator {
  public:
-  LinearClassifierOp(const OperatorDef& def, Workspace* ws) : LinearOperator(def, ws) {
-    detail::RefuseStringLabels(def);
-    num_classes_ = detail::NumLabels(def, "classlabels_ints");
-    labels_ = detail::IntList(def.args(), "classlabels_ints");
+  LinearClassifierOp(const OperatorDef& def, Workspace* ws)
+      : LinearOperator(def, ws), labels_(def, "classlabels_ints") {
     const size_t intercepts = detail::FloatList(def.args(), "intercepts").size();
     is_binary_ = num_classes_ == 2 && intercepts == 1;
     ReadCoefficients(is_binary_ ? 1 : num_classes_);
   }
   bool RunOnDevice() override {
-    int64_t* labels = nullptr;
+    void* labels = nullptr;
     float* out = nullptr;
-    if (HasOutput(0)) labels = InferredOutput(0)->mutable_data<int64_t>();
+    if (HasOutput(0)) labels = InferredOutput(0)->raw_mutable_data();
     if (HasOutput(1)) out = InferredOutput(1)->mutable_data<float>();
     ForEachRow([&](int64_t row, auto* scores) {
       const int64_t winner = Classify(scores);
-      if (labels) labels[row] = labels_[detail::Index(winner)];
+      if (labels) labels_.Write(labels, row, winner);
       for (int64_t i = 0; out && i < num_classes_; ++i)
         out[row * num_classes_ + i] = static_cast<float>(scores[i]);
     });
@@ -115,8 +113,8 @@ class LinearClassifierOp final : public detail::LinearOperator {
     return s > 0;
   }
 
-  int64_t num_classes_ = 0;
-  std::vector<int64_t> labels_;
+  const detail::ClassLabels labels_;
+  const int64_t num_classes_ = labels_.size();
   bool is_binary_ = false;
 };
 
@@ -142,13 +140,13 @@ OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", LinearClassifier, kNotImplemented, LinearCla
         "1 - s and s, and the second class is returned for s above 0.")
     .NumOutputs(2)
     .Input(0, "X", "rows, of shape [N, F] or [F]", MlTypes::DTypes())
-    .Output(0, "Y", "the label of the class of each row, of shape [N]", {DType::kInt64})
+    .Output(0, "Y", "the label of the class of each row, of shape [N]",
+            {DType::kInt64, DType::kString})
     .Output(1, "Z", "the scores, of shape [N, number of classes]", {DType::kFloat32})
     .RequiredArg<std::vector<double>>("coefficients", "the weights of the columns, class by class")
     .Arg<std::vector<double>>("intercepts", "for each class: added to the score")
     .Arg<std::vector<int64_t>>("classlabels_ints", "the labels of the classes")
-    .Arg<std::vector<std::string>>("classlabels_strings",
-                                   "the labels as strings: the node must leave output 0 out")
+    .Arg<std::vector<std::string>>("classlabels_strings", "the labels as strings")
     .Arg<int64_t>("multi_class", "not used: 0 for one class against the others, 1 for multinomial",
                   0)
     .Arg("post_transform", "how scores are transformed", detail::kPostTransforms)

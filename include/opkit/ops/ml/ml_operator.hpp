@@ -30,15 +30,6 @@ inline std::vector<int64_t> IntList(const Arguments& args, std::string_view name
   return args.Get<std::vector<int64_t>>(name, {});
 }
 
-// Throws kUnsupported if the node's class labels are strings and it returns labels.
-inline void RefuseStringLabels(const OperatorDef& def) {
-  const Attribute* strings = def.args().Find("classlabels_strings");
-  if (strings && strings->size() > 0 && !def.outputs().empty() && !def.outputs()[0].empty())
-    Throw(ErrorCode::kUnsupported, def.type(), ": the class labels are strings, such as '",
-          strings->Get<std::vector<std::string>>()[0],
-          "', which opkit's tensors cannot hold; leave output 0 out and read the scores, or give "
-          "'classlabels_int64s' ('classlabels_ints' for linear models)");
-}
 // Returns the number of class labels. Throws kInvalidArgument unless the node gives labels of one
 // kind.
 inline int64_t NumLabels(const OperatorDef& def, const char* integers) {
@@ -50,6 +41,31 @@ inline int64_t NumLabels(const OperatorDef& def, const char* integers) {
           s, " in 'classlabels_strings', expected labels in one of them");
   return static_cast<int64_t>(n + s);
 }
+
+// The labels of classes: integers, or the strings of 'classlabels_strings'.
+class ClassLabels {
+ public:
+  // Throws kInvalidArgument unless the node gives labels of one kind.
+  ClassLabels(const OperatorDef& def, const char* integers)
+      : size_(NumLabels(def, integers)),
+        numbers_(IntList(def.args(), integers)),
+        strings_(def.args().Get<std::vector<std::string>>("classlabels_strings", {})) {}
+
+  int64_t size() const { return size_; }
+  DType dtype() const { return strings_.empty() ? DType::kInt64 : DType::kString; }
+  // Writes the label of a class to element i of `out`, which is of dtype().
+  void Write(void* out, int64_t i, int64_t label) const {
+    if (strings_.empty())
+      static_cast<int64_t*>(out)[i] = numbers_[Index(label)];
+    else
+      static_cast<std::string*>(out)[i] = strings_[Index(label)];
+  }
+
+ private:
+  int64_t size_;
+  std::vector<int64_t> numbers_;
+  std::vector<std::string> strings_;
+};
 
 // An input of shape [N, F], or [F] for one row.
 struct MlRows {
@@ -68,11 +84,10 @@ inline int64_t NumRows(const Tensor& x) { return x.rank() == 1 ? 1 : x.dim(0); }
 
 // Infers the outputs of a classifier: labels [N] and scores [N, number of labels].
 inline void InferClassifier(InferenceContext& c, const char* integers) {
-  RefuseStringLabels(c.def());
-  const int64_t labels = NumLabels(c.def(), integers);
+  const ClassLabels labels(c.def(), integers);
   const MlRows rows = RowsOf(c);
-  c.SetOutput(0, DType::kInt64, SymbolicShape({rows.count}));
-  c.SetOutput(1, DType::kFloat32, SymbolicShape({rows.count, Dim(labels)}));
+  c.SetOutput(0, labels.dtype(), SymbolicShape({rows.count}));
+  c.SetOutput(1, DType::kFloat32, SymbolicShape({rows.count, Dim(labels.size())}));
 }
 
 template <class T>

@@ -292,9 +292,7 @@ class TreeEnsembleOp final : public detail::TreeOperator {
 class TreeEnsembleClassifierOp final : public detail::TreeOperator {
  public:
   TreeEnsembleClassifierOp(const OperatorDef& def, Workspace* ws) : TreeOperator(def, ws) {
-    detail::RefuseStringLabels(def);
     const detail::TreeModel model = CheckModel();
-    labels_ = detail::IntList(def.args(), "classlabels_int64s");
     for (const auto& vote : model.votes) {
       if (vote.target != model.votes[0].target) only_class_ = -1;
       if (vote.weight < 0) limit_ = 0;
@@ -305,13 +303,13 @@ class TreeEnsembleClassifierOp final : public detail::TreeOperator {
       only_class_ = model.votes[0].target;
   }
   bool RunOnDevice() override {
-    int64_t* labels = nullptr;
+    void* labels = nullptr;
     float* out = nullptr;
-    if (HasOutput(0)) labels = InferredOutput(0)->mutable_data<int64_t>();
+    if (HasOutput(0)) labels = InferredOutput(0)->raw_mutable_data();
     if (HasOutput(1)) out = InferredOutput(1)->mutable_data<float>();
     ForEachRow([&](int64_t row, auto* scores) {
       const int64_t winner = Classify(scores);
-      if (labels) labels[row] = labels_[detail::Index(winner)];
+      if (labels) labels_.Write(labels, row, winner);
       for (int64_t i = 0; out && i < num_classes_; ++i)
         out[row * num_classes_ + i] = static_cast<float>(scores[i]);
     });
@@ -345,8 +343,8 @@ class TreeEnsembleClassifierOp final : public detail::TreeOperator {
 
   const PostTransform transform_ =
       EnumeratorOf<PostTransform>(type(), def().args(), "post_transform");
-  const int64_t num_classes_ = detail::NumLabels(def(), "classlabels_int64s");
-  std::vector<int64_t> labels_;
+  const detail::ClassLabels labels_{def(), "classlabels_int64s"};
+  const int64_t num_classes_ = labels_.size();
   int only_class_ = 0;  // the class of all weights if there are two classes; -1: of several classes
   double limit_ = 0.5;  // the score above which class 1 is returned
 };
@@ -388,7 +386,8 @@ OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", TreeEnsembleClassifier, kNone, TreeEnsembleC
         "scores are 1 - p and p if no weight is negative, and -p and p otherwise.")
     .NumOutputs(2)
     .FillUsing(detail::DeclareTreeNodes)
-    .Output(0, "Y", "the label of the class of each row, of shape [N]", {DType::kInt64})
+    .Output(0, "Y", "the label of the class of each row, of shape [N]",
+            {DType::kInt64, DType::kString})
     .Output(1, "Z", "the scores, of shape [N, number of classes]", {DType::kFloat32})
     .Arg<std::vector<int64_t>>("class_treeids", "for each weight: the tree of its leaf")
     .Arg<std::vector<int64_t>>("class_nodeids", "for each weight: the node of its leaf")
@@ -396,8 +395,7 @@ OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", TreeEnsembleClassifier, kNone, TreeEnsembleC
     .Arg<std::vector<double>>("class_weights", "the weights")
     .Arg<Tensor>("class_weights_as_tensor", "in place of 'class_weights', float64")
     .Arg<std::vector<int64_t>>("classlabels_int64s", "the labels of the classes")
-    .Arg<std::vector<std::string>>("classlabels_strings",
-                                   "the labels as strings: the node must leave output 0 out")
+    .Arg<std::vector<std::string>>("classlabels_strings", "the labels as strings")
     .Infer([](InferenceContext& c) { detail::InferClassifier(c, "classlabels_int64s"); });
 
 OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", TreeEnsembleRegressor, kNone, TreeEnsembleRegressorOp)
