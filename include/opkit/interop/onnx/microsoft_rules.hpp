@@ -389,12 +389,15 @@ class OnnxMicrosoftRules {
       const std::string is_set = e.Node("Greater", {mask, zero});
       return e.Unsqueezed(is_set, rank == 2 ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1});
     }
-    if (rank != 1 || !x.has_rank() || !(shape[0] == x[0]))
+    if (rank != 1 || (x.has_rank() && !Dim::Compatible(shape[0], x[0])))
       Throw(ErrorCode::kUnsupported, "its mask is ", ToString(shape),
             ", expected [batch, keys], [batch, queries, keys] or a count of keys [batch]");
     const std::string places = e.Node("Range", {e.Int(0), e.Extent(keys, 3), e.Int(1)});
+    // Reshape refuses other lists, whose length is not known before the run.
+    const std::string batch = e.Node("Shape", {e.In(0)}, {{"start", 0}, {"end", 1}});
+    const std::string column = e.Node("Concat", {batch, e.Ints({1, 1, 1})}, {{"axis", 0}});
     const std::string counts =
-        e.Node("Cast", {e.Unsqueezed(mask, {1, 2, 3})}, {{"to", OnnxNumberOf(DType::kInt64)}});
+        e.Node("Cast", {e.Node("Reshape", {mask, column})}, {{"to", OnnxNumberOf(DType::kInt64)}});
     return e.Node("Less", {places, counts});
   }
   // Returns bools [queries, keys], true for keys that are not behind the query. The last query
