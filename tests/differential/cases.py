@@ -80,12 +80,13 @@ class Draw:
 class Case:
     """A model while it is built. `kind` says how its outputs are compared: "exact", "close" or, where
     sums cancel, "sum", with float32's precision at most, "single"; "graph" where errors grow from one to the next; "unit"
-    where a quantised number may be rounded to its neighbour."""
+    where a quantised number may be rounded to its neighbour; "coarse" where the peer rounds floats to 8 bits."""
 
     def __init__(self, draw, opset, kind="close"):
         self.d, self.opset, self.kind = draw, opset, kind
         self.nodes, self.inputs, self.constants, self.outputs = [], {}, {}, []
         self.spoiled = False
+        self.domains = {}  # versions of domains other than ONNX's own
 
     def add(self, value, constant=0.3):
         """A value that a node reads: an input of the model or, more rarely, a constant."""
@@ -140,4 +141,5 @@ class Case:
             [helper.make_tensor_value_info(name, dtype, None) for name, dtype in self.outputs],
             [numpy_helper.from_array(value, name) for name, value in self.constants.items()])
         return helper.make_model(graph, ir_version=8,
-                                 opset_imports=[helper.make_opsetid("", self.opset)])
+                                 opset_imports=[
+                                     helper.make_opsetid(*item) for item in {"": self.opset, **self.domains}.items()])

@@ -1202,11 +1202,14 @@ NEWER = {"Attention": 24, "BitCast": 26, "CausalConvWithState": 27, "CumProd": 2
          "LinearAttention": 27, "RMSNormalization": 23, "RotaryEmbedding": 23, "Swish": 24, "TensorScatter": 24}
 
 
-def operator_case(draw, op):
-    """A case of an operator, of the first opset drawn that has it; some are spoiled."""
+def operator_case(draw, op, make=None, maker=None):
+    """A case of an operator, of the first opset drawn that has it; some are spoiled. `make` and
+    `maker` are given for operators of other domains."""
+    make = make or MAKERS[op]
+    maker = maker or (lambda: Maker(op, draw, NEWER.get(op) or draw.int(*OPSETS)))
     while True:
         try:
-            case = MAKERS[op](Maker(op, draw, NEWER.get(op) or draw.int(*OPSETS)))
+            case = make(maker())
         except Unsuited:
             continue
         if (case.inputs or case.constants) and draw.chance(0.08):
