@@ -17,6 +17,7 @@
 #include "opkit/graph/passes/impl/common_subexpressions.ipp"
 #include "opkit/graph/passes/impl/constant_folding.ipp"
 #include "opkit/graph/passes/impl/dead_nodes.ipp"
+#include "opkit/graph/passes/impl/half_precision.ipp"
 #include "opkit/graph/passes/impl/hard_swish.ipp"
 #include "opkit/graph/passes/impl/named_pass.ipp"
 #include "opkit/graph/passes/impl/quantized_nodes.ipp"

@@ -35,6 +35,7 @@
 #include "opkit/graph/memory/plan_memory.hpp"
 #include "opkit/graph/memory/verify.hpp"
 #include "opkit/graph/passes/batch_normalization.hpp"
+#include "opkit/graph/passes/half_precision.hpp"
 #include "opkit/graph/passes/hard_swish.hpp"
 #include "opkit/graph/passes/quantized_nodes.hpp"
 #include "opkit/graph/plan/converters.hpp"

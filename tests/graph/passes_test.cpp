@@ -50,6 +50,8 @@ TEST_CASE("passes are named, ordered, inserted and removed") {
   PassList passes = DefaultPasses();
   CHECK(passes.names() == std::vector<std::string>{"remove_dead_nodes", "merge_quantized_nodes",
                                                    "fold_constants", "merge_hard_swish",
+  CHECK(passes.names() == std::vector<std::string>{"remove_dead_nodes", "fold_constants",
+                                                   "compute_half_in_float32", "merge_hard_swish",
                                                    "fold_batch_normalization",
                                                    "merge_common_subexpressions"});
   const auto nothing = [](Graph g) { return g; };
@@ -60,6 +62,7 @@ TEST_CASE("passes are named, ordered, inserted and removed") {
   passes.Remove("fold_constants").Remove("last");
   CHECK(passes.names() == std::vector<std::string>{"first", "second", "remove_dead_nodes",
                                                    "merge_quantized_nodes", "merge_hard_swish",
+                                                   "compute_half_in_float32", "merge_hard_swish",
                                                    "fold_batch_normalization",
                                                    "merge_common_subexpressions"});
   CHECK(copy.names().size() == 9);

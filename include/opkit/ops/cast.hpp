@@ -3,6 +3,7 @@
 #ifndef OPKIT_OPS_CAST_HPP_
 #define OPKIT_OPS_CAST_HPP_
 
+#include "opkit/graph/passes/half_precision.hpp"
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"

@@ -74,7 +74,7 @@ TEST_CASE("ConvTranspose asks for the memory of one block, and refuses other typ
   };
   CHECK(propose(DType::kFloat32) > 0);
   CHECK(propose(DType::kFloat32) <= int64_t{256} * 1024 * ThreadPool::Current().threads());
-  CHECK(Contains(ErrorOf([&] { propose(DType::kFloat16); }).message(), "input 0 is float16"));
+  CHECK(Contains(ErrorOf([&] { propose(DType::kFloat64); }).message(), "input 0 is float64"));
 }
 
 TEST_CASE("ConvTranspose keeps the promises of its schema on every kernel") {

@@ -7,6 +7,7 @@
 
 #include "opkit/backends/eigen/support/conv_kernel.hpp"
 #include "opkit/backends/eigen/support/conv_plan.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/backends/eigen/support/im2col.hpp"
 #include "opkit/backends/eigen/support/winograd.hpp"
 
@@ -231,7 +232,7 @@ class ConvAlgorithm {
 using ConvEigenOp =
     detail::ConvKernel<WindowAttributes, detail::ConvAlgorithm, &ConvSizes::Of<WindowAttributes>>;
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Conv, eigen, ConvEigenOp);
+OPKIT_EIGEN_OPERATOR(Conv, ConvEigenOp);
 
 }}  // namespace opkit
 

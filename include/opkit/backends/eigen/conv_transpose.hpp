@@ -6,6 +6,7 @@
 
 #include "opkit/backends/eigen/support/conv_kernel.hpp"
 #include "opkit/backends/eigen/support/gemm.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/backends/eigen/support/strip.hpp"
 #include "opkit/backends/eigen/support/task_plan.hpp"
 #include "opkit/ops/nn/conv_transpose.hpp"
@@ -142,7 +143,7 @@ inline void ConvTransposePlan::Run(const ConvData<float>& data, void* scratch, i
 using ConvTransposeEigenOp =
     detail::ConvKernel<ConvTransposeAttributes, detail::ConvTransposePlan, &ConvTransposeSizes>;
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(ConvTranspose, eigen, ConvTransposeEigenOp);
+OPKIT_EIGEN_OPERATOR(ConvTranspose, ConvTransposeEigenOp);
 
 }}  // namespace opkit
 

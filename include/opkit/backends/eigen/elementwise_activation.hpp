@@ -3,6 +3,7 @@
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ACTIVATION_HPP_
 
 #include "opkit/backends/eigen/support/elementwise_kernel.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/ops/nn/activation.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -22,8 +23,8 @@ inline void RunClipPackets(const ElementRun& run) {
 
 }  // namespace detail
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(
-    Clip, eigen, detail::EigenElementwise<ClipOp, &detail::RunClipPackets, detail::kCheapGrain>);
+OPKIT_EIGEN_OPERATOR(
+    Clip, detail::EigenElementwise<ClipOp, &detail::RunClipPackets, detail::kCheapGrain>);
 OPKIT_EIGEN_PACKETS(Elu, EigenMath);
 OPKIT_EIGEN_PACKETS(HardSigmoid, EigenUnary);
 OPKIT_EIGEN_PACKETS(HardSwish, EigenUnary);

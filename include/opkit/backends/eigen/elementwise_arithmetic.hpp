@@ -4,6 +4,7 @@
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_ARITHMETIC_HPP_
 
 #include "opkit/backends/eigen/support/elementwise_kernel.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/ops/math/arithmetic.hpp"
 #include "opkit/ops/math/variadic.hpp"
 
@@ -81,13 +82,13 @@ class EigenFold final : public Op {
 OPKIT_EIGEN_PACKETS(Add, EigenBinary);
 OPKIT_EIGEN_PACKETS(Div, EigenBinary);
 OPKIT_EIGEN_PACKETS(Mul, EigenBinary);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Pow, eigen, detail::EigenPowOp);
+OPKIT_EIGEN_OPERATOR(Pow, detail::EigenPowOp);
 OPKIT_EIGEN_PACKETS(Sub, EigenBinary);
 
 OPKIT_EIGEN_PACKETS(Max, EigenFold);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Mean, eigen, detail::EigenFold<MeanOp, detail::AddPacket>);
+OPKIT_EIGEN_OPERATOR(Mean, detail::EigenFold<MeanOp, detail::AddPacket>);
 OPKIT_EIGEN_PACKETS(Min, EigenFold);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Sum, eigen, detail::EigenFold<SumOp, detail::AddPacket>);
+OPKIT_EIGEN_OPERATOR(Sum, detail::EigenFold<SumOp, detail::AddPacket>);
 
 }}  // namespace opkit
 

@@ -1,9 +1,10 @@
 // Cast for the "eigen" backend, between the types that models convert most: bool, int32, int64 and
-// float32.
+// float32, and between float32 and the half types.
 #ifndef OPKIT_BACKENDS_EIGEN_ELEMENTWISE_CAST_HPP_
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_CAST_HPP_
 
 #include "opkit/backends/eigen/support/elementwise_vectors.hpp"
+#include "opkit/backends/eigen/support/half_lanes.hpp"
 #include "opkit/ops/cast.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -35,6 +36,11 @@ void RunCastVectors(const ElementRun& run) {
       VectorOperand<Stored>(run, 0));
 }
 
+template <HalfConversion convert>
+void RunHalfConversion(const ElementRun& run) {
+  convert(run.in[0], run.out, run.n);
+}
+
 class EigenCastOp final : public CastOp {
  public:
   using CastOp::CastOp;
@@ -56,6 +62,14 @@ class EigenCastOp final : public CastOp {
   // there is none, because the reference kernel checks ranges.
   static ElementKernel Find(DType from, DType to) {
     using Types = ElementTypes<bool, int32_t, int64_t, float>;
+    if (from == DType::kFloat16 && to == DType::kFloat32)
+      return &RunHalfConversion<&WidenElements<float16>>;
+    if (from == DType::kBFloat16 && to == DType::kFloat32)
+      return &RunHalfConversion<&WidenElements<bfloat16>>;
+    if (from == DType::kFloat32 && to == DType::kFloat16)
+      return &RunHalfConversion<&NarrowElements<float16>>;
+    if (from == DType::kFloat32 && to == DType::kBFloat16)
+      return &RunHalfConversion<&NarrowElements<bfloat16>>;
     return Types::Find<ElementKernel>(from, [&]<class From>() {
       return Types::Find<ElementKernel>(to, []<class To>() -> ElementKernel {
         if constexpr (!std::is_same_v<From, float> || std::is_same_v<To, bool>)

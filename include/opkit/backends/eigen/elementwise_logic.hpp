@@ -4,6 +4,7 @@
 #define OPKIT_BACKENDS_EIGEN_ELEMENTWISE_LOGIC_HPP_
 
 #include "opkit/backends/eigen/support/elementwise_vectors.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/ops/math/logic.hpp"
 #include "opkit/ops/math/unary.hpp"
 #include "opkit/ops/where.hpp"
@@ -127,12 +128,10 @@ class EigenWhereOp final : public WhereOp {
 
 }  // namespace detail
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(And, eigen,
-                                        detail::EigenLogic<AndOp, &detail::RunAndVectors>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Not, eigen,
-                                        detail::EigenLogic<NotOp, &detail::RunNotVectors>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Or, eigen, detail::EigenLogic<OrOp, &detail::RunOrVectors>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Where, eigen, detail::EigenWhereOp);
+OPKIT_EIGEN_OPERATOR(And, detail::EigenLogic<AndOp, &detail::RunAndVectors>);
+OPKIT_EIGEN_OPERATOR(Not, detail::EigenLogic<NotOp, &detail::RunNotVectors>);
+OPKIT_EIGEN_OPERATOR(Or, detail::EigenLogic<OrOp, &detail::RunOrVectors>);
+OPKIT_EIGEN_OPERATOR(Where, detail::EigenWhereOp);
 
 // Defines the comparison of vectors for an operator and registers its kernel.
 #define OPKIT_VECTOR_PREDICATE(name, op)                                \
@@ -144,8 +143,7 @@ OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Where, eigen, detail::EigenWhereOp);
     }                                                                   \
   };                                                                    \
   }                                                                     \
-  OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, eigen,                  \
-                                          detail::EigenPredicate<name##Op, detail::name##Vector>)
+  OPKIT_EIGEN_OPERATOR(name, detail::EigenPredicate<name##Op, detail::name##Vector>)
 OPKIT_VECTOR_PREDICATE(Equal, ==);
 OPKIT_VECTOR_PREDICATE(Greater, >);
 OPKIT_VECTOR_PREDICATE(GreaterOrEqual, >=);

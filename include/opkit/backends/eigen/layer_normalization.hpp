@@ -4,6 +4,7 @@
 
 #include "opkit/backends/eigen/support/block_sum.hpp"
 #include "opkit/backends/eigen/support/eigen.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/ops/nn/layer_normalization.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -87,7 +88,7 @@ class LayerNormalizationEigenOp final : public LayerNormalizationOpBase {
   }
 };
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LayerNormalization, eigen, LayerNormalizationEigenOp);
+OPKIT_EIGEN_OPERATOR(LayerNormalization, LayerNormalizationEigenOp);
 
 }}  // namespace opkit
 

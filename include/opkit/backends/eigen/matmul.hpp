@@ -3,6 +3,7 @@
 #define OPKIT_BACKENDS_EIGEN_MATMUL_HPP_
 
 #include "opkit/backends/eigen/support/gemm.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/ops/math/matmul.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -140,9 +141,9 @@ class GemmEigenOp final : public GemmOpBase {
   }
 };
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MatMul, eigen, MatMulEigenOp);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MatMulGradient, eigen, MatMulGradientEigenOp);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Gemm, eigen, GemmEigenOp);
+OPKIT_EIGEN_OPERATOR(MatMul, MatMulEigenOp);
+OPKIT_EIGEN_OPERATOR(MatMulGradient, MatMulGradientEigenOp);
+OPKIT_EIGEN_OPERATOR(Gemm, GemmEigenOp);
 
 }}  // namespace opkit
 

@@ -6,6 +6,7 @@
 #include "opkit/backends/eigen/backend.hpp"
 #include "opkit/backends/eigen/support/block_sum.hpp"
 #include "opkit/backends/eigen/support/eigen.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/ops/nn/normalization.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -184,9 +185,9 @@ class LrnEigenOp final : public LrnOpBase {
   }
 };
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(BatchNormalization, eigen, BatchNormalizationEigenOp);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(InstanceNormalization, eigen, InstanceNormalizationEigenOp);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LRN, eigen, LrnEigenOp);
+OPKIT_EIGEN_OPERATOR(BatchNormalization, BatchNormalizationEigenOp);
+OPKIT_EIGEN_OPERATOR(InstanceNormalization, InstanceNormalizationEigenOp);
+OPKIT_EIGEN_OPERATOR(LRN, LrnEigenOp);
 
 }}  // namespace opkit
 

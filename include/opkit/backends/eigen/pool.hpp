@@ -6,6 +6,7 @@
 #include "opkit/backends/eigen/backend.hpp"
 #include "opkit/backends/eigen/support/block_sum.hpp"
 #include "opkit/backends/eigen/support/eigen.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/backends/eigen/support/strip.hpp"
 #include "opkit/backends/eigen/support/task_plan.hpp"
 #include "opkit/backends/eigen/support/tile.hpp"
@@ -322,10 +323,10 @@ class GlobalMaxPoolEigenOp final : public GlobalPoolEigenOp {
   }
 };
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(AveragePool, eigen, AveragePoolEigenOp);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(MaxPool, eigen, MaxPoolEigenOp);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GlobalAveragePool, eigen, GlobalAveragePoolEigenOp);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GlobalMaxPool, eigen, GlobalMaxPoolEigenOp);
+OPKIT_EIGEN_OPERATOR(AveragePool, AveragePoolEigenOp);
+OPKIT_EIGEN_OPERATOR(MaxPool, MaxPoolEigenOp);
+OPKIT_EIGEN_OPERATOR(GlobalAveragePool, GlobalAveragePoolEigenOp);
+OPKIT_EIGEN_OPERATOR(GlobalMaxPool, GlobalMaxPoolEigenOp);
 
 }}  // namespace opkit
 

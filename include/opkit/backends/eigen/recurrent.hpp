@@ -5,6 +5,7 @@
 
 #include "opkit/backends/eigen/support/elementwise_kernel.hpp"
 #include "opkit/backends/eigen/support/gemm.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/ops/nn/recurrent.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -309,9 +310,9 @@ class RecurrentEigenOp final : public RecurrentOpBase<Layer> {
   std::vector<int64_t> lengths_;
 };
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LSTM, eigen, RecurrentEigenOp<LstmLayer>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(GRU, eigen, RecurrentEigenOp<GruLayer>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(RNN, eigen, RecurrentEigenOp<RnnLayer>);
+OPKIT_EIGEN_OPERATOR(LSTM, RecurrentEigenOp<LstmLayer>);
+OPKIT_EIGEN_OPERATOR(GRU, RecurrentEigenOp<GruLayer>);
+OPKIT_EIGEN_OPERATOR(RNN, RecurrentEigenOp<RnnLayer>);
 
 }}  // namespace opkit
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "opkit/backends/eigen/support/eigen.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/ops/math/reduce.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -201,8 +202,7 @@ class ReduceEigenOp final : public ReduceOpBase {
   std::vector<double> parts_;
 };
 
-#define OPKIT_FAST_REDUCTION(name, Fold) \
-  OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, eigen, ReduceEigenOp<Fold>)
+#define OPKIT_FAST_REDUCTION(name, Fold) OPKIT_EIGEN_OPERATOR(name, ReduceEigenOp<Fold>)
 
 OPKIT_FAST_REDUCTION(ReduceSum, detail::FastSum);
 OPKIT_FAST_REDUCTION(ReduceMean, detail::FastMean);

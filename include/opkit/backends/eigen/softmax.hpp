@@ -3,6 +3,8 @@
 #define OPKIT_BACKENDS_EIGEN_SOFTMAX_HPP_
 
 #include "opkit/backends/eigen/support/softmax_exp.hpp"
+#include "opkit/backends/eigen/support/elementwise_math.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/ops/nn/softmax.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -81,8 +83,8 @@ class SoftmaxEigenOp final : public AxisOperator {
   }
 };
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Softmax, eigen, SoftmaxEigenOp<false>);
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(LogSoftmax, eigen, SoftmaxEigenOp<true>);
+OPKIT_EIGEN_OPERATOR(Softmax, SoftmaxEigenOp<false>);
+OPKIT_EIGEN_OPERATOR(LogSoftmax, SoftmaxEigenOp<true>);
 
 }}  // namespace opkit
 

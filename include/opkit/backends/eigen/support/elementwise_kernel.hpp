@@ -4,6 +4,7 @@
 #define OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_
 
 #include "opkit/backends/eigen/support/elementwise_math.hpp"
+#include "opkit/backends/eigen/support/half_operator.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -118,8 +119,7 @@ using EigenBinary = EigenElementwise<Op, &RunBinaryPackets<Packets>, kCheapGrain
 }}}  // namespace opkit::detail
 
 // Registers the kernel of operator `name` built from detail::<name>Packet.
-#define OPKIT_EIGEN_PACKETS(name, Kernel)              \
-  OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, eigen, \
-                                          detail::Kernel<name##Op, detail::name##Packet>)
+#define OPKIT_EIGEN_PACKETS(name, Kernel) \
+  OPKIT_EIGEN_OPERATOR(name, detail::Kernel<name##Op, detail::name##Packet>)
 
 #endif  // OPKIT_BACKENDS_EIGEN_SUPPORT_ELEMENTWISE_KERNEL_HPP_
