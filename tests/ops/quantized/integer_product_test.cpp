@@ -40,28 +40,19 @@ void CheckProduct(int64_t m, int64_t k, int64_t n, bool a_signed, bool b_signed,
   detail::PackedRows rows;
   rows.Resize(m, k);
   for (int64_t i = 0; i < m; ++i) rows.Set(i, a.data() + i * k, k, a_signed);
-  std::vector<uint8_t> turned(b.size());
-  for (int64_t l = 0; l < k; ++l)
-    for (int64_t j = 0; j < n; ++j)
-      turned[static_cast<size_t>(j * k + l)] = b[static_cast<size_t>(l * n + j)];
-  for (const bool transposed : {false, true}) {
-    detail::PackedColumns columns;
-    if (transposed)
-      columns.PackTransposed({turned.data(), n, k, b_signed});
-    else
-      columns.Pack({b.data(), k, n, b_signed});
-    const detail::IntegerProduct product{
-        rows, columns, m, {a_zero.data(), lines}, {b_zero.data(), lines}, a_signed, b_signed};
-    for (const detail::DotLoop loop : detail::DotLoops()) {
-      std::vector<int32_t> found(want.size(), -1);
-      product.Run(
-          [&](int64_t row, int64_t column, int64_t count, const int32_t* sums) {
-            for (int64_t j = 0; j < count; ++j)
-              found[static_cast<size_t>(row * n + column + j)] = sums[j];
-          },
-          loop);
-      CHECK(found == want);
-    }
+  detail::PackedColumns columns;
+  columns.Pack({b.data(), k, n, b_signed});
+  const detail::IntegerProduct product{
+      rows, columns, m, {a_zero.data(), lines}, {b_zero.data(), lines}, a_signed, b_signed};
+  for (const detail::DotLoop loop : detail::DotLoops()) {
+    std::vector<int32_t> found(want.size(), -1);
+    product.Run(
+        [&](int64_t row, int64_t column, int64_t count, const int32_t* sums) {
+          for (int64_t j = 0; j < count; ++j)
+            found[static_cast<size_t>(row * n + column + j)] = sums[j];
+        },
+        loop);
+    CHECK(found == want);
   }
 }
 

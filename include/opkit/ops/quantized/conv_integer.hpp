@@ -1,11 +1,9 @@
-// ConvInteger and QLinearConv: convolutions of 8-bit integers. The window of each output pixel is
-// copied to a row of a matrix, which is multiplied by the kernels. Sources:
+// ConvInteger and QLinearConv: convolutions of 8-bit integers, by ByteConvolution. Sources:
 // https://onnx.ai/onnx/operators/onnx__ConvInteger.html and onnx__QLinearConv.html, opset 10.
 #ifndef OPKIT_OPS_QUANTIZED_CONV_INTEGER_HPP_
 #define OPKIT_OPS_QUANTIZED_CONV_INTEGER_HPP_
 
-#include "opkit/ops/nn/conv.hpp"
-#include "opkit/ops/quantized/integer_product.hpp"
+#include "opkit/ops/quantized/byte_convolution.hpp"
 #include "opkit/ops/quantized/quantization.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -30,8 +28,8 @@ inline void CheckChannels(const OperatorBase& op, const char* what, size_t found
 
 }  // namespace detail
 
-// The base of both operators. Keeps the packed kernels of a plan's constant from the first run on,
-// and packs others in each run.
+// The base of both operators. Keeps the runs of the last shapes, and from the first run on the
+// packed kernels of a plan's constant; packs others in each run.
 class IntegerConvOpBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -44,69 +42,46 @@ class IntegerConvOpBase : public StandardOperator {
     return {config};
   }
 
-  // Calls store(pixel, plane, count, sums) for `count` neighbouring channels of an output pixel.
-  // `plane` counts the first one's channels of all images. Zero points may be null.
+  // Calls store(plane, pixel, count, sums) for pieces of at most 64 output pixels of a plane.
+  // Planes are counted over all images. Zero points may be null.
   template <class F>
   void Convolve(const Tensor& x, const Tensor& w, const Tensor* x_zero, const Tensor* w_zero,
                 F&& store) {
     const ConvSizes sizes = ConvSizes::Of(attributes_, groups_, x.shape(), w.shape());
-    const int64_t all_outputs = groups_ * sizes.outputs;
-    const int64_t depth = sizes.channels * sizes.kernel, pixels = sizes.output_pixels;
+    const int64_t outputs = groups_ * sizes.outputs, depth = sizes.channels * sizes.kernel;
     std::vector<int32_t> x_zeros(1, 0), w_zeros(1, 0);
     if (x_zero) x_zeros = detail::ZeroPoints(*x_zero);
     if (w_zero) w_zeros = detail::ZeroPoints(*w_zero);
     detail::CheckChannels(*this, "the zero point of x", x_zeros.size(), 1);
-    detail::CheckChannels(*this, "the zero point of w", w_zeros.size(), all_outputs);
+    detail::CheckChannels(*this, "the zero point of w", w_zeros.size(), outputs);
     const bool x_signed = x.dtype() == DType::kInt8, w_signed = w.dtype() == DType::kInt8;
-    const auto* images = static_cast<const uint8_t*>(x.raw_data());
     const auto* kernels = static_cast<const uint8_t*>(w.raw_data());
-    if (!(config() && config()->variant == kConstantW) || packed_.empty()) {
-      packed_.resize(detail::Index(groups_));
-      for (int64_t group = 0; group < groups_; ++group)
-        packed_[detail::Index(group)].PackTransposed(
-            {kernels + group * sizes.outputs * depth, sizes.outputs, depth, w_signed});
+    if (x.shape() != x_shape_ || w.shape() != w_shape_) {
+      runs_.Set(sizes);
+      x_shape_ = x.shape();
+      w_shape_ = w.shape();
+      is_packed_ = false;
     }
-    rows_.Resize(pixels, depth);
-    for (int64_t part = 0; part < sizes.batch * groups_; ++part) {
-      const int64_t n = part / groups_, group = part % groups_;
-      const uint8_t* image = images + part * sizes.channels * sizes.input_pixels;
-      ParallelForRange(pixels, (1 << 14) / (depth + 1) + 1, [&](int64_t begin, int64_t end) {
-        WindowTaps taps(sizes.axes);
-        // Pads are the zero point, so they add nothing to the sums.
-        std::vector<uint8_t> row(detail::Index(depth));
-        for (int64_t pixel = begin; pixel < end; ++pixel) {
-          const std::vector<WindowTap>& covered = taps.At(pixel);
-          if (static_cast<int64_t>(covered.size()) < sizes.kernel)
-            row.assign(row.size(), static_cast<uint8_t>(x_zeros[0]));
-          for (int64_t channel = 0; channel < sizes.channels; ++channel) {
-            const uint8_t* from = image + channel * sizes.input_pixels;
-            uint8_t* to = row.data() + channel * sizes.kernel;
-            for (const WindowTap& tap : covered) to[tap.kernel] = from[tap.input];
-          }
-          rows_.Set(pixel, row.data(), depth, x_signed);
-        }
-      });
-      const int64_t plane = n * all_outputs + group * sizes.outputs;
-      const bool by_channel = w_zeros.size() > 1;
-      const detail::IntegerProduct product{
-          rows_,
-          packed_[detail::Index(group)],
-          pixels,
-          {x_zeros.data(), 0},
-          {w_zeros.data() + (by_channel ? group * sizes.outputs : 0), by_channel},
-          x_signed,
-          w_signed};
-      product.Run([&](int64_t pixel, int64_t channel, int64_t count,
-                      const int32_t* sums) { store(pixel, plane + channel, count, sums); },
-                  loop_);
+    if (!(config() && config()->variant == kConstantW) || !is_packed_) {
+      packed_.Resize(outputs, depth);
+      for (int64_t row = 0; row < outputs; ++row)
+        packed_.Set(row, kernels + row * depth, depth, w_signed);
+      is_packed_ = true;
     }
+    const detail::ByteConvolution convolution{
+        sizes,    runs_,   packed_,    static_cast<const uint8_t*>(x.raw_data()),
+        kernels,  groups_, x_zeros[0], {w_zeros.data(), w_zeros.size() > 1},
+        x_signed, w_signed};
+    convolution.Run(store, loop_);
   }
 
  private:
   const WindowAttributes attributes_{def()};
   const int64_t groups_ = detail::ConvGroups(def());
-  std::vector<detail::PackedColumns> packed_;  // one for each group
-  detail::PackedRows rows_;
+  Shape x_shape_, w_shape_;
+  detail::WindowRuns runs_;
+  bool is_packed_ = false;
+  detail::PackedRows packed_;  // a row for each output channel
   const detail::DotLoop loop_ = detail::DotLoops()[0];
 };
 
@@ -123,8 +98,9 @@ class ConvIntegerOp final : public IntegerConvOpBase {
     const int64_t pixels = y->numel() / (y->dim(0) * y->dim(1));
     Convolve(DenseInput(0), DenseInput(1), HasInput(2) ? &DenseInput(2) : nullptr,
              HasInput(3) ? &DenseInput(3) : nullptr,
-             [=](int64_t pixel, int64_t plane, int64_t count, const int32_t* sums) {
-               for (int64_t j = 0; j < count; ++j) out[(plane + j) * pixels + pixel] = sums[j];
+             [=](int64_t plane, int64_t pixel, int64_t count, const int32_t* sums) {
+               std::memcpy(out + plane * pixels + pixel, sums,
+                           static_cast<size_t>(count) * sizeof(int32_t));
              });
     return true;
   }
@@ -155,16 +131,14 @@ class QLinearConvOp final : public IntegerConvOpBase {
     ByteTypes::Visit(y->dtype(), [&]<class T>() {
       T* out = y->template mutable_data<T>();
       Convolve(DenseInput(0), DenseInput(3), &DenseInput(2), &DenseInput(5),
-               [&](int64_t pixel, int64_t plane, int64_t count, const int32_t* sums) {
-                 const int64_t first = plane % channels;
-                 for (int64_t j = 0; j < count; ++j) {
-                   auto sum = static_cast<uint32_t>(sums[j]);
-                   if (bias) sum += static_cast<uint32_t>(bias[first + j]);
-                   out[(plane + j) * pixels + pixel] =
-                       detail::Quantize<T>(static_cast<float>(static_cast<int32_t>(sum)) *
-                                               factors[detail::Index(first + j)],
-                                           zero);
-                 }
+               [&](int64_t plane, int64_t pixel, int64_t count, const int32_t* sums) {
+                 const int64_t channel = plane % channels;
+                 int32_t biased[detail::WindowRuns::kPixels];
+                 const auto added = bias ? static_cast<uint32_t>(bias[channel]) : 0;
+                 for (int64_t j = 0; j < count; ++j)
+                   biased[j] = static_cast<int32_t>(static_cast<uint32_t>(sums[j]) + added);
+                 detail::QuantizeSums<T>(biased, &factors[detail::Index(channel)], 0, zero, count,
+                                         out + plane * pixels + pixel);
                });
     });
     return true;

@@ -62,6 +62,20 @@ class PackedRows {
   std::vector<int32_t> sums_;
 };
 
+// Makes of four rows of 64 bytes one number for each column, the first row in the lowest byte.
+// Changes the bits `flip` of each number, and adds the four bytes of a column to its sum.
+inline void InterleaveFour(const uint8_t (&rows)[4][64], uint32_t flip, uint32_t* to,
+                           uint32_t* sums) {
+  for (int64_t j = 0; j < 64; ++j) {
+    const uint32_t four = (uint32_t{rows[0][j]} | uint32_t{rows[1][j]} << 8 |
+                           uint32_t{rows[2][j]} << 16 | uint32_t{rows[3][j]} << 24) ^
+                          flip;
+    to[j] = four;
+    const uint32_t pairs = (four & 0x00ff00ff) + (four >> 8 & 0x00ff00ff);
+    sums[j] += (pairs & 0xffff) + (pairs >> 16);
+  }
+}
+
 // B in panels of 64 columns. A panel holds, for each group of four rows, the four bytes of each
 // column one after the other. Missing rows and columns are 0.
 class PackedColumns {
@@ -72,41 +86,37 @@ class PackedColumns {
   int64_t columns() const { return n_; }
   int64_t panels() const { return (n_ + kColumns - 1) / kColumns; }
   const uint8_t* panel(int64_t panel) const {
-    return bytes_.data() + panel * PackedRows::Groups(k_) * 4 * kColumns;
+    return reinterpret_cast<const uint8_t*>(bytes_.data() +
+                                            panel * PackedRows::Groups(k_) * kColumns);
   }
   const int32_t* sums() const { return sums_.data(); }
 
   // Packs matrix [k, n].
-  void Pack(const ByteMatrix& b) { PackBy(b.rows, b.columns, b.columns, 1, b); }
-  // Packs the transpose of matrix [n, k].
-  void PackTransposed(const ByteMatrix& b) { PackBy(b.columns, b.rows, 1, b.columns, b); }
-
- private:
-  void PackBy(int64_t k, int64_t n, int64_t row_step, int64_t column_step, const ByteMatrix& b) {
+  void Pack(const ByteMatrix& b) {
+    const int64_t k = b.rows, n = b.columns, groups = PackedRows::Groups(k);
     k_ = k;
     n_ = n;
-    const int64_t groups = PackedRows::Groups(k);
-    bytes_.assign(Index(panels() * groups * 4 * kColumns), 0);
+    bytes_.resize(Index(panels() * groups * kColumns));
     sums_.assign(Index(panels() * kColumns), 0);
-    const uint8_t flip = b.is_signed ? 0x80 : 0;
+    const uint32_t flip = b.is_signed ? 0x80808080 : 0;
     ParallelFor(panels(), [&](int64_t panel) {
       const int64_t first = panel * kColumns, count = (std::min)(kColumns, n - first);
-      uint8_t* to = bytes_.data() + panel * groups * 4 * kColumns;
-      int32_t* sums = sums_.data() + first;
-      for (int64_t row = 0; row < k; ++row) {
-        const uint8_t* from = b.bytes + row * row_step + first * column_step;
-        uint8_t* group = to + row / 4 * 4 * kColumns + row % 4;
-        for (int64_t column = 0; column < count; ++column) {
-          const auto byte = static_cast<uint8_t>(from[column * column_step] ^ flip);
-          group[column * 4] = byte;
-          sums[column] += byte;
-        }
+      uint32_t* to = bytes_.data() + panel * groups * kColumns;
+      uint32_t sums[kColumns] = {};
+      for (int64_t row = 0; row < k; row += 4, to += kColumns) {
+        const int64_t present = (std::min)(int64_t{4}, k - row);
+        uint8_t rows[4][kColumns] = {};
+        for (int64_t i = 0; i < present; ++i)
+          std::memcpy(rows[i], b.bytes + (row + i) * n + first, static_cast<size_t>(count));
+        InterleaveFour(rows, present == 4 ? flip : flip & ((1u << (8 * present)) - 1), to, sums);
       }
+      for (int64_t j = 0; j < count; ++j) sums_[Index(first + j)] = static_cast<int32_t>(sums[j]);
     });
   }
 
+ private:
   int64_t k_ = 0, n_ = 0;
-  std::vector<uint8_t> bytes_;
+  std::vector<uint32_t> bytes_;  // four rows of a column in one number
   std::vector<int32_t> sums_;
 };
 

@@ -166,25 +166,28 @@ class QLinearMatMulOp final : public IntegerMatMulOpBase {
     if (y->numel() == 0) return true;
     const MatMulSizes sizes(a.shape(), b.shape());
     const int64_t m = sizes.m, n = sizes.n;
-    const bool by_column = b_scale.size() > 1;
+    const bool by_column = b_scale.size() > 1, by_row = a_scale.size() > 1;
     const float zero = static_cast<float>(zeros[0]);
+    if (!by_row)
+      for (float& factor : b_scale) factor = a_scale[0] * factor / y_scale;
     ByteTypes::Visit(y->dtype(), [&]<class T>() {
       T* out = y->template mutable_data<T>();
-      Multiply(a, b, &DenseInput(2), &DenseInput(5),
-               [&](int64_t row, int64_t column, int64_t count, const int32_t* sums) {
-                 const auto [in_a, in_b] = sizes.products[detail::Index(row / m)];
-                 const int64_t at_a =
-                     a_scale.size() == 1 ? 0 : LineOffset(a_scale.size(), in_a, m) + row % m;
-                 const float of_row = a_scale[detail::Index(at_a)];
-                 const float* of_columns =
-                     b_scale.data() +
-                     (by_column ? LineOffset(b_scale.size(), in_b, n) + column : 0);
-                 for (int64_t j = 0; j < count; ++j) {
-                   const float factor = of_row * of_columns[by_column ? j : 0] / y_scale;
-                   out[row * n + column + j] =
-                       detail::Quantize<T>(static_cast<float>(sums[j]) * factor, zero);
-                 }
-               });
+      Multiply(
+          a, b, &DenseInput(2), &DenseInput(5),
+          [&](int64_t row, int64_t column, int64_t count, const int32_t* sums) {
+            const auto [in_a, in_b] = sizes.products[detail::Index(row / m)];
+            const float* factors =
+                b_scale.data() + (by_column ? LineOffset(b_scale.size(), in_b, n) + column : 0);
+            float of_columns[detail::PackedColumns::kColumns];
+            if (by_row) {
+              const int64_t at = LineOffset(a_scale.size(), in_a, m) + row % m;
+              for (int64_t j = 0; j < count; ++j)
+                of_columns[j] = a_scale[detail::Index(at)] * factors[by_column ? j : 0] / y_scale;
+              factors = of_columns;
+            }
+            detail::QuantizeSums<T>(sums, factors, by_column || by_row, zero, count,
+                                    out + row * n + column);
+          });
     });
     return true;
   }

@@ -143,14 +143,15 @@ struct QuantizedRun {
 using StoreQuantized = void (*)(const QuantizedRun<float>& run, void* out, int64_t at);
 template <class T>
 void QuantizeRun(const QuantizedRun<float>& run, void* out, int64_t at) {
-  T* y = static_cast<T*>(out) + at;
-  if (run.step == 0) {
-    const float scale = *run.scale, zero_point = *run.zero_point;
-    for (int64_t i = 0; i < run.n; ++i) y[i] = Quantize<T>(run.x[i] / scale, zero_point);
+  T y[kQuantizedBlock];  // elements of `out` could be the run, for all the compiler knows
+  const auto [x, zero_points, scales, step, n] = run;
+  if (step == 0) {
+    const float scale = *scales, zero_point = *zero_points;
+    for (int64_t i = 0; i < n; ++i) y[i] = Quantize<T>(x[i] / scale, zero_point);
   } else {
-    for (int64_t i = 0; i < run.n; ++i)
-      y[i] = Quantize<T>(run.x[i] / run.scale[i], run.zero_point[i]);
+    for (int64_t i = 0; i < n; ++i) y[i] = Quantize<T>(x[i] / scales[i], zero_points[i]);
   }
+  std::memcpy(static_cast<T*>(out) + at, y, Index(n) * sizeof(T));
 }
 // Stores the codes of numbers in a small dtype, one in a byte.
 template <DType kDType, Overflow kOverflow>
@@ -198,13 +199,19 @@ using StoreDequantized = void (*)(const QuantizedRun<int32_t>& run, void* out, i
 template <class T>
 void DequantizeRun(const QuantizedRun<int32_t>& run, void* out, int64_t at) {
   T* y = static_cast<T*>(out) + at;
-  const int64_t step = run.step;
+  const auto [x, zero_points, scales, step, n] = run;
   // The difference wraps around, which only int32 beside a zero point can reach.
-  for (int64_t i = 0; i < run.n; ++i)
-    y[i] = static_cast<T>(
-        static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(run.x[i]) -
-                                                static_cast<uint32_t>(run.zero_point[i * step]))) *
-        run.scale[i * step]);
+  const auto number = [](int32_t q, int32_t zero_point, float scale) {
+    const uint32_t difference = static_cast<uint32_t>(q) - static_cast<uint32_t>(zero_point);
+    return static_cast<T>(static_cast<float>(static_cast<int32_t>(difference)) * scale);
+  };
+  if (step == 0) {
+    const int32_t zero_point = *zero_points;
+    const float scale = *scales;
+    for (int64_t i = 0; i < n; ++i) y[i] = number(x[i], zero_point, scale);
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i] = number(x[i], zero_points[i], scales[i]);
+  }
 }
 // The same for the small floating-point types.
 using StoreDequantizedFloats = void (*)(const QuantizedRun<float>& run, void* out, int64_t at);
