@@ -61,18 +61,13 @@ class PassList {
   Entries passes_;
 };
 
-// Returns the passes remove_dead_nodes, merge_quantized_nodes, fold_constants, merge_hard_swish,
-// fold_batch_normalization and merge_common_subexpressions. A second run of the list changes
-// nothing. The passes keep results bit by bit, except merge_hard_swish and
-// fold_batch_normalization, which keep them up to rounding, and merge_quantized_nodes, which keeps
-// quantised results up to one unit. A header-only program has these three passes only if it
-// includes the standard operators that they rewrite: ops/nn/activation.hpp, ops/nn/conv.hpp or
-// normalization.hpp, and ops/quantized/quantize_linear.hpp.
-// Returns the passes remove_dead_nodes, fold_constants, compute_half_in_float32, merge_hard_swish,
-// fold_batch_normalization and merge_common_subexpressions. A second run of the list changes
-// nothing. The passes keep results bit by bit, except compute_half_in_float32, merge_hard_swish and
-// fold_batch_normalization, which keep them up to rounding. A header-only program has these three
-// passes only if it includes the standard operators that they insert or rewrite: ops/cast.hpp,
+// Returns the passes remove_dead_nodes, merge_quantized_nodes, fold_constants,
+// compute_half_in_float32, merge_hard_swish, fold_batch_normalization and
+// merge_common_subexpressions. A second run of the list changes nothing. The passes keep results
+// bit by bit, except merge_quantized_nodes, which keeps quantised results up to one unit, and
+// compute_half_in_float32, merge_hard_swish and fold_batch_normalization, which keep results up to
+// rounding. A header-only program has these four passes only if it includes the standard operators
+// that they insert or rewrite: ops/quantized/quantize_linear.hpp, ops/cast.hpp,
 // ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
 PassList DefaultPasses(FoldOptions options = {});
 

@@ -1,6 +1,8 @@
 // Loop.
 #include "opkit/ops/loops/loop.hpp"
 
+#include <chrono>
+
 #include "../data_movement.hpp"
 #include "opkit/graph.hpp"
 #include "opkit/ops/concat.hpp"

@@ -2,9 +2,8 @@
 #ifndef OPKIT_BACKENDS_EIGEN_SOFTMAX_HPP_
 #define OPKIT_BACKENDS_EIGEN_SOFTMAX_HPP_
 
-#include "opkit/backends/eigen/support/softmax_exp.hpp"
-#include "opkit/backends/eigen/support/elementwise_math.hpp"
 #include "opkit/backends/eigen/support/half_operator.hpp"
+#include "opkit/backends/eigen/support/softmax_exp.hpp"
 #include "opkit/ops/nn/softmax.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {

@@ -68,7 +68,6 @@ OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
     passes.Add("merge_quantized_nodes",
                [](const Graph& graph) { return detail::g_merge_quantized_nodes(graph); });
   passes.Add("fold_constants", fold);
-  passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
   if (detail::g_compute_half_in_float32)
     passes.Add("compute_half_in_float32",
                [](const Graph& graph) { return detail::g_compute_half_in_float32(graph); });

@@ -8,8 +8,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Hooks that hard_swish.hpp, batch_normalization.hpp and quantized_nodes.hpp fill.
-// Hooks that half_precision.hpp, hard_swish.hpp and batch_normalization.hpp fill.
+// Hooks that half_precision.hpp, hard_swish.hpp, batch_normalization.hpp and quantized_nodes.hpp
+// fill.
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_compute_half_in_float32{
     "ComputeHalfInFloat32", "opkit/graph/passes/half_precision.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{

@@ -73,13 +73,13 @@ OPKIT_INLINE void BoundPlan::RunBody() {
   first_id_ = root_->first_id_ + ids_before_;
   DropSharedValues();
   const StepRunner run(*this);
-  const auto check = [this] {
+  const auto require_running = [this] {
     if (root_->replay_->stopped()) [[unlikely]]
       Throw(ErrorCode::kCancelled, "the run of the enclosing graph has ended");
   };
-  if (steps == 0) check();  // a node may run the body again and again
+  if (steps == 0) require_running();  // a node may run the body again and again
   for (int i = 0; i < steps; ++i) {
-    check();
+    require_running();
     run(i);
   }
 }
