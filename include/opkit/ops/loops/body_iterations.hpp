@@ -1,5 +1,5 @@
-// BodyIterations: runs the body of a Loop or Scan node again and again. InferIterations: the types
-// that hold in all iterations. Both operators stand on this file.
+// BodyIterations: runs the body of a node again and again. InferIterations: the types that hold in
+// all iterations. Loop, Scan and SequenceMap stand on this file.
 #ifndef OPKIT_OPS_LOOPS_BODY_ITERATIONS_HPP_
 #define OPKIT_OPS_LOOPS_BODY_ITERATIONS_HPP_
 
@@ -377,7 +377,7 @@ class CarriedValues {
   std::vector<Tensor> next_;   // only during TakeOver
 };
 
-// The base of Loop and Scan: shows the body to the plan.
+// The base of Loop, Scan and SequenceMap: shows the body to the plan.
 class IteratedOperator : public Operator<CPUContext>, public RunsBodies {
  public:
   IteratedOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config,

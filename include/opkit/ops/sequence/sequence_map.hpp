@@ -15,9 +15,8 @@ inline IteratedBody SequenceMapBody(const OperatorDef& def) {
   return IteratedBodyOf(def, static_cast<int>(def.inputs().size()) - CountCaptures(def),
                         def.outputs().size());
 }
-// Infers the sequences that the body's outputs make.
-inline void InferSequenceMap(InferenceContext& c) {
-  const IteratedBody body = SequenceMapBody(c.def());
+// Infers the types of the body.
+inline InferredBody InferMappedBody(const InferenceContext& c, const IteratedBody& body) {
   std::vector<TensorInfo> given;
   for (size_t i = 0; i < body.own; ++i) {
     const TensorInfo& input = c.input(static_cast<int>(i));
@@ -25,17 +24,21 @@ inline void InferSequenceMap(InferenceContext& c) {
     given.back().constant = nullptr;
   }
   for (const int capture : body.captures) given.push_back(c.input(capture));
-  const InferredBody found = InferBody(c.def(), *body.graph, given, kIteratedBody);
+  return InferBody(c.def(), *body.graph, given, kIteratedBody);
+}
+// Infers the sequences that the body's outputs make.
+inline void InferSequenceMap(InferenceContext& c) {
+  const InferredBody found = InferMappedBody(c, SequenceMapBody(c.def()));
   for (int o = 0; o < c.num_outputs(); ++o)
     c.SetOutput(o, SequenceInfo(found.outputs[Index(o)].dtype));
 }
 
 }  // namespace detail
 
-class SequenceMapOp final : public Operator<CPUContext> {
+class SequenceMapOp final : public detail::IteratedOperator {
  public:
   SequenceMapOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : Operator<CPUContext>(def, ws, config), body_(detail::SequenceMapBody(def)) {}
+      : IteratedOperator(def, ws, config, detail::SequenceMapBody(def)) {}
 
   bool RunOnDevice() override {
     const auto length = static_cast<int64_t>(ElementsOf(Input(0)).size());
@@ -52,8 +55,8 @@ class SequenceMapOp final : public Operator<CPUContext> {
         body_.input(i) =
             input.dtype() == DType::kSequence ? ElementsOf(input)[detail::Index(k)] : input;
       }
-      const NamedTensors outputs = body_.Run(k);
-      for (size_t o = 0; o < made.size(); ++o) made[o].push_back(outputs[o].Contiguous());
+      body_.Run(k);
+      for (size_t o = 0; o < made.size(); ++o) made[o].push_back(body_.output(o).Contiguous());
     }
     body_.End();
     for (int o = 0; o < OutputSize(); ++o)
@@ -62,7 +65,9 @@ class SequenceMapOp final : public Operator<CPUContext> {
   }
 
  private:
-  detail::BodyIterations body_;
+  detail::InferredBody InferBodyTypes(const InferenceContext& c) const override {
+    return detail::InferMappedBody(c, body_.body());
+  }
 };
 
 OPKIT_STANDARD_OPERATOR(SequenceMap, kNotImplemented, SequenceMapOp)
