@@ -49,6 +49,7 @@ TEST_CASE("shapes follow from constant extents, and extents that do not fit are 
 
 TEST_CASE("the operators keep the promises of their schemas") {
   CheckNode(OperatorDef("Expand", {"x", "shape"}, {"y"}), {Counting({3, 1}), List({2, 1, 4})});
+  CHECK(HasGradient("Expand"));
   CheckNode(OperatorDef("Tile", {"x", "repeats"}, {"y"}), {Counting({2, 3}), List({2, 2})});
 }
 

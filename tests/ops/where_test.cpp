@@ -5,6 +5,8 @@
 
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
+#include "opkit/ops/cast.hpp"
+#include "opkit/ops/generators.hpp"
 #include "support/error_of.hpp"
 
 namespace where_test {
@@ -40,6 +42,7 @@ TEST_CASE("the error for different types names the types") {
 
 TEST_CASE("the operator keeps the promises of its schema") {
   OPKIT_CHECK_OPERATOR("Where");
+  CHECK(HasGradient("Where"));
   CheckOptions options;
   options.dtypes = {DType::kComplex64, DType::kComplex128};
   OPKIT_CHECK_OPERATOR("Where", options);

@@ -5,6 +5,7 @@
 #include "opkit/ops/support/broadcast.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
 #include "opkit/ops/support/moving_strings.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -84,6 +85,9 @@ class TileOp : public StandardOperator {
 
 OPKIT_STANDARD_OPERATOR(Expand, kNotImplemented, MovingStrings<ExpandOp>)
     .TakesStrings()
+OPKIT_NODE_GRADIENT(Expand) { GiveSummed(0, GO(0)); }
+
+OPKIT_STANDARD_OPERATOR(Expand, kMaker, ExpandOp)
     .NumInputs(2)
     .Input(0, "input", "any tensor")
     .Input(1, "shape", "that is broadcast with that of `input`", {DType::kInt64})

@@ -116,6 +116,7 @@ TEST_CASE("the operators and their gradients keep the promises of their schemas"
       options.num_inputs = inputs;
       OPKIT_CHECK_OPERATOR(op, options);
     }
+  for (const char* op : {"Mean", "Sum"}) CHECK(HasGradient(op));
 }
 
 }  // namespace

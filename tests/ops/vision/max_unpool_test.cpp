@@ -2,7 +2,10 @@
 #include "opkit/ops/vision/max_unpool.hpp"
 
 #include "../data_movement.hpp"
+#include "opkit/ops/gather.hpp"
+#include "opkit/ops/generators.hpp"
 #include "opkit/ops/nn/pool.hpp"
+#include "opkit/ops/reshape.hpp"
 
 namespace max_unpool_test {
 using namespace opkit_tests;
@@ -58,6 +61,12 @@ TEST_CASE("shapes are inferred") {
 TEST_CASE("the operator keeps the promises of its schema") {
   CheckNode(OperatorDef("MaxUnpool", {"x", "i"}, {"y"}, kWindow),
             {Counting({1, 2, 1, 2}), Tensor::From<int64_t>({1, 2, 1, 2}, {1, 2, 9, 15})});
+  CHECK(HasGradient("MaxUnpool"));
+  CHECK(Contains(ErrorOf([] {
+                   GetGradientForOp(OperatorDef("MaxUnpool", {"x", "i", "s"}, {"y"}, kWindow),
+                                    {GradientValue("g")});
+                 }).message(),
+                 "only without output_shape"));
 }
 
 }  // namespace

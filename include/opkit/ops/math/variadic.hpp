@@ -147,6 +147,10 @@ inline auto VariadicSchema(const char* doc, std::vector<DType> dtypes) {
   };
 }
 
+OPKIT_NODE_GRADIENT(Mean) {
+  const int count = static_cast<int>(Def().inputs().size());
+  for (int i = 0; i < count; ++i) GiveSummed(i, GO(0), 1 / static_cast<float>(count));
+}
 OPKIT_NODE_GRADIENT(Sum) {
   for (int i = 0; i < static_cast<int>(Def().inputs().size()); ++i) GiveSummed(i, GO(0));
 }
@@ -175,7 +179,7 @@ OPKIT_STANDARD_OPERATOR(Max, kNotImplemented, MaxOp)
     .FillUsing(
         detail::VariadicSchema("The largest of the inputs, element by element; NaN where one is.",
                                NumericTypes::DTypes()));
-OPKIT_STANDARD_OPERATOR(Mean, kNotImplemented, MeanOp)
+OPKIT_STANDARD_OPERATOR(Mean, kMaker, MeanOp)
     .FillUsing(detail::VariadicSchema("The mean of the inputs, element by element.",
                                       FloatTypes::DTypes()));
 OPKIT_STANDARD_OPERATOR(Min, kNotImplemented, MinOp)

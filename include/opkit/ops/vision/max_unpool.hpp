@@ -5,6 +5,7 @@
 
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/window.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -60,6 +61,14 @@ inline void InferMaxUnpool(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), y);
 }
 
+// Each element of X has the gradient of its place, which the index names among all elements.
+OPKIT_NODE_GRADIENT(MaxUnpool) {
+  if (Def().inputs().size() > 2 && !I(2).empty())
+    Throw(ErrorCode::kUnsupported, "MaxUnpool has a gradient only without output_shape");
+  const std::string list = Node("Constant", {}, {{"value_ints", {-1}}});
+  Give(0, "Gather", {Node("Reshape", {GO(0), list}), I(1)});
+}
+
 }  // namespace detail
 
 class MaxUnpoolOp final : public StandardOperator {
@@ -91,7 +100,7 @@ class MaxUnpoolOp final : public StandardOperator {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(MaxUnpool, kNotImplemented, MaxUnpoolOp)
+OPKIT_STANDARD_OPERATOR(MaxUnpool, kMaker, MaxUnpoolOp)
     .NumInputs(2, 3)
     .Input(0, "X", "[N, C, D1, ..., Dn]: the largest elements", FloatTypes::DTypes())
     .Input(1, "I", "of the shape of X: the index of each element in the pooled image",
