@@ -106,6 +106,11 @@ class SmallCast {
 // have the same size.
 inline void CastSmall(std::string_view op, const Tensor& x, const Tensor& y,
                       const SmallRounding& rounding) {
+  if (x.dtype() == y.dtype()) {  // also an infinity stays
+    if (x.nbytes() > 0)
+      std::memmove(y.raw_mutable_data(), x.raw_data(), static_cast<size_t>(x.nbytes()));
+    return;
+  }
   const SmallCast cast(x.dtype(), y.dtype(), rounding);
   if (!cast.exists())
     Throw(ErrorCode::kTypeMismatch, op, " does not convert ", x.dtype(), " to ", y.dtype());

@@ -52,21 +52,16 @@ inline constexpr OnnxRewrite kOnnxRewrites[] = {
     {" Upsample ", 10, OnnxRules::Upsample},
 };
 
-// An attribute that an operator got after opset 21, as its only change. With the harmless value the
-// node means the same as in opset 21.
+// An integer attribute that an operator got after opset 21, and that opkit's operator lacks. With
+// the harmless value the node means the same as in opset 21.
 struct OnnxAddition {
   const char* type;
   const char* attribute;
-  // The harmless value if the attribute is an integer. If it is a string, every value is harmless,
-  // because it only concerns float8.
   int64_t harmless;
 };
 inline constexpr OnnxAddition kOnnxAdditions[] = {
-    {"Cast", "round_mode", 0},                // since opset 24
-    {"CastLike", "round_mode", 0},            // since opset 24
-    {"DequantizeLinear", "output_dtype", 0},  // since opset 23
-    {"QuantizeLinear", "precision", 0},       // since opset 23
-    {"Range", "stash_type", 1},               // since opset 27: float32 steps for float16
+    {"QuantizeLinear", "precision", 0},  // since opset 23
+    {"Range", "stash_type", 1},          // since opset 27: float32 steps for float16
 };
 
 // Operators whose nodes of opset `since` to 6 are read, too: they have the form of opset 7, or a
@@ -125,7 +120,7 @@ inline void RewriteOnnxNode(OnnxScope& scope, OperatorDef& def, int64_t opset) {
     if (def.type() != addition.type) continue;
     const Attribute* attribute = def.args().Find(addition.attribute);
     if (!attribute) continue;
-    if (attribute->Is<int64_t>() && attribute->Get<int64_t>() != addition.harmless &&
+    if ((!attribute->Is<int64_t>() || attribute->Get<int64_t>() != addition.harmless) &&
         !scope.context().options.allow_unknown_operators)
       Throw(ErrorCode::kUnsupported, "operator ", def.type(), " of opset ", opset,
             " has the attribute '", addition.attribute,
