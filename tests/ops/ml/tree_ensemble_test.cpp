@@ -257,6 +257,11 @@ TEST_CASE("a classifier returns the class with the highest score") {
   CHECK(Classify(args, {10, 20, 30}) == Classes{{30, 20}, {.25f, 0, .75f, 0, .5f, 0}});
   CHECK(Classify(args, {10, 20, 30}, "NONE", {.25f, .5f, 1}) ==
         Classes{{30, 20}, {.5f, .5f, 1.75f, .25f, 1, 1}});
+  // A class without a vote is no winner with SOFTMAX_ZERO, even if all votes are negative.
+  const Arguments negative =
+      With(Stump("BRANCH_LEQ", 0), "class", {{1, 0, -2}, {1, 2, -1}, {2, 1, .5f}});
+  CHECK(Classify(negative, {10, 20, 30}, "SOFTMAX_ZERO").labels == Ints{30, 20});
+  CHECK(Classify(negative, {10, 20, 30}, "SOFTMAX").labels == Ints{20, 20});
   const Arguments two = With(Stump("BRANCH_LEQ", 0), "class",
                              {{1, 0, .25f}, {1, 1, .75f}, {2, 0, .75f}, {2, 1, .25f}});
   CHECK(Classify(two, {10, 20}) == Classes{{20, 10}, {.25f, .75f, .75f, .25f}});

@@ -324,8 +324,11 @@ class TreeEnsembleClassifierOp final : public detail::TreeOperator {
   template <class T>
   int64_t Classify(T* scores) const {
     if (only_class_ < 0) {
+      // SOFTMAX_ZERO leaves scores of 0, those of classes without a vote, below all others.
+      const bool first = transform_ == PostTransform::kSoftmaxZero;
+      if (first) detail::TransformScores(transform_, scores, num_classes_);
       const int64_t best = std::max_element(scores, scores + num_classes_) - scores;
-      detail::TransformScores(transform_, scores, num_classes_);
+      if (!first) detail::TransformScores(transform_, scores, num_classes_);
       return best;
     }
     const T p = scores[only_class_];
