@@ -231,37 +231,6 @@ TEST_CASE("Operators on quantised tensors compute their numbers") {
             {A::Int("axis", 1), A::Int("opset", 12)}) == Near({13, 193, 40, 9}));
 }
 
-TEST_CASE("DynamicQuantizeLSTM is an LSTM of the weights' numbers") {
-  const Tensor x = Pattern({2, 1, 2}), state = Pattern({1, 1, 1});
-  const Tensor q = Pattern({1, 2, 4}, DType::kInt8), r = Pattern({1, 1, 4}, DType::kInt8);
-  // scale and zero point of W, then of R
-  const auto weights = [](const Tensor& quantized, float scale, int zero_point) {
-    Tensor turned({1, 4, quantized.dim(1)}, DType::kFloat32);
-    for (int64_t row = 0; row < quantized.dim(1); ++row)
-      for (int64_t column = 0; column < 4; ++column)
-        turned.mutable_data<float>()[column * quantized.dim(1) + row] =
-            static_cast<float>(quantized.data<int8_t>()[row * 4 + column] - zero_point) * scale;
-    return turned;
-  };
-  const std::vector<double> expected = detail::NumbersOf<double>(
-      Invoke("LSTM", {x, weights(q, 0.02f, 3), weights(r, 0.01f, -2), Tensor(), Tensor(), state},
-             {{"hidden_size", 1}}, {.num_outputs = 1})[0]);
-  for (const Shape& shape : {Shape{1}, Shape{1, 4}}) {
-    const auto all = [&](auto value) {
-      Tensor out(shape, kDTypeOf<decltype(value)>);
-      std::fill_n(out.mutable_data<decltype(value)>(), out.numel(), value);
-      return out;
-    };
-    const Numbers found = Run("DynamicQuantizeLSTM",
-                              {x, q, r, Tensor(), Tensor(), state, Tensor(), Tensor(), all(0.02f),
-                               all(int8_t{3}), all(0.01f), all(int8_t{-2})},
-                              {A::Int("hidden_size", 1)});
-    REQUIRE(found.values.size() == expected.size());
-    for (size_t i = 0; i < expected.size(); ++i)
-      CHECK(found.values[i] == doctest::Approx(expected[i]));
-  }
-}
-
 TEST_CASE("What no rule translates is refused by name") {
   CHECK(Contains(Refused("Gelu", {Pattern({2})}, {A::Int("wide", 1)}),
                  "node 'node' (com.microsoft.Gelu): opkit does not read its attribute 'wide'"));

@@ -64,6 +64,7 @@
 #include "opkit/ops/pad.hpp"
 #include "opkit/ops/quantized/conv_integer.hpp"
 #include "opkit/ops/quantized/dynamic_quantize_linear.hpp"
+#include "opkit/ops/quantized/dynamic_quantize_lstm.hpp"
 #include "opkit/ops/quantized/integer_product.hpp"
 #include "opkit/ops/quantized/matmul_integer.hpp"
 #include "opkit/ops/quantized/matmul_nbits.hpp"

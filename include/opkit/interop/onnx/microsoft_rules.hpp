@@ -242,29 +242,6 @@ class OnnxMicrosoftRules {
     if (!e.Has(7)) return e.Last("Mul", {floats, factor});
     e.Last("QuantizeLinear", {e.Node("Mul", {floats, factor}), e.In(7), e.In(8)});
   }
-  // ONNX Runtime also quantises X and the state in each step; opkit does not, and is more exact.
-  static void DynamicQuantizeLSTM(OnnxExpansion& e) {
-    const auto weights = [&](size_t i, size_t scale) {
-      const SymbolicShape shape = e.scope().ProvenInfoOf(e.In(scale)).shape;
-      if (!shape.has_rank() || shape.rank() < 1 || shape.rank() > 2)
-        Throw(ErrorCode::kUnsupported, "input ", scale,
-              " must be known to be a scale for each direction, or for each of its columns");
-      std::vector<std::string> inputs{e.In(i), e.In(scale)};
-      Arguments args{{"axis", 0}};
-      if (e.Has(scale + 1)) inputs.push_back(e.In(scale + 1));
-      if (shape.rank() == 2) {
-        for (size_t k = 1; k < inputs.size(); ++k) inputs[k] = e.Unsqueezed(inputs[k], {1});
-        // One block holds a whole column.
-        args = {{"axis", 1}, {"block_size", (std::numeric_limits<int64_t>::max)()}};
-      }
-      return e.Node("Transpose", {e.Node("DequantizeLinear", std::move(inputs), std::move(args))},
-                    {{"perm", std::vector<int64_t>{0, 2, 1}}});
-    };
-    std::vector<std::string> inputs{e.In(0), weights(1, 8), weights(2, 10)}, outputs;
-    for (size_t i = 3; i < 8; ++i) inputs.push_back(e.Optional(i));
-    for (size_t o = 0; o < 3; ++o) outputs.push_back(e.Out(o));
-    e.Last("LSTM", std::move(inputs), e.args(), std::move(outputs));
-  }
 
  private:
   static Arguments Epsilon(const OnnxExpansion& e) {
@@ -417,8 +394,6 @@ inline const OnnxMicrosoftRules::Row* OnnxMicrosoftRules::Find(const std::string
        " do_rotary mask_filter_value num_heads past_present_share_buffer qkv_hidden_sizes scale "
        "unidirectional "},
       {"BiasGelu", R::BiasGelu, 1, " "},
-      {"DynamicQuantizeLSTM", R::DynamicQuantizeLSTM, 3,
-       " activation_alpha activation_beta activations clip direction hidden_size input_forget "},
       {"EmbedLayerNormalization", R::EmbedLayerNormalization, 3, " epsilon mask_index_type "},
       {"FastGelu", R::FastGelu, 1, " "},
       {"FusedConv", R::FusedConv, 1,
