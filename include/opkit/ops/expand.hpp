@@ -83,11 +83,10 @@ class TileOp : public StandardOperator {
   StridedCopy copy_;
 };
 
-OPKIT_STANDARD_OPERATOR(Expand, kNotImplemented, MovingStrings<ExpandOp>)
-    .TakesStrings()
 OPKIT_NODE_GRADIENT(Expand) { GiveSummed(0, GO(0)); }
 
-OPKIT_STANDARD_OPERATOR(Expand, kMaker, ExpandOp)
+OPKIT_STANDARD_OPERATOR(Expand, kMaker, MovingStrings<ExpandOp>)
+    .TakesStrings()
     .NumInputs(2)
     .Input(0, "input", "any tensor")
     .Input(1, "shape", "that is broadcast with that of `input`", {DType::kInt64})

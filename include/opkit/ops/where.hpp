@@ -36,14 +36,13 @@ class WhereOp : public ElementwiseOperator {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(Where, kNotImplemented, MovingStrings<WhereOp, 1>)
 OPKIT_NODE_GRADIENT(Where) {
   const std::string zero = Node("CastLike", {Node("Constant", {}, {{"value_float", 0.f}}), GO(0)});
   GiveSummed(1, Node("Where", {I(0), GO(0), zero}));
   GiveSummed(2, Node("Where", {I(0), zero, GO(0)}));
 }
 
-OPKIT_STANDARD_OPERATOR(Where, kMaker, WhereOp)
+OPKIT_STANDARD_OPERATOR(Where, kMaker, MovingStrings<WhereOp, 1>)
     .Doc("The output is X where the condition is true, else Y. Inputs are broadcast as in NumPy.")
     .NumInputs(3)
     .Input(0, "condition", "which to take", {DType::kBool})

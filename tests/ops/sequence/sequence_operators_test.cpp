@@ -73,9 +73,11 @@ TEST_CASE("positions outside, other dtypes and other values are refused") {
 Graph SequenceGraph() {
   Graph longer, same;
   longer.AddInput("s", DType::kSequence, {Dim()}).AddConstant("one", Vector({7}));
-  longer.AddNode(OperatorDef("SequenceInsert", {"s", "one"}, {"more"})).AddOutput("more");
+  longer.AddNode(OperatorDef("SequenceInsert", {"s", "one"}, {"more"}));
+  longer.AddOutput("more");
   same.AddInput("s", DType::kSequence, {Dim()});
-  same.AddNode(OperatorDef("Identity", {"s"}, {"still"})).AddOutput("still");
+  same.AddNode(OperatorDef("Identity", {"s"}, {"still"}));
+  same.AddOutput("still");
   Graph graph;
   Graph::Input sequence{"s", detail::SequenceInfo(DType::kFloat32)};
   graph.AddInput(sequence).AddInput("longer", DType::kBool, Shape{});

@@ -45,7 +45,7 @@ struct EqualFunction {
 
 }  // namespace detail
 
-class EqualOp final : public detail::BinaryOperator<detail::EqualFunction, PlainTypes, bool> {
+class EqualOp : public detail::BinaryOperator<detail::EqualFunction, PlainTypes, bool> {
  public:
   using BinaryOperator::BinaryOperator;
   bool RunOnDevice() override {
