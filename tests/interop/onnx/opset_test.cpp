@@ -417,6 +417,8 @@ TEST_CASE("Opsets that are not read are Errors that name them") {
         "node 'node' (Op): the model gives no version of ONNX's operators (opset_import)");
   // Before 7 only operators that were the same then.
   CHECK(Parse(One("Not", {}), 1).node(0).type() == "Not");
+  CHECK(Parse(One("RandomNormalLike", {}), 1).node(0).type() == "RandomNormalLike");
+  CHECK(Parse(One("GlobalLpPool", {}), 2).node(0).type() == "GlobalLpPool");
   CHECK(Parse(One("Relu", {}), 6).node(0).type() == "Relu");
   CHECK(Parse(One("Selu", {}), 6).node(0).type() == "Selu");
   CHECK(Parse(One("Softsign", {}), 1).node(0).type() == "Softsign");

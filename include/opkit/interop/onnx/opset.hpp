@@ -73,11 +73,12 @@ struct OnnxUnchanged {
 inline constexpr OnnxUnchanged kOnnxUnchanged[] = {
     {1,
      " ArgMax Constant Conv ConvTranspose DepthToSpace Dropout Flatten Gather GlobalAveragePool "
-     "GlobalMaxPool Hardmax Identity If LRN LogSoftmax LpNormalization MatMul MaxPool Not ReduceL1 "
+     "GlobalMaxPool Hardmax Identity If LRN LogSoftmax LpNormalization MatMul MaxPool "
+     "MaxRoiPool Not RandomNormal RandomNormalLike RandomUniform RandomUniformLike ReduceL1 "
      "ReduceL2 ReduceLogSum ReduceLogSumExp "
      "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Shape Size Slice Softmax "
      "Softplus Softsign SpaceToDepth Squeeze TopK Transpose Unsqueeze "},
-    {2, " Pad Split "},
+    {2, " GlobalLpPool Pad Split "},
     {4, " Concat "},
     {5, " Reshape "},
     {6,
