@@ -58,6 +58,19 @@ TEST_CASE("an output in the middle may be left out, and nothing has nothing uniq
   CHECK(Unique(Counting({2, 0}), {{"axis", 0}})[0].shape() == Shape{1, 0});
 }
 
+TEST_CASE("strings are ordered by their bytes") {
+  const Tensor x = Tensor::From<std::string>({2, 2}, {"b", "", "a", "b"});
+  const auto y = Unique(x);
+  CHECK(y[0].ToVector<std::string>() == std::vector<std::string>{"", "a", "b"});
+  CHECK(IntsOf(y[1]) == Ints{1, 2, 0});
+  CHECK(IntsOf(y[2]) == Ints{2, 0, 1, 2});
+  CHECK(IntsOf(y[3]) == Ints{1, 1, 2});
+  CHECK(Unique(x, {{"sorted", 0}})[0].ToVector<std::string>() ==
+        std::vector<std::string>{"b", "", "a"});
+  CHECK(Unique(x, {{"axis", 0}})[0].ToVector<std::string>() ==
+        std::vector<std::string>{"a", "b", "b", ""});
+}
+
 TEST_CASE("extents that depend on the data are bounded, and wrong inputs refused") {
   CHECK(Inferred("Unique", {{Sym("N"), 3}}, {{"axis", 0}}, 4) ==
         "float32[?, 3] int64[?] int64[N] int64[?]");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "opkit/op/invoke.hpp"
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/table_copy.hpp"
@@ -13,6 +14,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
 inline void InferUnique(InferenceContext& c) {
+  std::vector<DType> dtypes = PlainTypes::DTypes();
+  dtypes.push_back(DType::kString);
+  ExpectDType(c, 0, dtypes);
   const SymbolicShape& x = c.input_shape(0);
   SymbolicShape y = SymbolicShape::OfRank(1);
   Dim all = x.Elements();
@@ -54,6 +58,7 @@ class UniqueOp final : public StandardOperator {
   bool RunOnDevice() override {
     Infer();
     const Tensor& x = DenseInput(0);
+    if (x.dtype() == DType::kString) return RunOnStrings(x);
     const bool flat = !HasArgument("axis");
     const int axis =
         flat ? 0 : NormalizeAxis(GetSingleArgument<int64_t>("axis", 0), x.rank(), type());
@@ -81,6 +86,29 @@ class UniqueOp final : public StandardOperator {
   }
 
  private:
+  // Runs this operator on the places of the strings in their sorted list.
+  bool RunOnStrings(const Tensor& x) {
+    const auto* first = x.data<std::string>();
+    const std::vector<std::string> given(first, first + x.numel());
+    std::vector<std::string> sorted = given;
+    std::sort(sorted.begin(), sorted.end());
+    Tensor places(x.shape(), DType::kInt64);
+    for (size_t i = 0; i < given.size(); ++i)
+      places.mutable_data<int64_t>()[i] =
+          std::lower_bound(sorted.begin(), sorted.end(), given[i]) - sorted.begin();
+    const std::vector<Tensor> found =
+        Invoke(type(), {places}, def().args(),
+               {.backends = kReferenceBackend, .num_outputs = OutputSize()});
+    Tensor* y = Output(0, found[0].shape(), DType::kString);
+    for (int64_t i = 0; i < y->numel(); ++i)
+      y->mutable_data<std::string>()[i] = sorted[detail::Index(found[0].data<int64_t>()[i])];
+    for (int o = 1; o < OutputSize(); ++o)
+      if (HasOutput(o))
+        CopyBytes(Output(o, found[detail::Index(o)].shape(), DType::kInt64)->raw_mutable_data(),
+                  found[detail::Index(o)].raw_data(), found[detail::Index(o)].nbytes());
+    return true;
+  }
+
   // Slices that are equal.
   struct Group {
     int64_t first = 0, count = 0;  // the index of the first slice, and the number of slices
@@ -154,9 +182,9 @@ class UniqueOp final : public StandardOperator {
 
 OPKIT_STANDARD_OPERATOR(Unique, kNone, UniqueOp)
     .NumOutputs(1, 4)
-    .Input(0, "X", "any tensor of numbers or bool", PlainTypes::DTypes())
-    .Output(0, "Y", "one of each group of equal slices; of rank 1 without `axis`",
-            PlainTypes::DTypes())
+    .TakesStrings()
+    .Input(0, "X", "any tensor of numbers, bool or strings")
+    .Output(0, "Y", "one of each group of equal slices; of rank 1 without `axis`")
     .Output(1, "indices", "of each slice of Y: the index of the first equal slice of X",
             {DType::kInt64})
     .Output(2, "inverse_indices", "of each slice of X: the index of the equal slice of Y",
