@@ -131,6 +131,9 @@ TEST_CASE("Types that opkit or NumPy lacks are Errors that name them") {
   CHECK(cast.code() == ErrorCode::kUnsupported);
   CHECK(cast.message() ==
         file.path() + ": NumPy has no bfloat16; cast the tensor to float32 first");
+  for (const DType dtype : {DType::kInt4, DType::kFloat8E5M2})
+    CHECK(Contains(ErrorOf([&] { SaveNpy(file.path(), Tensor({3}, dtype)); }).message(),
+                   StrCat("NumPy has no ", dtype, "; cast the tensor to float32 first")));
   CHECK(ErrorOf([&] { SaveNpy(file.path(), Tensor()); }).code() == ErrorCode::kUninitialized);
 }
 

@@ -155,7 +155,29 @@ class Maker:
                   for v in (low, high)]
         return self.done([x, *bounds], [t])
 
+    def small_types(self):
+        """The numbers of the types of 8 and 4 bits that NumPy does not have."""
+        if self.opset < 19:
+            raise Unsuited
+        proto = onnx.TensorProto
+        float8 = [proto.FLOAT8E4M3FN, proto.FLOAT8E4M3FNUZ, proto.FLOAT8E5M2, proto.FLOAT8E5M2FNUZ]
+        return float8 + [proto.INT4, proto.UINT4] * 2 * (self.opset >= 21)
+
+    def small_cast(self):
+        """There and back, because the outputs of a model are arrays of NumPy."""
+        to = self.d.choice(self.small_types())
+        is_float = to <= onnx.TensorProto.FLOAT8E5M2FNUZ
+        t, shape = self.d.choice(["float32", "float16"]), self.d.shape()
+        if is_float:
+            x = self.values(shape, t, 0.3, low=-300, high=300)
+        else:  # whole numbers: ONNX Runtime rounds others to the nearest one
+            x = self.c.add(np.round(self.d.values(shape, t, low=0 if to == onnx.TensorProto.UINT4 else -8, high=7)))
+        small = self.c.node("Cast", [x], to=to, saturate=self.maybe(self.d.int(0, 1)) if is_float else None)
+        return self.c.finish(self.c.node("Cast", small, to=onnx.TensorProto.FLOAT), ["float32"])
+
     def cast(self):
+        if self.op == "Cast" and self.opset >= 19 and self.d.chance(0.3):
+            return self.small_cast()
         everything = FLOATS + INTS + ["bool"]
         t = self.dtype(everything)
         to = self.d.choice(allowed(self.op, self.opset, 0, everything))
@@ -568,6 +590,12 @@ class Maker:
                 block = self.d.int(1, 4)
                 scales = list(shape)
                 scales[at] = -(-shape[at] // block)
+        if self.opset >= 21 and self.d.chance(0.3):  # both, by way of a type that NumPy does not have
+            x, scale = self.values(shape, "float32", 0), self.scale(scales, "float32")
+            rest = {"axis": axis, "block_size": block}
+            small = self.c.node("QuantizeLinear", [x, scale], output_dtype=self.d.choice(self.small_types()),
+                                **rest)
+            return self.c.finish(self.c.node("DequantizeLinear", [*small, scale], **rest), ["float32"])
         x = self.values(shape, wide if to_integers else t, 0)
         inputs = [x, self.scale(scales, wide)]
         if t != "int32" and (self.d.chance(0.7) or (to_integers and t != "uint8")):

@@ -242,7 +242,7 @@ class OpImport {
       to.name = one->name;
       to.doc = Text(one->doc, "a doc");
       if constexpr (requires { to.dtypes; }) {
-        for (int dtype = 1; dtype < kNumPlainDTypes; ++dtype)
+        for (int dtype = 1; dtype < kNumDTypes; ++dtype)
           if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
       } else {
         to.required = one->required != 0;
