@@ -131,9 +131,4 @@ TEST_CASE("a view of a packed tensor is a run of whole bytes") {
         "tensor to a type of 8 bits first");
 }
 
-TEST_CASE("a tensor cannot hold sequences and optionals") {
-  for (const DType dtype : {DType::kSequence, DType::kOptional})
-    CHECK(ErrorOf([&] { Tensor({2}, dtype); }).code() == ErrorCode::kUnsupported);
-}
-
 }  // namespace

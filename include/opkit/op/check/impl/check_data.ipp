@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "opkit/base/index.hpp"
+#include "opkit/core/attribute.hpp"
 #include "opkit/core/packed.hpp"
 #include "opkit/op/check/check_data.hpp"
 
