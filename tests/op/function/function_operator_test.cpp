@@ -8,6 +8,7 @@
 
 #include "opkit/device/cpu_stream.hpp"
 #include "opkit/engine/parallel_for.hpp"
+#include "opkit/op/boundary/convert/abi_attributes.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/gradient/gradient.hpp"
 #include "opkit/op/invoke.hpp"
@@ -65,6 +66,20 @@ void DoubleWhenOpen(const AttrMap& attrs, OpIns in, OpOuts out, OpResource& res)
 REGISTER_OP(FnWhenOpen).setForward(DoubleWhenOpen).setParseAttrs(OneToOne).setInferShape(SameShape);
 
 }  // namespace
+
+TEST_CASE("an operator of functions takes neither float8 nor packed elements") {
+  for (const DType dtype : {DType::kInt4, DType::kUInt2, DType::kFloat8E4M3FN}) {
+    CAPTURE(dtype);
+    const Tensor x(Shape{2}, dtype);
+    const Error input = ErrorOf([&] { Invoke("FnDouble", {x}); });
+    CHECK(input.code() == ErrorCode::kUnsupported);
+    CHECK(
+        Contains(input.message(), StrCat("input 0 of operator FnDouble is of ", dtype,
+                                         ", which functions and libraries do not take; cast it")));
+    const Error attribute = ErrorOf([&] { detail::AbiAttributes(Arguments{{"table", x}}); });
+    CHECK(Contains(attribute.message(), StrCat("attribute table is of ", dtype)));
+  }
+}
 
 TEST_CASE("an operator's name need not be an identifier") {
   for (const char* op : {"com.me.Double", "me::Double"})
