@@ -55,6 +55,61 @@ TEST_CASE("operators that move elements move strings") {
   CHECK(Run("Gather", {x, List({})}).shape() == Shape{0, 2});
 }
 
+TEST_CASE("operators that move elements move packed ones, also an odd number of them") {
+  for (const DType dtype :
+       {DType::kInt2, DType::kUInt2, DType::kInt4, DType::kUInt4, DType::kFloat4E2M1}) {
+    CAPTURE(dtype);
+    const int64_t codes = int64_t{1} << BitSize(dtype);
+    // The operator gives the same codes as for bytes.
+    const auto check = [&](const std::string& op, const std::vector<Tensor>& inputs,
+                           Arguments args = {}) {
+      CAPTURE(op);
+      std::vector<Tensor> packed;
+      for (const Tensor& input : inputs) {
+        packed.push_back(input);
+        if (input.dtype() != DType::kUInt8) continue;
+        packed.back() = Tensor(input.shape(), dtype);
+        Pack(input.data<uint8_t>(), BitSize(dtype), 0, input.numel(),
+             packed.back().raw_mutable_data());
+      }
+      const Tensor want = Run(op, inputs, args), found = Run(op, packed, args);
+      CHECK(found.dtype() == dtype);
+      CHECK(found.shape() == want.shape());
+      int64_t differ = 0;
+      for (int64_t i = 0; i < want.numel(); ++i)
+        differ += PackedCode(found.raw_data(), BitSize(dtype), i) != want.data<uint8_t>()[i];
+      CHECK(differ == 0);
+    };
+    Tensor x({3, 5}, DType::kUInt8);
+    for (int64_t i = 0; i < 15; ++i)
+      x.mutable_data<uint8_t>()[i] = static_cast<uint8_t>((3 * i + 1) % codes);
+    const Tensor one = Tensor::From<uint8_t>({1}, {1});
+    check("Gather", {x, List({2, 0})}, {{"axis", 1}});
+    check("Concat", {x, x}, {{"axis", 1}});
+    check("Transpose", {x});
+    check("Expand", {one, List({7})});
+    check("Tile", {x, List({1, 3})});
+    check("Slice", {x, List({1, 1}), List({3, 4})});
+    check("Pad", {x, List({1, 0, 0, 2})});
+    check("Pad", {x, List({1, 0, 0, 2}), Tensor::From<uint8_t>({}, {1})});
+    check("ScatterElements", {x, Tensor::From<int64_t>({1, 1}, {1}), one.View({1, 1})});
+  }
+  const Tensor x({3, 5}, DType::kUInt4), one({1, 1}, DType::kUInt4);
+  const Tensor first = Tensor::From<int64_t>({1, 1}, {0});
+  CHECK(Contains(ErrorOf([&] {
+                   Run("ScatterElements", {x, first, one}, {{"reduction", "max"}});
+                 }).message(),
+                 "uint4"));
+  // Bytes are not taken for codes.
+  const Tensor byte = Tensor::From<uint8_t>({1, 1}, {1});
+  CHECK(ErrorOf([&] {
+          Run("ScatterElements", {x, first, byte});
+        }).code() == ErrorCode::kTypeMismatch);
+  CHECK(ErrorOf([&] {
+          Run("Concat", {one, byte}, {{"axis", 0}});
+        }).code() == ErrorCode::kTypeMismatch);
+}
+
 TEST_CASE("operators that compute refuse strings, sequences and optional values") {
   const Tensor x = Texts({2}, {"a", "b"});
   const Tensor sequence = MakeSequence({Tensor::Scalar(1.f), Tensor::Scalar(2.f)});

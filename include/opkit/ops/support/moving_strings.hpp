@@ -1,8 +1,10 @@
-// MovingStrings: lets an operator that only moves elements also move strings. The operator moves
-// the addresses of the strings, which are numbers.
+// MovingStrings: lets an operator that only moves elements also move strings and packed elements.
+// The operator moves the addresses of the strings, which are numbers, or the codes of the packed
+// elements, one in a byte.
 #ifndef OPKIT_OPS_SUPPORT_MOVING_STRINGS_HPP_
 #define OPKIT_OPS_SUPPORT_MOVING_STRINGS_HPP_
 
+#include "opkit/core/packed.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/operator.hpp"
 
@@ -47,22 +49,55 @@ OPKIT_COLD inline void MoveStrings(OperatorBase& op,
   }
 }
 
+// Runs the operator's reference kernel on the codes of its elements of this packed dtype, and packs
+// the codes in its outputs.
+OPKIT_COLD inline void MovePacked(OperatorBase& op, DType dtype,
+                                  FunctionRef<Tensor*(int, const Shape&)> output) {
+  const int bits = BitSize(dtype);
+  std::vector<Tensor> inputs;
+  for (int i = 0; i < op.InputSize(); ++i) {
+    inputs.push_back(op.HasInput(i) ? op.Input(i) : Tensor());
+    if (inputs.back().dtype() != dtype) continue;
+    const Tensor packed = inputs.back();
+    inputs.back() = Tensor(packed.shape(), DType::kUInt8);
+    Unpack(packed.raw_data(), bits, 0, packed.numel(), inputs.back().mutable_data<uint8_t>());
+  }
+  const std::vector<Tensor> moved =
+      Invoke(op.type(), inputs, op.def().args(),
+             {.backends = kReferenceBackend, .num_outputs = op.OutputSize()});
+  for (int o = 0; o < op.OutputSize(); ++o) {
+    if (!op.HasOutput(o)) continue;
+    const Tensor& codes = moved[Index(o)];
+    Pack(codes.data<uint8_t>(), bits, 0, codes.numel(),
+         output(o, codes.shape())->raw_mutable_data());
+  }
+}
+
 }  // namespace detail
 
 // The class Op, for an operator whose schema TakesStrings(). Input `kData` says whether a run moves
-// strings.
+// strings or packed elements. An operator with the attribute `reduction` computes with elements
+// unless it is "none"; it is then an Error for packed ones.
 template <class Op, int kData = 0>
 class MovingStrings final : public Op {
  public:
   using Op::Op;
 
   bool RunOnDevice() override {
-    if (this->Input(kData).dtype() != DType::kString) [[likely]]
-      return Op::RunOnDevice();
-    detail::MoveStrings(*this, [this](int o, const Shape& shape) {
-      return this->Output(o, shape, DType::kString);
-    });
-    return true;
+    const DType dtype = this->Input(kData).dtype();
+    const auto output = [&](int o, const Shape& shape) { return this->Output(o, shape, dtype); };
+    if (dtype == DType::kString) [[unlikely]]
+      return detail::MoveStrings(*this, output), true;
+    if (IsPacked(dtype) && !Computes()) [[unlikely]] {
+      this->Infer();  // refuses inputs of other dtypes, which could be taken for codes
+      return detail::MovePacked(*this, dtype, output), true;
+    }
+    return Op::RunOnDevice();
+  }
+
+ private:
+  bool Computes() const {
+    return this->def().args().template Get<std::string>("reduction", "none") != "none";
   }
 };
 

@@ -243,7 +243,8 @@ class OpImport {
       to.doc = Text(one->doc, "a doc");
       if constexpr (requires { to.dtypes; }) {
         for (int dtype = 1; dtype < kNumDTypes; ++dtype)
-          if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
+          if (one->dtypes >> dtype & 1 && !IsObject(static_cast<DType>(dtype)))
+            to.dtypes.push_back(static_cast<DType>(dtype));
       } else {
         to.required = one->required != 0;
         if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
