@@ -150,6 +150,8 @@ class OnnxGraphBuilder {
     for (const OnnxAttributeProto& attribute : node.attributes)
       AtAttribute(attribute, [&] {
         CheckNoReference(attribute);
+        // The type says only what an absent optional value would hold.
+        if (node.type == "Optional" && attribute.type == OnnxAttributeType::kTypeProto) return;
         if (attribute.type == OnnxAttributeType::kGraph)
           def.Subgraph(attribute.name, Subgraph(attribute.graphs[0], captures));
         else

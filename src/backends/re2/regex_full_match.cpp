@@ -1,0 +1,2 @@
+// The kernel of opkit::re2.
+#include "opkit/backends/re2/regex_full_match.hpp"
