@@ -1146,6 +1146,81 @@ class Maker:
                   "" if by_scales else self.c.ints(sizes)]
         return self.done(inputs, [t], kind="single", mode=None if mode == "nearest" else mode, **more)
 
+    # -- values that are no tensors of numbers: made of numbers and turned to numbers again
+
+    def since(self, opset):
+        if self.opset < opset:
+            raise Unsuited
+
+    def sequence(self):
+        self.since(11)
+        t = self.d.choice(["float32", "int64", "bool"])
+        x, y, z = (self.values(self.d.shape(), t, 0) for _ in range(3))
+        s, = self.c.node("SequenceConstruct", [x, y])
+        if self.op == "SequenceEmpty":
+            s, = self.c.node("SequenceEmpty", [], dtype=int(PROTO[np.dtype(TYPES[t])]))
+            s, = self.c.node("SequenceInsert", [s, x])
+            s, = self.c.node("SequenceInsert", [s, y])
+        if self.op in ("SequenceInsert", "SequenceLength"):
+            s, = self.c.node("SequenceInsert", [s, z, self.maybe(self.c.ints(self.d.int(-2, 2))) or ""])
+        if self.op == "SequenceErase":
+            s, = self.c.node("SequenceErase", [s, self.maybe(self.c.ints(self.d.int(-2, 1))) or ""])
+            return self.c.finish(self.c.node("SequenceAt", [s, self.c.ints(0)]), [t])
+        if self.op == "SequenceLength":
+            return self.c.finish(self.c.node("SequenceLength", [s]), ["int64"])
+        return self.c.finish(self.c.node("SequenceAt", [s, self.c.ints(self.d.int(-2, 1))]), [t])
+
+    def split_to_sequence(self):
+        self.since(11)
+        t = self.d.choice(["float32", "float64", "int64"])
+        shape = self.d.shape(1, empty=0)
+        axis = self.d.axis(len(shape))
+        x, kind = self.values(shape, t, 0), self.d.int(0, 2)
+        split = ("", self.c.ints(self.d.int(1, 3)), self.c.ints([1, shape[axis] - 1]))[kind]
+        keep = self.d.int(0, 1) if kind == 0 else None
+        s, = self.c.node("SplitToSequence", [x, split], axis=axis, keepdims=keep)
+        if self.op == "SplitToSequence" or kind:
+            return self.c.finish(self.c.node("SequenceAt", [s, self.c.ints(self.d.int(-1, 0))]), [t])
+        return self.c.finish(self.c.node("ConcatFromSequence", [s], axis=0, new_axis=self.d.int(0, 1)), [t])
+
+    def optional(self):
+        t = self.d.choice(["float32", "int64", "bool"])
+        value, = self.c.node("Optional", [self.values(self.d.shape(), t, 0)])
+        if self.op == "OptionalHasElement":
+            return self.c.finish(self.c.node(self.op, [value]), ["bool"])
+        return self.c.finish(self.c.node("OptionalGetElement", [value]), [t])
+
+    def tf_idf(self):
+        self.since(9)
+        t = self.dtype(["int32", "int64"])
+        x = self.c.add(self.d.r.integers(0, 4, self.d.shape(1, 2, empty=0)).astype(t))
+        pairs = self.d.r.permutation([(a, b) for a in range(4) for b in range(4)])[:self.d.int(1, 6)]
+        words = self.d.r.permutation(4)[:self.d.int(1, 4)]
+        columns = self.d.r.permutation(len(words) + len(pairs))
+        least = self.d.int(1, 2)
+        return self.done([x], ["float32"], kind="exact", mode=self.d.choice(["TF", "IDF", "TFIDF"]),
+                         min_gram_length=least, max_gram_length=self.d.int(least, 2),
+                         max_skip_count=self.d.int(0, 3), ngram_counts=[0, len(words)],
+                         ngram_indexes=columns.tolist(), pool_int64s=[*words.tolist(), *pairs.reshape(-1).tolist()],
+                         weights=self.maybe([float(i + 1) / 4 for i in range(len(columns))]))
+
+    def texts(self):
+        digits = self.c.add(self.d.r.integers(0, 90, self.d.shape(empty=0)))
+        text, = self.c.node("Cast", [digits], to=onnx.TensorProto.STRING)
+        if self.op == "StringConcat":
+            joined, = self.c.node("StringConcat", [text, text])
+            return self.c.finish(self.c.node("Cast", [joined], to=onnx.TensorProto.INT64), ["int64"])
+        parts = self.c.node("StringSplit", [text], 2, delimiter=self.maybe(self.d.choice("0123")) or "7")
+        return self.c.finish(parts[1:], ["int64"])
+
+    def normalizer(self):
+        self.since(10)
+        digits = self.c.add(self.d.r.integers(0, 9, [self.d.int(1, 6)]))
+        text, = self.c.node("Cast", [digits], to=onnx.TensorProto.STRING)
+        kept, = self.c.node("StringNormalizer", [text], stopwords=["1", "2", "5"],
+                            is_case_sensitive=self.maybe(self.d.int(0, 1)))
+        return self.c.finish(self.c.node("Shape", [kept]), ["int64"])
+
     def conditional(self):
         t = self.d.choice(["float32", "int64"])
         shape = self.d.shape(1)
@@ -1221,12 +1296,20 @@ MAKERS = {
     "DynamicQuantizeLinear": Maker.dynamic_quantization,
     **dict.fromkeys(["MatMulInteger", "QLinearMatMul"], Maker.integer_matmul),
     **dict.fromkeys(["ConvInteger", "QLinearConv"], Maker.integer_conv),
+    **dict.fromkeys("SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength".split(),
+                    Maker.sequence),
+    **dict.fromkeys(["SplitToSequence", "ConcatFromSequence"], Maker.split_to_sequence),
+    **dict.fromkeys(["Optional", "OptionalGetElement", "OptionalHasElement"], Maker.optional),
+    "TfIdfVectorizer": Maker.tf_idf, "StringNormalizer": Maker.normalizer,
+    **dict.fromkeys(["StringConcat", "StringSplit"], Maker.texts),
     "Trilu": Maker.trilu, "Unique": Maker.unique, "Unsqueeze": Maker.unsqueeze, "Where": Maker.where,
 }
 
 
 # The first opset of each operator that is newer than OPSETS.
-NEWER = {"Attention": 24, "BitCast": 26, "CausalConvWithState": 27, "CumProd": 26, "GroupNormalization": 21,
+NEWER = {**dict.fromkeys(["StringConcat", "StringSplit"], 20),
+         **dict.fromkeys(["Optional", "OptionalGetElement", "OptionalHasElement"], 18),
+         "Attention": 24, "BitCast": 26, "CausalConvWithState": 27, "CumProd": 26, "GroupNormalization": 21,
          "LinearAttention": 27, "RMSNormalization": 23, "RotaryEmbedding": 23, "Swish": 24, "TensorScatter": 24}
 
 
