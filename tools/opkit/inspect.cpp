@@ -32,7 +32,8 @@ std::string Heading(const char* text) { return "\n" + Bold(text, stdout) + "\n";
 
 std::string About(const OnnxModel& model, const Plan& plan, const std::string& path) {
   int64_t bytes = 0;
-  for (const Graph::Constant& constant : model.graph.constants()) bytes += constant.value.nbytes();
+  for (const Graph::Constant& constant : model.graph.constants())
+    if (!IsObject(constant.value.dtype())) bytes += constant.value.nbytes();
   std::string out = StrCat(path, model.name.empty() ? "" : ", '" + Printable(model.name) + "'",
                            model.producer.empty() ? "" : ", by " + Printable(model.producer), "\n");
   out += StrCat("IR ", model.ir_version, ", opset ", model.opset(), "; ",

@@ -9,6 +9,7 @@
 #include "file.hpp"
 #include "model.hpp"
 #include "npy.hpp"
+#include "opkit/core/sequence.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/graph/debug/run_values.hpp"
 #include "opkit/graph/partition/report.hpp"
@@ -72,7 +73,17 @@ class FileNames {
 // Returns the first few elements, for a run without --output-dir.
 std::string Preview(const Tensor& tensor) {
   constexpr int64_t kShown = 6;
+  constexpr size_t kLongestText = 80;
   std::string out;
+  if (tensor.dtype() == DType::kString)
+    for (const std::string& text : tensor.ToVector<std::string>())
+      if (out += StrCat(" \"", Printable(text), "\""); out.size() > kLongestText)
+        return out + " ...";
+  if (tensor.dtype() == DType::kSequence || tensor.dtype() == DType::kOptional)
+    for (const Tensor& element : ElementsOf(tensor))
+      if (out += StrCat(" ", element.dtype(), element.shape()); out.size() > kLongestText)
+        return out + " ...";
+  if (IsObject(tensor.dtype())) return out;
   DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
                 float16, bfloat16, float, double>(tensor.dtype(), [&]<class T>() {
     const Tensor dense = tensor.is_dense() ? tensor : tensor.Contiguous();
