@@ -2,6 +2,7 @@
 #include "opkit/ops/nn/attention.hpp"
 
 #include "../data_movement.hpp"
+#include "opkit/ops/cast.hpp"
 
 namespace attention_test {
 using namespace opkit_tests;
@@ -99,6 +100,26 @@ TEST_CASE("shapes are inferred, and wrong ones refused") {
 TEST_CASE("the operator keeps the promises of its schema") {
   CheckNode(OperatorDef("Attention", {"q", "k", "v"}, {"y", "pk", "pv", "s"}),
             {Counting({1, 4, 2, 2}), Counting({1, 2, 3, 2}), Counting({1, 2, 3, 3})});
+}
+
+TEST_CASE("Attention has gradients of queries, keys, values, mask and the past") {
+  const auto random = [](Shape shape, uint64_t seed) {
+    return Random(std::move(shape), seed, DType::kFloat64);
+  };
+  const Tensor q = random({2, 2, 2, 3}, 1), k = random({2, 1, 3, 3}, 2),
+               v = random({2, 1, 3, 2}, 3);
+  const Tensor mask = random({2, 5}, 4);
+  const Tensor past_k = random({2, 1, 2, 3}, 5), past_v = random({2, 1, 2, 2}, 6);
+  for (const int64_t mode : {0, 1, 2, 3})
+    CheckNode(OperatorDef("Attention", {"q", "k", "v", "m", "a", "b"}, {"y", "pk", "pv", "s"},
+                          {{"softcap", 0.8f}, {"qk_matmul_output_mode", mode}}),
+              {q, k, v, mask, past_k, past_v});
+  CheckNode(OperatorDef("Attention", {"q", "k", "v"}, {"y"},
+                        {{"is_causal", 1}, {"q_num_heads", 2}, {"kv_num_heads", 1}}),
+            {random({2, 3, 4}, 1), random({2, 3, 2}, 2), random({2, 3, 1}, 3)});
+  const Tensor none;
+  CheckNode(OperatorDef("Attention", {"q", "k", "v", "", "", "", "n"}, {"y"}),
+            {q, k, v, none, none, none, Vector<int64_t>({2, 3})});
 }
 
 }  // namespace

@@ -4,13 +4,14 @@
 #ifndef OPKIT_OPS_NN_ATTENTION_HPP_
 #define OPKIT_OPS_NN_ATTENTION_HPP_
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/element_types.hpp"
-#include "opkit/ops/support/standard_operator.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -222,91 +223,36 @@ class AttentionOpBase : public StandardOperator {
     if (HasOutput(2)) WritePresent(5, DenseInput(2), problem.value, InferredOutput(2));
   }
 
-  const bool causal_ = GetSingleArgument<int64_t>("is_causal") != 0;
-  const int64_t mode_ = GetSingleArgument<int64_t>("qk_matmul_output_mode");
-  const double softcap_ = static_cast<double>(GetSingleArgument<float>("softcap"));
-
- private:
-  void WritePresent(int past_input, const Tensor& now, const Heads& at, Tensor* to) {
-    const Tensor* past = HasInput(past_input) ? &DenseInput(past_input) : nullptr;
-    const int64_t row = at.size * ItemSize(now.dtype());
-    const int64_t before = past ? past->dim(2) : 0;
-    if (to->numel() == 0) return;
-    const auto copy = [](char* out, const Tensor& from, int64_t offset, int64_t bytes) {
-      std::memcpy(out, static_cast<const char*>(from.raw_data()) + offset,
-                  static_cast<size_t>(bytes));
-    };
-    ParallelFor(at.batch * at.heads, [&](int64_t head) {
-      char* out = static_cast<char*>(to->raw_mutable_data()) + head * (before + at.steps) * row;
-      if (before > 0) copy(out, *past, head * before * row, before * row);
-      out += before * row;
-      for (int64_t step = 0; step < at.steps; ++step, out += row)
-        copy(out, now, at.At(head / at.heads, head % at.heads, step) * ItemSize(now.dtype()), row);
-    });
+  // Computes the weights of all keys for a query `from`, in double. `keys` are those of its head,
+  // [size, total]. Calls show(0), show(1) and so on when `scores` are what qk_matmul_output_mode
+  // says.
+  template <class F>
+  void WeighKeys(const Problem& problem, const Mask<double>& mask, const double* from,
+                 const double* keys, const std::array<int64_t, 3>& place,
+                 std::vector<double>* scores, F&& show) const {
+    const auto [batch, head, step] = place;
+    const double scale = ScaleFor(problem.query.size);
+    scores->assign(detail::Index(problem.total), 0);
+    for (int64_t i = 0; i < problem.query.size; ++i) {
+      const double* line = keys + i * problem.total;
+      for (int64_t j = 0; j < problem.total; ++j)
+        (*scores)[detail::Index(j)] += from[i] * scale * line[j];
+    }
+    show(0);
+    if (softcap_ > 0)
+      for (double& score : *scores) score = softcap_ * std::tanh(score / softcap_);
+    show(1);
+    const double* added = mask.Row(batch, head, step);
+    const int64_t length = problem.lengths[detail::Index(batch)];
+    for (int64_t j = 0; j < problem.total; ++j) {
+      double& score = (*scores)[detail::Index(j)];
+      if (mask.given) score += j < mask.extent ? added[j] : -kInfinity;
+      if (j >= length || (causal_ && j > problem.past + step)) score = -kInfinity;
+    }
+    show(2);
+    Softmax(scores);
+    show(3);
   }
-};
-
-// Computes in double. Each thread computes whole rows of the scores.
-class AttentionOp final : public AttentionOpBase {
- public:
-  using AttentionOpBase::AttentionOpBase;
-  bool RunOnDevice() override {
-    const Problem problem = ReadProblem();
-    const auto& [query, key, value, past, total, lengths] = problem;
-    const Mask mask = ReadMask<double>(total);
-    const double scale = ScaleFor(query.size);
-    Tensor* y = InferredOutput(0);
-    WritePresents(problem);
-    Tensor* shown = HasOutput(3) ? InferredOutput(3) : nullptr;
-
-    const std::vector<double> queries = detail::NumbersOf<double>(DenseInput(0));
-    const std::vector<double> keys = Joined(4, DenseInput(1), key, true);
-    const std::vector<double> values = Joined(5, DenseInput(2), value, false);
-    std::vector<double> results(detail::Index(y->numel()));
-    std::vector<double> shown_scores(shown ? detail::Index(shown->numel()) : 0);
-    ParallelFor(query.batch * query.heads * query.steps, [&](int64_t row) {
-      const int64_t step = row % query.steps, head = row / query.steps % query.heads;
-      const int64_t batch = row / (query.steps * query.heads);
-      const int64_t group = batch * key.heads + head / (query.heads / key.heads);
-      std::vector<double> scores(detail::Index(total), 0);
-      auto show = [&](int64_t mode) {
-        if (shown && mode == mode_)
-          std::copy(scores.begin(), scores.end(), shown_scores.begin() + row * total);
-      };
-      // Keys are transposed, so that this loop and the one over values run over neighbours.
-      const double* from = queries.data() + query.At(batch, head, step);
-      for (int64_t i = 0; i < query.size; ++i) {
-        const double* line = keys.data() + (group * query.size + i) * total;
-        for (int64_t j = 0; j < total; ++j) scores[detail::Index(j)] += from[i] * scale * line[j];
-      }
-      show(0);
-      if (softcap_ > 0)
-        for (double& score : scores) score = softcap_ * std::tanh(score / softcap_);
-      show(1);
-      const double* added = mask.Row(batch, head, step);
-      const int64_t length = lengths[detail::Index(batch)];
-      for (int64_t j = 0; j < total; ++j) {
-        double& score = scores[detail::Index(j)];
-        if (mask.given) score += j < mask.extent ? added[j] : -kInfinity;
-        if (j >= length || (causal_ && j > past + step)) score = -kInfinity;
-      }
-      show(2);
-      Softmax(&scores);
-      show(3);
-      double* to = results.data() + query.PlaceOfResult(value.size, batch, head, step);
-      for (int64_t j = 0; j < total; ++j) {
-        const double weight = scores[detail::Index(j)];
-        if (weight == 0) continue;  // behind the end of a sequence the values may be anything
-        const double* line = values.data() + (group * total + j) * value.size;
-        for (int64_t i = 0; i < value.size; ++i) to[i] += weight * line[i];
-      }
-    });
-    Write(results, y);
-    if (shown) Write(shown_scores, shown);
-    return true;
-  }
-
- private:
   // Returns the past and the present steps as [batch, heads, steps, size], or with the last two
   // axes transposed.
   std::vector<double> Joined(int past_input, const Tensor& now, const Heads& at, bool transposed) {
@@ -338,9 +284,194 @@ class AttentionOp final : public AttentionOpBase {
       for (const double number : numbers) *out++ = ConvertElement<T>(number);
     });
   }
+
+  const bool causal_ = GetSingleArgument<int64_t>("is_causal") != 0;
+  const int64_t mode_ = GetSingleArgument<int64_t>("qk_matmul_output_mode");
+  const double softcap_ = static_cast<double>(GetSingleArgument<float>("softcap"));
+
+ private:
+  void WritePresent(int past_input, const Tensor& now, const Heads& at, Tensor* to) {
+    const Tensor* past = HasInput(past_input) ? &DenseInput(past_input) : nullptr;
+    const int64_t row = at.size * ItemSize(now.dtype());
+    const int64_t before = past ? past->dim(2) : 0;
+    if (to->numel() == 0) return;
+    const auto copy = [](char* out, const Tensor& from, int64_t offset, int64_t bytes) {
+      std::memcpy(out, static_cast<const char*>(from.raw_data()) + offset,
+                  static_cast<size_t>(bytes));
+    };
+    ParallelFor(at.batch * at.heads, [&](int64_t head) {
+      char* out = static_cast<char*>(to->raw_mutable_data()) + head * (before + at.steps) * row;
+      if (before > 0) copy(out, *past, head * before * row, before * row);
+      out += before * row;
+      for (int64_t step = 0; step < at.steps; ++step, out += row)
+        copy(out, now, at.At(head / at.heads, head % at.heads, step) * ItemSize(now.dtype()), row);
+    });
+  }
 };
 
-OPKIT_STANDARD_OPERATOR(Attention, kNotImplemented, AttentionOp)
+// Computes in double. Each thread computes whole rows of the scores.
+class AttentionOp final : public AttentionOpBase {
+ public:
+  using AttentionOpBase::AttentionOpBase;
+  bool RunOnDevice() override {
+    const Problem problem = ReadProblem();
+    const Heads &query = problem.query, &key = problem.key, &value = problem.value;
+    const int64_t total = problem.total;
+    const Mask mask = ReadMask<double>(total);
+    Tensor* y = InferredOutput(0);
+    WritePresents(problem);
+    Tensor* shown = HasOutput(3) ? InferredOutput(3) : nullptr;
+
+    const std::vector<double> queries = detail::NumbersOf<double>(DenseInput(0));
+    const std::vector<double> keys = Joined(4, DenseInput(1), key, true);
+    const std::vector<double> values = Joined(5, DenseInput(2), value, false);
+    std::vector<double> results(detail::Index(y->numel()));
+    std::vector<double> shown_scores(shown ? detail::Index(shown->numel()) : 0);
+    ParallelFor(query.batch * query.heads * query.steps, [&](int64_t row) {
+      const int64_t step = row % query.steps, head = row / query.steps % query.heads;
+      const int64_t batch = row / (query.steps * query.heads);
+      const int64_t group = batch * key.heads + head / (query.heads / key.heads);
+      std::vector<double> scores;
+      WeighKeys(problem, mask, queries.data() + query.At(batch, head, step),
+                keys.data() + group * query.size * total, {batch, head, step}, &scores,
+                [&](int64_t mode) {
+                  if (shown && mode == mode_)
+                    std::copy(scores.begin(), scores.end(), shown_scores.begin() + row * total);
+                });
+      double* to = results.data() + query.PlaceOfResult(value.size, batch, head, step);
+      for (int64_t j = 0; j < total; ++j) {
+        const double weight = scores[detail::Index(j)];
+        if (weight == 0) continue;  // behind the end of a sequence the values may be anything
+        const double* line = values.data() + (group * total + j) * value.size;
+        for (int64_t i = 0; i < value.size; ++i) to[i] += weight * line[i];
+      }
+    });
+    Write(results, y);
+    if (shown) Write(shown_scores, shown);
+    return true;
+  }
+};
+
+// Computes the weights again, in double. Its inputs are those of Attention, and then the gradients
+// of its outputs.
+class AttentionGradientOp final : public AttentionOpBase {
+ public:
+  using AttentionOpBase::AttentionOpBase;
+  bool RunOnDevice() override {
+    const Problem problem = ReadProblem();
+    const Heads &query = problem.query, &key = problem.key, &value = problem.value;
+    const int64_t total = problem.total, sharing = query.heads / key.heads;
+    const Mask mask = ReadMask<double>(total);
+    const int64_t groups = query.batch * key.heads;
+    const double scale = ScaleFor(query.size);
+    const std::vector<double> queries = detail::NumbersOf<double>(DenseInput(0));
+    const std::vector<double> across = Joined(4, DenseInput(1), key, true);
+    const std::vector<double> keys = Joined(4, DenseInput(1), key, false);
+    const std::vector<double> values = Joined(5, DenseInput(2), value, false);
+    const std::vector<double> dy = Given(7, query.batch * query.heads * query.steps * value.size);
+    const std::vector<double> dscores = Given(10, query.batch * query.heads * query.steps * total);
+    std::vector<double> dq(queries.size()), dk = Given(8, groups * total * key.size);
+    std::vector<double> dv = Given(9, groups * total * value.size), dmask(mask.numbers.size());
+    // One thread adds up the gradient of a mask, which heads share.
+    const int64_t grain = HasOutput(3) ? groups : 1;
+    ParallelForRange(groups, grain, [&](int64_t begin, int64_t end) {
+      std::vector<double> weights, slopes(detail::Index(total), 1);
+      for (int64_t i = begin * sharing * query.steps; i < end * sharing * query.steps; ++i) {
+        const int64_t group = i / (sharing * query.steps), batch = group / key.heads;
+        const int64_t head = i / query.steps % query.heads, step = i % query.steps;
+        const int64_t at = query.At(batch, head, step);
+        WeighKeys(problem, mask, queries.data() + at, across.data() + group * query.size * total,
+                  {batch, head, step}, &weights, [&](int64_t mode) {
+                    for (int64_t j = 0; mode == 1 && softcap_ > 0 && j < total; ++j) {
+                      const double part = weights[detail::Index(j)] / softcap_;
+                      slopes[detail::Index(j)] = 1 - part * part;
+                    }
+                  });
+        const double* from = dy.data() + query.PlaceOfResult(value.size, batch, head, step);
+        const double* shown = dscores.data() + i * total;
+        std::vector<double> products(detail::Index(total), 0);
+        double mean = 0;
+        for (int64_t j = 0; j < total; ++j) {
+          const double weight = weights[detail::Index(j)];
+          double& product = products[detail::Index(j)];
+          if (mode_ == 3) product = shown[j];
+          const int64_t row = (group * total + j) * value.size;
+          for (int64_t n = 0; weight != 0 && n < value.size; ++n) {
+            product += from[n] * values[detail::Index(row + n)];
+            dv[detail::Index(row + n)] += weight * from[n];
+          }
+          mean += weight * product;
+        }
+        for (int64_t j = 0; j < total; ++j) {
+          // From the weight backwards: the softmax, the mask, softcap and the scale.
+          const double weight = weights[detail::Index(j)];
+          double slope = weight == 0 ? 0 : weight * (products[detail::Index(j)] - mean);
+          if (mode_ == 2 && weight != 0) slope += shown[j];
+          if (mask.given && j < mask.extent)
+            dmask[detail::Index(mask.Row(batch, head, step) - mask.numbers.data() + j)] += slope;
+          if (mode_ == 1) slope += shown[j];
+          slope *= slopes[detail::Index(j)];
+          if (mode_ == 0) slope += shown[j];
+          if (slope == 0) continue;  // behind the end of a sequence the keys may be anything
+          const int64_t row = (group * total + j) * key.size;
+          for (int64_t n = 0; n < key.size; ++n) {
+            dq[detail::Index(at + n)] += slope * scale * keys[detail::Index(row + n)];
+            dk[detail::Index(row + n)] += slope * scale * queries[detail::Index(at + n)];
+          }
+        }
+      }
+    });
+    if (HasOutput(0)) Write(dq, InferredOutput(0));
+    if (HasOutput(3)) Write(dmask, InferredOutput(3));
+    WriteParts(dk, key, problem.past, 1, 4);
+    WriteParts(dv, value, problem.past, 2, 5);
+    return true;
+  }
+
+ private:
+  // Returns the gradient of an output in input i; zeros if there is none.
+  std::vector<double> Given(int i, int64_t size) {
+    if (HasInput(i)) return detail::NumbersOf<double>(DenseInput(i));
+    return std::vector<double>(detail::Index(size));
+  }
+  // Writes the gradients of the steps of the past, and of the present ones.
+  void WriteParts(const std::vector<double>& all, const Heads& at, int64_t past, int now_output,
+                  int past_output) {
+    std::vector<double> old, now(detail::Index(at.batch * at.heads * at.steps * at.size));
+    for (int64_t head = 0; head < at.batch * at.heads; ++head)
+      for (int64_t step = 0; step < past + at.steps; ++step) {
+        const double* from = all.data() + (head * (past + at.steps) + step) * at.size;
+        if (step < past)
+          old.insert(old.end(), from, from + at.size);
+        else
+          std::copy(from, from + at.size,
+                    now.begin() + at.At(head / at.heads, head % at.heads, step - past));
+      }
+    if (HasOutput(now_output)) Write(now, InferredOutput(now_output));
+    if (HasOutput(past_output)) Write(old, InferredOutput(past_output));
+  }
+};
+
+namespace detail {
+
+OPKIT_NODE_GRADIENT(Attention) {
+  std::vector<std::string> inputs = Def().inputs();
+  inputs.resize(7);
+  for (int o = 0; o < 4; ++o) {
+    const bool given = o < static_cast<int>(Def().outputs().size()) && !GradOut(o).IsEmpty();
+    inputs.push_back(given ? GO(o) : std::string());
+  }
+  std::vector<std::string> outputs;
+  for (int i = 0; i < 6 && i < static_cast<int>(Def().inputs().size()); ++i)
+    outputs.push_back(Def().inputs()[Index(i)].empty() ? std::string() : GI(i));
+  Arguments args = Def().args();
+  args.Remove("softmax_precision");
+  AddNode(OperatorDef("AttentionGradient", std::move(inputs), std::move(outputs), std::move(args)));
+}
+
+}  // namespace detail
+
+OPKIT_STANDARD_OPERATOR(Attention, kMaker, AttentionOp)
     .NumInputs(3, 7)
     .NumOutputs(1, 4)
     .Input(0, "Q", "[batch, q_heads, q_steps, size] or [batch, q_steps, q_heads * size]: queries",
@@ -388,6 +519,24 @@ OPKIT_STANDARD_OPERATOR(Attention, kNotImplemented, AttentionOp)
     .Doc(
         "The sum of values that the softmax of the scaled products of queries and keys weighs. A "
         "query that sees no key gives NaN.");
+
+OPKIT_STANDARD_OPERATOR(AttentionGradient, kNotImplemented, AttentionGradientOp)
+    .NumInputs(7, 11)
+    .NumOutputs(1, 6)
+    .Private()
+    .Arg<int64_t>("is_causal", "of Attention", 0)
+    .Arg<int64_t>("kv_num_heads", "of Attention")
+    .Arg<int64_t>("q_num_heads", "of Attention")
+    .Arg<int64_t>("qk_matmul_output_mode", "of Attention", 0)
+    .Arg<float>("scale", "of Attention")
+    .Arg<float>("softcap", "of Attention", 0.f)
+    .Infer([](InferenceContext& c) {
+      for (int i = 0; i < c.num_outputs(); ++i)
+        if (c.HasInput(i))
+          c.SetOutput(i, FloatTypes::Has(c.input_dtype(i)) ? c.input_dtype(i) : c.input_dtype(0),
+                      c.input_shape(i));
+    })
+    .Doc("The gradients of the inputs of Attention, its first six.");
 
 }}  // namespace opkit
 
