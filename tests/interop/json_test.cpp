@@ -51,6 +51,8 @@ Graph Whole() {
   g.AddInput("X", DType::kFloat32, {Sym("N"), 3, Dim(), 0});
   g.AddInput("rank unknown", DType::kUndefined, {}, Device{DeviceType::kCUDA, 1});
   g.AddInput("scalar", DType::kBool, Shape{}, Device{static_cast<DeviceType>(93), 2});
+  g.AddInput(
+      {"with a default", {DType::kFloat32, {2, Dim()}}, Tensor::From<float>({2, 1}, {1, 2})});
   const auto tensors = TensorsOfEveryDType();
   for (const Tensor& tensor : tensors) g.AddConstant(ToString(tensor.dtype()), tensor);
   g.AddConstant("empty", Tensor({0, 2}, DType::kInt8));
@@ -134,6 +136,12 @@ TEST_CASE("everything survives, to the bit") {
   CHECK(loaded.inputs()[0].info.shape == SymbolicShape{Sym("N"), 3, Dim(), 0});
   CHECK_FALSE(loaded.inputs()[1].info.shape.has_rank());
   CHECK(loaded.FindConstant("permuted")->shape() == Shape{3, 2});
+  CHECK(loaded.FindInput("with a default")->default_value.ToVector<float>() ==
+        std::vector<float>{1, 2});
+  CHECK(!loaded.FindInput("X")->has_default());
+  Graph without = graph;
+  without.SetDefault("with a default", Tensor::From<float>({2, 1}, {1, 3}));
+  CHECK_FALSE(SameGraph(without, graph));
   CHECK(SameGraph(LoadGraphJson(SaveGraphJson(Graph())), Graph()));
 }
 

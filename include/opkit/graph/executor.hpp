@@ -69,7 +69,8 @@ class Executor : public detail::Observable<Executor> {
   // Returns the plan that runs.
   const Plan& plan() const;
 
-  // Runs with these inputs and the bound tensors. Throws kNotFound for a name that is no input;
+  // Runs with these inputs and the bound tensors; another input with a default reads that
+  // (Graph::SetDefault). Throws kNotFound for a name that is no input;
   // kInvalidArgument, kTypeMismatch or kUninitialized for a tensor that does not fit the graph's
   // declaration; kInvalidArgument for an input without a tensor; and kFailedPrecondition during
   // another run. Throws kDeadlineExceeded after `timeout`, and kCancelled after Cancel: no further

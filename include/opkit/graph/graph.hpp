@@ -32,7 +32,9 @@ class Graph {
   // An input and a constant of the graph.
   struct Input {
     std::string name;
-    TensorInfo info;  // dtype, shape (symbols and unknown extents allowed) and device
+    TensorInfo info;            // dtype, shape (symbols and unknown extents allowed) and device
+    Tensor default_value = {};  // read by runs that are given no tensor; without dtype: none
+    bool has_default() const { return default_value.initialized(); }
   };
   struct Constant {
     std::string name;
@@ -42,8 +44,14 @@ class Graph {
   // Throws kAlreadyExists if the graph makes a value of that name already, and kInvalidArgument for
   // an empty name. So do AddConstant and AddConstantInLayout.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
-  // Takes the dtype, shape, device and the type of the elements from `input`.
+  // Takes the dtype, shape, device, the type of the elements and the default from `input`. Throws
+  // like the other AddInput and SetDefault.
   Graph& AddInput(Input input);
+  // Gives an input a tensor that runs read if they are given none. It is no constant: passes do not
+  // use its elements, since a run may be given another tensor. Throws kNotFound for a name that is
+  // no input, and kUninitialized, kTypeMismatch or kInvalidArgument for a tensor that a run could
+  // not be given: it must have data, the input's dtype, shape and device, and the standard layout.
+  Graph& SetDefault(std::string_view name, Tensor value);
   // Converts a tensor in another layout to the standard layout. Throws kInvalidArgument for a
   // tensor without data.
   Graph& AddConstant(std::string name, Tensor value);
@@ -133,6 +141,7 @@ class Graph {
     const Declaration* found = Find(name);
     return found && found->source == source ? found : nullptr;
   }
+  static void CheckDefault(const Input& input, const Tensor& value);
   void Declare(const std::string& name, Source source, size_t index);
   void Set(const std::string& name, Source source, size_t index);
   // Throws kAlreadyExists if a new node makes a value that has a producer other than node

@@ -104,8 +104,9 @@ class DotWriter {
     };
     const Graph& graph = drawn.graph;
     for (size_t i = 0; i < graph.inputs().size(); ++i)
-      draw(StrCat(drawn.prefix, "i", i), graph.inputs()[i].name, graph.inputs()[i].info,
-           "shape=ellipse, fillcolor=\"#cfe8cf\"");
+      draw(StrCat(drawn.prefix, "i", i),
+           graph.inputs()[i].name + (graph.inputs()[i].has_default() ? " (default)" : ""),
+           graph.inputs()[i].info, "shape=ellipse, fillcolor=\"#cfe8cf\"");
     for (size_t i = 0; i < graph.constants().size(); ++i)
       if (const Graph::Constant& constant = graph.constants()[i];
           options_.constants || graph.IsOutput(constant.name))

@@ -38,7 +38,7 @@ class Executor::Impl {
   Impl(Executor& self, Plan plan)
       : self_(self),
         plan_(std::move(plan)),
-        bindings_(view(), state().donated()),
+        bindings_(view(), state().donated(), state().defaults()),
         bound_plans_(state().options().max_shapes) {
     if (state().inputs_known()) Select(state().inputs());
   }
@@ -90,7 +90,7 @@ class Executor::Impl {
     const bool unbind = tensor.dtype() == DType::kUndefined;
     if (Input* input = bindings_.FindInput(name)) {
       if (!unbind) bindings_.Check(*input, tensor);
-      input->tensor = std::move(tensor);
+      input->tensor = unbind ? bindings_.DefaultOf(*input) : std::move(tensor);
     } else if (Output* output = bindings_.FindOutput(name)) {
       if (!unbind) {
         bindings_.Check(*output, tensor);

@@ -23,11 +23,35 @@ OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape
   return AddInput(std::move(input));
 }
 OPKIT_INLINE Graph& Graph::AddInput(Input input) {
+  if (input.has_default()) CheckDefault(input, input.default_value);
   Declare(input.name, Source::kInput, inputs_.size());
   input.info.layout = Layout();
   input.info.constant = nullptr;
   inputs_.push_back(std::move(input));
   return *this;
+}
+OPKIT_INLINE Graph& Graph::SetDefault(std::string_view name, Tensor value) {
+  const Declaration* found = Find(name, Source::kInput);
+  if (!found) {
+    std::vector<std::string> names;
+    for (const Input& input : inputs_) names.push_back(input.name);
+    Throw(ErrorCode::kNotFound, "the graph has no input '", name, "'", SuggestName(name, names));
+  }
+  Input& input = inputs_[detail::Index(found->index)];
+  CheckDefault(input, value);
+  input.default_value = std::move(value);
+  return *this;
+}
+OPKIT_COLD OPKIT_INLINE void Graph::CheckDefault(const Input& input, const Tensor& value) {
+  if (!value.initialized())
+    Throw(ErrorCode::kUninitialized, "the default of input '", input.name, "' has no data");
+  const TensorInfo& info = input.info;
+  const bool dtype_differs = info.dtype != DType::kUndefined && info.dtype != value.dtype();
+  if (dtype_differs || !SymbolicShape::Merge(info.shape, value.shape()) ||
+      MemoryDevice(info.device) != MemoryDevice(value.device()) || !value.layout().is_standard())
+    Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '",
+          input.name, "' is ", ToString(info), " on ", ToString(info.device),
+          ", but its default is ", value);
 }
 
 OPKIT_INLINE Graph& Graph::AddConstant(std::string name, Tensor value) {

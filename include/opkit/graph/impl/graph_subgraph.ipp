@@ -49,7 +49,8 @@ OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
          same(a.inputs(), b.inputs(),
               [](const Graph::Input& x, const Graph::Input& y) {
                 return x.name == y.name && x.info.dtype == y.info.dtype &&
-                       x.info.shape == y.info.shape && x.info.device == y.info.device;
+                       x.info.shape == y.info.shape && x.info.device == y.info.device &&
+                       Attribute(x.default_value) == Attribute(y.default_value);
               }) &&
          same(a.constants(), b.constants(),
               [](const Graph::Constant& x, const Graph::Constant& y) {

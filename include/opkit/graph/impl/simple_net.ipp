@@ -93,12 +93,17 @@ OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
     Throw(ErrorCode::kInvalidArgument, "SimpleNet needs a workspace, but its pointer is null");
   Check(graph_);
   for (const Graph::Input& input : graph_.inputs())
-    if (!ws->HasBlob(input.name))
+    if (!ws->HasBlob(input.name) && !input.has_default())
       Throw(ErrorCode::kNotFound, "input '", input.name,
             "' of the graph is not in the workspace; create it before the net",
             SuggestName(input.name, ws->Blobs()));
   std::vector<std::string> made;
   try {
+    for (const Graph::Input& input : graph_.inputs())
+      if (!ws->HasBlob(input.name)) {
+        made.push_back(input.name);
+        ws->CreateBlob(input.name)->GetMutable<Tensor>()->CopyFrom(input.default_value);
+      }
     for (const Graph::Constant& constant : graph_.constants()) {
       if (!ws->HasBlob(constant.name)) made.push_back(constant.name);
       detail::PutConstant(*ws, constant.name, constant.value);

@@ -55,8 +55,10 @@ class PlanState final : public RefCounted {
   const GraphView& view() const { return graph_->view; }
   ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Global(); }
   // Returns the types that the graph declares for its inputs. inputs_known() is true if they have
-  // the dtype and shape of each.
+  // the dtype and shape of each; the infos of inputs with a default then have it as their data.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
+  // Returns the default of each input; a tensor without dtype for an input that has none.
+  const std::vector<Tensor>& defaults() const { return defaults_; }
   bool inputs_known() const { return inputs_known_; }
 
   // Returns the specialization for these inputs and, unless `nodes` is null, operators for one
@@ -140,6 +142,7 @@ class PlanState final : public RefCounted {
   std::unique_ptr<ViewedGraph> graph_;
   Recomputed recomputed_;
   std::vector<TensorInfo> inputs_;
+  std::vector<Tensor> defaults_;
   std::vector<int> donated_;
   bool inputs_known_ = true;
   std::optional<GraphTypes> types_for_any_;

@@ -9,11 +9,13 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// True if all dtypes and shapes are equal. Both lists have an entry for each input of the graph.
+// True if all dtypes and shapes are equal, and the same inputs read the graph's defaults, whose
+// data a plan may use. Both lists have an entry for each input of the graph.
 OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
                                      const std::vector<TensorInfo>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](const TensorInfo& x, const TensorInfo& y) {
-    return x.dtype == y.dtype && x.shape == y.shape && x.element == y.element;
+    return x.dtype == y.dtype && x.shape == y.shape && x.element == y.element &&
+           x.constant == y.constant;
   });
 }
 

@@ -269,8 +269,7 @@ class SymbolJsonReader {
   }
   Graph Build() {
     Graph out;
-    for (const Graph::Input& input : before_.inputs())
-      out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+    for (const Graph::Input& input : before_.inputs()) out.AddInput(input);
     for (const Graph::Constant& constant : before_.constants()) {
       const Tensor* made = FindMade(constant.name);
       out.AddConstant(constant.name, made ? *made : constant.value);

@@ -25,7 +25,8 @@ class GraphJsonWriter {
       ThrowAtPath(path, StrCat("graphs are nested more than ", kMaxGraphDepth, " deep"),
                   ErrorCode::kUnsupported);
     for (const char* list : {"inputs", "constants", "nodes"}) out[list] = Json::array();
-    for (const Graph::Input& input : graph.inputs()) {
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      const Graph::Input& input = graph.inputs()[i];
       Json item = {{"name", ToJson(input.name)}, {"dtype", ToString(input.info.dtype)}};
       item["shape"] = ToJson(input.info.shape);
       if (input.info.element != DType::kUndefined) {
@@ -33,6 +34,9 @@ class GraphJsonWriter {
         if (input.info.holds_sequence) item["holds_sequence"] = true;
       }
       if (input.info.device != Device{}) item["device"] = ToJson(input.info.device);
+      if (input.has_default())
+        item["default"] =
+            ToJson(input.default_value, Member(Element(Member(path, "inputs"), i), "default"));
       out["inputs"].push_back(std::move(item));
     }
     for (size_t i = 0; i < graph.constants().size(); ++i) {
@@ -136,6 +140,14 @@ class GraphJsonReader {
       input.info.holds_sequence = item.Read("holds_sequence", BoolFromJson, false);
       input.info.shape = item.Read("shape", ShapeFromJson);
       AtPath(path, [&] { graph.AddInput(std::move(input)); });
+      const JsonObject item(json, path, {"name", "dtype", "shape", "device", "default"});
+      const Device device = item.Read("device", DeviceFromJson, Device{});
+      std::string name = item.Read("name", StringFromJson);
+      const DType dtype = item.Read("dtype", DTypeFromJson);
+      SymbolicShape shape = item.Read("shape", ShapeFromJson);
+      AtPath(path, [&] { graph.AddInput(name, dtype, std::move(shape), device); });
+      if (item.Find("default"))
+        AtPath(path, [&] { graph.SetDefault(name, item.Read("default", TensorFromJson)); });
     });
     object.ForEach("constants", [&](const Json& json, const std::string& path) {
       const JsonObject item(json, path, {"name", "tensor"});

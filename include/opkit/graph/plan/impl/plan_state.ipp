@@ -23,8 +23,15 @@ OPKIT_INLINE PlanState::PlanState(Graph graph, const PlanOptions& options,
   FindDonated();
   for (const auto& input : this->graph().inputs()) {
     inputs_.push_back(input.info);
+    defaults_.push_back(input.default_value);
     inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
   }
+  // A plan for the shapes that the graph declares is made for runs that read the defaults.
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (const int value = static_cast<int>(i); inputs_known_ && defaults_[i].initialized() &&
+                                               !view().IsRewritten(value) &&
+                                               std::ranges::count(donated_, value) == 0)
+      inputs_[i].constant = &defaults_[i];
 }
 
 OPKIT_INLINE IntrusivePtr<Specialization> PlanState::Specialize(

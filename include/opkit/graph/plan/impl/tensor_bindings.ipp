@@ -30,9 +30,12 @@ class TensorBindings {
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
+  // `defaults` has the default of each input and must outlive this object.
+  OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated,
+                            const std::vector<Tensor>& defaults)
+      : view_(view), defaults_(defaults) {
     for (const auto& input : view.graph().inputs())
-      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+      inputs_.push_back({view.FindValue(input.name), defaults[inputs_.size()], {}, false, false});
     for (const int value : donated) inputs_[value].donated = true;
     for (const auto& rewrite : view.rewrites())  // inputs are the first values
       if (view.IsInput(rewrite.value)) inputs_[rewrite.value].rewritten = true;
@@ -100,7 +103,13 @@ class TensorBindings {
             ", but the tensor bound to it is ", tensor);
   }
 
-  // Returns the input types of the next run. Throws kInvalidArgument for an input without a tensor.
+  // Returns the tensor that runs read if the caller gives none: without dtype unless the graph has
+  // a default.
+  const Tensor& DefaultOf(const Input& input) const {
+    return defaults_[Index(input.value)];  // inputs are the first values
+  }
+  // Returns the input types of the next run. The info of an input whose default the run reads has
+  // that tensor as its data. Throws kInvalidArgument for an input without a tensor.
   std::vector<TensorInfo> InputTypes() const {
     std::vector<TensorInfo> infos;
     for (const Input& input : inputs_) {
@@ -109,6 +118,14 @@ class TensorBindings {
               "' of the graph has no tensor; call Run({{\"", name(input), "\", tensor}}) or Bind");
       infos.push_back(TensorInfo::Of(input.tensor));
       infos.back().layout = Layout();
+      if (const Tensor& value = DefaultOf(input);
+          value.initialized() && ReadsDefault(input, value)) {
+        if (input.rewritten || input.donated)
+          Throw(ErrorCode::kInvalidArgument, "input '", name(input),
+                "' of the graph has a default, ", "but a run writes to it; call Run({{\"",
+                name(input), "\", tensor}}) or Bind");
+        infos.back().constant = &value;
+      }
     }
     return infos;
   }
@@ -155,6 +172,9 @@ class TensorBindings {
   // Returns the constant or attribute, in subgraphs too, that shares memory with the tensor; empty
   // if there is none.
   OPKIT_COLD static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
+    for (const Graph::Input& input : graph.inputs())
+      if (input.default_value.SharesMemoryWith(tensor))
+        return StrCat("the default of input '", input.name, "'");
     for (const Graph::Constant& constant : graph.constants())
       if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
     for (const OperatorDef& def : graph.nodes()) {
@@ -176,6 +196,11 @@ class TensorBindings {
     return attribute.Get<std::vector<Tensor>>();
   }
 
+  static bool ReadsDefault(const Input& input, const Tensor& value) {
+    return input.tensor.raw_data() == value.raw_data() && input.tensor.shape() == value.shape() &&
+           input.tensor.strides() == value.strides();
+  }
+
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
     if (info.dtype != DType::kUndefined && info.dtype != tensor.dtype()) return true;
     if (!IsObject(tensor.dtype()) || info.element == DType::kUndefined) return false;
@@ -184,6 +209,7 @@ class TensorBindings {
   }
 
   const GraphView& view_;
+  const std::vector<Tensor>& defaults_;
   IndexedVector<Input> inputs_;
   std::vector<Output> outputs_;
 };

@@ -33,7 +33,8 @@ inline std::vector<std::string> GraphLines(const Graph& graph, const std::string
     return device == Device{} ? std::string() : " on " + ToString(device);
   };
   for (const Graph::Input& input : graph.inputs())
-    add(StrCat("input ", input.name, " ", ToString(input.info), on(input.info.device)));
+    add(StrCat("input ", input.name, " ", ToString(input.info), on(input.info.device),
+               input.has_default() ? StrCat(" with the default ", input.default_value) : ""));
   for (const Graph::Constant& constant : graph.constants())
     add(StrCat("constant ", constant.name, " ", constant.value.dtype(),
                ToString(constant.value.shape()), on(constant.value.device())));

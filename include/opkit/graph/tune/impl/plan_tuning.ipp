@@ -54,7 +54,8 @@ OPKIT_COLD OPKIT_INLINE std::string PlanKey(const Graph& graph,
   AddToHash(graph, hash);
   for (size_t i = 0; i < inputs.size(); ++i) {
     hash.Add(graph.inputs()[i].name);
-    hash.Add(StrCat(ToString(inputs[i].dtype), ToString(inputs[i].shape)));
+    hash.Add(StrCat(ToString(inputs[i].dtype), ToString(inputs[i].shape),
+                    inputs[i].constant ? " default" : ""));
   }
   for (const OpRegistry::Backend& backend : OpRegistry::Global().Backends())
     hash.Add(StrCat(backend.name, " ", OpRegistry::Global().BackendVersion(backend.name), " ",
@@ -177,6 +178,7 @@ OPKIT_COLD OPKIT_INLINE Selection TunedKernels(const PlanState& state,
     types.emplace_back(inputs[i].dtype, inputs[i].shape);
     known[i].info.dtype = inputs[i].dtype;
     known[i].info.shape = inputs[i].shape;
+    if (!inputs[i].constant) known[i].default_value = Tensor();  // a run gives another tensor
   }
   Graph graph = WithInputs(state.graph(), known);
   if (!options.tuning.online) try {

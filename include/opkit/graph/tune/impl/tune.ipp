@@ -141,6 +141,10 @@ class OPKIT_IMAGE_LOCAL Tuner {
         inputs_.push_back(*given);
         continue;
       }
+      if (input.has_default()) {
+        inputs_.push_back({input.name, input.default_value});
+        continue;
+      }
       if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
         Throw(ErrorCode::kInvalidArgument,
               "Tune needs the dtype and the shape of every input, or "

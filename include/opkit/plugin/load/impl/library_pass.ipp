@@ -41,8 +41,7 @@ class LibraryRewrite {
   Graph Result() const {
     if (whole_) return *whole_;
     Graph result;
-    for (const Graph::Input& input : graph_.inputs())
-      result.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+    for (const Graph::Input& input : graph_.inputs()) result.AddInput(input);
     for (const Graph::Constant& constant : graph_.constants())
       if (!removed_constants_.contains(constant.name))
         result.AddConstant(constant.name, constant.value);
