@@ -55,9 +55,10 @@ def load(path, *, flags=(), backend="", allow_override=False):
     return library
 
 
-def load_onnx(path):
-    """The graph of an ONNX model. Its nodes run with the operators of opkit and of loaded libraries."""
-    return _core.load_onnx(_os.fspath(path))
+def load_onnx(path, fix_defaults=False):
+    """The graph of an ONNX model. Its nodes run with the operators of opkit and of loaded libraries.
+    With `fix_defaults`, inputs that have a default become constants."""
+    return _core.load_onnx(_os.fspath(path), fix_defaults)
 
 
 def Operator(name, *, backends="", **attributes):

@@ -59,6 +59,14 @@ nb::list InputsOf(const Graph& graph) {
   return out;
 }
 
+nb::dict DefaultsOf(const Graph& graph) {
+  nb::dict out;
+  for (const Graph::Input& input : graph.inputs())
+    if (input.has_default())
+      out[input.name.c_str()] = ToArrayLike(input.default_value.Contiguous(), nullptr);
+  return out;
+}
+
 nb::list NodesOf(const Graph& graph) {
   nb::list out;
   for (const OperatorDef& node : graph.nodes()) {
@@ -106,11 +114,12 @@ Graph& AddNode(Graph& graph, const std::string& op, nb::handle inputs, nb::handl
 }
 
 Plan CompileGraph(const Graph& graph, int threads, nb::handle backends, nb::handle tuned,
-                  bool deterministic, int64_t capacity_bytes) {
+                  bool deterministic, int64_t capacity_bytes, bool flush_denormals) {
   PlanOptions options;
   options.threads = threads;
   if (!backends.is_none()) options.backends = Names(backends);
   options.schedule.deterministic = deterministic;
+  options.schedule.flush_denormals = flush_denormals;
   options.memory.capacity_bytes = capacity_bytes;
   using Use = PlanOptions::TuningOptions::Use;
   if (nb::isinstance<nb::str>(tuned)) {
@@ -179,11 +188,15 @@ void BindGraphs(nb::module_& m) {
       .def(nb::init<>())
       .def(
           "add_input",
-          [](Graph& graph, std::string name, nb::handle dtype, nb::handle shape) -> Graph& {
-            return graph.AddInput(std::move(name), DTypeOf(dtype), ToShape(shape));
+          [](Graph& graph, std::string name, nb::handle dtype, nb::handle shape,
+             nb::handle default_value) -> Graph& {
+            Graph::Input input{std::move(name), {DTypeOf(dtype), ToShape(shape)}};
+            if (!default_value.is_none())
+              input.default_value = FromArray(default_value.ptr(), "the default").Contiguous();
+            return graph.AddInput(input);
           },
           nb::arg("name"), nb::arg("dtype") = "float32", nb::arg("shape").none() = nb::none(),
-          nb::rv_policy::reference_internal)
+          nb::arg("default").none() = nb::none(), nb::rv_policy::reference_internal)
       .def(
           "add_constant",
           [](Graph& graph, std::string name, nb::handle array) -> Graph& {
@@ -202,6 +215,7 @@ void BindGraphs(nb::module_& m) {
              Check(graph);
            })
       .def_prop_ro("inputs", &InputsOf)
+      .def_prop_ro("defaults", &DefaultsOf)
       .def_prop_ro("nodes", &NodesOf)
       .def_prop_ro("outputs", [](const Graph& graph) { return graph.outputs(); })
       .def(
@@ -213,7 +227,8 @@ void BindGraphs(nb::module_& m) {
           nb::arg("path"))
       .def("compile", &CompileGraph, nb::arg("threads") = 0,
            nb::arg("backends").none() = nb::none(), nb::arg("tuned").none() = nb::none(),
-           nb::arg("deterministic") = false, nb::arg("capacity_bytes") = 0)
+           nb::arg("deterministic") = false, nb::arg("capacity_bytes") = 0,
+           nb::arg("flush_denormals") = false)
       .def("to_dot", [](const Graph& graph) { return ToDot(graph); })
       .def("_repr_svg_",
            [](nb::handle self) {
@@ -247,11 +262,11 @@ void BindGraphs(nb::module_& m) {
 
   m.def(
       "load_onnx",
-      [](const std::string& path) {
+      [](const std::string& path, bool fix_defaults) {
         const nb::gil_scoped_release release;
-        return LoadOnnx(path);
+        return LoadOnnx(path, {.fix_defaults = fix_defaults});
       },
-      nb::arg("path"));
+      nb::arg("path"), nb::arg("fix_defaults") = false);
 }
 
 }  // namespace opkit_python

@@ -39,6 +39,30 @@ def test_the_parts_of_a_graph():
     assert str(graph).splitlines()[0] == "Graph of 2 nodes"
 
 
+def test_an_input_with_a_default_may_be_left_out(tmp_path):
+    graph = opkit.Graph().add_input("x", "float32", (2,))
+    graph.add_input("b", "float32", (2,), default=np.array([10, 20], np.float32))
+    graph.add_node("Add", ["x", "b"], "y").add_output("y").save_onnx(str(tmp_path / "m.onnx"))
+    assert list(graph.defaults) == ["b"] and graph.defaults["b"].tolist() == [10, 20]
+    x, b = np.array([1, 2], np.float32), np.array([5, 6], np.float32)
+    again = opkit.load_onnx(tmp_path / "m.onnx")
+    executor = opkit.Executor(again.compile())
+    assert executor.run({"x": x})["y"].tolist() == [11, 22]
+    assert executor.run({"x": x, "b": b})["y"].tolist() == [6, 8]
+    assert executor.run({"x": x})["y"].tolist() == [11, 22]
+    fixed = opkit.load_onnx(tmp_path / "m.onnx", fix_defaults=True)
+    assert [name for name, *_ in fixed.inputs] == ["x"]
+
+
+def test_denormal_numbers_are_zeros_if_asked():
+    graph = opkit.Graph().add_input("x", "float32", (1,)).add_node("Add", ["x", "x"], "y")
+    graph.add_output("y")
+    x = np.array([1e-39], np.float32)
+    for flush in (False, True):
+        executor = opkit.Executor(graph.compile(flush_denormals=flush))
+        assert (executor.run({"x": x})["y"][0] == 0) == flush
+
+
 def test_onnx_models_are_written_and_read(tmp_path):
     path = tmp_path / "model.onnx"
     make_graph().save_onnx(str(path))

@@ -131,6 +131,29 @@ class Run(Cli):
         self.assertEqual(len(os.listdir(values)), 4)
         self.refuses(BAD_FILE, ["run", path, "--random", "--dump", "x.npy"], "folder 'x.npy'")
 
+    def test_an_input_with_a_default_may_be_left_out(self):
+        path = self.write("m.onnx", model(
+            [node("Add", ["x", "b"], ["y"])],
+            [value_info("b", FLOAT, [2]), value_info("x", FLOAT, [2])],
+            [value_info("y", FLOAT, [2])], [tensor("b", FLOAT, [2], [10, 20])]))
+        self.npy("x.npy", FLOAT, [2], [1, 2])
+        self.npy("b.npy", FLOAT, [2], [5, 6])
+        for given, expected in (([], "11 22"), (["b=b.npy"], "6 8")):
+            out = self.opkit("run", path, "--input", "x=x.npy", *given)
+            self.assertRegex(out, r"(?m)^y +float32\[2\] +" + expected + "$")
+        self.assertRegex(self.opkit("inspect", path), r"(?m)^  b +float32\[2\] +has a default$")
+        self.refuses(BAD_INPUT, ["run", path, "--fix-defaults", "--input", "x=x.npy", "b=b.npy"],
+                     "no input 'b'")
+
+    def test_denormal_numbers_are_zeros_if_asked(self):
+        path = self.write("m.onnx", model([node("Add", ["x", "x"], ["y"])],
+                                          [value_info("x", FLOAT, [1])],
+                                          [value_info("y", FLOAT, [1])]))
+        self.npy("x.npy", FLOAT, [1], [1e-39])
+        for flags, expected in ((["--flush-denormals"], "0"), ([], "2e-39")):
+            out = self.opkit("run", path, "--input", "x=x.npy", *flags)
+            self.assertRegex(out, r"(?m)^y +float32\[1\] +" + expected + "$")
+
     def test_inputs_in_any_order_and_before_the_model(self):
         self.npy("l.npy", FLOAT, [1, 2], [1, 2])
         self.npy("r.npy", FLOAT, [1, 2], [10, 20])

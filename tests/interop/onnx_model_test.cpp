@@ -73,13 +73,64 @@ TEST_CASE("A model keeps its name, version and metadata") {
   CHECK(model.metadata[0].second == "somebody");
 }
 
+TEST_CASE("An input that is an initializer has a default, from version 4 of the file format on") {
+  const OnnxGraph model = OnnxGraph()
+                              .Input("w", {2})
+                              .Input("x", {2})
+                              .Initializer(FloatTensor("w", {2}, {1, 2}))
+                              .Initializer(FloatTensor("c", {2}, {3, 4}))
+                              .Node("OnnxTestAdd", {"x", "w"}, {"h"})
+                              .Node("OnnxTestAdd", {"h", "c"}, {"y"})
+                              .Output("y");
+  const opkit::Graph graph = ParseOnnxModel(model.Model()).graph;
+  REQUIRE(graph.inputs().size() == 2);
+  CHECK(graph.inputs()[0].name == "x");  // inputs that a run must be given come first
+  CHECK(graph.inputs()[1].name == "w");
+  CHECK(graph.inputs()[1].info.shape == SymbolicShape{2});
+  REQUIRE(graph.constants().size() == 1);
+  Executor exec(Compile(graph, {.threads = 1}));
+  const auto run = [&](const std::vector<NamedTensor>& inputs) {
+    return exec.Run(inputs)[0].ToVector<float>();
+  };
+  const Tensor x = Tensor::From<float>({2}, {10, 20}), w = Tensor::From<float>({2}, {5, 6});
+  CHECK(run({{"x", x}}) == std::vector<float>{14, 26});
+  CHECK(run({{"x", x}, {"w", w}}) == std::vector<float>{18, 30});
+
+  std::string old = model.Model();
+  protozero::pbf_writer(old).add_int64(1, 3);  // the last value of a field holds
+  CHECK(ParseOnnxModel(old).graph.inputs().size() == 1);
+  OnnxOptions fixed;
+  fixed.fix_defaults = true;
+  CHECK(ParseOnnxModel(model.Model(), fixed).graph.constants().size() == 2);
+
+  const std::string wrong =
+      What(OnnxGraph().Input("w", {3}).Initializer(FloatTensor("w", {2}, {1, 2})).Output("w"));
+  CHECK(wrong.find("input 'w'") != std::string::npos);
+  CHECK(wrong.find("its default is") != std::string::npos);
+}
+
+TEST_CASE("A body captures an input with a default, since a run may give it another value") {
+  const std::string branch =
+      OnnxGraph("b").Node("OnnxTestAdd", {"x", "w"}, {"r"}).Output("r").bytes;
+  const opkit::Graph graph = Parse(OnnxGraph()
+                                       .Input("c", {}, onnx_bytes::kBool)
+                                       .Input("x", {2})
+                                       .Input("w", {2})
+                                       .Initializer(FloatTensor("w", {2}, {1, 2}))
+                                       .Node("If", {"c"}, {"y"},
+                                             {AttributeProto::Graph("then_branch", branch),
+                                              AttributeProto::Graph("else_branch", branch)})
+                                       .Output("y"));
+  CHECK(graph.node(0).inputs() == Strings{"c", "x", "w"});
+  CHECK(graph.FindInput("w")->has_default());
+}
+
 TEST_CASE("Inputs have dtypes, extents and symbols; initializers are constants") {
   const opkit::Graph graph =
       Parse(OnnxGraph()
                 .Input("x", {"N", 3, "?", -1, "", 0, "N"}, onnx_bytes::kDouble)
                 .Input("scalar", {}, onnx_bytes::kBool)
                 .UntypedInput("anything")
-                .Input("w", {2})
                 .Initializer(FloatTensor("w", {2}, {1, 2}))
                 .Output("w"));
   REQUIRE(graph.inputs().size() == 3);

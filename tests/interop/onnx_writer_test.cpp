@@ -75,6 +75,20 @@ TEST_CASE("Inputs keep their types, and symbols, unknown extents and unknown ran
   CHECK(model.name == "opkit");
 }
 
+TEST_CASE("The default of an input is written as an initializer, and read again") {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2});
+  graph.AddInput({"w", {DType::kFloat32, {Dim()}}, Ones()});
+  graph.AddNode(OperatorDef("Op", {"x", "w"}, {"y"}));
+  graph.AddOutput("y");
+  CHECK(SameGraph(Back(graph).graph, graph));
+  OnnxOptions fixed = AnyOperator();
+  fixed.fix_defaults = true;
+  const Graph constant = ParseOnnxModel(ToOnnx(graph), fixed).graph;
+  CHECK(constant.inputs().size() == 1);
+  CHECK(constant.FindConstant("w")->ToVector<float>() == std::vector<float>{1, 1});
+}
+
 TEST_CASE("Constants of every type are written with their bytes") {
   Graph graph;
   for (int i = 1; i < static_cast<int>(DType::kString); ++i) {

@@ -59,8 +59,9 @@ std::string Interface(const Graph& graph, const Plan& plan) {
   Table table("lll");
   for (const Graph::Input& input : graph.inputs()) {
     const std::string declared = ToString(input.info), chosen = ToString(plan.type(input.name));
-    table.Add({"  " + Printable(input.name), Printable(declared),
-               declared == chosen ? "" : "here " + chosen});
+    std::string here = declared == chosen ? "" : "here " + chosen;
+    if (input.has_default()) here += here.empty() ? "has a default" : ", has a default";
+    table.Add({"  " + Printable(input.name), Printable(declared), here});
   }
   std::string out = Heading("inputs") + table.Format(false, stdout);
   Table outputs("ll");

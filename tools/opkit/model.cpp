@@ -70,11 +70,17 @@ class InputResolver {
   }
 
   bool has_tensor(size_t i) const { return tensors_[i].initialized(); }
+  // True if the run reads the model's default, which no option replaces.
+  bool has_default(size_t i) const {
+    return !has_tensor(i) && !shapes_[i] && graph_.inputs()[i].has_default();
+  }
   const Tensor& tensor(size_t i) const { return tensors_[i]; }
   // Returns the input with unknown extents left open, as in the model.
   Graph::Input Known(size_t i) const {
     Graph::Input out = graph_.inputs()[i];
-    if (shapes_[i]) {
+    if (has_default(i)) {
+      out.info.shape = out.default_value.shape();
+    } else if (shapes_[i]) {
       out.info.shape = *shapes_[i];
     } else if (out.info.shape.has_rank()) {
       std::vector<Dim> dims = out.info.shape.dims();
@@ -89,6 +95,7 @@ class InputResolver {
   Graph::Input Resolve(size_t i) const {
     const Graph::Input& input = graph_.inputs()[i];
     if (has_tensor(i)) return {input.name, TensorInfo(tensor(i).dtype(), tensor(i).shape())};
+    if (has_default(i)) return {input.name, TensorInfo::Of(input.default_value)};
     if (input.info.dtype == DType::kUndefined)
       throw Failure(ExitCode::kBadModel,
                     "the model gives no dtype for its input '" + input.name + "'");
@@ -330,6 +337,12 @@ void AddModelOptions(CLI::App& app, ModelOptions* options) {
                  "Sets the number of threads (default: one for each CPU)")
       ->check(WholeNumber(1, ThreadPool::kMaxThreads))
       ->option_text("N");
+  app.add_flag("--fix-defaults", options->fix_defaults,
+               "Makes constants of the inputs that have a default in the model; weights that are "
+               "listed as inputs then get the faster kernels for constant weights");
+  app.add_flag("--flush-denormals", options->flush_denormals,
+               "Takes denormal numbers (below 1.2e-38) as zeros, since many CPUs compute with them "
+               "a hundred times slower");
   AddPartitionOptions(app, &options->partition);
 }
 
@@ -348,7 +361,9 @@ void AddTunedOptions(CLI::App& app, ModelOptions* options) {
 }
 
 void AddInputOptions(CLI::App& app, ModelOptions* options) {
-  app.add_option("--input", options->inputs, "Reads the value of an input from a NumPy file")
+  app.add_option("--input", options->inputs,
+                 "Reads the value of an input from a NumPy file; an input with a default in the "
+                 "model may be left out")
       ->option_text("NAME=FILE.npy ...");
   app.add_option("--seed", options->seed, "Sets the seed of the random inputs")
       ->check(WholeNumber(0))
@@ -374,7 +389,8 @@ OnnxModel LoadModel(ModelOptions& options) {
   FailWith(ExitCode::kBadFile, "", [&] { return MapFile(options.path); });
   try {
     return LoadOnnxModel(options.path,
-                         {.allow_unknown_operators = !options.partition.partitioners.empty()});
+                         {.allow_unknown_operators = !options.partition.partitioners.empty(),
+                          .fix_defaults = options.fix_defaults});
   } catch (const Error& error) {
     const std::string what = Describe(error);
     const bool missing = error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kIo;
@@ -416,6 +432,10 @@ std::vector<NamedTensor> MakeInputs(const Graph& graph, const ModelOptions& opti
       out.push_back({input.name, resolver.tensor(i)});
       continue;
     }
+    if (resolver.has_default(i)) {
+      out.push_back({input.name, input.default_value});
+      continue;
+    }
     if (!random)
       throw Failure(
           ExitCode::kBadInput,
@@ -452,13 +472,20 @@ std::vector<Graph::Input> ShapesOf(const std::vector<NamedTensor>& inputs) {
 }
 
 Graph WithShapes(const Graph& graph, const std::vector<Graph::Input>& inputs) {
-  return opkit::detail::WithInputs(graph, inputs);
+  std::vector<Graph::Input> shaped = inputs;
+  for (Graph::Input& input : shaped)
+    if (const Graph::Input* own = graph.FindInput(input.name);
+        own && own->has_default() &&
+        SymbolicShape::Merge(input.info.shape, own->default_value.shape()))
+      input.default_value = own->default_value;
+  return opkit::detail::WithInputs(graph, shaped);
 }
 
 PlanOptions PlanOptionsOf(const ModelOptions& options) {
   PlanOptions plan;
   plan.partitioners = RequestsOf(options.partition);
   plan.memory.release_constants = options.release_constants;
+  plan.schedule.flush_denormals = options.flush_denormals;
   if (options.tuned) {
     plan.tuning.use = PlanOptions::TuningOptions::Use::kCached;
     plan.tuning.cache = options.tuning_cache;

@@ -27,6 +27,8 @@ struct ModelOptions {
   double tuning_seconds = 20;          // that --tuned may measure
   int threads = 0;                     // 0: as many as there are CPUs
   uint64_t seed = 0;                   // seed of random inputs
+  bool fix_defaults = false;           // see OnnxOptions
+  bool flush_denormals = false;        // see PlanOptions::ScheduleOptions
   bool release_constants = false;  // see PlanOptions::MemoryOptions; for a model with a single plan
   PartitionOptions partition;
 };
@@ -37,7 +39,8 @@ opkit::Shape ParseShape(const std::string& text);
 // a Failure (kUsage) for other text.
 opkit::Arguments ParseAttributes(const std::vector<std::string>& settings);
 
-// Adds MODEL, --shape, --backends, --selection, --library, --threads, --partition, --option.
+// Adds MODEL, --shape, --backends, --selection, --library, --threads, --fix-defaults,
+// --flush-denormals, --partition, --option.
 void AddModelOptions(CLI::App& app, ModelOptions* options);
 // Adds --tuned, --tuning-cache and --tuning-budget.
 void AddTunedOptions(CLI::App& app, ModelOptions* options);
@@ -50,9 +53,9 @@ opkit::OnnxModel LoadModel(ModelOptions& options);
 // unknown or forbidden backend.
 void PreferBackends(const std::vector<std::string>& backends, const std::string& option);
 
-// Returns a tensor for each input: that of --input, checked against the model, or a random one
-// (numbers in [0, 1), integers 0 or 1) if `random`. Open extents come from --shape, from the same
-// symbol in another input, or are 1.
+// Returns a tensor for each input: that of --input, checked against the model, its default, or a
+// random one (numbers in [0, 1), integers 0 or 1) if `random`. Open extents come from --shape, from
+// the same symbol in another input, or are 1.
 std::vector<opkit::NamedTensor> MakeInputs(const opkit::Graph& graph, const ModelOptions& options,
                                            bool random);
 // Returns the dtypes and shapes that MakeInputs would choose.
@@ -63,7 +66,8 @@ std::vector<opkit::Graph::Input> KnownShapes(const opkit::Graph& graph,
                                              const ModelOptions& options);
 std::vector<opkit::Graph::Input> ShapesOf(const std::vector<opkit::NamedTensor>& inputs);
 
-// Returns the graph with these inputs in place of its own.
+// Returns the graph with these inputs in place of its own; those that still fit keep their
+// defaults.
 opkit::Graph WithShapes(const opkit::Graph& graph, const std::vector<opkit::Graph::Input>& inputs);
 // Returns the options of the plan of a model.
 opkit::PlanOptions PlanOptionsOf(const ModelOptions& options);

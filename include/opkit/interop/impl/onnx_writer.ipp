@@ -137,9 +137,9 @@ class OnnxGraphWriter {
     for (const int value : view_.outputs()) outputs.push_back(Output(to, value));
     to.add_string(OnnxGraphField::kName, name);
     for (int value = 0; value < view_.num_values(); ++value)
-      if (const Tensor* constant = view_.constant(value); constant && !is_outer_[Index(value)])
-        AtOnnxPlace("constant", view_.name(value), [&] {
-          Write(protozero::pbf_writer(to, OnnxGraphField::kInitializer), *constant,
+      if (const Tensor* data = ConstantOrDefault(value); data && !is_outer_[Index(value)])
+        AtOnnxPlace(view_.IsInput(value) ? "default" : "constant", view_.name(value), [&] {
+          Write(protozero::pbf_writer(to, OnnxGraphField::kInitializer), *data,
                 written_[Index(value)]);
         });
     for (int value = 0; view_.IsInput(value); ++value)
@@ -189,6 +189,13 @@ class OnnxGraphWriter {
   }
 
  private:
+  // Returns the tensor of an initializer; null for a value that is none. ONNX writes the default of
+  // an input as an initializer of the same name.
+  const Tensor* ConstantOrDefault(int value) const {
+    if (!view_.IsInput(value)) return view_.constant(value);
+    const Graph::Input& input = graph_.inputs()[Index(value)];
+    return input.has_default() ? &input.default_value : nullptr;
+  }
   // True if the graph, or a graph around it, has a value of that name in the file.
   bool Has(const std::string& written) const {
     return all_written_.Find(written) >= 0 || (around_ && around_->Has(written));
@@ -477,6 +484,8 @@ inline int64_t OnnxTensorBytes(const Graph& graph) {
       bytes += static_cast<int64_t>(tensor.data<std::string>()[i].size());
   };
   for (const Graph::Constant& constant : graph.constants()) add(constant.value);
+  for (const Graph::Constant& constant : graph.constants()) bytes += constant.value.nbytes();
+  for (const Graph::Input& input : graph.inputs()) bytes += input.default_value.nbytes();
   for (const OperatorDef& def : graph.nodes()) {
     for (const NamedAttribute& arg : def.args())
       for (const Tensor& tensor : arg.value.values().tensors) add(tensor);

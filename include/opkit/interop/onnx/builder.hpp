@@ -35,6 +35,7 @@ class OnnxGraphBuilder {
         scope_.Know(value.name, value.info(OnnxDType(value.type)));
     for (size_t i = 0; i < proto_.nodes.size(); ++i) AtNode(i, [&] { Node(proto_.nodes[i]); });
     for (const OnnxValueProto& output : proto_.outputs) Output(output.name);
+    for (const OnnxValueProto* input : defaults_) InputWithDefault(*input);
     static_cast<void>(GraphView(graph()));  // checks for missing values and cycles
     return std::move(graph());
   }
@@ -73,9 +74,25 @@ class OnnxGraphBuilder {
   }
 
   void Input(const OnnxValueProto& input) {
-    if (graph().IsConstant(input.name)) return;  // the input has a default: it is a constant
+    if (graph().IsConstant(input.name)) {
+      // Up to IR version 3, all initializers were listed as inputs.
+      const bool fixed = context_.options.fix_defaults || context_.model.about.ir_version < 4;
+      if (fixed || around_) return;
+      defaults_.push_back(&input);
+      TensorInfo info = TypeOf(input);
+      const Tensor& value = *graph().FindConstant(input.name);
+      if (info.dtype == DType::kUndefined) info.dtype = value.dtype();
+      scope_.KnowDefault(input.name, info);
+      return;
+    }
     Declare(input.name, "an input");
     TensorInfo info;
+    TensorInfo info = TypeOf(input);
+    scope_.Know(input.name, info, /*checked=*/!around_);
+    graph().AddInput(input.name, info.dtype, std::move(info.shape));
+  }
+  static TensorInfo TypeOf(const OnnxValueProto& input) {
+    TensorInfo info(DType::kUndefined, input.shape);
     AtOnnxPlace("input", input.name, [&] {
       if (*input.other)
         Throw(ErrorCode::kUnsupported, "it is ", input.other,
@@ -84,6 +101,24 @@ class OnnxGraphBuilder {
     });
     scope_.Know(input.name, info, /*checked=*/!around_);
     graph().AddInput({input.name, std::move(info)});
+    return info;
+  }
+  // Makes an input with a default of a constant, which it was while nodes were read. It stays a
+  // constant if a rule for an older operator has used its elements.
+  void InputWithDefault(const OnnxValueProto& input) {
+    if (!scope_.IsDefault(input.name)) {
+      context_.model.about.warnings.push_back(
+          StrCat("input '", input.name,
+                 "' keeps its default: the reader has used the elements to "
+                 "rewrite an operator of an older opset"));
+      return;
+    }
+    const Tensor value = *graph().FindConstant(input.name);
+    graph().RemoveConstant(input.name);
+    AtOnnxPlace("input", input.name, [&] {
+      const TensorInfo info = TypeOf(input);
+      graph().AddInput({input.name, {info.dtype, info.shape}, value});
+    });
   }
   void Output(std::string name) {
     Find(name);
@@ -256,7 +291,7 @@ class OnnxGraphBuilder {
   Outer Provide(const std::string& name) {
     Outer out;
     if (IsLocal(name)) {
-      out.constant = graph().FindConstant(name);
+      if (!scope_.IsDefault(name)) out.constant = graph().FindConstant(name);
       out.is_value = true;
       out.info = scope_.InfoOf(name);
     } else if (around_) {
@@ -264,7 +299,7 @@ class OnnxGraphBuilder {
       if (out.is_value && !out.constant) Capture(name, out.info);
     }
     // Only inputs keep their declared shape: the shape of other values may differ in each run.
-    if (!graph().IsInput(name)) out.info.shape = SymbolicShape();
+    if (!graph().IsInput(name) && !scope_.IsDefault(name)) out.info.shape = SymbolicShape();
     return out;
   }
 
@@ -275,6 +310,7 @@ class OnnxGraphBuilder {
   OnnxScope scope_;
   NameIndex local_;  // values made here, and outer values that have become inputs or constants
   std::vector<std::string> captures_;
+  std::vector<const OnnxValueProto*> defaults_;  // inputs that are initializers, too
 };
 
 }}}  // namespace opkit::detail

@@ -159,7 +159,10 @@ class OnnxRules {
     if (mode != "tf_crop_and_resize" && !Input(def, 1).empty()) SetInput(def, 1, "");
     for (std::string& name : def.mutable_inputs())
       if (const Tensor* constant = scope.graph().FindConstant(name))
-        if (constant->numel() == 0 && &name != &def.inputs()[0]) name.clear();
+        if (constant->numel() == 0 && &name != &def.inputs()[0]) {
+          scope.UseConstant(name);
+          name.clear();
+        }
   }
 
   static void Scatter(OnnxScope&, OperatorDef& def, int64_t) { def.Type("ScatterElements"); }

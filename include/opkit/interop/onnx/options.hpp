@@ -19,6 +19,9 @@ struct OnnxOptions {
   // Lets a node of a domain other than ONNX's run the standard operator of its type, which may have
   // another meaning in that domain. OnnxModel::warnings lists these nodes.
   bool standard_operators_in_any_domain = false;
+  // Makes constants of the inputs that have a default: runs can give them no other value. Models
+  // whose weights are all listed as inputs then get the passes and kernels for constant weights.
+  bool fix_defaults = false;
   int max_subgraph_depth = kMaxOnnxDepth;  // also the limit for functions that call functions
   int64_t max_nodes = 1'000'000;           // including subgraphs and inlined functions
 };
@@ -43,6 +46,8 @@ struct OnnxModel {
   // The types that the file declares for the graph's outputs; compiling the graph infers them anew.
   std::vector<TensorInfo> output_types;
   // A sentence for each node that only the options allow, and for each ZipMap.
+  // A sentence for each node that only the options allow, for each ZipMap, and for each input whose
+  // default had to become a constant.
   std::vector<std::string> warnings;
 
   // Returns the version of a domain that the model imports; 0 for other domains.

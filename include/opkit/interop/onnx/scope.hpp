@@ -81,10 +81,27 @@ class OnnxScope {
     Merge(declared_, name, info);
     if (checked) Merge(proven_, name, info);
   }
+  // Records that a constant is the default of an input of this type: a run may give it another
+  // value.
+  void KnowDefault(const std::string& name, const TensorInfo& info) {
+    defaults_.Add(name);
+    Know(name, info, /*checked=*/true);
+  }
+  bool IsDefault(const std::string& name) const {
+    return defaults_.Find(name) >= 0 && fixed_.Find(name) < 0;
+  }
+  // Returns a constant whose elements a rule uses; null if the value is none. If the constant is
+  // the default of an input, no run can give it another value from now on.
+  const Tensor* UseConstant(const std::string& name) {
+    const Tensor* constant = graph_.FindConstant(name);
+    if (constant && defaults_.Find(name) >= 0) fixed_.Add(name);
+    return constant;
+  }
   // Returns the type and shape that inference finds for a value from the model's inputs and
   // constants, over the nodes added so far. Ignores the file's other declarations.
   TensorInfo ProvenInfoOf(const std::string& name) {
-    if (const Tensor* constant = graph_.FindConstant(name)) return TensorInfo::Of(*constant);
+    const Tensor* constant = graph_.FindConstant(name);
+    if (constant && !IsDefault(name)) return TensorInfo::Of(*constant);
     for (; num_inferred_ < graph_.num_nodes(); ++num_inferred_) Infer(graph_.node(num_inferred_));
     return Find(proven_, name);
   }
@@ -151,7 +168,8 @@ class OnnxScope {
     std::vector<TensorInfo> inputs;
     for (const std::string& name : def.inputs()) {
       const Tensor* constant = graph_.FindConstant(name);
-      inputs.push_back(constant ? TensorInfo::OfConstant(*constant) : Find(infos, name));
+      inputs.push_back(constant && !IsDefault(name) ? TensorInfo::OfConstant(*constant)
+                                                    : Find(infos, name));
     }
     InferenceContext inference(def, std::move(inputs));
     try {
@@ -172,6 +190,7 @@ class OnnxScope {
   OnnxContext& context_;
   Graph graph_;
   NameIndex names_;
+  NameIndex defaults_, fixed_;
   Infos declared_, proven_;
   int num_inferred_ = 0;
 };
