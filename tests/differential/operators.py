@@ -1235,6 +1235,44 @@ class Maker:
         return self.done([condition], [t], **graphs)
 
 
+    def loop(self):
+        t = self.d.choice(["float32", "int64"])
+        shape = self.d.shape(1, 3, empty=0)
+        x, y = self.values(shape, t, 0), self.values(shape, t, 0)
+        trips = self.c.add(np.asarray(self.d.int(0, 5)))
+        condition = self.c.add(np.asarray(self.d.chance(0.8))) if self.d.chance(0.5) else ""
+        limit = self.c.add(np.asarray(self.d.int(0, 5)))
+        goes_on = ("Less", ["i", limit]) if self.opset >= 9 else ("Identity", ["go"])
+        nodes = [helper.make_node(self.d.choice(["Add", "Sub"]), ["v", y], ["next"]),
+                 helper.make_node(self.d.choice(["Add", "Sub"]), ["next", x], ["s"]),
+                 helper.make_node(*goes_on, ["more"])]
+        body = helper.make_graph(
+            nodes, "body", [typed("i", "int64", []), typed("go", "bool", []), typed("v", t, shape)],
+            [typed("more", "bool", []), typed("next", t, shape), typed("s", t, shape)])
+        return self.done([trips, condition, x], [t, t], 2, kind="exact", body=body)
+
+    def scan(self):
+        if self.opset < 9:  # ONNX's Scan of opset 8 has a batch
+            raise Unsuited
+        t = self.d.choice(["float32", "int64"])
+        shape = self.d.shape(1, 2, empty=0)
+        axis = self.d.int(0, len(shape))
+        x = self.values([*shape[:axis], self.d.int(1, 5), *shape[axis:]], t, 0)
+        state, y = self.values(shape, t, 0), self.values(shape, t, 0)
+        nodes = [helper.make_node(self.d.choice(["Add", "Sub"]), ["v", "slice"], ["next"]),
+                 helper.make_node(self.d.choice(["Add", "Sub"]), ["next", y], ["s"])]
+        body = helper.make_graph(nodes, "body", [typed("v", t, shape), typed("slice", t, shape)],
+                                 [typed("next", t, shape), typed("s", t, shape)])
+        return self.done([state, x], [t, t], 2, kind="exact", body=body, num_scan_inputs=1,
+                         scan_input_axes=[axis], scan_input_directions=self.maybe([self.d.int(0, 1)]),
+                         scan_output_axes=self.maybe([self.d.int(0, len(shape))]),
+                         scan_output_directions=self.maybe([self.d.int(0, 1)]))
+
+
+def typed(name, dtype, shape):
+    return helper.make_tensor_value_info(name, PROTO[np.dtype(TYPES[dtype])], shape)
+
+
 def with_ranges(**ranges):
     return lambda m: m.unary(**ranges)
 
@@ -1287,10 +1325,10 @@ MAKERS = {
     "Concat": Maker.concat, "Constant": Maker.constant, "ConstantOfShape": Maker.constant_of_shape,
     "Dropout": Maker.dropout, "Expand": Maker.expand, "Flatten": Maker.flatten, "Gemm": Maker.gemm,
     "Identity": Maker.identity, "If": Maker.conditional, "InstanceNormalization": Maker.instance_norm,
-    "LRN": Maker.lrn, "LayerNormalization": Maker.layer_norm, "MatMul": Maker.matmul,
+    "LRN": Maker.lrn, "LayerNormalization": Maker.layer_norm, "Loop": Maker.loop, "MatMul": Maker.matmul,
     "NonZero": Maker.non_zero, "OneHot": Maker.one_hot, "PRelu": Maker.prelu, "Pad": Maker.pad,
     "Pow": Maker.pow, "Range": Maker.range, "Reshape": Maker.reshape, "Resize": Maker.resize,
-    "ScatterND": Maker.scatter_nd, "Slice": Maker.slice, "Split": Maker.split,
+    "Scan": Maker.scan, "ScatterND": Maker.scatter_nd, "Slice": Maker.slice, "Split": Maker.split,
     "Squeeze": Maker.squeeze, "Tile": Maker.tile, "TopK": Maker.topk, "Transpose": Maker.transpose,
     **dict.fromkeys(["QuantizeLinear", "DequantizeLinear"], Maker.quantization),
     "DynamicQuantizeLinear": Maker.dynamic_quantization,
