@@ -389,7 +389,10 @@ class IteratedOperator : public Operator<CPUContext>, public RunsBodies {
   const std::vector<NodeBody>& bodies() const final { return bodies_; }
   void UseRunners(std::vector<BodyRunner*> runners) final { body_.UseRunner(runners[0]); }
   std::vector<TensorInfo> TypesInBody(int, const std::vector<TensorInfo>& inputs) const final {
-    return InferBodyTypes(InferenceContext(def(), inputs)).inputs;
+    std::vector<TensorInfo> types = InferBodyTypes(InferenceContext(def(), inputs)).inputs;
+    for (size_t i = 0; i < body_.body().captures.size(); ++i)
+      types[body_.body().own + i].constant = inputs[Index(body_.body().captures[i])].constant;
+    return types;
   }
 
  protected:
