@@ -109,6 +109,21 @@ TEST_CASE("An input that is an initializer has a default, from version 4 of the 
   CHECK(wrong.find("its default is") != std::string::npos);
 }
 
+TEST_CASE("A default whose elements the reader uses stays a constant, with a warning") {
+  // An empty constant as the scales of a Resize means no scales; the rule drops it.
+  const std::string bytes = OnnxGraph()
+                                .Input("x", {1, 1, 2, 2})
+                                .Input("scales", {0})
+                                .Initializer(FloatTensor("scales", {0}, {}))
+                                .Node("Resize", {"x", "", "scales"}, {"y"})
+                                .Output("y")
+                                .Model(19);
+  const OnnxModel model = ParseOnnxModel(bytes, AnyOperator());
+  CHECK(model.graph.inputs().size() == 1);
+  REQUIRE(model.warnings.size() == 1);
+  CHECK(model.warnings[0].find("input 'scales' keeps its default") != std::string::npos);
+}
+
 TEST_CASE("A body captures an input with a default, since a run may give it another value") {
   const std::string branch =
       OnnxGraph("b").Node("OnnxTestAdd", {"x", "w"}, {"r"}).Output("r").bytes;

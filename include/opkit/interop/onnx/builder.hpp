@@ -104,13 +104,12 @@ class OnnxGraphBuilder {
     return info;
   }
   // Makes an input with a default of a constant, which it was while nodes were read. It stays a
-  // constant if a rule for an older operator has used its elements.
+  // constant if a rule that rewrites nodes has used its elements.
   void InputWithDefault(const OnnxValueProto& input) {
     if (!scope_.IsDefault(input.name)) {
       context_.model.about.warnings.push_back(
           StrCat("input '", input.name,
-                 "' keeps its default: the reader has used the elements to "
-                 "rewrite an operator of an older opset"));
+                 "' keeps its default: the reader has used its elements to rewrite a node"));
       return;
     }
     const Tensor value = *graph().FindConstant(input.name);
