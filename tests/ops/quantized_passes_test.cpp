@@ -154,6 +154,28 @@ TEST_CASE("Products become QLinearMatMul or MatMulIntegerToFloat") {
               "com.microsoft.MatMulIntegerToFloat>h QuantizeLinear>y");
 }
 
+// Numbers from dynamically quantised x: what the tools of ONNX Runtime write.
+Model Dynamic(const char* b_scale) {
+  Model model({3, 4});
+  model.Add(OperatorDef("DynamicQuantizeLinear", {"x"}, {"q", "q_scale", "q_zero"}))
+      .Add(OperatorDef("Mul", {"q_scale", b_scale}, {"factors"}))
+      .Add(OperatorDef("MatMulInteger", {"q", "weights", "q_zero"}, {"sums"}))
+      .Add(OperatorDef("Cast", {"sums"}, {"numbers"}, {{"to", 1}}))
+      .Add(OperatorDef("Mul", {"numbers", "factors"}, {"y"}));
+  return model;
+}
+TEST_CASE("Sums that are scaled become MatMulIntegerToFloat") {
+  const std::string before = "DequantizeLinear>x DynamicQuantizeLinear>q ";
+  const std::string product = before + "com.microsoft.MatMulIntegerToFloat>";
+  CheckMerges(Dynamic("scales").Returns("y"), product + "y");
+  CheckMerges(Dynamic("w_scale").Add(OperatorDef("Add", {"floats", "y"}, {"z"})).Returns("z"),
+              product + "z");
+  CheckMerges(Dynamic("w_scale").Add(OperatorDef("Add", {"y", "six"}, {"z"})).Returns("z"),
+              product + "y Add>z");
+  CheckMerges(Dynamic("scales").Returns("y").Returns("sums"),
+              before + "Mul>factors MatMulInteger>sums Cast>numbers Mul>y");
+}
+
 TEST_CASE("Operators that move elements run on integers if scale and zero point stay") {
   const OperatorDef turn("Transpose", {"x"}, {"t"});
   const Model same = Model({3, 4})

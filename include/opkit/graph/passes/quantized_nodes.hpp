@@ -1,5 +1,6 @@
-// MergeQuantizedNodes: finds operators between DequantizeLinear and QuantizeLinear nodes, as
-// quantised models contain them, and replaces each by one operator on 8-bit integers.
+// MergeQuantizedNodes: finds the operators of quantised models that are written as several
+// nodes, for example between DequantizeLinear and QuantizeLinear, and replaces each by one operator
+// on 8-bit integers.
 #ifndef OPKIT_GRAPH_PASSES_QUANTIZED_NODES_HPP_
 #define OPKIT_GRAPH_PASSES_QUANTIZED_NODES_HPP_
 
@@ -11,6 +12,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   Q(Conv(D, D)), also with a constant bias, by QLinearConv
 //   Q(MatMul(D, D)) by QLinearMatMul, and MatMul(D, D) by com.microsoft.MatMulIntegerToFloat
 //   Gemm(D, D), also with a constant bias, by com.microsoft.MatMulIntegerToFloat
+//   Cast(MatMulInteger) * (scale * scale), also with a constant bias behind it, by the same
 //   Q(f(D)) by f on integers, if D and Q have the same scale and zero point and f only moves
 //   elements or takes maxima: Transpose, Reshape, MaxPool and the like
 // Q may follow a Relu or Clip that its saturation repeats. Runs a Q of constants at once. The

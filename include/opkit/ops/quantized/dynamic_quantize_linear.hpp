@@ -51,9 +51,13 @@ struct DynamicScale {
     return out;
   }
   void Quantize8(const float* x, int64_t n, uint8_t* y) const {
-    const float by = scale, zero = zero_point;
-    ParallelForRange(n, int64_t{1} << 14, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = Quantize<uint8_t>(x[i] / by, zero);
+    ParallelForRange(n, int64_t{1} << 14, [=, this](int64_t begin, int64_t end) {
+      // Local variables, because bytes of y could be those of other ones, for all the compiler
+      // knows.
+      const float by = scale, zero = zero_point;
+      const float* from = x;
+      uint8_t* to = y;
+      for (int64_t i = begin; i < end; ++i) to[i] = Quantize<uint8_t>(from[i] / by, zero);
     });
   }
 };

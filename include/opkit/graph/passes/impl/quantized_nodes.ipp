@@ -1,5 +1,5 @@
 // MergeQuantizedNodes' definition: at every operator that has a form on integers, checks its inputs
-// for DequantizeLinear, and its reader for QuantizeLinear.
+// for DequantizeLinear, and its readers for QuantizeLinear or a product with scales.
 #ifndef OPKIT_GRAPH_PASSES_IMPL_QUANTIZED_NODES_IPP_
 #define OPKIT_GRAPH_PASSES_IMPL_QUANTIZED_NODES_IPP_
 
@@ -31,6 +31,8 @@ class QuantizedNodeMerger : NodePass {
         LookAtMatMul(node);
       else if (Is(node, "Gemm"))
         LookAtGemm(node);
+      else if (Is(node, "MatMulInteger"))
+        LookAtScaledSums(node);
       else if (MovesElements(node))
         LookAtMove(node);
   }
@@ -275,6 +277,69 @@ class QuantizedNodeMerger : NodePass {
     ReplaceByFloat(node, *a, *b,
                    turned ? AddConstant(node, "@W", Transposed(*known)) : view_.name(b->value),
                    bias);
+  }
+  // Merges a product whose sums a Cast and a Mul by two scales make numbers of, as tools write it
+  // that leave the quantisation of activations to each run.
+  void LookAtScaledSums(int node) {
+    const int cast = OnlyReader(view_.outputs(node)[0]);
+    if (cast < 0 || !Is(cast, "Cast") || !MakesFloats(cast)) return;
+    const int product = OnlyReader(view_.outputs(cast)[0]);
+    if (product < 0 || !Is(product, "Mul")) return;
+    const int factors = Input(product, Input(product, 0) == view_.outputs(cast)[0] ? 1 : 0);
+    const int scales = factors < 0 || view_.IsRewritten(factors) ? -1 : view_.producer(factors);
+    const Tensor* b = Known(Input(node, 1));
+    if (scales < 0 || !Is(scales, "Mul") || !b || b->rank() != 2 ||
+        !AreTogether({node, cast, product, scales}) || !MayReplace(node, kToFloat))
+      return;
+    for (size_t i = 0; i < 2; ++i) {
+      const int a_scale = Input(scales, i), b_scale = Input(scales, 1 - i);
+      if (!IsOneNumber(a_scale, 1) || !IsOneNumber(Input(node, 2), 2) ||
+          !IsByColumn(b_scale, b->dim(1)) ||
+          (Input(node, 3) >= 0 && !IsByColumn(Input(node, 3), b->dim(1))))
+        continue;
+      OperatorDef def = graph_.node(node);
+      def.Type(kToFloat);
+      const auto name = [&](int value) { return value < 0 ? std::string() : view_.name(value); };
+      def.mutable_inputs() = {name(Input(node, 0)), name(Input(node, 1)), name(a_scale),
+                              name(b_scale),        name(Input(node, 2)), name(Input(node, 3))};
+      const int sum = BiasBehind(product, b->dim(1));
+      if (sum >= 0) {
+        const size_t other = Input(sum, 0) == view_.outputs(product)[0] ? 1 : 0;
+        def.Input(view_.name(Input(sum, other)));
+      }
+      const int last = sum >= 0 ? sum : product;
+      def.mutable_outputs() = graph_.node(last).outputs();
+      return Replace({node, cast, product, last}, std::move(def));
+    }
+  }
+  // True if a Cast makes float32 of its input.
+  bool MakesFloats(int cast) {
+    const GraphTypes* const types = Types();
+    return types && (*types)[view_.outputs(cast)[0]].dtype == DType::kFloat32;
+  }
+  // True if the value is left out, a constant of one element, or output `o` of a
+  // DynamicQuantizeLinear.
+  bool IsOneNumber(int value, int o) const {
+    if (value < 0) return true;
+    if (const Tensor* known = Known(value)) return known->numel() == 1 && known->rank() == 0;
+    const int node = view_.IsRewritten(value) ? -1 : view_.producer(value);
+    return node >= 0 && IsStandard(node, "DynamicQuantizeLinear") &&
+           view_.outputs(node)[Index(o)] == value;
+  }
+  // True if the value is a constant of one element, or a list of one for each column.
+  bool IsByColumn(int value, int64_t columns) const {
+    const Tensor* known = Known(value);
+    return known && (known->rank() == 0 || (known->rank() == 1 && known->numel() == columns));
+  }
+  // Returns the only reader of a product, if it adds a list of constants, one for each column; else
+  // -1.
+  int BiasBehind(int product, int64_t columns) const {
+    const int value = view_.outputs(product)[0], sum = OnlyReader(value);
+    if (sum < 0 || !Is(sum, "Add") || !AreTogether({product, sum})) return -1;
+    const Tensor* bias = Known(Input(sum, Input(sum, 0) == value ? 1 : 0));
+    const bool fits =
+        bias && bias->dtype() == DType::kFloat32 && bias->rank() == 1 && bias->numel() == columns;
+    return fits ? sum : -1;
   }
   static Tensor Transposed(const Tensor& bytes) {
     const int64_t rows = bytes.dim(0), columns = bytes.dim(1);
