@@ -77,7 +77,7 @@ TEST_CASE("what has no bytes is refused by name") {
   CHECK(Contains(ErrorOf([&] { static_cast<void>(x.nbytes()); }).what(), "string"));
   CHECK(ErrorOf([&] { x.data<float>(); }).code() == ErrorCode::kTypeMismatch);
   CHECK(ErrorOf([&] { ToDLPack(x); }).message() ==
-        "DLPack has no elements of string, as tensor string[2, 2] on cpu has");
+        "cannot export tensor string[2, 2] on cpu to DLPack: its elements are not numbers");
   CHECK(ErrorOf([&] {
           Tensor({1}, DType::kString, Device{DeviceType::kCUDA, 0});
         }).code() == ErrorCode::kUnsupported);

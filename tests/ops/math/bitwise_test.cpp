@@ -44,7 +44,7 @@ TEST_CASE("BitCast keeps the bytes, and refuses a type of another size") {
         std::vector<int32_t>{0x3f800000, -0x40000000});
   CHECK(Inferred("BitCast", {{Sym("N"), 3}}, {{"to", 12}}) == "uint32[N, 3]");
   CHECK(Refused("BitCast", {{2}}, {{"to", 7}}) ==
-        "BitCast: elements of float32 have 4 bytes and those of int64 have 8, expected the same "
+        "BitCast: elements of float32 have 32 bits and those of int64 have 64, expected the same "
         "size");
   CHECK(Contains(Refused("BitCast", {{2}}, {{"to", 8}}), "BitCast: to=8 is not the number"));
 }

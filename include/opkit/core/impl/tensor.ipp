@@ -330,8 +330,8 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
   if (storage_ && storage_->objects() != detail::ObjectsOf(dtype)) return false;
   int64_t nbytes = 0;
-  if (!detail::CountDenseBytes(shape.numel(), dtype, &nbytes) || nbytes > capacity_ ||
-      (!storage_ && nbytes > 0))
+  if (!IsDType(dtype) || !detail::CountDenseBytes(shape.numel(), dtype, &nbytes) ||
+      nbytes > capacity_ || (!storage_ && nbytes > 0))
     return false;
   if (IsObject(dtype)) return detail::IsAtObject(dtype, byte_offset_);
   const int64_t alignment = IsPacked(dtype) ? 1 : ItemSize(dtype);

@@ -130,8 +130,8 @@ class GraphJsonReader {
   Graph ReadGraph(const JsonObject& object, int depth) {
     Graph graph;
     object.ForEach("inputs", [&](const Json& json, const std::string& path) {
-      const JsonObject item(json, path,
-                            {"name", "dtype", "element", "holds_sequence", "shape", "device"});
+      const JsonObject item(
+          json, path, {"name", "dtype", "element", "holds_sequence", "shape", "device", "default"});
       Graph::Input input;
       input.info.device = item.Read("device", DeviceFromJson, Device{});
       input.name = item.Read("name", StringFromJson);
@@ -139,15 +139,8 @@ class GraphJsonReader {
       input.info.element = item.Read("element", DTypeFromJson, DType::kUndefined);
       input.info.holds_sequence = item.Read("holds_sequence", BoolFromJson, false);
       input.info.shape = item.Read("shape", ShapeFromJson);
+      if (item.Find("default")) input.default_value = item.Read("default", TensorFromJson);
       AtPath(path, [&] { graph.AddInput(std::move(input)); });
-      const JsonObject item(json, path, {"name", "dtype", "shape", "device", "default"});
-      const Device device = item.Read("device", DeviceFromJson, Device{});
-      std::string name = item.Read("name", StringFromJson);
-      const DType dtype = item.Read("dtype", DTypeFromJson);
-      SymbolicShape shape = item.Read("shape", ShapeFromJson);
-      AtPath(path, [&] { graph.AddInput(name, dtype, std::move(shape), device); });
-      if (item.Find("default"))
-        AtPath(path, [&] { graph.SetDefault(name, item.Read("default", TensorFromJson)); });
     });
     object.ForEach("constants", [&](const Json& json, const std::string& path) {
       const JsonObject item(json, path, {"name", "tensor"});

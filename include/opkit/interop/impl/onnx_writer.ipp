@@ -484,8 +484,7 @@ inline int64_t OnnxTensorBytes(const Graph& graph) {
       bytes += static_cast<int64_t>(tensor.data<std::string>()[i].size());
   };
   for (const Graph::Constant& constant : graph.constants()) add(constant.value);
-  for (const Graph::Constant& constant : graph.constants()) bytes += constant.value.nbytes();
-  for (const Graph::Input& input : graph.inputs()) bytes += input.default_value.nbytes();
+  for (const Graph::Input& input : graph.inputs()) add(input.default_value);
   for (const OperatorDef& def : graph.nodes()) {
     for (const NamedAttribute& arg : def.args())
       for (const Tensor& tensor : arg.value.values().tensors) add(tensor);

@@ -86,21 +86,18 @@ class OnnxGraphBuilder {
       return;
     }
     Declare(input.name, "an input");
-    TensorInfo info;
     TensorInfo info = TypeOf(input);
     scope_.Know(input.name, info, /*checked=*/!around_);
-    graph().AddInput(input.name, info.dtype, std::move(info.shape));
+    graph().AddInput({input.name, std::move(info)});
   }
   static TensorInfo TypeOf(const OnnxValueProto& input) {
-    TensorInfo info(DType::kUndefined, input.shape);
+    TensorInfo info;
     AtOnnxPlace("input", input.name, [&] {
       if (*input.other)
         Throw(ErrorCode::kUnsupported, "it is ", input.other,
               "; opkit's values are tensors, sequences and optional ones of these");
       info = input.info(input.type != 0 ? CheckedOnnxDType(input.type) : DType::kUndefined);
     });
-    scope_.Know(input.name, info, /*checked=*/!around_);
-    graph().AddInput({input.name, std::move(info)});
     return info;
   }
   // Makes an input with a default of a constant, which it was while nodes were read. It stays a
@@ -114,10 +111,7 @@ class OnnxGraphBuilder {
     }
     const Tensor value = *graph().FindConstant(input.name);
     graph().RemoveConstant(input.name);
-    AtOnnxPlace("input", input.name, [&] {
-      const TensorInfo info = TypeOf(input);
-      graph().AddInput({input.name, {info.dtype, info.shape}, value});
-    });
+    AtOnnxPlace("input", input.name, [&] { graph().AddInput({input.name, TypeOf(input), value}); });
   }
   void Output(std::string name) {
     Find(name);

@@ -45,7 +45,6 @@ struct OnnxModel {
   std::vector<std::pair<std::string, std::string>> metadata;
   // The types that the file declares for the graph's outputs; compiling the graph infers them anew.
   std::vector<TensorInfo> output_types;
-  // A sentence for each node that only the options allow, and for each ZipMap.
   // A sentence for each node that only the options allow, for each ZipMap, and for each input whose
   // default had to become a constant.
   std::vector<std::string> warnings;
