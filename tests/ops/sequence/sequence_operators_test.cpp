@@ -7,7 +7,9 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/ops/control_flow.hpp"
 #include "opkit/ops/identity.hpp"
+#include "opkit/ops/loops/loop.hpp"
 #include "opkit/ops/math/arithmetic.hpp"
+#include "opkit/ops/sequence/optional_operators.hpp"
 #include "support/error_of.hpp"
 
 namespace sequence_operators_test { namespace {
@@ -107,6 +109,51 @@ TEST_CASE("a plan takes and returns sequences, and an If chooses between them") 
   });
   CHECK(wrong.code() == ErrorCode::kTypeMismatch);
   CHECK(Contains(wrong.message(), "is sequence<float32>[?], but the tensor given is"));
+}
+
+// Appends the number of the iteration to the sequence `s` of `dtype`, as often as "M" says.
+Graph LoopGraph(DType dtype) {
+  Graph body;
+  body.AddInput("i", DType::kInt64, Shape{}).AddInput("go", DType::kBool, Shape{});
+  TensorInfo sequence = detail::SequenceInfo(DType::kInt64);
+  sequence.dtype = dtype;
+  sequence.holds_sequence = dtype == DType::kOptional;
+  body.AddInput({"s", sequence});
+  body.AddNode(OperatorDef("Identity", {"go"}, {"next"}));
+  body.AddNode(OperatorDef("OptionalGetElement", {"s"}, {"t"}));
+  body.AddNode(OperatorDef("SequenceInsert", {"t", "i"}, {"more"}));
+  body.AddOutput("next").AddOutput("more");
+  Graph graph;
+  graph.AddInput("M", DType::kInt64, Shape{}).AddInput({"s", sequence});
+  OperatorDef loop("Loop", {"M", "", "s"}, {"out"});
+  graph.AddNode(loop.Subgraph("body", MakeSubgraph(body)));
+  graph.AddNode(OperatorDef("SequenceLength", {"out"}, {"size"}));
+  graph.AddOutput("out").AddOutput("size");
+  return graph;
+}
+
+TEST_CASE("a loop makes a sequence grow, also one that is an optional value before the loop") {
+  const Tensor given = MakeSequence({Number(7)});
+  for (const DType dtype : {DType::kSequence, DType::kOptional}) {
+    CAPTURE(ToString(dtype));
+    Executor executor(Compile(LoopGraph(dtype)));
+    const Tensor begin = dtype == DType::kOptional ? MakeOptional(given) : given;
+    for (const int64_t trips : {3, 0, 2}) {
+      const NamedTensors out = executor.Run({{"M", Number(trips)}, {"s", begin}});
+      REQUIRE(out.Get("size").data<int64_t>()[0] == 1 + trips);
+      const auto elements = ElementsOf(out.Get("out"));
+      REQUIRE(elements.size() == static_cast<size_t>(1 + trips));
+      CHECK(elements[0].data<int64_t>()[0] == 7);
+      for (int64_t i = 0; i < trips; ++i)
+        CHECK(elements[static_cast<size_t>(1 + i)].data<int64_t>()[0] == i);
+    }
+    CHECK(ElementsOf(given).size() == 1);
+  }
+  Executor executor(Compile(LoopGraph(DType::kOptional)));
+  CHECK(Contains(ErrorOf([&] {
+                   executor.Run({{"M", Number(0)}, {"s", MakeOptional({})}});
+                 }).what(),
+                 "no iteration ran, and carried value 0 is an absent optional value"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "opkit/base/algorithm.hpp"
+#include "opkit/core/sequence.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/graph/body_inference.hpp"
 #include "opkit/graph/executor.hpp"
@@ -76,6 +77,14 @@ inline Shape ShapeOfOne(const Graph::Input& input) {
   return declared.has_rank() && declared.rank() == 1 ? Shape{1} : Shape{};
 }
 
+// True if the body takes a carried value as an optional one and makes its element, a tensor or a
+// sequence. Each iteration then gets the element as an optional value, and the node returns the
+// element.
+inline bool IsWrapped(const TensorInfo& taken, const TensorInfo& made) {
+  return taken.dtype == DType::kOptional && made.dtype != DType::kOptional &&
+         made.dtype != DType::kUndefined;
+}
+
 // Infers the types of the body that hold in every iteration. `own` are the types of the body's own
 // inputs in the first iteration. Values are carried from output `first_output + i` to input
 // `first_input + i`, for i < `carried`. An extent of a carried value is unknown if an iteration may
@@ -94,6 +103,11 @@ inline InferredBody InferIterations(const InferenceContext& c, const IteratedBod
     for (size_t i = 0; i < carried; ++i) {
       TensorInfo& from = own[first_input + i];
       const TensorInfo& to = found.outputs[first_output + i];
+      if (IsWrapped(from, to)) {  // absent or present: both have rank 1
+        changed |= from.shape.is_known();
+        from.shape = SymbolicShape(std::vector<Dim>{Dim()});
+        continue;
+      }
       if (from.dtype != to.dtype && from.dtype != DType::kUndefined &&
           to.dtype != DType::kUndefined)
         Throw(ErrorCode::kTypeMismatch, c.def().type(), ": the carried value '",
@@ -351,7 +365,10 @@ class CarriedValues {
       if (iterations_ > 0) spare_[i] = input;
     }
     std::vector<Tensor>& next = next_;
-    for (size_t i = 0; i < spare_.size(); ++i) next.push_back(body_.TakeOutput(first_output_ + i));
+    for (size_t i = 0; i < spare_.size(); ++i) {
+      next.push_back(body_.TakeOutput(first_output_ + i));
+      if (IsWrapped(i)) next.back() = MakeOptional(next.back().Contiguous());
+    }
     for (size_t i = 0; i < spare_.size(); ++i) body_.input(first_input_ + i) = std::move(next[i]);
     next.clear();
     body_.DropOutputs();
@@ -360,6 +377,12 @@ class CarriedValues {
   // Returns value i. A tensor that shares memory with an input or constant of the body is a copy.
   Tensor Take(size_t i) {
     Tensor result = std::exchange(body_.input(first_input_ + i), Tensor());
+    if (IsWrapped(i)) {
+      if (result.numel() == 0)
+        Throw(ErrorCode::kInvalidArgument, "no iteration ran, and carried value ", i,
+              " is an absent optional value");
+      return ElementsOf(result)[0].Contiguous();
+    }
     const bool made = iterations_ > 0 && body_.IsMade(first_output_ + i);
     return made ? result : result.Contiguous();
   }
@@ -369,6 +392,10 @@ class CarriedValues {
   }
 
  private:
+  bool IsWrapped(size_t i) const {
+    return detail::IsWrapped(types_->inputs[first_input_ + i], types_->outputs[first_output_ + i]);
+  }
+
   BodyIterations& body_;
   const size_t first_input_, first_output_;
   const InferredBody* types_ = nullptr;

@@ -50,8 +50,12 @@ inline InferredBody InferLoopBody(const InferenceContext& c, const IteratedBody&
   Tensor holds(ShapeOfOne(inputs[kLoopCondition]), DType::kBool);
   *holds.mutable_data<bool>() = true;
   own[kLoopCondition].constant = &holds;
-  for (size_t i = kLoopFirst; i < body.own; ++i)
-    own.emplace_back(c.input_dtype(static_cast<int>(i)), c.input_shape(static_cast<int>(i)));
+  for (size_t i = kLoopFirst; i < body.own; ++i) {
+    const TensorInfo& input = c.input(static_cast<int>(i));
+    own.emplace_back(input.dtype, input.shape);
+    own.back().element = input.element;
+    own.back().holds_sequence = input.holds_sequence;
+  }
   return InferIterations(c, body, std::move(own), kLoopFirst, 1, body.own - kLoopFirst);
 }
 
@@ -61,7 +65,11 @@ inline void InferLoop(InferenceContext& c) {
   const int carried = static_cast<int>(body.own) - kLoopFirst;
   for (int o = 0; o < carried; ++o) {
     const TensorInfo& type = types.inputs[Index(kLoopFirst + o)];
-    c.SetOutput(o, type.dtype, type.shape);
+    const TensorInfo& made = types.outputs[Index(o + 1)];
+    if (IsWrapped(type, made))
+      c.SetOutput(o, made.dtype, {});
+    else
+      c.SetOutput(o, type);
   }
   // The number of iterations is known if the count is, and if no condition ends the loop earlier.
   const auto is_true = [](const Tensor& t) {
