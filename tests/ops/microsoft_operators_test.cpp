@@ -231,6 +231,57 @@ TEST_CASE("Operators on quantised tensors compute their numbers") {
             {A::Int("axis", 1), A::Int("opset", 12)}) == Near({13, 193, 40, 9}));
 }
 
+TEST_CASE("MultiHeadAttention, with biases, masks and a past") {
+  const Tensor q = Pattern({1, 2, 4}), k = Pattern({1, 3, 4}), none;
+  const A heads = A::Int("num_heads", 2);
+  CHECK(Run("MultiHeadAttention", {q, k, k}, {heads}) ==
+        Near({-0.2549, 0.8681, 0.1519, -0.4112, 0.4113, -0.0476, -0.6331, 0.3817}));
+  const Tensor mask = Tensor::From<int32_t>({1, 3}, {1, 0, 1});
+  CHECK(
+      Run("MultiHeadAttention", {q, k, k, Pattern({12}), mask}, {heads, A::Float("scale", 0.3f)}) ==
+      Near({-0.7189, -0.3114, 0.8703, -1.1297, -0.6777, -0.7226, 0.8715, -1.1285}));
+  CHECK(Run("MultiHeadAttention", {q, k, k, none, none, Pattern({1, 2, 2, 3})}, {heads}) ==
+        Near({0.2435, 0.4216, -0.172, -0.0313, 0.7688, -0.0947, -0.8734, 0.631}));
+  CHECK(Run("MultiHeadAttention", {k, k, k}, {heads, A::Int("unidirectional", 1)}) ==
+        Near({-0.5, 1.25, 0.25, -0.75, 0.6142, 0.3215, -0.8035, 0.5142, -0.0303, -0.8018, 0.1563,
+              -0.4063}));
+  const Tensor past = Pattern({1, 2, 1, 2});
+  const std::vector<Tensor> with_past{q, q, q, none, none, none, past, past};
+  CHECK(Run("MultiHeadAttention", with_past, {heads}, {"y0", "k", "v"}) ==
+        Near({-0.3668, 1.139, 0.0585, -0.5202, 0.3863, 0.5114, -0.6604, 0.3425}));
+  CHECK(Run("MultiHeadAttention", with_past, {heads}, {"y0", "k", "v"}, "k") ==
+        Near({-0.5, 1.25, -0.5, 1.25, 1, 0, 0.25, -0.75, 0.25, -0.75, -1, 0.75}));
+  CHECK(Contains(Refused("MultiHeadAttention", {q}, {heads}), "must be three inputs"));
+  CHECK(Contains(Refused("MultiHeadAttention", with_past, {heads, A::Int("unidirectional", 1)}),
+                 "it has a past"));
+}
+
+TEST_CASE("FusedGemm, SimplifiedLayerNormalization and QLinearWhere") {
+  const Tensor a = Pattern({2, 3}), b = Pattern({3, 2});
+  CHECK(Run("FusedGemm", {a, b, Pattern({2})},
+            {A::String("activation", "Relu"), A::Float("alpha", 0.5f)}) ==
+        Near({0, 0.4688, 0, 0.4063}));
+  CHECK(Run("FusedGemm", {a, b},
+            {A::String("activation", "LeakyRelu"), A::Float("activation_alpha", 0.2f)}) ==
+        Near({0.8125, -0.3125, 0.625, -0.3375}));
+  const Attributes row{A::Int("axis", -1), A::Float("epsilon", 1e-3f), A::Int("stash_type", 1)};
+  OnnxGraph graph;
+  graph.Input("x", {2, 3}).Input("scale", {3});
+  graph.Node("SimplifiedLayerNormalization", {"x", "scale"}, {"y"}, row);
+  graph.Output("y");
+  const Graph read = ParseOnnxModel(graph.Model()).graph;
+  CHECK(read.nodes()[0].type() == "RMSNormalization");
+  CHECK(Numbers{detail::NumbersOf<double>(
+            Executor(Compile(read)).Run({{"x", a}, {"scale", Pattern({3})}})[0])} ==
+        Near({0.316, 1.9748, 0.079, 0.5191, 1.7304, 0}));
+  const Tensor chosen = Tensor::From<bool>({2, 2}, {true, false, false, true});
+  CHECK(Run("QLinearWhere",
+            {chosen, Pattern({2, 2}, DType::kUInt8), One(0.02f), One<uint8_t>(5),
+             Tensor::From<uint8_t>({2, 2}, {120, 40, 60, 200}), One(0.04f), One<uint8_t>(9),
+             One(0.05f), One<uint8_t>(3)},
+            {}) == Near({25, 28, 44, 17}));
+}
+
 TEST_CASE("What no rule translates is refused by name") {
   CHECK(Contains(Refused("Gelu", {Pattern({2})}, {A::Int("wide", 1)}),
                  "node 'node' (com.microsoft.Gelu): opkit does not read its attribute 'wide'"));

@@ -190,12 +190,13 @@ class OnnxGraphBuilder {
       def.Arg("captures", captures);
     }
     if (node.domain == "ai.onnx.ml" && node.type == "ZipMap") return ZipMap(def);
+    const bool is_microsoft = node.domain == "com.microsoft" ||
+                              (node.domain.empty() && node.type == "SimplifiedLayerNormalization");
+    if (is_microsoft && RewriteMicrosoftNode(scope_, def)) return scope_.AddNode(std::move(def));
     if (node.domain.empty()) {
       RewriteOnnxNode(scope_, def, node.opset);
       CheckAttributes(def);
     }
-    if (node.domain == "com.microsoft" && RewriteMicrosoftNode(scope_, def))
-      return scope_.AddNode(std::move(def));
     scope_.AddNode(std::move(def), node.domain, node.opset, node.library);
   }
   // ZipMap makes a map from labels to scores of each row of a tensor. opkit has no maps: the output

@@ -135,20 +135,20 @@ class OnnxMicrosoftRules {
     std::vector<std::string> inputs{e.In(0), e.In(1)};
     if (e.Has(2)) inputs.push_back(e.In(2));
     const std::string y = e.Plus(e.Node("Conv", std::move(inputs), std::move(args)), 3);
-    const auto param = [&](size_t i) {
-      if (i < params.size()) return params[i];
-      Throw(ErrorCode::kInvalidArgument, "its activation_params are too few for ", activation);
-    };
-    if (activation.empty()) return e.Last("Identity", {y});
-    if (activation == "LeakyRelu") return e.Last(activation, {y}, {{"alpha", param(0)}});
-    if (activation == "HardSigmoid")
-      return e.Last(activation, {y}, {{"alpha", param(0)}, {"beta", param(1)}});
-    if (activation == "Clip")
-      return e.Last(activation, {y, e.Number(param(0), e.In(0)), e.Number(param(1), e.In(0))});
-    if (activation != "Relu" && activation != "Tanh" && activation != "Sigmoid")
-      Throw(ErrorCode::kUnsupported, "its activation is '", activation,
-            "', expected Relu, Tanh, Sigmoid, LeakyRelu, HardSigmoid or Clip");
-    e.Last(activation, {y});
+    Activate(e, y, activation, params);
+  }
+  static void FusedGemm(OnnxExpansion& e) {
+    Arguments args = e.args();
+    const auto activation = args.Get<std::string>("activation", "");
+    std::vector<float> params;
+    for (const char* name : {"activation_alpha", "activation_beta"})
+      if (args.Has(name)) params.push_back(args.Get<float>(name, 0.f));
+    for (const char* name :
+         {"activation", "activation_alpha", "activation_beta", "activation_gamma"})
+      args.Remove(name);
+    std::vector<std::string> inputs{e.In(0), e.In(1)};
+    if (e.Has(2)) inputs.push_back(e.In(2));
+    Activate(e, e.Node("Gemm", std::move(inputs), std::move(args)), activation, params);
   }
 
   // Outputs 1 and 2, the mean and the inverse standard deviation, are those of the sum's rows.
@@ -158,6 +158,10 @@ class OnnxMicrosoftRules {
     if (e.Has(3)) inputs.push_back(e.In(3));
     if (!e.Out(1).empty() || !e.Out(2).empty()) outputs = {e.Out(0), e.Out(1), e.Out(2)};
     e.Last("LayerNormalization", std::move(inputs), Epsilon(e), std::move(outputs));
+  }
+  // ONNX Runtime writes this operator with ONNX's own domain.
+  static void SimplifiedLayerNormalization(OnnxExpansion& e) {
+    e.Last("RMSNormalization", {e.In(0), e.In(1)}, e.args());
   }
   static void SkipSimplifiedLayerNormalization(OnnxExpansion& e) {
     if (!e.Out(1).empty() || !e.Out(2).empty())
@@ -199,6 +203,59 @@ class OnnxMicrosoftRules {
     Attend(e, x, {.mask = e.Optional(5), .past = e.Optional(8), .bias = ""});
   }
 
+  // Attention of queries, keys and values [batch, count, heads * size]. A mask has a number for
+  // each key [batch, keys].
+  static void MultiHeadAttention(OnnxExpansion& e) {
+    const auto heads = e.args().Get<int64_t>("num_heads", 0);
+    const bool is_causal = e.args().Get<int64_t>("unidirectional", 0) != 0;
+    std::vector<std::string> parts{e.In(0), e.Optional(1), e.Optional(2)};
+    for (const std::string& part : parts) {
+      const SymbolicShape shape =
+          part.empty() ? SymbolicShape() : e.scope().ProvenInfoOf(part).shape;
+      if (!shape.has_rank() || shape.rank() != 3)
+        Throw(ErrorCode::kUnsupported,
+              "its query, key and value must be three inputs that are known to have rank 3");
+    }
+    for (size_t i = 8; i < 10; ++i)
+      if (e.Has(i)) Throw(ErrorCode::kUnsupported, "it has input ", i);
+    if (is_causal && e.Has(6))
+      Throw(ErrorCode::kUnsupported, "it has a past, and unidirectional is not 0");
+    if (e.Has(3)) {
+      const Dim all = Last(e.scope().ProvenInfoOf(e.In(3)).shape);
+      const Dim of_query = Last(e.scope().ProvenInfoOf(parts[0]).shape);
+      if (!all.is_known() || !of_query.is_known() || all.value() < 2 * of_query.value())
+        Throw(ErrorCode::kUnsupported, "the sizes of its query and bias must be known");
+      const int64_t n = of_query.value();
+      std::vector<std::string> biases;
+      for (const char* what : {"q", "k", "v"})
+        biases.push_back(e.scope().FreshName(e.In(3) + "/" + what));
+      e.scope().AddNode(OperatorDef("Split", {e.In(3), e.Ints({n, n, all.value() - 2 * n})}, biases,
+                                    {{"axis", 0}}));
+      for (size_t i = 0; i < 3; ++i) parts[i] = e.Node("Add", {parts[i], biases[i]});
+    }
+    std::string mask = e.Optional(5);
+    if (e.Has(4)) {
+      const SymbolicShape shape = e.scope().InfoOf(e.In(4)).shape;
+      if (!shape.has_rank() || shape.rank() != 2)
+        Throw(ErrorCode::kUnsupported, "its mask is ", ToString(shape), ", expected [batch, keys]");
+      const auto low = e.args().Get<float>("mask_filter_value", -10000.f);
+      const std::string is_set = e.Node("Cast", {e.In(4)}, {{"to", OnnxNumberOf(DType::kBool)}});
+      const std::string added = Filtered(e, parts[0], e.Unsqueezed(is_set, {1, 2}), low);
+      mask = mask.empty() ? added : e.Node("Add", {mask, added});
+    }
+    Arguments args{
+        {"q_num_heads", heads}, {"kv_num_heads", heads}, {"is_causal", int64_t{is_causal}}};
+    if (const auto scale = e.args().Get<float>("scale", 0.f); scale != 0) args.Set("scale", scale);
+    std::vector<std::string> outputs{e.Out(0)};
+    if (!e.Out(1).empty() || !e.Out(2).empty()) outputs = {e.Out(0), e.Out(1), e.Out(2)};
+    e.Last("Attention", {parts[0], parts[1], parts[2], mask, e.Optional(6), e.Optional(7)},
+           std::move(args), std::move(outputs));
+  }
+
+  static void QLinearWhere(OnnxExpansion& e) {
+    const std::string a = e.Dequantized(1), b = e.Dequantized(4);
+    e.LastQuantized(e.Node("Where", {e.In(0), a, b}), 7, 1);
+  }
   static void QLinearAdd(OnnxExpansion& e) { QLinearBinary(e, "Add"); }
   static void QLinearMul(OnnxExpansion& e) { QLinearBinary(e, "Mul"); }
   static void QLinearSigmoid(OnnxExpansion& e) { QLinearUnary(e, "Sigmoid"); }
@@ -244,6 +301,27 @@ class OnnxMicrosoftRules {
   }
 
  private:
+  static Dim Last(const SymbolicShape& shape) {
+    return shape.has_rank() && shape.rank() > 0 ? shape[-1] : Dim();
+  }
+  // Makes an activation of y, or nothing if `activation` is empty, as the last node.
+  static void Activate(OnnxExpansion& e, const std::string& y, const std::string& activation,
+                       const std::vector<float>& params) {
+    const auto param = [&](size_t i) {
+      if (i < params.size()) return params[i];
+      Throw(ErrorCode::kInvalidArgument, "its activation_params are too few for ", activation);
+    };
+    if (activation.empty()) return e.Last("Identity", {y});
+    if (activation == "LeakyRelu") return e.Last(activation, {y}, {{"alpha", param(0)}});
+    if (activation == "HardSigmoid")
+      return e.Last(activation, {y}, {{"alpha", param(0)}, {"beta", param(1)}});
+    if (activation == "Clip")
+      return e.Last(activation, {y, e.Number(param(0), e.In(0)), e.Number(param(1), e.In(0))});
+    if (activation != "Relu" && activation != "Tanh" && activation != "Sigmoid")
+      Throw(ErrorCode::kUnsupported, "its activation is '", activation,
+            "', expected Relu, Tanh, Sigmoid, LeakyRelu, HardSigmoid or Clip");
+    e.Last(activation, {y});
+  }
   static Arguments Epsilon(const OnnxExpansion& e) {
     return {{"axis", -1}, {"epsilon", e.args().Get<float>("epsilon", 1e-12f)}};
   }
@@ -398,8 +476,12 @@ inline const OnnxMicrosoftRules::Row* OnnxMicrosoftRules::Find(const std::string
       {"FastGelu", R::FastGelu, 1, " "},
       {"FusedConv", R::FusedConv, 1,
        " activation activation_params auto_pad dilations group kernel_shape pads strides "},
+      {"FusedGemm", R::FusedGemm, 1,
+       " activation activation_alpha activation_beta activation_gamma alpha beta transA transB "},
       {"FusedMatMul", R::FusedMatMul, 1, " alpha transA transB transBatchA transBatchB "},
       {"Gelu", R::Gelu, 1, " "},
+      {"MultiHeadAttention", R::MultiHeadAttention, 3,
+       " mask_filter_value num_heads scale unidirectional "},
       {"QAttention", R::QAttention, 2,
        " do_rotary mask_filter_value num_heads past_present_share_buffer scale unidirectional "},
       {"QGemm", R::QGemm, 1, " alpha transA transB "},
@@ -412,7 +494,10 @@ inline const OnnxMicrosoftRules::Row* OnnxMicrosoftRules::Find(const std::string
       {"QLinearMul", R::QLinearMul, 1, " "},
       {"QLinearSigmoid", R::QLinearSigmoid, 1, " "},
       {"QLinearSoftmax", R::QLinearSoftmax, 1, " axis opset "},
+      {"QLinearWhere", R::QLinearWhere, 1, " "},
       {"QuickGelu", R::QuickGelu, 1, " alpha "},
+      {"SimplifiedLayerNormalization", R::SimplifiedLayerNormalization, 1,
+       " axis epsilon stash_type "},
       {"SkipLayerNormalization", R::SkipLayerNormalization, 4, " epsilon "},
       {"SkipSimplifiedLayerNormalization", R::SkipSimplifiedLayerNormalization, 4, " epsilon "},
   };
