@@ -218,6 +218,12 @@ TEST_CASE("the pass converts where half types are read or returned") {
                                     OperatorDef("Cast", {"j"}, {"y"}, {{"to", int64_t{1}}})});
   CHECK(Operators(ComputeHalfInFloat32(border)) ==
         "Identity>i Cast>i.float32 Conv>a.float32 Cast>a Identity>j Cast>y");
+  // A conversion of integers makes the wide type at once.
+  Graph integers = Begin(half, {OperatorDef("Cast", {"n"}, {"x1"}, {{"to", int64_t{10}}}),
+                                OperatorDef("Add", {"x", "x1"}, {"y"})});
+  integers.AddInput("n", DType::kInt64, {5});
+  CHECK(Operators(ComputeHalfInFloat32(integers)) ==
+        "Cast>x1.float32 Cast>x.float32 Add>y.float32 Cast>y");
   CHECK(RunOn(border, ConvertTo(Random({2, 6, 5, 5}, 9), half), DefaultPasses()).dtype() ==
         DType::kFloat32);
 }

@@ -39,11 +39,11 @@ class HalfWidener : NodePass {
       return wide[value];
     };
     for (int node = 0; node < graph_.num_nodes(); ++node) {
-      OperatorDef def = graph_.node(node);
       if (kinds_[node] == Kind::kKept) {
-        nodes.push_back(std::move(def));
+        nodes.push_back(graph_.node(node));
         continue;
       }
+      OperatorDef def = WideNode(node);
       const auto inputs = view_.inputs(node), outputs = view_.outputs(node);
       for (size_t i = 0; i < inputs.size(); ++i) {
         if (!HoldsHalf(inputs[i])) continue;
@@ -97,6 +97,18 @@ class HalfWidener : NodePass {
                             DType dtype) {
     const int64_t number = dtype == DType::kFloat32 ? 1 : dtype == DType::kFloat16 ? 10 : 16;
     return OperatorDef("Cast", {from}, {to}, {{"to", number}}).Device(node.device());
+  }
+  // True for a conversion of integers or bools to a half type. A conversion of floating-point
+  // numbers rounds them, and stays.
+  bool ConvertsIntegers(int node) {
+    return IsStandard(node, "Cast") && view_.inputs(node)[0] >= 0 &&
+           !IsFloatingPoint((*Types())[view_.inputs(node)[0]].dtype);
+  }
+  // Returns the node for values of float32, with its old names.
+  OperatorDef WideNode(int node) {
+    OperatorDef def = graph_.node(node);
+    if (ConvertsIntegers(node)) def.Arg("to", int64_t{1});
+    return def;
   }
   // Returns the constant in float32, which the first call converts.
   const Tensor& Widened(int value) {
@@ -182,7 +194,7 @@ class HalfWidener : NodePass {
   }
   Kind KindOf(int node) {
     if (!IsFree(node)) return Kind::kKept;
-    const OperatorDef& def = graph_.node(node);
+    const OperatorDef def = WideNode(node);
     const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
     const std::vector<TensorInfo> inputs = WideTypes(view_.inputs(node));
     const std::vector<TensorInfo> wanted = WideTypes(view_.outputs(node));
@@ -190,6 +202,7 @@ class HalfWidener : NodePass {
       const std::vector<TensorInfo> outputs = schema.InferOutputs(def, inputs);
       for (size_t o = 0; o < wanted.size(); ++o)
         if (view_.outputs(node)[o] >= 0 && outputs[o].dtype != wanted[o].dtype) return Kind::kKept;
+      if (ConvertsIntegers(node)) return Kind::kFits;
       if (HasFastHalfKernel(def, schema, Types()->Of(view_.inputs(node)))) return Kind::kFits;
       const bool known = AreKnown(inputs) && AreKnown(wanted);
       return HasFastKernel(def, inputs, wanted, !known) ? Kind::kGains : Kind::kFits;
@@ -209,7 +222,7 @@ class HalfWidener : NodePass {
     }
   }
   bool IsBetween(int node) {
-    bool before = false, after = false;
+    bool before = ConvertsIntegers(node), after = false;
     for (const int value : view_.inputs(node)) before |= HoldsHalf(value) && IsMadeWide(value);
     for (const int value : view_.outputs(node)) {
       if (!HoldsHalf(value)) continue;
