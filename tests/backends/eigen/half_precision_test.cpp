@@ -10,6 +10,7 @@
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/passes.hpp"
 #include "support/compare_backends.hpp"
+#include "support/error_of.hpp"
 #include "support/tensors.hpp"
 
 namespace half_precision_test {
@@ -149,6 +150,18 @@ TEST_CASE("every kernel for float32 takes half types, and rounds its results onc
       }
       CHECK((one.op == std::string("Greater")) == (found[0].dtype() == DType::kBool));
     }
+}
+
+TEST_CASE("a kernel takes no half types for a node that leaves out an output") {
+  const auto propose = [](const char* mean) {
+    const OperatorDef def("LayerNormalization", {"x", "scale"}, {"y", mean, "inverse"});
+    const TensorInfo x(DType::kFloat16, Shape{4, 33}), scale(DType::kFloat16, Shape{33});
+    const TensorInfo statistics(DType::kFloat32, Shape{4, 1});
+    const std::vector<TensorInfo> inputs = {x, scale}, outputs = {x, statistics, statistics};
+    return ProposeOf("eigen", {def, inputs, outputs});
+  };
+  CHECK(propose("mean")[0].variant == "in float32");
+  CHECK(Contains(ErrorOf([&] { propose(""); }).message(), "input 0 is float16"));
 }
 
 TEST_CASE("an operator for half types runs again with other shapes and inputs") {

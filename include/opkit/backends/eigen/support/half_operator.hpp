@@ -41,12 +41,13 @@ inline bool Infers(const OperatorDef& def, const std::vector<TensorInfo>& inputs
 using ProposeFunction = std::vector<KernelConfig> (*)(const KernelQuery&);
 
 // Returns the proposals of a kernel. For a node with half types that the kernel refuses, returns
-// the variant kInFloat32 if it takes the node with float32 in their place. Throws its refusal.
+// the variant kInFloat32 if it takes the node with float32 in their place, and the node leaves out
+// no output. Throws its refusal.
 inline std::vector<KernelConfig> ProposeWithHalf(const KernelQuery& query,
                                                  ProposeFunction propose) try {
   return propose(query);
 } catch (const UnsupportedOperatorFeature&) {
-  if (!HasHalf(query.inputs)) throw;
+  if (!HasHalf(query.inputs) || Contains(query.def.outputs(), std::string())) throw;
   const std::vector<TensorInfo> inputs = WithFloat32(query.inputs);
   const std::vector<TensorInfo> outputs = WithFloat32(query.outputs);
   if (!Infers(query.def, inputs, outputs)) throw;
