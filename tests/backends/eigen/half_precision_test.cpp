@@ -231,6 +231,11 @@ TEST_CASE("the pass converts where half types are read or returned") {
                                     OperatorDef("Cast", {"j"}, {"y"}, {{"to", int64_t{1}}})});
   CHECK(Operators(ComputeHalfInFloat32(border)) ==
         "Identity>i Cast>i.float32 Conv>a.float32 Cast>a Identity>j Cast>y");
+  // A mask beside the numbers does not matter.
+  CHECK(
+      Operators(ComputeHalfInFloat32(Begin(
+          half, {Conv("x", "a"), OperatorDef("Dropout", {"a"}, {"c", "mask"}), Conv("c", "y")}))) ==
+      "Cast>x.float32 Conv>a.float32 Dropout>c.float32 Conv>y.float32 Cast>y");
   // A conversion of integers makes the wide type at once.
   Graph integers = Begin(half, {OperatorDef("Cast", {"n"}, {"x1"}, {{"to", int64_t{10}}}),
                                 OperatorDef("Add", {"x", "x1"}, {"y"})});

@@ -26,9 +26,9 @@ constexpr bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype ==
 // is not an infinity.
 //
 // Widens a node if its operator is a standard one whose inference gives float32 where the node has
-// a half type, if all its outputs are floating-point numbers (a comparison or an ArgMax reads
+// a half type, if its first output is a floating-point number (a comparison or an ArgMax reads
 // rounded values), and if a backend other than the plain one has a kernel for float32 but none for
-// the half type. Also widens the standard nodes between two such nodes. Keeps nodes with an effect,
+// the half type. Also widens the standard nodes between two such nodes. Keeps nodes
 // with control edges, with subgraphs, or that use rewritten values; operators with kernels of other
 // devices; graphs without a half type or without the types of their inputs; and graphs of which a
 // kernel multiplies matrices or convolves in the half type, as "onednn" does for bfloat16 on a CPU

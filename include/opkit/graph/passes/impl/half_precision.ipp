@@ -132,19 +132,19 @@ class HalfWidener : NodePass {
   bool IsFree(int node) {
     const OperatorDef& def = graph_.node(node);
     const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
-    if (!schema || !schema->is_standard() || !schema->has_inference() ||
-        schema->runs_may_differ() || !def.subgraphs().empty() || HasControlEdges(node) ||
-        def.device().type != DeviceType::kCPU || !IsRepeatable(view_, node))
+    if (!schema || !schema->is_standard() || !schema->has_inference() || !def.subgraphs().empty() ||
+        HasControlEdges(node) || def.device().type != DeviceType::kCPU || RewritesInputs(def) ||
+        UsesRewritten(view_, node))
       return false;
     for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
       if (kernel->device != DeviceType::kCPU) return false;
     bool has_half = false;
     for (const int value : view_.inputs(node)) has_half |= HoldsHalf(value);
-    for (const int value : view_.outputs(node)) {
-      if (value >= 0 && !IsFloatingPoint((*Types())[value].dtype)) return false;
-      has_half |= HoldsHalf(value);
-    }
-    return has_half;
+    const auto outputs = view_.outputs(node);
+    for (const int value : outputs) has_half |= HoldsHalf(value);
+    const bool makes_floats =
+        !outputs.empty() && (outputs[0] < 0 || IsFloatingPoint((*Types())[outputs[0]].dtype));
+    return has_half && makes_floats;
   }
   // True if another kernel than the plain one is selected for the node with values of these types.
   // With `unknown_fits`, a kernel counts whatever its reason for refusing the node is.
