@@ -145,6 +145,8 @@ ENTRIES = [
      middle("first", "ONNX Runtime 2", "ratio 2", "ms")),
     ("models_eigen", "a run of a real model with Eigen's kernels only, median of the models, one thread", ONNX_RUNTIME,
      middle("ms", "ONNX Runtime", "ratio", "ms")),
+    ("half", "a run of a model in float16, median of the models, one thread", "the same model in float32",
+     middle("float16", "float32", "ratio", "ms")),
     ("task_graph", "a node of a graph of 10,000 empty tasks, two threads",
      "the best of oneTBB and Eigen's pool", frozen_graph),
     ("profiler", "recording an operator in a profile",

@@ -4,7 +4,7 @@ Then it writes the index of the tables and README's figures anew (front_page.py)
 
 Usage: summarize.py RESULT.json...
 
-The JSON comes from bench/record.py (a Google Benchmark program), bench/models/models.py,
+The JSON comes from bench/record.py (a Google Benchmark program), bench/models/models.py, bench/models/half.py,
 bench/tuning/tuning.py, bench/hosts/hosts.py or bench/compile_time/compile_time.py. Figures are medians. A spread is the
 coefficient of variation of the repetitions, or the least and the largest. A ratio is ours divided by the peer's: below 1 is
 faster or smaller. Quoted figures were published for peers that no package registry has, on another machine
@@ -319,6 +319,22 @@ def models_tables(report):
         yield f"Failed: {failure}"
 
 
+def half_tables(report):
+    lines = []
+    for row in report["models"]:
+        found = {name: entry["median_ms"] for name, entry in row["runs"].items()}
+        peer = found.get("ONNX Runtime")
+        lines.append([row["model"], row["threads"], number(found["float32"]), number(found["float16"]),
+                      "-".join(map(number, row["runs"]["float16"]["range"])),
+                      ratio(found["float16"], found["float32"]), number(found["bfloat16"]),
+                      ratio(found["bfloat16"], found["float32"]), number(peer) if peer else "",
+                      ratio(found["float16"], peer) if peer else "", f"{row['error']:.1e}"])
+    yield ("Milliseconds of a run. The first two ratios are those to float32; ONNX Runtime runs the float16 twin, and "
+           "the last ratio is ours to its.")
+    yield table(["model<", "threads", "float32", "float16", "spread", "ratio", "bfloat16", "ratio", "ONNX Runtime",
+                 "ratio", "error"], lines)
+
+
 def tuning_tables(report):
     def shown(value, form=number):
         return "" if value is None else form(value)
@@ -425,6 +441,8 @@ def page(name, report):
                            for key, value in report["head"].items()))
     if name.startswith("models"):
         parts += models_tables(report)
+    elif name == "half":
+        parts += half_tables(report)
     elif name == "tuning":
         parts += tuning_tables(report)
     elif name == "hosts":
