@@ -58,7 +58,7 @@ TEST_CASE("categories become places of a 1") {
       Contains(WhyNot("OneHotEncoder", {List({3, 4})}, strict), "4 is not one of the categories"));
   CHECK(Contains(
       WhyNot("OneHotEncoder", {List({3})}, {{"cats_strings", std::vector<std::string>{"a"}}}),
-      "cannot hold"));
+      "the categories are strings"));
 }
 
 TEST_CASE("labels are replaced by the values of their keys") {
